@@ -1,0 +1,32 @@
+"""Halotile compiles ONNX models into native libraries for CPUs.
+
+``import halotile`` is light: the compiler (and TVM with it) is loaded by the first call that needs it, and
+:func:`load` never needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["compile", "inspect", "load", "errors", "__version__"]
+
+if TYPE_CHECKING:
+    from .compiler.api import compile, inspect
+    from .compiler.runtime.loader import load
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("compile", "inspect"):
+        from .compiler import api
+
+        return getattr(api, name)
+    if name == "load":
+        from .compiler.runtime.loader import load
+
+        return load
+    if name == "errors":
+        from . import errors
+
+        return errors
+    raise AttributeError(f"module 'halotile' has no attribute {name!r}")

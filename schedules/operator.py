@@ -1,0 +1,158 @@
+"""Operators: each is written once, as a TE expression, and everything else is derived from it.
+
+Two kinds of operators reach the scheduler. Relax's own (``relax.add``, ``relax.nn.conv2d`` ...) and Halotile's
+(``halotile.resize`` ...), which are first-class Relax operators registered from here, for whatever Relax lacks or gets
+wrong. Both answer the same question, :func:`expression`: given TE tensors for the inputs, what are the outputs?
+
+    @define("halotile.celu")
+    def celu(x: te.Tensor, *, alpha: float) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: ...)
+
+    y = bb.emit(call("halotile.celu", x, alpha=1.0))
+
+A Relax operator's expression is its FLegalize rule's TE function, unless :func:`override` replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax, te
+from tvm.ir import Call, Op
+from tvm.ir import _ffi_api as _ir_ffi
+
+TEFunction = Callable[..., "te.Tensor | Sequence[te.Tensor]"]
+
+_OWN: dict[str, TEFunction] = {}
+_OVERRIDES: dict[str, Callable[..., Any]] = {}
+
+
+def define(name: str) -> Callable[[TEFunction], TEFunction]:
+    """Registers ``name`` as a Relax operator whose meaning (and so its type) is the decorated TE function.
+
+    The function takes one TE tensor per operand (positional) and the attributes as keywords (plain Python values:
+    int, float, bool, str, None, lists of these). It returns one tensor, or a sequence for several outputs.
+    """
+
+    def register(function: TEFunction) -> TEFunction:
+        if name in _OWN:
+            raise ValueError(f"operator {name} is defined twice")
+        _OWN[name] = function
+        _ir_ffi.RegisterOp(name, function.__doc__ or name)
+        op = Op.get(name)
+        op.set_attr("FInferType", _infer_type)
+        op.set_attr("FPurity", True)
+        return function
+
+    return register
+
+
+def override(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Replaces the TE expression of a Relax operator; the function takes ``(call, *inputs)``."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _OVERRIDES[name] = function
+        return function
+
+    return register
+
+
+def call(name: str, *operands: relax.Expr, **attributes: Any) -> Call:
+    """A call of one of our own operators, to be given to ``BlockBuilder.emit``."""
+    if name not in _OWN:
+        raise ValueError(f"operator {name} is not defined")
+    present = {k: v for k, v in attributes.items() if v is not None}
+    return Call(Op.get(name), list(operands), tvm.ir.make_node("ir.DictAttrs", **present))
+
+
+def is_own(name: str) -> bool:
+    return name in _OWN
+
+
+def own_operators() -> list[str]:
+    return sorted(_OWN)
+
+
+def attributes(call_: Call) -> dict[str, Any]:
+    """The attributes of a call as plain Python values."""
+    return {str(k): _plain(v) for k, v in dict(call_.attrs).items()} if call_.attrs is not None else {}
+
+
+def expression(call_: Call, inputs: Sequence[Any]) -> list[te.Tensor]:
+    """The TE tensors that ``call_`` computes, given one entry of ``inputs`` for each operand.
+
+    An entry is a TE tensor for a tensor operand, a list of them for a tuple, and the operand itself for shapes and
+    prim values.
+    """
+    name = call_.op.name
+    if name in _OWN:
+        return _as_list(_OWN[name](*inputs, **attributes(call_)))
+    if name in _OVERRIDES:
+        return _as_list(_OVERRIDES[name](call_, *inputs))
+    return _as_list(_from_legalize(call_, inputs))
+
+
+class _Recorder:
+    """Stands in for a BlockBuilder and applies the TE function that a legalisation rule hands to ``call_te``."""
+
+    def __init__(self, table: list[tuple[Any, Any]]) -> None:
+        self._table = table
+        self.result: Any = None
+
+    def _lookup(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._lookup(v) for v in value]
+        for operand, tensor in self._table:
+            if isinstance(value, tvm.runtime.Object) and value.same_as(operand):
+                return tensor
+        if isinstance(value, relax.ShapeExpr):
+            return list(value.values)
+        if isinstance(value, relax.Tuple):
+            return [self._lookup(v) for v in value.fields]
+        return value
+
+    def call_te(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        kwargs = {k: v for k, v in kwargs.items() if k not in ("primfunc_name_hint", "primfunc_attrs", "te_grad_name")}
+        self.result = function(*map(self._lookup, args), **{k: self._lookup(v) for k, v in kwargs.items()})
+        return self.result
+
+    def normalize(self, value: Any) -> Any:
+        return value
+
+    emit = normalize
+
+
+def _from_legalize(call_: Call, inputs: Sequence[Any]) -> Any:
+    rule = call_.op.get_attr("FLegalize")
+    if rule is None:
+        raise ValueError(f"{call_.op.name} has no TE expression")
+    recorder = _Recorder(list(zip(call_.args, inputs)))
+    rule(recorder, call_)
+    if recorder.result is None:
+        raise ValueError(f"{call_.op.name} has no TE expression in this form")
+    return recorder.result
+
+
+def _infer_type(call_: Call, _context: Any) -> Any:
+    inputs = []
+    for i, arg in enumerate(call_.args):
+        inputs.append(te.placeholder(list(arg.ty.shape), str(arg.ty.dtype.dtype), f"arg{i}"))
+    outputs = expression(call_, inputs)
+    types = [relax.TensorType(list(t.shape), str(t.dtype)) for t in outputs]
+    return types[0] if len(types) == 1 else relax.TupleType(types)
+
+
+def _as_list(value: Any) -> list[te.Tensor]:
+    return [value] if isinstance(value, te.Tensor) else list(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value
+    if hasattr(value, "value") and not isinstance(value, (list, tuple)):
+        return _plain(value.value)
+    if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
+        return [_plain(v) for v in value]
+    raise ValueError(f"attribute of type {type(value).__name__} can't be read")

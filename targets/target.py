@@ -1,0 +1,52 @@
+"""What the compiler knows about a machine: facts, as a frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Target:
+    """One machine to compile for. Sizes in bytes, widths in bits; a cache that is absent has size 0."""
+
+    id: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...] = ()
+    vector_bits: int = 128
+    vector_registers: int = 16
+    fma_ports: int = 1
+    fma_latency: int = 4
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 256 * 1024
+    l3_bytes: int = 0
+    line_bytes: int = 64
+    cores: int = 1
+    memory_kind: str = "cache"
+    scratchpad_bytes: int = 0
+
+    def lanes(self, dtype: str = "float32") -> int:
+        """Elements of ``dtype`` in one vector register (at least 1)."""
+        digits = "".join(c for c in dtype if c.isdigit())
+        bits = int(digits) if digits else 8
+        return max(1, self.vector_bits // bits)
+
+    @property
+    def is_aarch64(self) -> bool:
+        return self.triple.startswith("aarch64")
+
+    @property
+    def pointer_bytes(self) -> int:
+        return 4 if self.triple.startswith(("arm", "i386", "i686")) else 8
+
+    def tvm(self) -> Any:
+        """The TVM target that generates code for this machine."""
+        import tvm
+
+        config: dict[str, Any] = {"kind": "llvm", "mtriple": self.triple, "mcpu": self.cpu, "opt-level": 3}
+        if self.features:
+            config["mattr"] = list(self.features)
+        if self.vector_bits:
+            config["vector-width"] = self.vector_bits
+        return tvm.target.Target(config)
