@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Target:
-    """One machine to compile for. Sizes in bytes, widths in bits; a cache that is absent has size 0."""
+    """One machine to compile for. Sizes in bytes, widths in bits; a cache that is absent has size 0.
+
+    ``fma_ports`` counts the fused multiply-adds of ``vector_bits`` that can start in one cycle of one core. ``source``
+    says where the facts come from and ``notes`` what was assumed on the way; neither takes part in comparisons.
+    """
 
     id: str
     triple: str
@@ -25,6 +29,9 @@ class Target:
     cores: int = 1
     memory_kind: str = "cache"
     scratchpad_bytes: int = 0
+    native: bool = field(default=False, compare=False)
+    source: str = field(default="", compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def lanes(self, dtype: str = "float32") -> int:
         """Elements of ``dtype`` in one vector register (at least 1)."""

@@ -1,0 +1,84 @@
+"""The boards that ship with Halotile: one TOML file each, read as data.
+
+A file holds the fields of :class:`Target` (sizes may be written ``"32K"``, ``"2M"``), a one-line ``description``, the
+``source`` of its facts, and ``aliases``. Adding a board means adding a file; no code knows a board's name.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import TargetError
+from .target import Target
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_FOLDER = Path(__file__).parent / "boards"
+_UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
+_FACTS = {f.name for f in fields(Target)} - {"id", "native", "source", "notes"}
+
+
+@dataclass(frozen=True)
+class Board:
+    """One board: its name, what it is, the facts as a target, and the other names it answers to."""
+
+    name: str
+    description: str
+    target: Target
+    aliases: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def boards() -> dict[str, Board]:
+    """All boards by name, in alphabetical order."""
+    return {path.stem: read_board(path) for path in sorted(_FOLDER.glob("*.toml"))}
+
+
+def find_board(name: str) -> Board | None:
+    """The board called ``name``, or that has it as an alias; case and underscores don't matter."""
+    key = name.strip().lower().replace("_", "-")
+    for board in boards().values():
+        if key == board.name or key in board.aliases:
+            return board
+    return None
+
+
+def board_names() -> list[str]:
+    """Every board's name and alias."""
+    return [n for board in boards().values() for n in (board.name, *board.aliases)]
+
+
+def read_board(path: Path) -> Board:
+    """Reads one board file; raises :class:`TargetError` that names the file and the field in question."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TargetError(f"board file {path.name} can't be read: {error}") from None
+    facts: dict[str, Any] = {}
+    for key, value in data.get("target", {}).items():
+        if key not in _FACTS:
+            raise TargetError(
+                f"board file {path.name}: unknown fact {key!r} (known: {', '.join(sorted(_FACTS))})"
+            )
+        facts[key] = (
+            size(value) if key.endswith("_bytes") else tuple(value) if isinstance(value, list) else value
+        )
+    missing = {"triple", "cpu"} - facts.keys() or {"description", "source"} - data.keys()
+    if missing:
+        raise TargetError(f"board file {path.name} lacks {', '.join(sorted(missing))}")
+    target = Target(id=path.stem, source=data["source"], notes=tuple(data.get("notes", ())), **facts)
+    return Board(path.stem, data["description"], target, tuple(data.get("aliases", ())))
+
+
+def size(value: int | str) -> int:
+    """``"48K"`` -> 49152; plain numbers pass through."""
+    if isinstance(value, str) and value[-1:].upper() in _UNITS:
+        return int(value[:-1]) * _UNITS[value[-1].upper()]
+    return int(value)

@@ -1,0 +1,180 @@
+"""This machine as a target: what the kernel says it has, never what a processor's name promises.
+
+A hypervisor may hide instructions or show another model's number, so the processor is chosen by its features: the one
+of the same vendor whose feature list is nearest to /proc/cpuinfo's flags. What that one has and the flags lack is
+switched off; vector instructions it lacks and the flags have are switched on.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import TargetError
+from . import flags as kernel_flags
+from . import llvm
+from .facts import core, known_cores, simd
+from .target import Target
+
+_CPU = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What was read from the running system; a test may write one by hand."""
+
+    arch: str
+    vendor: str
+    flags: frozenset[str]
+    llvm_cpu: str
+    caches: tuple[tuple[int, int, int], ...]  # (level, bytes, bytes of a line), data and unified ones
+    cores: int
+
+
+def native() -> Target:
+    """The machine that runs this process."""
+    return describe(read_machine())
+
+
+def read_machine() -> Machine:
+    """Reads /proc/cpuinfo, the cache descriptions in sysfs and the processors this process may use."""
+    arch = llvm.ARCHITECTURES.get(platform.machine().lower())
+    if arch is None or platform.system() != "Linux":
+        raise TargetError(
+            f"the native target can't be detected on {platform.system()} {platform.machine()}; name one with --target"
+        )
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise TargetError(f"the native target can't be detected: {error}; name one with --target") from None
+    vendor, flags = parse_cpuinfo(text)
+    cpus = sorted(os.sched_getaffinity(0))
+    first = _CPU / f"cpu{cpus[0]}"
+    return Machine(arch, vendor, flags, llvm.host_cpu(), read_caches(first / "cache"), physical_cores(cpus))
+
+
+def describe(machine: Machine) -> Target:
+    """Facts and code generation switches of ``machine``."""
+    arch = machine.arch
+    has = kernel_flags.translate(arch, set(machine.flags))
+    if "sse4.2" in has:
+        has.add("crc32")
+    cpu = nearest_cpu(machine, has)
+    own = llvm.features(arch, cpu)
+    lacks = sorted((own & kernel_flags.visible(arch)) - has)
+    extra = sorted(kernel_flags.useful(has & llvm.known_features(arch)) - own)
+    # AMX needs the operating system's permission at run time; without tiles its other features are off too.
+    amx = [f for f in ("amx-tile",) if f in own - set(lacks)]
+    switches = [f"-{f}" for f in [*lacks, *amx]] + [f"+{f}" for f in extra]
+    # LLVM shuns 512-bit registers on cores whose clock once dropped for them; our vectors are chosen by hand.
+    if "prefer-256-bit" in own and "avx512f" in has:
+        switches.append("-prefer-256-bit")
+    bits, registers = simd(arch, llvm.features(arch, cpu, tuple(switches)))
+    known = core(cpu)
+    notes = [f"without {', '.join(lacks)}: not among this machine's flags"] if lacks else []
+    if cpu != machine.llvm_cpu:
+        notes.append(f"LLVM takes this machine for {machine.llvm_cpu}; its flags fit {cpu} better")
+    cache = {level: size for level, size, _ in machine.caches}
+    return Target(
+        id="native",
+        triple=llvm.DEFAULT_TRIPLES[arch],
+        cpu=cpu,
+        features=tuple(switches),
+        vector_bits=bits,
+        vector_registers=registers,
+        fma_ports=known.fma_ports,
+        fma_latency=known.fma_latency,
+        l1_bytes=cache.get(1, 32 * 1024),
+        l2_bytes=cache.get(2, known.l2_bytes),
+        l3_bytes=cache.get(3, 0),
+        line_bytes=machine.caches[0][2] if machine.caches else 64,
+        cores=machine.cores,
+        native=True,
+        source="/proc/cpuinfo, /sys/devices/system/cpu, LLVM's processor lists",
+        notes=tuple(notes),
+    )
+
+
+def nearest_cpu(machine: Machine, has: set[str]) -> str:
+    """The processor whose features are nearest to ``has``; what it has and the machine lacks counts double.
+
+    Ties go to LLVM's own guess, then to the first name, so that the choice is deterministic.
+    """
+    names = {
+        name
+        for name in known_cores()
+        if name in llvm.cpus(machine.arch) and _vendor(name) in ("", machine.vendor)
+    }
+    if machine.llvm_cpu in llvm.cpus(machine.arch) and machine.llvm_cpu != "generic":
+        names.add(machine.llvm_cpu)
+        if machine.arch != "x86_64":
+            return machine.llvm_cpu
+    if machine.arch != "x86_64" or not names:
+        return "generic"
+    visible = kernel_flags.visible(machine.arch)
+
+    def distance(name: str) -> tuple[int, bool, str]:
+        own = llvm.features(machine.arch, name) & visible
+        return 2 * len(own - has) + len(has - own), name != machine.llvm_cpu, name
+
+    return min(names, key=distance)
+
+
+def parse_cpuinfo(text: str) -> tuple[str, frozenset[str]]:
+    """Vendor and the flags that *every* processor in the listing has."""
+    vendor, common = "", None
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        key = key.strip()
+        if key == "vendor_id" and not vendor:
+            vendor = value.strip()
+        elif key in ("flags", "Features"):
+            common = set(value.split()) if common is None else common & set(value.split())
+    return vendor, frozenset(common or ())
+
+
+def read_caches(folder: Path) -> tuple[tuple[int, int, int], ...]:
+    """(level, bytes, bytes of a line) of each data or unified cache that sysfs lists for one processor."""
+    found = []
+    for index in sorted(folder.glob("index*")):
+        try:
+            kind = (index / "type").read_text().strip()
+            level = int((index / "level").read_text())
+            text = (index / "size").read_text().strip()
+            line = int((index / "coherency_line_size").read_text())
+        except (OSError, ValueError):
+            continue  # some kernels list a cache without its size; the processor's defaults stand in
+        if kind in ("Data", "Unified"):
+            scale = {"K": 1024, "M": 1024**2}.get(text[-1:], 1)
+            found.append((level, int(text.rstrip("KM")) * scale, line))
+    return tuple(sorted(found))
+
+
+def physical_cores(cpus: list[int]) -> int:
+    """Physical cores behind the processors this process may use, within a container's quota."""
+    groups = set()
+    for cpu in cpus:
+        try:
+            groups.add((_CPU / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip())
+        except OSError:
+            groups.add(str(cpu))
+    return max(1, min(len(groups), _quota()))
+
+
+def _quota() -> int:
+    """Processors that the control group grants (rounded up), or a large number without a limit."""
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return math.ceil(int(limit) / int(period)) if limit != "max" else 1 << 16
+    except (OSError, ValueError):
+        return 1 << 16
+
+
+def _vendor(name: str) -> str:
+    """The vendor that makes the core, in CPUID's words; empty for the psABI levels, which nobody makes."""
+    if name.startswith("x86-64"):
+        return ""
+    return "AuthenticAMD" if name.startswith("znver") else "GenuineIntel"

@@ -1,0 +1,61 @@
+"""Facts that follow from a processor's name and features, for targets without a board file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from .boards import size
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Core:
+    """Multiply-add throughput and the private L2 cache of one core."""
+
+    fma_ports: int = 1
+    fma_latency: int = 4
+    l2_bytes: int = 256 * 1024
+
+
+def core(cpu: str) -> Core:
+    """What is known about the core that LLVM calls ``cpu``; careful defaults for one we don't know."""
+    return _table().get(cpu, Core())
+
+
+def known_cores() -> list[str]:
+    """The names that have facts, in the table's order."""
+    return list(_table())
+
+
+def simd(arch: str, features: Iterable[str]) -> tuple[int, int]:
+    """(bits, number) of the vector registers that the features give."""
+    features = set(features)
+    if arch == "aarch64":
+        return 128, 32
+    if arch != "x86_64":
+        return (128, 16) if "neon" in features else (64, 16)
+    if "avx512f" in features:
+        return 512, 32
+    return (256, 16) if "avx" in features else (128, 16)
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, Core]:
+    data = tomllib.loads((Path(__file__).parent / "cores.toml").read_text(encoding="utf-8"))
+    default = Core()
+    return {
+        name: Core(
+            fma_ports=entry.get("fma_ports", default.fma_ports),
+            fma_latency=entry.get("fma_latency", default.fma_latency),
+            l2_bytes=size(entry.get("l2", default.l2_bytes)),
+        )
+        for name, entry in data.items()
+    }

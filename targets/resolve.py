@@ -1,0 +1,129 @@
+"""From what a user writes to a :class:`Target`.
+
+Four ways to name a machine:
+
+- ``native``: this one, detected.
+- a board or level that has a file in ``boards/``: ``raspberry-pi-4``, ``graviton3``, ``x86-64-v3`` ...
+- spelt out, ``triple+cpu+features``: ``aarch64-linux-gnu+cortex-a76+dotprod,-aes``. A feature is switched on by its name
+  and off by a leading minus; commas and pluses both separate.
+- TVM's old text, ``llvm -mtriple=... -mcpu=... -mattr=...``, which is read, with a note.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from dataclasses import replace
+
+from ..errors import TargetError
+from . import detect, llvm
+from .boards import board_names, find_board
+from .facts import core, simd
+from .target import Target
+
+
+def resolve(text: str) -> Target:
+    """The target that ``text`` names; raises :class:`TargetError` with the nearest names when there is none."""
+    text = text.strip()
+    if not text:
+        raise TargetError(
+            "the target is empty; use native, a name from `halotile targets list`, or triple+cpu+features"
+        )
+    if text.lower() in ("native", "host"):
+        return detect.native()
+    if text.split()[0] == "llvm":
+        return _from_tvm_text(text)
+    if "+" in text:
+        triple, cpu, *features = text.split("+")
+        return spell_out(text, triple, cpu, [f for part in features for f in part.split(",") if f])
+    board = find_board(text)
+    if board is None:
+        raise TargetError(unknown(text))
+    llvm.check(board.target.triple, board.target.cpu, board.target.features)
+    return board.target
+
+
+def unknown(text: str) -> str:
+    """The message for a name that no board has."""
+    names = [*board_names(), "native"]
+    near = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}? " if near else ""
+    return f"unknown target {text!r}; {hint}`halotile targets list` shows all; triple+cpu+features spells one out"
+
+
+def precheck(text: str) -> None:
+    """Refuses what can be refused without loading LLVM: a plain name that no board has, an unknown architecture."""
+    text = text.strip()
+    if not text or text.lower() in ("native", "host") or text.split()[0] == "llvm":
+        return
+    if "+" in text:
+        llvm.architecture(text.split("+", 1)[0])
+    elif find_board(text) is None:
+        raise TargetError(unknown(text))
+
+
+def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
+    """A target from its parts; facts come from the core's table and, where it is silent, from the features."""
+    arch = llvm.architecture(triple)
+    if not cpu:
+        raise TargetError(f"target {name!r} names no CPU; write triple+cpu, such as {triple}+generic")
+    switches = tuple(f if f[0] in "+-" else f"+{f}" for f in features)
+    llvm.check(triple, cpu, switches)
+    on = llvm.features(arch, cpu, switches)
+    if "prefer-256-bit" in on and "avx512f" in on:
+        switches += ("-prefer-256-bit",)
+    bits, registers = simd(arch, on)
+    known = core(cpu)
+    return Target(
+        id=name,
+        triple=triple,
+        cpu=cpu,
+        features=switches,
+        vector_bits=bits,
+        vector_registers=registers,
+        fma_ports=known.fma_ports,
+        fma_latency=known.fma_latency,
+        l2_bytes=known.l2_bytes,
+        cores=4,
+        source="spelt out; facts from the core's table",
+        notes=("four cores assumed; --threads sets another number",),
+    )
+
+
+def _from_tvm_text(text: str) -> Target:
+    """``llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon`` -> the same target spelt out."""
+    options: dict[str, str] = {}
+    words = shlex.split(text)[1:]
+    for i, word in enumerate(words):
+        key, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-"):
+            if i == 0 or "=" in words[i - 1]:
+                raise TargetError(f"target {text!r}: {word!r} is not an option")
+            continue
+        options[key] = value if equals else (words[i + 1] if i + 1 < len(words) else "")
+    ignored = sorted(options.keys() - {"mtriple", "target", "mcpu", "mattr"})
+    triple = options.get("mtriple") or options.get("target")
+    cpu = options.get("mcpu", "")
+    features = [f for f in options.get("mattr", "").split(",") if f]
+    if not triple and cpu in ("", "native"):
+        base = detect.native()
+        if features:
+            raise TargetError(f"target {text!r}: -mattr needs -mcpu; write native for this machine")
+    else:
+        triple = triple or llvm.DEFAULT_TRIPLES[_host_architecture()]
+        base = spell_out(text, triple, cpu or "generic", features)
+    new = (
+        "native"
+        if base.native
+        else "+".join(filter(None, [base.triple, base.cpu, ",".join(f.lstrip("+") for f in features)]))
+    )
+    notes = [f"TVM's old target text was read as {new}; write that instead"]
+    if ignored:
+        notes.append(f"ignored {', '.join('-' + name for name in ignored)} of the old target text")
+    return replace(base, id=new, notes=(*notes, *base.notes))
+
+
+def _host_architecture() -> str:
+    import platform
+
+    return llvm.ARCHITECTURES.get(platform.machine().lower(), "x86_64")
