@@ -4,8 +4,8 @@ Four ways to name a machine:
 
 - ``native``: this one, detected.
 - a board or level that has a file in ``boards/``: ``raspberry-pi-4``, ``graviton3``, ``x86-64-v3`` ...
-- spelt out, ``triple+cpu+features``: ``aarch64-linux-gnu+cortex-a76+dotprod,-aes``. A feature is switched on by its name
-  and off by a leading minus; commas and pluses both separate.
+- spelt out, ``triple+cpu+features``: ``aarch64-linux-gnu+cortex-a76+dotprod,-aes``. A feature is switched on by its
+  name and off by a leading minus; commas and pluses both separate.
 - TVM's old text, ``llvm -mtriple=... -mcpu=... -mattr=...``, which is read, with a note.
 """
 
@@ -46,7 +46,7 @@ def resolve(text: str) -> Target:
 def unknown(text: str) -> str:
     """The message for a name that no board has."""
     names = [*board_names(), "native"]
-    near = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.6)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     return f"unknown target {text!r}; {hint}`halotile targets list` shows all; triple+cpu+features spells one out"
 

@@ -1,0 +1,49 @@
+# make demo        compile a real model, run it, compare it with ONNX Runtime
+# make test        all tests
+# make lint        ruff and mypy
+# make node-tests  the ONNX node tests; writes the support table
+# make bench       the benchmarks beside ONNX Runtime
+# make clean       remove what the targets above made
+#
+# Needs Python 3.10 or newer and a C compiler. Everything else is installed into .venv by pip.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types node-tests bench clean
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "Halotile needs Python 3.10 or newer; set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,verify]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/python -m halotile.benchmarks.demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(MAKE) --no-print-directory types
+
+types: $(STAMP)
+	$(BIN)/mypy compiler passes schedules targets benchmarks errors.py __init__.py
+
+node-tests: $(STAMP)
+	$(BIN)/python -m halotile.benchmarks.node_tests
+
+bench: $(STAMP)
+	$(BIN)/halotile bench
+
+clean:
+	rm -rf $(VENV) out build *.egg-info
+	find . -name __pycache__ -prune -exec rm -rf {} +

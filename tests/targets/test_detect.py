@@ -1,0 +1,105 @@
+"""Native detection: from descriptions of machines, and on the machine that runs the tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from halotile.targets import detect, llvm
+from halotile.targets import flags as kernel_flags
+from halotile.targets.detect import Machine, describe, parse_cpuinfo, read_caches
+from halotile.targets.resolve import resolve
+
+BASE = "fpu cx8 cmov mmx fxsr sse sse2 pni ssse3 cx16 sse4_1 sse4_2 popcnt lahf_lm"
+AVX2 = BASE + " avx avx2 f16c fma bmi1 bmi2 abm movbe xsave xsaveopt fsgsbase invpcid rdrand pclmulqdq"
+AVX512 = (
+    AVX2 + " rdseed adx clflushopt xsavec xsaves clwb pku avx512f avx512bw avx512cd avx512dq avx512vl aes 3dnowprefetch"
+)
+
+
+def machine(arch: str, vendor: str, flags: str, cpu: str) -> Machine:
+    return Machine(arch, vendor, frozenset(flags.split()), cpu, ((1, 32768, 64), (2, 1048576, 64)), 4)
+
+
+def test_avx2_machine() -> None:
+    target = describe(machine("x86_64", "GenuineIntel", AVX2, "haswell"))
+    assert (target.cpu, target.vector_bits, target.vector_registers, target.fma_ports) == ("haswell", 256, 16, 2)
+
+
+def test_avx512_server() -> None:
+    target = describe(machine("x86_64", "GenuineIntel", AVX512, "skylake-avx512"))
+    assert (target.cpu, target.vector_bits, target.vector_registers) == ("skylake-avx512", 512, 32)
+    assert "-prefer-256-bit" in target.features
+
+
+def test_a_wrong_model_number_does_not_enable_hidden_instructions() -> None:
+    """A hypervisor shows a Sapphire Rapids model number, but masks everything above AVX2."""
+    target = describe(machine("x86_64", "GenuineIntel", AVX2, "sapphirerapids"))
+    on = llvm.features("x86_64", target.cpu, target.features)
+    assert not [f for f in on if f.startswith(("avx512", "amx"))]
+    assert target.vector_bits == 256
+
+
+def test_a_wrong_model_number_does_not_cost_instructions() -> None:
+    """A hypervisor shows an old model number; the flags say AVX-512 with VNNI and bf16."""
+    flags = AVX512 + " avx512_vnni avx512_bf16"
+    target = describe(machine("x86_64", "GenuineIntel", flags, "nehalem"))
+    on = llvm.features("x86_64", target.cpu, target.features)
+    assert {"avx512f", "avx512vl", "avx512vnni", "avx512bf16"} <= on
+    assert any("nehalem" in note for note in target.notes)
+
+
+def test_amd_is_never_taken_for_intel() -> None:
+    flags = AVX2 + " sse4a clzero mwaitx aes sha_ni rdseed adx clflushopt xsavec xsaves 3dnowprefetch"
+    assert describe(machine("x86_64", "AuthenticAMD", flags, "generic")).cpu.startswith("znver")
+
+
+def test_arm_board_without_crypto() -> None:
+    target = describe(machine("aarch64", "", "fp asimd evtstrm crc32 cpuid", "cortex-a72"))
+    assert (target.cpu, target.vector_bits, target.vector_registers) == ("cortex-a72", 128, 32)
+    assert not {"aes", "sha2"} & llvm.features("aarch64", target.cpu, target.features)
+
+
+def test_arm_core_that_llvm_does_not_know() -> None:
+    target = describe(machine("aarch64", "", "fp asimd asimddp asimdhp atomics", "cortex-z99"))
+    assert target.cpu == "generic"
+    assert {"dotprod", "fullfp16"} <= llvm.features("aarch64", target.cpu, target.features)
+
+
+def test_cpuinfo_keeps_what_all_processors_share() -> None:
+    text = "vendor_id\t: GenuineIntel\nflags\t\t: fma avx avx2\n\nvendor_id\t: GenuineIntel\nflags\t\t: avx avx2 sha_ni\n"
+    assert parse_cpuinfo(text) == ("GenuineIntel", frozenset({"avx", "avx2"}))
+
+
+def test_caches_from_sysfs(tmp_path: Path) -> None:
+    rows = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M")]
+    for i, (level, kind, size) in enumerate(rows):
+        folder = tmp_path / f"index{i}"
+        folder.mkdir()
+        for name, text in (("level", level), ("type", kind), ("size", size), ("coherency_line_size", "64")):
+            (folder / name).write_text(text + "\n")
+    (tmp_path / "index3").mkdir()  # a cache without facts is passed over
+    assert read_caches(tmp_path) == ((1, 49152, 64), (2, 2097152, 64))
+
+
+def test_affinity_limits_the_cores() -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    assert detect.physical_cores(cpus[:1]) == 1
+
+
+def test_native_never_uses_what_this_machine_lacks() -> None:
+    read = detect.read_machine()
+    target = resolve("native")
+    on = llvm.features(read.arch, target.cpu, target.features) & kernel_flags.visible(read.arch)
+    has = kernel_flags.translate(read.arch, set(read.flags)) | {"crc32"}
+    assert on <= has
+    assert target.native and 1 <= target.cores <= len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64", "armv7l"])
+def test_the_flag_tables_speak_llvm(arch: str) -> None:
+    unknown = kernel_flags.visible(arch) - llvm.known_features(arch)
+    # Features of processors that LLVM has dropped or that no listed processor switches on by default.
+    assert unknown <= {"avx512er", "avx512pf", "avx5124fmaps", "avx5124vnniw", "amx-fp16", "rtm", "sm4"}

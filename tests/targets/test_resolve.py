@@ -1,0 +1,88 @@
+"""Target texts: what each form means, and what is refused with which hint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from halotile.errors import TargetError
+from halotile.targets import llvm
+from halotile.targets.resolve import precheck, resolve
+
+
+def test_spelt_out_with_features() -> None:
+    target = resolve("aarch64-linux-gnu+cortex-a76+dotprod,-aes")
+    assert (target.triple, target.cpu) == ("aarch64-linux-gnu", "cortex-a76")
+    assert target.features == ("+dotprod", "-aes")
+    assert (target.vector_bits, target.vector_registers, target.fma_ports) == (128, 32, 2)
+
+
+def test_a_feature_changes_the_facts() -> None:
+    wide = resolve("x86_64-linux-gnu+haswell+avx512f,avx512vl")
+    assert (wide.vector_bits, wide.vector_registers) == (512, 32)
+    narrow = resolve("x86_64-linux-gnu+skylake-avx512+-avx512f")
+    assert (narrow.vector_bits, narrow.vector_registers) == (256, 16)
+
+
+def test_old_tvm_text_is_read_with_a_note() -> None:
+    target = resolve("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon -device=arm_cpu")
+    assert (target.triple, target.cpu, target.features) == ("aarch64-linux-gnu", "cortex-a72", ("+neon",))
+    assert target.id == "aarch64-linux-gnu+cortex-a72+neon"
+    assert any("write that instead" in note for note in target.notes)
+    assert any("-device" in note for note in target.notes)
+
+
+def test_plain_llvm_is_this_machine() -> None:
+    assert resolve("llvm").cpu == resolve("native").cpu
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "target is empty"),
+        ("rasberry-pi-4", "did you mean raspberry-pi-4"),
+        ("nativ", "did you mean native"),
+        ("toaster", "unknown target 'toaster'; `halotile targets list`"),
+        ("x86_64-linux-gnu+hasswell", "unknown CPU 'hasswell' for x86_64-linux-gnu; did you mean haswell"),
+        ("aarch64-linux-gnu+haswell", "unknown CPU 'haswell' for aarch64-linux-gnu"),
+        ("x86_64-linux-gnu+haswell+avx513f", "unknown feature 'avx513f'.*did you mean avx512f"),
+        ("x86_64-linux-gnu+haswell+neon", "unknown feature 'neon'"),
+        ("x86_64-linux-gnu+", "names no CPU"),
+        ("z80-linux+generic", "unknown architecture 'z80'"),
+        ("x86-64-linux-gnu+haswell", "unknown architecture 'x86'"),
+        ("llvm -mcpu=hasswell", "did you mean haswell"),
+        ("llvm -mcpu=haswell nonsense", "'nonsense' is not an option"),
+    ],
+)
+def test_refused_with_one_line(text: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message) as caught:
+        resolve(text)
+    assert "\n" not in str(caught.value)
+    assert caught.value.code == "E400"
+
+
+def test_precheck_and_board_list_need_no_tvm() -> None:
+    code = (
+        "import sys; sys.modules['tvm'] = None\n"
+        "from halotile.targets.resolve import precheck\n"
+        "from halotile.targets.boards import boards\n"
+        "precheck('raspberry-pi-4'); precheck('native'); assert boards()\n"
+        "try: precheck('rasberry-pi-4')\n"
+        "except Exception as e: print(type(e).__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "TargetError", done.stderr
+
+
+def test_precheck_lets_every_valid_form_pass() -> None:
+    for text in ("native", "raspberry-pi-4", "x86_64-linux-gnu+haswell", "llvm -mcpu=haswell"):
+        precheck(text)
+
+
+def test_every_core_with_facts_is_known_to_llvm() -> None:
+    from halotile.targets.facts import known_cores
+
+    known = llvm.cpus("x86_64") | llvm.cpus("aarch64") | llvm.cpus("armv7l")
+    assert set(known_cores()) <= known
