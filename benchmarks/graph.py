@@ -6,7 +6,8 @@
         x = g.op("Relu", x)                  # node /stem/Relu, value /stem/Relu_output_0
     model = g.finish(output=x)
 
-Values are their ONNX names; ``g.shape(value)`` is known for each of them, so that layers need not be told their input channels.
+Values are their ONNX names; ``g.shape(value)`` is known for each of them, so that layers need not be told
+their input channels.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ Shape = tuple[Dim, ...]
 class Form:
     """How an exporter writes the same network.
 
-    ``style``: ``torchscript`` (scalars are Constant nodes, GELU and attention decomposed, dotted scopes in names) or ``dynamo``
-    (scalars are initialisers, reductions take their axes as inputs, composite operators kept where the opset has them).
+    ``style``: ``torchscript`` (scalars are Constant nodes, GELU and attention decomposed, scopes in names) or
+    ``dynamo`` (scalars are initialisers, composite operators kept where the opset has them).
     ``raw``: shapes of reshapes are computed at run time (Shape, Gather, Unsqueeze, Concat) even where they are known.
     """
 
@@ -122,7 +123,9 @@ class Graph:
         for name in names:
             self._types[name] = inferred.get(name, onnx.TypeProto())
         if shape is not None:
-            element = self._types[names[0]].tensor_type.elem_type or self._types[inputs[0]].tensor_type.elem_type
+            element = (
+                self._types[names[0]].tensor_type.elem_type or self._types[inputs[0]].tensor_type.elem_type
+            )
             self._types[names[0]] = helper.make_tensor_type_proto(element, list(shape))
         return names
 
@@ -135,7 +138,9 @@ class Graph:
             node.input[:] = [rename.get(v, v) for v in node.input]
             node.output[:] = [rename.get(v, v) for v in node.output]
         infos = [
-            helper.make_tensor_value_info(name, self._types[value].tensor_type.elem_type, list(self.shape(value)))
+            helper.make_tensor_value_info(
+                name, self._types[value].tensor_type.elem_type, list(self.shape(value))
+            )
             for name, value in outputs.items()
         ]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, infos, initializer=self._weights)
@@ -149,7 +154,9 @@ class Graph:
         data = {v: self._data[v] for v in node.input if v in self._data}
         schema = onnx.defs.get_schema(node.op_type, self.form.opset)
         opsets = [helper.make_opsetid("", self.form.opset)]
-        return shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets, ir_version=8)
+        return shape_inference.infer_node_outputs(
+            schema, node, types, data, opset_imports=opsets, ir_version=8
+        )
 
     def _initialiser(self, name: str, array: np.ndarray) -> str:
         tensor = numpy_helper.from_array(array.copy(order="C"), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -56,9 +57,16 @@ def conv_transpose(g: Graph, x: str, channels: int, kernel: int, *, stride: int,
         weight = g.weight("weight", g.fan_in((cin, channels, kernel, kernel), gain, fan))
         bias = g.weight("bias", g.normal((channels,), 0.1))
         return g.op(
-            "ConvTranspose", x, weight, bias, dilations=[1, 1], group=1, kernel_shape=[kernel, kernel],
-            pads=[0, 0, 0, 0], strides=[stride, stride],
-        )  # fmt: skip
+            "ConvTranspose",
+            x,
+            weight,
+            bias,
+            dilations=[1, 1],
+            group=1,
+            kernel_shape=[kernel, kernel],
+            pads=[0, 0, 0, 0],
+            strides=[stride, stride],
+        )
 
 
 def batch_norm(g: Graph, x: str, *, scale: float = 1.0, name: str = "bn") -> str:
@@ -73,7 +81,7 @@ def batch_norm(g: Graph, x: str, *, scale: float = 1.0, name: str = "bn") -> str
 
 
 def activation(g: Graph, x: str, kind: str) -> str:
-    """``none``, ``relu``, ``relu6``, ``silu``, ``gelu``, ``gelu_tanh``, ``hardswish``, ``hardsigmoid`` or ``sigmoid``."""
+    """``none``, ``relu``, ``relu6``, ``silu``, ``gelu``, ``gelu_tanh``, ``hardswish``, ``hardsigmoid``, ``sigmoid``."""
     if kind == "none":
         return x
     if kind == "relu6":
@@ -101,7 +109,16 @@ def _gelu(g: Graph, x: str, tanh: bool) -> str:
     return g.op("Mul", g.op("Mul", x, g.const(0.5)), g.op("Add", g.op("Tanh", inner), g.const(1.0)))
 
 
-def conv_norm(g: Graph, x: str, channels: int, kernel: int = 3, *, act: str = "relu", scale: float = 1.0, **conv_options) -> str:  # type: ignore[no-untyped-def]
+def conv_norm(
+    g: Graph,
+    x: str,
+    channels: int,
+    kernel: int | tuple[int, int] = 3,
+    *,
+    act: str = "relu",
+    scale: float = 1.0,
+    **conv_options: Any,
+) -> str:
     """Conv without bias, BatchNormalization, activation: the block that most CNNs repeat."""
     x = conv(g, x, channels, kernel, bias=False, **conv_options)
     return activation(g, batch_norm(g, x, scale=scale), act)
@@ -127,7 +144,9 @@ def layer_norm(g: Graph, x: str, *, epsilon: float = 1e-5, name: str = "norm") -
         return g.op("Add", g.op("Mul", g.op("Div", centred, deviation), gamma), beta)
 
 
-def linear(g: Graph, x: str, features: int, *, gain: float = 1.0, bias: bool = True, name: str = "linear") -> str:
+def linear(
+    g: Graph, x: str, features: int, *, gain: float = 1.0, bias: bool = True, name: str = "linear"
+) -> str:
     """Fully connected over the last axis: Gemm for rank 2, MatMul then Add (bias first, as TorchScript) above that."""
     k = g.dim(x, -1)
     weight = g.fan_in((features, k), gain)
@@ -142,7 +161,7 @@ def linear(g: Graph, x: str, features: int, *, gain: float = 1.0, bias: bool = T
 
 
 def reshape(g: Graph, x: str, shape: Sequence[Dim]) -> str:
-    """Reshape to ``shape``, in which a dim name or (in raw form) a dim equal to the input's at that place is read at run time."""
+    """Reshape to ``shape``; a dim name, or in raw form a dim that the input has in that place, is read at run time."""
     source = g.shape(x)
     at_run_time = [
         isinstance(d, str) or (g.form.raw and i < len(source) and d == source[i]) for i, d in enumerate(shape)
@@ -151,7 +170,8 @@ def reshape(g: Graph, x: str, shape: Sequence[Dim]) -> str:
         target = g.const(list(shape), "int64")
     else:
         parts = [
-            _dimension(g, x, source.index(d)) if live else g.const([d], "int64") for d, live in zip(shape, at_run_time)
+            _dimension(g, x, source.index(d)) if live else g.const([d], "int64")
+            for d, live in zip(shape, at_run_time)
         ]
         target = g.op("Concat", *parts, axis=0)
     attributes = {} if g.form.torchscript else {"allowzero": 1 if g.form.opset >= 14 else 0}
@@ -192,7 +212,13 @@ def max_pool(g: Graph, x: str, kernel: int, stride: int, pad: int = 0, ceil: boo
 
 def avg_pool(g: Graph, x: str, kernel: int, stride: int, pad: int = 0) -> str:
     return g.op(
-        "AveragePool", x, ceil_mode=0, count_include_pad=1, kernel_shape=[kernel] * 2, pads=[pad] * 4, strides=[stride] * 2
+        "AveragePool",
+        x,
+        ceil_mode=0,
+        count_include_pad=1,
+        kernel_shape=[kernel] * 2,
+        pads=[pad] * 4,
+        strides=[stride] * 2,
     )
 
 
@@ -203,11 +229,19 @@ def resize(g: Graph, x: str, factor: int, mode: str = "nearest") -> str:
     options = {"nearest_mode": "floor"} if mode == "nearest" else {"cubic_coeff_a": -0.75}
     n, c, h, w = g.shape(x)
     shape = (n, c, int(h) * factor, int(w) * factor)
-    return g.op("Resize", x, "", scales, shape=shape, coordinate_transformation_mode=transform, mode=mode, **options)
+    return g.op(
+        "Resize", x, "", scales, shape=shape, coordinate_transformation_mode=transform, mode=mode, **options
+    )
 
 
 def attention(
-    g: Graph, x: str, heads: int, *, mask: str | None = None, fused_qkv: bool = False, context: str | None = None
+    g: Graph,
+    x: str,
+    heads: int,
+    *,
+    mask: str | None = None,
+    fused_qkv: bool = False,
+    context: str | None = None,
 ) -> str:
     """Multi-head attention on [N, T, C] with an additive ``mask``; ``context`` gives keys and values of another length.
 
@@ -224,7 +258,9 @@ def attention(
     else:
         q = transpose(g, reshape(g, linear(g, x, int(c), name="query"), (n, t, heads, width)), 0, 2, 1, 3)
         k = transpose(g, reshape(g, linear(g, source, int(c), name="key"), (n, s, heads, width)), 0, 2, 1, 3)
-        v = transpose(g, reshape(g, linear(g, source, int(c), name="value"), (n, s, heads, width)), 0, 2, 1, 3)
+        v = transpose(
+            g, reshape(g, linear(g, source, int(c), name="value"), (n, s, heads, width)), 0, 2, 1, 3
+        )
     if g.form.torchscript:
         scores = g.op("Div", g.op("MatMul", q, transpose(g, k, 0, 1, 3, 2)), g.const(math.sqrt(width)))
     else:

@@ -1,8 +1,8 @@
 """The models of the harness: real architectures with seeded weights, small for tests and full for measurements.
 
-    entry = MODELS["resnet50"]
-    model = entry.model(small=True)            # ModelProto
-    feeds = entry.inputs(model, seed=1)        # random inputs, ids and masks in their ranges
+entry = MODELS["resnet50"]
+model = entry.model(small=True)            # ModelProto
+feeds = entry.inputs(model, seed=1)        # random inputs, ids and masks in their ranges
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ RAW = Form("torchscript", 13, raw=True)
 class ModelEntry:
     """One model: its builder, the arguments of the full and of the small one, and the ranges of its integer inputs.
 
-    ``tags``: ``cnn`` or ``transformer``, ``bench`` for the models that ``halotile bench`` measures by default, ``light``, ``form``.
+    ``tags``: ``cnn`` or ``transformer``; ``bench`` for those that ``halotile bench`` measures by default; ``light``;
+    ``form`` for the same networks as other exporters write them.
     """
 
     name: str
@@ -95,7 +96,9 @@ def _entries() -> list[ModelEntry]:
         ModelEntry("resnet18", resnet, {"depth": 18}, resnet_small, tags=cnn),
         ModelEntry("resnet50", resnet, {"depth": 50}, resnet_small, tags=cnn),
         ModelEntry("mobilenet_v2", mobilenet_v2, {}, {"size": 48, "width": 0.25, "classes": 10}, tags=cnn),
-        ModelEntry("efficientnet_b0", efficientnet_b0, {}, {"size": 48, "width": 0.25, "classes": 10}, tags=cnn),
+        ModelEntry(
+            "efficientnet_b0", efficientnet_b0, {}, {"size": 48, "width": 0.25, "classes": 10}, tags=cnn
+        ),
         ModelEntry("vgg16", vgg16, {}, {"size": 32, "width": 0.125, "classes": 10}, tags=cnn),
         ModelEntry("unet", unet, {}, {"size": 32, "base": 4, "levels": 3}, tags=cnn),
         ModelEntry("espcn", espcn, {}, {"height": 20, "width": 30, "features": 16}, tags=cnn),
@@ -115,13 +118,21 @@ def _entries() -> list[ModelEntry]:
             {"size": 64, "widths": (8, 16, 32, 64, 64), "repeats": (2, 2, 2), "classes": 10},
             tags=cnn,
         ),
-        ModelEntry("densenet", densenet, {}, {"size": 48, "growth": 8, "blocks": (2, 3, 2), "classes": 10}, tags=cnn),
-        ModelEntry("inception", inception, {}, {"size": 75, "width": 0.125, "cells": 1, "classes": 10}, tags=cnn),
+        ModelEntry(
+            "densenet", densenet, {}, {"size": 48, "growth": 8, "blocks": (2, 3, 2), "classes": 10}, tags=cnn
+        ),
+        ModelEntry(
+            "inception", inception, {}, {"size": 75, "width": 0.125, "cells": 1, "classes": 10}, tags=cnn
+        ),
         ModelEntry("convnext", convnext, {}, convnext_small, tags=cnn),
         ModelEntry("bert", bert, {}, bert_small, ids, transformer),
         ModelEntry("vit", vit, {}, vit_small, tags=transformer),
         ModelEntry(
-            "segformer", segformer, {}, {"size": 64, "widths": (8, 16, 24, 32), "depth": 1, "classes": 5}, tags=transformer
+            "segformer",
+            segformer,
+            {},
+            {"size": 64, "widths": (8, 16, 24, 32), "depth": 1, "classes": 5},
+            tags=transformer,
         ),
         ModelEntry(
             "swin",
@@ -141,7 +152,9 @@ def _entries() -> list[ModelEntry]:
             tags=form,
         ),
         ModelEntry("convnext_dynamo", convnext, {"form": DYNAMO}, convnext_small, tags=form),
-        ModelEntry("convnext_raw", convnext, {"form": Form("torchscript", 14, raw=True)}, convnext_small, tags=form),
+        ModelEntry(
+            "convnext_raw", convnext, {"form": Form("torchscript", 14, raw=True)}, convnext_small, tags=form
+        ),
         ModelEntry("bert_dynamo", bert, {"form": DYNAMO}, bert_small, ids, form),
         ModelEntry("bert_raw", bert, {"form": Form("torchscript", 14, raw=True)}, bert_small, ids, form),
         ModelEntry("bert_constant_mask", bert, {"masked": False}, bert_small, ids, form),
@@ -153,7 +166,9 @@ def _entries() -> list[ModelEntry]:
                 f"seeded_{n}",
                 light,
                 {"model": n, "seeded": True},
-                tags=frozenset({"light", "bench", "cnn"} if n in ("squeezenet", "densenet121") else {"light"}),
+                tags=frozenset(
+                    {"light", "bench", "cnn"} if n in ("squeezenet", "densenet121") else {"light"}
+                ),
             )
             for n in LIGHT_NAMES
         ),

@@ -9,9 +9,17 @@ from ..layers import activation, attention, extended_mask, layer_norm, linear, s
 
 
 def bert(
-    *, form: Form | None = None, batch: Dim = 1, tokens: int = 128, width: int = 384, layers: int = 6, heads: int = 12,
-    vocabulary: int = 30522, masked: bool = True, seed: int = 0,
-) -> onnx.ModelProto:  # fmt: skip
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    tokens: int = 128,
+    width: int = 384,
+    layers: int = 6,
+    heads: int = 12,
+    vocabulary: int = 30522,
+    masked: bool = True,
+    seed: int = 0,
+) -> onnx.ModelProto:
     """``masked=False`` leaves the mask out of the inputs: an all-ones mask is built from the shape of the ids."""
     g = Graph("bert", form, seed)
     ids = g.input("input_ids", (batch, tokens), "int64")
@@ -27,7 +35,9 @@ def bert(
     for index in range(layers):
         with g.scope(f"layer.{index}"):
             x = layer_norm(g, g.op("Add", attention(g, x, heads, mask=bias), x), epsilon=1e-12, name="norm1")
-            y = linear(g, activation(g, linear(g, x, 4 * width, name="fc1"), "gelu"), width, gain=2.35, name="fc2")
+            y = linear(
+                g, activation(g, linear(g, x, 4 * width, name="fc1"), "gelu"), width, gain=2.35, name="fc2"
+            )
             x = layer_norm(g, g.op("Add", y, x), epsilon=1e-12, name="norm2")
     first = g.op("Gather", x, g.const(0, "int64"), axis=1)
     pooled = g.op("Tanh", linear(g, first, width, gain=0.5, name="pooler"))

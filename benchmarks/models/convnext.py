@@ -1,4 +1,4 @@
-"""ConvNeXt-Tiny-like: 7x7 depthwise, LayerNorm over channels (through transposes), two 1x1 as fully connected, GELU, layer scale."""
+"""ConvNeXt-Tiny-like: 7x7 depthwise, LayerNorm over channels through transposes, GELU, layer scale."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from ..layers import activation, conv, flatten, global_pool, layer_norm, linear,
 
 
 def convnext(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 224, width: int = 96, depths: tuple[int, ...] = (3, 3, 9, 3),
-    classes: int = 1000, seed: int = 0,
-) -> onnx.ModelProto:  # fmt: skip
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 224,
+    width: int = 96,
+    depths: tuple[int, ...] = (3, 3, 9, 3),
+    classes: int = 1000,
+    seed: int = 0,
+) -> onnx.ModelProto:
     g = Graph("convnext", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = conv(g, x, width, 4, stride=4, pad=0, gain=1.0, name="stem")
@@ -19,7 +25,9 @@ def convnext(
     for stage, depth in enumerate(depths):
         with g.scope(f"stages.{stage}"):
             if stage:
-                x = conv(g, _channel_norm(g, x, "norm"), width << stage, 2, stride=2, pad=0, gain=1.0, name="down")
+                x = conv(
+                    g, _channel_norm(g, x, "norm"), width << stage, 2, stride=2, pad=0, gain=1.0, name="down"
+                )
             for index in range(depth):
                 with g.scope(f"blocks.{index}"):
                     x = _block(g, x)

@@ -9,9 +9,15 @@ from ..layers import activation, avg_pool, batch_norm, classifier, conv, conv_no
 
 
 def densenet(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 224, growth: int = 32, blocks: tuple[int, ...] = (6, 12, 24, 16),
-    classes: int = 1000, seed: int = 0,
-) -> onnx.ModelProto:  # fmt: skip
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 224,
+    growth: int = 32,
+    blocks: tuple[int, ...] = (6, 12, 24, 16),
+    classes: int = 1000,
+    seed: int = 0,
+) -> onnx.ModelProto:
     g = Graph("densenet", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = max_pool(g, conv_norm(g, x, 2 * growth, 7, stride=2, gain=1.0, name="stem"), 3, 2, 1)

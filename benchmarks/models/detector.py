@@ -9,9 +9,15 @@ from ..layers import conv, conv_norm, resize
 
 
 def detector_neck(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 640, width: int = 64, classes: int = 80, seed: int = 0
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 640,
+    width: int = 64,
+    classes: int = 80,
+    seed: int = 0,
 ) -> onnx.ModelProto:
-    """``size`` is the image's; the inputs are its maps at strides 8, 16 and 32 with 2, 4 and 8 times ``width`` channels."""
+    """``size`` is the image's; inputs are its maps at strides 8, 16, 32 with 2, 4 and 8 times ``width`` channels."""
     g = Graph("detector_neck", form, seed)
     p3 = g.input("p3", (batch, 2 * width, size // 8, size // 8))
     p4 = g.input("p4", (batch, 4 * width, size // 16, size // 16))

@@ -9,12 +9,24 @@ from ..layers import activation, classifier, conv, conv_norm, global_pool
 
 # expansion, channels, repeats, stride of the first, kernel
 STAGES = (
-    (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
-)  # fmt: skip
+    (1, 16, 1, 1, 3),
+    (6, 24, 2, 2, 3),
+    (6, 40, 2, 2, 5),
+    (6, 80, 3, 2, 3),
+    (6, 112, 3, 1, 5),
+    (6, 192, 4, 2, 5),
+    (6, 320, 1, 1, 3),
+)
 
 
 def efficientnet_b0(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 224, width: float = 1.0, classes: int = 1000, seed: int = 0
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 224,
+    width: float = 1.0,
+    classes: int = 1000,
+    seed: int = 0,
 ) -> onnx.ModelProto:
     g = Graph("efficientnet_b0", form, seed)
     x = g.input("input", (batch, 3, size, size))
@@ -36,7 +48,17 @@ def _block(g: Graph, x: str, channels: int, expansion: int, stride: int, kernel:
     y = x
     if expansion != 1:
         y = conv_norm(g, y, cin * expansion, 1, act="silu", gain=1.0, name="expand")
-    y = conv_norm(g, y, cin * expansion, kernel, stride=stride, groups=cin * expansion, act="silu", gain=2.8, name="depthwise")
+    y = conv_norm(
+        g,
+        y,
+        cin * expansion,
+        kernel,
+        stride=stride,
+        groups=cin * expansion,
+        act="silu",
+        gain=2.8,
+        name="depthwise",
+    )
     y = squeeze_excite(g, y, max(1, cin // 4))
     # The gate of squeeze-and-excitation halves its input: 4 in the mean square, on top of SiLU's 2.8; the branch
     # adds half of the main path's amplitude, so that sixteen blocks stay in range.

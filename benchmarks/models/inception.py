@@ -1,4 +1,4 @@
-"""Inception-v3-like: parallel branches of 1x1, 5x5, factorised 1x7 and 7x1 convolutions and average pooling, concatenated."""
+"""Inception-v3-like: parallel branches of 1x1, 5x5, 1x7 and 7x1 convolutions and average pooling, concatenated."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ from ..layers import avg_pool, classifier, conv_norm, max_pool
 
 
 def inception(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 299, width: float = 1.0, cells: int = 3, classes: int = 1000, seed: int = 0
-) -> onnx.ModelProto:  # fmt: skip
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 299,
+    width: float = 1.0,
+    cells: int = 3,
+    classes: int = 1000,
+    seed: int = 0,
+) -> onnx.ModelProto:
     """``cells`` of each of the two kinds, at 1/8 and at 1/16 of the image."""
     g = Graph("inception", form, seed)
 

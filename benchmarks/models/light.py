@@ -1,7 +1,8 @@
 """The nine ``light_*`` models of the onnx package, as shipped (constant weights) or with seeded weights in their place.
 
-As shipped, all weights are 0.02 and every output is the same number: a reference, but one that hides most mistakes. Seeded, they
-are SqueezeNet, DenseNet-121, Inception-v1 and -v2, ShuffleNet-v1, ResNet-50, AlexNet, VGG-19 and ZFNet with informative outputs.
+As shipped, all weights are 0.02 and every output is the same number: a reference, but one that hides most
+mistakes. Seeded, they are SqueezeNet, DenseNet-121, Inception-v1 and -v2, ShuffleNet-v1, ResNet-50, AlexNet,
+VGG-19 and ZFNet with informative outputs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,16 @@ from onnx import numpy_helper
 from ..graph import Form
 
 NAMES = (
-    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19", "zfnet512",
-)  # fmt: skip
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
 
 
 def folder() -> Path:
@@ -25,7 +34,13 @@ def folder() -> Path:
 
 
 def light(
-    *, model: str, seeded: bool = False, form: Form | None = None, batch: int = 1, size: int = 224, seed: int = 0
+    *,
+    model: str,
+    seeded: bool = False,
+    form: Form | None = None,
+    batch: int = 1,
+    size: int = 224,
+    seed: int = 0,
 ) -> onnx.ModelProto:
     """``form``, ``batch`` and ``size`` are those of the file: anything else is refused."""
     if form is not None or batch != 1 or size != 224:
@@ -60,7 +75,7 @@ def _seed_weights(proto: onnx.ModelProto, rng: np.random.Generator) -> None:
     """
     shapes = {t.name: tuple(numpy_helper.to_array(t)) for t in proto.graph.initializer if t.data_type == 7}
     constants = {n.output[0]: n for n in proto.graph.node if n.op_type == "ConstantOfShape"}
-    roles = {}
+    roles: dict[str, tuple[onnx.NodeProto, int]] = {}
     for node in proto.graph.node:
         for place, value in enumerate(node.input):
             roles.setdefault(value, (node, place))
@@ -68,7 +83,9 @@ def _seed_weights(proto: onnx.ModelProto, rng: np.random.Generator) -> None:
     summed = {v for n in proto.graph.node if n.op_type == "Sum" for v in n.input}
     for value, producer in constants.items():
         node, place = roles[value]
-        if node.op_type == "Unsqueeze":  # a scale or shift of one dimension, broadcast by the Mul or Add behind it
+        if (
+            node.op_type == "Unsqueeze"
+        ):  # a scale or shift of one dimension, broadcast by the Mul or Add behind it
             node, place = roles[users[value].output[0]]
         shape = tuple(int(d) for d in shapes[producer.input[0]])
         array = _values(node, place, shape, rng).astype(np.float32)

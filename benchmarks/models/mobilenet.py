@@ -8,11 +8,25 @@ from ..graph import Dim, Form, Graph
 from ..layers import classifier, conv_norm
 
 # expansion, channels, repeats, stride of the first
-STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 
 
 def mobilenet_v2(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 224, width: float = 1.0, classes: int = 1000, seed: int = 0
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 224,
+    width: float = 1.0,
+    classes: int = 1000,
+    seed: int = 0,
 ) -> onnx.ModelProto:
     g = Graph("mobilenet_v2", form, seed)
     x = g.input("input", (batch, 3, size, size))
@@ -35,6 +49,8 @@ def _block(g: Graph, x: str, channels: int, expansion: int, stride: int) -> str:
     y = x
     if expansion != 1:
         y = conv_norm(g, y, cin * expansion, 1, act="relu6", gain=2.0, name="expand")
-    y = conv_norm(g, y, cin * expansion, 3, stride=stride, groups=cin * expansion, act="relu6", name="depthwise")
+    y = conv_norm(
+        g, y, cin * expansion, 3, stride=stride, groups=cin * expansion, act="relu6", name="depthwise"
+    )
     y = conv_norm(g, y, channels, 1, act="none", name="project")
     return g.op("Add", x, y) if stride == 1 and cin == channels else y

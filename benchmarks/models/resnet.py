@@ -9,9 +9,18 @@ from ..layers import activation, classifier, conv_norm, max_pool
 
 
 def resnet(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 224, depth: int = 50, width: int = 64, classes: int = 1000, seed: int = 0
-) -> onnx.ModelProto:  # fmt: skip
-    block, blocks = {18: (_basic, (2, 2, 2, 2)), 34: (_basic, (3, 4, 6, 3)), 50: (_bottleneck, (3, 4, 6, 3))}[depth]
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 224,
+    depth: int = 50,
+    width: int = 64,
+    classes: int = 1000,
+    seed: int = 0,
+) -> onnx.ModelProto:
+    block, blocks = {18: (_basic, (2, 2, 2, 2)), 34: (_basic, (3, 4, 6, 3)), 50: (_bottleneck, (3, 4, 6, 3))}[
+        depth
+    ]
     g = Graph(f"resnet{depth}", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = conv_norm(g, x, width, 7, stride=2, gain=1.0, name="conv1")

@@ -1,4 +1,4 @@
-"""SegFormer-like: attention with spatially reduced keys and values, convolutional feed-forward, an all-MLP decoder with bilinear resize."""
+"""SegFormer-like: attention with reduced keys and values, depthwise feed-forward, MLP decoder with bilinear resize."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from ..layers import activation, attention, conv, conv_norm, layer_norm, linear,
 
 
 def segformer(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 256, widths: tuple[int, ...] = (32, 64, 160, 256), depth: int = 2,
-    classes: int = 19, seed: int = 0,
-) -> onnx.ModelProto:  # fmt: skip
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 256,
+    widths: tuple[int, ...] = (32, 64, 160, 256),
+    depth: int = 2,
+    classes: int = 19,
+    seed: int = 0,
+) -> onnx.ModelProto:
     g = Graph("segformer", form, seed)
     x = g.input("input", (batch, 3, size, size))
     maps = []
@@ -23,7 +29,9 @@ def segformer(
             y = layer_norm(g, _tokens(g, x))
             for index in range(depth):
                 with g.scope(f"block.{index}"):
-                    y = _block(g, y, side, heads=1 << stage if width % (1 << stage) == 0 else 1, reduction=8 >> stage)
+                    y = _block(
+                        g, y, side, heads=1 << stage if width % (1 << stage) == 0 else 1, reduction=8 >> stage
+                    )
             x = _image(g, layer_norm(g, y, name="norm_out"), side)
         maps.append(x)
     with g.scope("decode"):

@@ -9,9 +9,15 @@ from ..layers import classifier, conv_norm, max_pool, reshape, transpose
 
 
 def shufflenet_v2(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 224, widths: tuple[int, ...] = (24, 116, 232, 464, 1024),
-    repeats: tuple[int, ...] = (4, 8, 4), classes: int = 1000, seed: int = 0,
-) -> onnx.ModelProto:  # fmt: skip
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 224,
+    widths: tuple[int, ...] = (24, 116, 232, 464, 1024),
+    repeats: tuple[int, ...] = (4, 8, 4),
+    classes: int = 1000,
+    seed: int = 0,
+) -> onnx.ModelProto:
     g = Graph("shufflenet_v2", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = max_pool(g, conv_norm(g, x, widths[0], 3, stride=2, gain=1.0, name="conv1"), 3, 2, 1)

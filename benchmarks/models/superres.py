@@ -9,9 +9,16 @@ from ..layers import activation, conv
 
 
 def espcn(
-    *, form: Form | None = None, batch: Dim = 1, height: int = 720, width: int = 1280, factor: int = 3, channels: int = 3,
-    features: int = 64, seed: int = 0,
-) -> onnx.ModelProto:  # fmt: skip
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    height: int = 720,
+    width: int = 1280,
+    factor: int = 3,
+    channels: int = 3,
+    features: int = 64,
+    seed: int = 0,
+) -> onnx.ModelProto:
     g = Graph(f"espcn_x{factor}", form, seed)
     x = g.input("input", (batch, channels, height, width))
     x = activation(g, conv(g, x, features, 5, gain=1.0, name="conv1"), "relu")
@@ -22,10 +29,18 @@ def espcn(
 
 
 def edsr(
-    *, form: Form | None = None, batch: Dim = 1, height: int = 360, width: int = 640, factor: int = 2, blocks: int = 8,
-    features: int = 64, upsampler: str = "direct", seed: int = 0,
-) -> onnx.ModelProto:  # fmt: skip
-    """``upsampler``: ``direct`` (the last convolution makes every subpixel) or ``conv`` (shuffled features, then a convolution)."""
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    height: int = 360,
+    width: int = 640,
+    factor: int = 2,
+    blocks: int = 8,
+    features: int = 64,
+    upsampler: str = "direct",
+    seed: int = 0,
+) -> onnx.ModelProto:
+    """``upsampler``: ``direct`` (the last convolution makes every subpixel) or ``conv`` (shuffle, then a conv)."""
     g = Graph(f"edsr_x{factor}", form, seed)
     x = g.input("input", (batch, 3, height, width))
     with g.scope("sub_mean"):

@@ -1,19 +1,26 @@
-"""Swin-like: attention in windows, every second block on a shifted image (slices and concatenations), with a constant mask."""
+"""Swin-like: attention in windows, every second block on a shifted image, with a constant bias and mask."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Form, Graph
 from ..layers import activation, attention, conv, layer_norm, linear, reduce_mean, reshape, slice_, transpose
 
 
 def swin(
-    *, form: Form | None = None, batch: int = 1, size: int = 224, width: int = 96, depths: tuple[int, ...] = (2, 2), window: int = 7,
-    classes: int = 1000, seed: int = 0,
-) -> onnx.ModelProto:  # fmt: skip
-    """The image's side must be a multiple of 4 * window at every stage; the batch is a number, since windows multiply it."""
+    *,
+    form: Form | None = None,
+    batch: int = 1,
+    size: int = 224,
+    width: int = 96,
+    depths: tuple[int, ...] = (2, 2),
+    window: int = 7,
+    classes: int = 1000,
+    seed: int = 0,
+) -> onnx.ModelProto:
+    """The image's side over 4 must be a multiple of the window at every stage; windows multiply the batch: a number."""
     g = Graph("swin", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = conv(g, x, width, 4, stride=4, pad=0, gain=1.0, name="patch")
@@ -24,7 +31,9 @@ def swin(
                 x = _merge(g, x)
             for index in range(depth):
                 with g.scope(f"blocks.{index}"):
-                    x = _block(g, x, window, shift=window // 2 if index % 2 else 0, heads=max(1, g.dim(x, 3) // 32))
+                    x = _block(
+                        g, x, window, shift=window // 2 if index % 2 else 0, heads=max(1, g.dim(x, 3) // 32)
+                    )
     x = reduce_mean(g, layer_norm(g, x, name="norm"), [1, 2], keepdims=False)
     return g.finish(output=linear(g, x, classes, name="head"))
 

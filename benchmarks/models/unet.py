@@ -9,8 +9,15 @@ from ..layers import conv, conv_norm, conv_transpose, max_pool
 
 
 def unet(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 512, base: int = 32, levels: int = 4, classes: int = 2, seed: int = 0
-) -> onnx.ModelProto:  # fmt: skip
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 512,
+    base: int = 32,
+    levels: int = 4,
+    classes: int = 2,
+    seed: int = 0,
+) -> onnx.ModelProto:
     g = Graph("unet", form, seed)
     x = g.input("input", (batch, 3, size, size))
     skips = []

@@ -11,13 +11,21 @@ STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
 def vgg16(
-    *, form: Form | None = None, batch: Dim = 1, size: int = 224, width: float = 1.0, classes: int = 1000, seed: int = 0
+    *,
+    form: Form | None = None,
+    batch: Dim = 1,
+    size: int = 224,
+    width: float = 1.0,
+    classes: int = 1000,
+    seed: int = 0,
 ) -> onnx.ModelProto:
     g = Graph("vgg16", form, seed)
     x = g.input("input", (batch, 3, size, size))
     for stage, (channels, convs) in enumerate(STAGES):
         for index in range(convs):
             with g.scope(f"features.{stage}.{index}"):
-                x = activation(g, conv(g, x, int(channels * width), gain=2.0 if stage or index else 1.0), "relu")
+                x = activation(
+                    g, conv(g, x, int(channels * width), gain=2.0 if stage or index else 1.0), "relu"
+                )
         x = max_pool(g, x, 2, 2)
     return g.finish(output=classifier(g, x, classes))

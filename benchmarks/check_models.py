@@ -1,0 +1,119 @@
+"""Compiles models of the registry at full size and compares them with ONNX Runtime.
+
+    python -m halotile.benchmarks.check_models [NAME ...] [--small] [--exact] [--tag bench]
+
+One line a model: agreement, largest difference, compile seconds, arena and weight bytes. Exit code 1 if one
+disagrees or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from .models import MODELS, ModelEntry
+
+TOLERANCE = 1e-3  # of the largest value of an output; plus ABSOLUTE, both ten times tighter under exact
+ABSOLUTE = 1e-5
+
+
+def reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """ONNX Runtime's outputs, on one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, dict(feeds))))
+
+
+def compare(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], tolerance: float) -> list[str]:
+    """One line for each output that is missing, of another type or shape, or beyond max|a-b| <= t max|b| + t/100."""
+    lines = [f"{name}: missing" for name in theirs if name not in ours]
+    lines += [f"{name}: not an output of the model" for name in ours if name not in theirs]
+    for name in theirs.keys() & ours.keys():
+        a, b = ours[name], theirs[name]
+        if a.shape != b.shape or a.dtype != b.dtype:
+            lines.append(f"{name}: {a.dtype}{list(a.shape)} instead of {b.dtype}{list(b.shape)}")
+            continue
+        error, bound = largest_difference(a, b), tolerance * _largest(b) + tolerance / TOLERANCE * ABSOLUTE
+        if not error <= bound:
+            lines.append(
+                f"{name}: differs by {error:.3g}, allowed {bound:.3g} (largest value {_largest(b):.3g})"
+            )
+    return lines
+
+
+def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
+    """max|a-b|; infinite where one has a NaN or an infinity that the other does not."""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    difference = np.where(same, 0.0, np.abs(x - y))
+    return float(np.max(np.nan_to_num(difference, nan=np.inf), initial=0.0))
+
+
+def _largest(values: np.ndarray) -> float:
+    finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
+    return float(np.max(np.abs(finite.astype(np.float64)), initial=0.0))
+
+
+def check(entry: ModelEntry, small: bool, exact: bool) -> tuple[bool, str]:
+    """Compiles, runs and compares one model: whether it agrees, and the line that says so."""
+    import halotile
+
+    model = entry.model(small=small)
+    feeds = entry.inputs(model, seed=7)
+    started = time.perf_counter()
+    compiled = halotile.compile(model, exact=exact)
+    seconds = time.perf_counter() - started
+    ours, theirs = compiled(feeds), reference(model, feeds)
+    lines = compare(ours, theirs, TOLERANCE / 10 if exact else TOLERANCE)
+    report = compiled.report
+    if lines:
+        return False, "; ".join(lines)
+    relative = max(largest_difference(ours[n], theirs[n]) / max(_largest(theirs[n]), 1e-30) for n in theirs)
+    sizes = f"arena {report['arena_bytes'] / 1e6:.1f} MB, weights {report['weight_bytes'] / 1e6:.1f} MB"
+    return (
+        True,
+        f"largest difference {relative:.1e} of the largest value, compiled in {seconds:.1f} s, {sizes}",
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models of the registry (all unless given)")
+    parser.add_argument("--tag", help="only models with this tag: bench, cnn, transformer, light or form")
+    parser.add_argument("--small", action="store_true", help="the sizes that the tests use")
+    parser.add_argument(
+        "--exact", action="store_true", help="compile with exact=True; tolerances ten times tighter"
+    )
+    options = parser.parse_args(arguments)
+    unknown = [n for n in options.names if n not in MODELS]
+    if unknown:
+        parser.error(f"unknown model {', '.join(unknown)}; known: {', '.join(MODELS)}")
+    names = options.names or [n for n, e in MODELS.items() if not options.tag or options.tag in e.tags]
+    wrong = 0
+    for name in names:
+        try:
+            good, line = check(MODELS[name], options.small, options.exact)
+        except Exception as error:  # one model that fails must not hide the others
+            good, line = (
+                False,
+                f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else error!r}",
+            )
+        wrong += not good
+        print(f"{'ok  ' if good else 'FAIL'} {name}: {line}", flush=True)
+    print(f"{len(names) - wrong} of {len(names)} agree")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
