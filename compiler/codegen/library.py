@@ -1,0 +1,177 @@
+"""From object code and weights to a library that needs nothing: lib<name>.so, <name>.h and manifest.json.
+
+    LibrarySpec -> temp folder: C runtime + model.c + kernels.o + weights.o -> one cc call -> moved into place
+
+Nothing appears under its final name before all of it is whole. The same spec and compiler give the same bytes of
+library and header: no times, no paths, no build ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...targets.target import Target
+from ..runtime.place import staged
+from ..spec import TensorSpec
+from .header import ABI, FUNCTIONS, header_text, model_text
+from .names import identifier
+from .toolchain import Toolchain, find_toolchain
+from .weights import ALIGNMENT, write_weights
+
+RUNTIME = Path(__file__).parent.parent / "runtime"
+_LINK = ("-shared", "-Wl,--version-script=exports.map", "-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,--as-needed",
+         "-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,-z,defs", "-Wl,-z,text", "-Wl,--build-id=none",
+         "-Wl,-s")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LibrarySpec:
+    """All that the link stage needs.
+
+    ``object_bytes`` is an ELF object with ``int32_t halotile_kernel_main(inputs..., outputs..., weights, arena)``.
+    ``weights`` are bytes-like chunks that lie one behind the other. The arena of T threads has
+    ``planned_bytes + T * workspace_bytes``, both multiples of 64; ``default_threads`` 0 means as many as the process
+    may use. ``report`` is plain data that goes into the manifest.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    object_bytes: bytes
+    weights: Sequence[Any]
+    planned_bytes: int
+    workspace_bytes: int
+    max_threads: int
+    default_threads: int
+    target: Target
+    report: dict[str, Any] = field(default_factory=dict)
+    version: str = __version__
+
+    def __post_init__(self) -> None:
+        for what in ("planned_bytes", "workspace_bytes"):
+            if getattr(self, what) % ALIGNMENT or getattr(self, what) < 0:
+                raise ValueError(f"{what} is {getattr(self, what)}, which is not a multiple of {ALIGNMENT}")
+        if not 0 <= self.default_threads <= self.max_threads or self.max_threads < 1:
+            raise ValueError(
+                f"default_threads {self.default_threads} is not within max_threads {self.max_threads}"
+            )
+
+    @property
+    def identifier(self) -> str:
+        """The model's name as a C identifier: the prefix of every function and the stem of every file."""
+        return identifier(self.name)
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(memoryview(chunk).nbytes for chunk in self.weights)
+
+    def arena_bytes(self, threads: int) -> int:
+        return self.planned_bytes + threads * self.workspace_bytes
+
+
+@dataclass(frozen=True)
+class BuiltLibrary:
+    """The files of a finished library."""
+
+    directory: Path
+    library: Path
+    header: Path
+    manifest: Path
+    fingerprint: str
+
+
+def build_library(
+    spec: LibrarySpec, directory: str | os.PathLike[str], *, toolchain: Toolchain | None = None
+) -> BuiltLibrary:
+    """Links ``spec`` into ``directory``, which is made when missing; an earlier library there is replaced.
+
+    Raises ToolchainError when there is no compiler or it fails, OutputError when the folder can't be written.
+    """
+    toolchain = toolchain or find_toolchain(spec.target)
+    with staged(Path(directory)) as stage:
+        fingerprint = _link(spec, toolchain, stage.work)
+        for name in (f"lib{spec.identifier}.so", f"{spec.identifier}.h"):
+            os.replace(stage.work / name, stage.result / name)
+        manifest = json.dumps(_manifest(spec, fingerprint), indent=1, ensure_ascii=False)
+        (stage.result / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
+    final = Path(directory)
+    return BuiltLibrary(
+        final,
+        final / f"lib{spec.identifier}.so",
+        final / f"{spec.identifier}.h",
+        final / "manifest.json",
+        fingerprint,
+    )
+
+
+def _link(spec: LibrarySpec, toolchain: Toolchain, work: Path) -> str:
+    """Makes the library and the header in ``work`` and returns the fingerprint of what went in."""
+    name = spec.identifier
+    (work / "kernels.o").write_bytes(spec.object_bytes)
+    digest = ""
+    if spec.weight_bytes:
+        _, digest = write_weights(work / "weights.o", spec.target.triple, spec.weights)
+    header = header_text(spec)
+    fingerprint = _fingerprint(spec, header, digest)
+    (work / f"{name}.h").write_text(header)
+    (work / "model.c").write_text(model_text(spec, fingerprint))
+    exports = " ".join(f"{name}_{function};" for function in FUNCTIONS)
+    (work / "exports.map").write_text(f"{{ global: {exports} local: *; }};\n")
+    for source in runtime_sources():
+        (work / source.name).write_bytes(source.read_bytes())
+    sources = ["model.c", *(s.name for s in runtime_sources() if s.suffix == ".c")]
+    objects = ["kernels.o", *(["weights.o"] if spec.weight_bytes else [])]
+    arguments = [*toolchain.compile_flags, *sources, *objects, *_LINK, f"-Wl,-soname,lib{name}.so",
+                 "-o", f"lib{name}.so", "-pthread", "-lm"]  # fmt: skip
+    toolchain.run(arguments, work, f"linking lib{name}.so")
+    return fingerprint
+
+
+def runtime_sources() -> list[Path]:
+    """The C files that are compiled into every library."""
+    return sorted(path for path in RUNTIME.iterdir() if path.suffix in (".c", ".h"))
+
+
+def _fingerprint(spec: LibrarySpec, header: str, weights: str) -> str:
+    digest = hashlib.blake2b(spec.object_bytes, digest_size=16)
+    digest.update(f"{header}\0{weights}\0{ABI}".encode())
+    return digest.hexdigest()
+
+
+def _manifest(spec: LibrarySpec, fingerprint: str) -> dict[str, Any]:
+    target = spec.target
+    return {
+        "format": "halotile",
+        "abi": ABI,
+        "version": spec.version,
+        "name": spec.name,
+        "prefix": spec.identifier,
+        "library": f"lib{spec.identifier}.so",
+        "header": f"{spec.identifier}.h",
+        "fingerprint": fingerprint,
+        "target": {
+            "id": target.id,
+            "triple": target.triple,
+            "cpu": target.cpu,
+            "features": list(target.features),
+        },
+        "inputs": [_tensor(t) for t in spec.inputs],
+        "outputs": [_tensor(t) for t in spec.outputs],
+        "weight_bytes": spec.weight_bytes,
+        "planned_bytes": spec.planned_bytes,
+        "workspace_bytes": spec.workspace_bytes,
+        "max_threads": spec.max_threads,
+        "default_threads": spec.default_threads,
+        "report": spec.report,
+    }
+
+
+def _tensor(tensor: TensorSpec) -> dict[str, Any]:
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}

@@ -1,0 +1,122 @@
+"""Weights as a section of their own: an ELF object whose bytes are streamed, never held, and mapped at run time.
+
+The object is written here rather than by an assembler: an assembler keeps all of it in memory and writes it twice.
+On x86-64 the section is a *large* one (``.lrodata``), which linkers place behind everything else, and its address is
+reached through a pointer in data: so weights beyond 2 GB do not push code and data out of each other's reach.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...errors import ToolchainError
+from .toolchain import machine_of
+
+ALIGNMENT = 64
+SYMBOL = "halotile_weights"
+
+# machine -> (ELF machine number, 64-bit, e_flags)
+_MACHINES = {
+    "x86_64": (62, True, 0),
+    "i386": (3, False, 0),
+    "aarch64": (183, True, 0),
+    "arm": (40, False, 0x05000000),  # EABI version 5
+    "riscv64": (243, True, 0x5),  # compressed instructions, double floats
+}
+_PROGBITS, _SYMTAB, _STRTAB = 1, 2, 3
+_ALLOC, _X86_64_LARGE = 0x2, 0x10000000
+_OBJECT_GLOBAL, _HIDDEN = 0x11, 2
+
+
+def write_weights(path: Path, triple: str, chunks: Iterable[Any]) -> tuple[int, str]:
+    """Writes an object that defines :data:`SYMBOL` (hidden) over the chunks, and returns (bytes, digest).
+
+    ``chunks`` are bytes-like and lie one behind the other; each is written and forgotten. Raises ToolchainError for a
+    machine whose objects are unknown, OSError as it comes.
+    """
+    machine = machine_of(triple)
+    if machine not in _MACHINES:
+        raise ToolchainError(f"no object format is known for {triple}")
+    number, wide, flags = _MACHINES[machine]
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "wb", buffering=0) as file:
+        file.write(bytes(ALIGNMENT))  # room for the header
+        total = 0
+        for chunk in chunks:
+            view = memoryview(chunk).cast("B")
+            digest.update(view)
+            _write_all(file, view)
+            total += len(view)
+        _write_all(file, memoryview(_tables(machine, wide, total)))
+        file.seek(0)
+        file.write(_header(number, wide, flags, ALIGNMENT + total + _padding(total)))
+    return total, digest.hexdigest()
+
+
+def _write_all(file: BinaryIO, view: memoryview) -> None:
+    while len(view):
+        view = view[file.write(view) :]
+
+
+def _padding(total: int) -> int:
+    return -total % 16
+
+
+_SECTION_NAMES = b"\0.lrodata\0.note.GNU-stack\0.symtab\0.strtab\0.shstrtab\0.halotile_weights\0"
+_SYMBOL_NAMES = b"\0" + SYMBOL.encode() + b"\0"
+_SECTIONS = 6
+
+
+def _header(number: int, wide: bool, flags: int, sections_offset: int) -> bytes:
+    ident = b"\x7fELF" + bytes([2 if wide else 1, 1, 1]) + bytes(9)
+    word = "Q" if wide else "I"
+    size, entry = (64, 64) if wide else (52, 40)
+    return ident + struct.pack(
+        f"<HHI{word}{word}{word}IHHHHHH",
+        1, number, 1, 0, 0, sections_offset, flags, size, 0, 0, entry, _SECTIONS, _SECTIONS - 1,
+    )  # fmt: skip
+
+
+def _tables(machine: str, wide: bool, total: int) -> bytes:
+    """What follows the weights: padding, section headers, symbols and names."""
+    large = machine == "x86_64"
+    entry = 64 if wide else 40
+    headers_at = ALIGNMENT + total + _padding(total)
+    symbols = _symbol(wide, 0, 0, 0, 0) + _symbol(wide, 1, total, _OBJECT_GLOBAL, 1)
+    symbols_at = headers_at + _SECTIONS * entry
+    names_at = symbols_at + len(symbols)
+    section_names_at = names_at + len(_SYMBOL_NAMES)
+
+    def section(name: bytes, kind: int, flags: int, at: int, size: int, *rest: int) -> bytes:
+        offset = _SECTION_NAMES.index(name + b"\0") if name else 0
+        link, info, align, each = rest or (0, 0, 1, 0)
+        layout = "<IIQQQQIIQQ" if wide else "<IIIIIIIIII"
+        return struct.pack(layout, offset, kind, flags, 0, at, size, link, info, align, each)
+
+    headers = (
+        bytes(entry)
+        + section(
+            b".lrodata" if large else b".halotile_weights",
+            _PROGBITS,
+            _ALLOC | (_X86_64_LARGE if large else 0),
+            ALIGNMENT,
+            total,
+            0, 0, ALIGNMENT, 0,
+        )
+        + section(b".note.GNU-stack", _PROGBITS, 0, headers_at, 0)
+        + section(b".symtab", _SYMTAB, 0, symbols_at, len(symbols), 4, 1, 8 if wide else 4, len(symbols) // 2)
+        + section(b".strtab", _STRTAB, 0, names_at, len(_SYMBOL_NAMES))
+        + section(b".shstrtab", _STRTAB, 0, section_names_at, len(_SECTION_NAMES))
+    )  # fmt: skip
+    return bytes(_padding(total)) + headers + symbols + _SYMBOL_NAMES + _SECTION_NAMES
+
+
+def _symbol(wide: bool, name: int, size: int, info: int, section: int) -> bytes:
+    other = _HIDDEN if info else 0
+    if wide:
+        return struct.pack("<IBBHQQ", name, info, other, section, 0, size)
+    return struct.pack("<IIIBBH", name, 0, size, info, other, section)

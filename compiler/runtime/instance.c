@@ -1,0 +1,179 @@
+/* One instance of the model: an arena, a pool, and a flag that says whether a run is under way. */
+#define _GNU_SOURCE
+#include "instance.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "arena.h"
+#include "floats.h"
+#include "model.h"
+#include "pool.h"
+
+struct halotile_instance {
+    struct halotile_pool pool;
+    atomic_uint running;
+    unsigned char *arena;
+    size_t arena_bytes;
+    int owns_arena;
+    struct halotile_worker workers[];
+};
+
+static int usable_processors(void) {
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+        return CPU_COUNT(&set);
+    }
+#endif
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int)online : 1;
+}
+
+/* 0 asks for the model's default: never more than this process may use. Returns 0 for a number that can't be. */
+static int decide_threads(int threads) {
+    if (threads == 0) {
+        int usable = usable_processors();
+        threads = halotile_model.default_threads ? halotile_model.default_threads : usable;
+        threads = threads < usable ? threads : usable;
+        return threads < halotile_model.max_threads ? threads : halotile_model.max_threads;
+    }
+    return threads > 0 && threads <= halotile_model.max_threads ? threads : 0;
+}
+
+size_t halotile_arena_bytes(int threads) {
+    threads = decide_threads(threads);
+    return threads ? halotile_model.planned_bytes + (size_t)threads * halotile_model.workspace_bytes : 0;
+}
+
+static struct halotile_instance *allocate(int threads) {
+    size_t bytes = sizeof(struct halotile_instance) + (size_t)threads * sizeof(struct halotile_worker);
+    void *memory = NULL;
+    if (posix_memalign(&memory, _Alignof(struct halotile_instance), bytes) != 0) {
+        return NULL;
+    }
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+static int provide_arena(struct halotile_instance *instance, const struct halotile_memory *given, size_t needed) {
+    instance->arena_bytes = needed;
+    if (given) {
+        instance->arena = given->start;
+        int usable = given->bytes >= needed && (uintptr_t)given->start % HALOTILE_ALIGNMENT == 0;
+        return usable && (given->start || !needed) ? HALOTILE_OK : HALOTILE_ERROR_ARENA;
+    }
+    instance->arena = halotile_arena_map(needed);
+    instance->owns_arena = instance->arena != NULL;
+    return instance->arena ? HALOTILE_OK : HALOTILE_ERROR_MEMORY;
+}
+
+static int start_pool(struct halotile_instance *instance, int threads) {
+    unsigned char *workspace = instance->arena + halotile_model.planned_bytes;
+    instance->pool.threads = threads;
+    instance->pool.workers = instance->workers;
+    for (int i = 0; i < threads; ++i) {
+        struct halotile_worker *worker = &instance->workers[i];
+        worker->pool = &instance->pool;
+        worker->index = i;
+        worker->workspace = workspace + (size_t)i * halotile_model.workspace_bytes;
+        worker->workspace_bytes = halotile_model.workspace_bytes;
+    }
+    return halotile_pool_start(&instance->pool);
+}
+
+int halotile_create(int threads, const struct halotile_memory *arena, struct halotile_instance **result) {
+    *result = NULL;
+    threads = decide_threads(threads);
+    if (!threads) {
+        return HALOTILE_ERROR_THREADS;
+    }
+    struct halotile_instance *instance = allocate(threads);
+    if (!instance) {
+        return HALOTILE_ERROR_MEMORY;
+    }
+    int code = provide_arena(instance, arena, halotile_arena_bytes(threads));
+    if (code == HALOTILE_OK) {
+        code = start_pool(instance, threads);
+    }
+    if (code != HALOTILE_OK) {
+        halotile_destroy(instance);
+        return code;
+    }
+    *result = instance;
+    return HALOTILE_OK;
+}
+
+static int any_null(const void *const *pointers, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+        if (!pointers[i]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int run(struct halotile_instance *instance, const void *const *inputs, void *const *outputs) {
+    struct halotile_pool *pool = &instance->pool;
+    struct halotile_worker *self = &instance->workers[0];
+    struct halotile_worker *outer = halotile_set_current(self);
+    halotile_floats floats = halotile_floats_enter();
+    self->workspace_used = 0;
+    atomic_store_explicit(&pool->failure, HALOTILE_OK, memory_order_relaxed);
+    atomic_store_explicit(&pool->active, 1, memory_order_relaxed);
+    int32_t result = halotile_model.call(inputs, outputs, halotile_model.weights, instance->arena);
+    atomic_store_explicit(&pool->active, 0, memory_order_relaxed);
+    halotile_floats_leave(floats);
+    halotile_set_current(outer);
+    unsigned failure = atomic_load_explicit(&pool->failure, memory_order_relaxed);
+    if (failure != HALOTILE_OK) {
+        return (int)failure;
+    }
+    return result == 0 ? HALOTILE_OK : HALOTILE_ERROR_KERNEL;
+}
+
+int halotile_run(struct halotile_instance *instance, const void *const *inputs, void *const *outputs) {
+    if (!instance || (!inputs && halotile_model.input_count) || (!outputs && halotile_model.output_count) ||
+        any_null(inputs, halotile_model.input_count) ||
+        any_null((const void *const *)outputs, halotile_model.output_count)) {
+        return HALOTILE_ERROR_ARGUMENT;
+    }
+    if (atomic_exchange_explicit(&instance->running, 1, memory_order_acquire)) {
+        return HALOTILE_ERROR_BUSY;
+    }
+    int code = run(instance, inputs, outputs);
+    atomic_store_explicit(&instance->running, 0, memory_order_release);
+    return code;
+}
+
+int halotile_threads(const struct halotile_instance *instance) { return instance ? instance->pool.threads : 0; }
+
+void halotile_destroy(struct halotile_instance *instance) {
+    if (!instance) {
+        return;
+    }
+    if (instance->pool.workers) {
+        halotile_pool_finish(&instance->pool);
+    }
+    if (instance->owns_arena) {
+        halotile_arena_unmap(instance->arena, instance->arena_bytes);
+    }
+    free(instance);
+}
+
+const char *halotile_error_text(int code) {
+    switch (code) {
+    case HALOTILE_OK: return "ok";
+    case HALOTILE_ERROR_ARGUMENT: return "a pointer is null";
+    case HALOTILE_ERROR_THREADS: return "the number of threads is negative or above the model's maximum";
+    case HALOTILE_ERROR_MEMORY: return "not enough memory for the arena";
+    case HALOTILE_ERROR_ARENA: return "the arena that was given is too small or not aligned to 64 bytes";
+    case HALOTILE_ERROR_BUSY: return "the instance is running already; use one instance for each thread";
+    case HALOTILE_ERROR_KERNEL: return "a kernel reported a failure";
+    case HALOTILE_ERROR_WORKSPACE: return "a kernel asked for more scratch than was planned";
+    case HALOTILE_ERROR_SYSTEM: return "a thread could not be started";
+    default: return "unknown error code";
+    }
+}

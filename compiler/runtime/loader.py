@@ -1,0 +1,219 @@
+"""Loads a built library into Python: numpy arrays in, numpy arrays out, through the same C API that a board uses.
+
+Needs numpy and the standard library; neither the compiler nor TVM nor onnx is imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import OutputError, RunError
+from ..spec import TensorSpec
+from .binding import Binding
+from .place import MANIFEST, read_manifest, staged
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedModel:
+    """Loads the library in ``path``: a folder that a build made, its manifest.json, or the .so alone.
+
+    ``threads`` is the number used by default; None leaves it to the library. Raises OutputError when there is no
+    library, or it is damaged, for another machine, or does not belong to its manifest.
+    """
+    place = Path(path)
+    if place.is_dir() or place.name == MANIFEST:
+        folder = place if place.is_dir() else place.parent
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise OutputError(
+                f"{folder} holds no Halotile library ({MANIFEST} is missing or not one of ours)"
+            )
+        library = folder / os.path.basename(str(manifest.get("library", "")))
+        if not library.is_file():
+            raise OutputError(
+                f"{folder} is incomplete: {library.name or 'the library'} is missing; build it again"
+            )
+    else:
+        if not place.is_file():
+            raise OutputError(f"there is no library at {place}")
+        library = place
+        manifest = read_manifest(place.parent)
+        if manifest is not None and manifest.get("library") != place.name:
+            manifest = None
+    binding = Binding(library)
+    if manifest is not None and manifest.get("fingerprint") != binding.fingerprint:
+        raise OutputError(f"{library} and its {MANIFEST} are from different builds; build it again")
+    return LoadedModel(binding, library, manifest or {}, threads)
+
+
+class LoadedModel:
+    """A model that runs. ``inputs`` and ``outputs`` are TensorSpecs in the order of the ONNX model.
+
+    Calls from several Python threads are safe: one model runs one call at a time (load it twice to run two at once).
+    A call releases the interpreter lock.
+    """
+
+    def __init__(
+        self, binding: Binding, library: Path, manifest: dict[str, Any], threads: int | None
+    ) -> None:
+        self.inputs: tuple[TensorSpec, ...] = binding.inputs
+        self.outputs: tuple[TensorSpec, ...] = binding.outputs
+        self.name = binding.name
+        self.path = library
+        self.manifest = manifest
+        self._binding = binding
+        self._lock = threading.Lock()
+        self._default = threads or 0
+        self._instances: dict[int, int] = {}
+        self._closed = False
+        self._expected = tuple((s.name, numpy_dtype(s.dtype), s.shape) for s in self.inputs)
+        self._made = tuple((s.name, numpy_dtype(s.dtype), s.shape) for s in self.outputs)
+        self._in = (ctypes.c_void_p * max(1, len(self.inputs)))()
+        self._out = (ctypes.c_void_p * max(1, len(self.outputs)))()
+        self._in_address, self._out_address = ctypes.addressof(self._in), ctypes.addressof(self._out)
+        self._instance(self._default)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What the compiler wrote about the build; empty when the manifest is not beside the library."""
+        return dict(self.manifest.get("report") or {})
+
+    @property
+    def threads(self) -> int:
+        """Threads of a call that does not ask for a number."""
+        with self._lock:
+            return int(self._binding.threads(self._instance(self._default)))
+
+    def arena_bytes(self, threads: int | None = None) -> int:
+        """Bytes of the arena for a number of threads; exactly what a run uses."""
+        return int(self._binding.arena_bytes(self._default if threads is None else threads))
+
+    def __call__(
+        self, inputs: Mapping[str, np.ndarray[Any, Any]], threads: int | None = None
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Runs the model: arrays by ONNX name in, fresh arrays by ONNX name out.
+
+        An array must have the dtype and shape that the model states; one that is not contiguous is copied. Raises
+        RunError, which names the input and says what was expected.
+        """
+        arrays = [self._checked(inputs, *expected) for expected in self._expected]
+        if len(inputs) != len(arrays):
+            raise RunError(self._unknown(inputs))
+        results = [np.empty(shape, dtype) for _, dtype, shape in self._made]
+        with self._lock:
+            instance = self._instance(self._default if threads is None else threads)
+            slots = self._in
+            for i, array in enumerate(arrays):
+                slots[i] = array.ctypes.data
+            slots = self._out
+            for i, array in enumerate(results):
+                slots[i] = array.ctypes.data
+            code = self._binding.run(instance, self._in_address, self._out_address)
+        if code:
+            raise RunError(f"{self.name} failed: {self._binding.error_text(code)}")
+        return {made[0]: array for made, array in zip(self._made, results, strict=True)}
+
+    def _checked(
+        self, inputs: Mapping[str, Any], name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> np.ndarray[Any, Any]:
+        try:
+            array = inputs[name]
+        except (KeyError, TypeError) as error:
+            raise RunError(self._missing(inputs, name)) from error
+        if not isinstance(array, np.ndarray):
+            array = _as_array(name, array)
+        if array.dtype != dtype:
+            raise RunError(
+                f"input {name!r} has dtype {array.dtype}, expected {dtype}; convert it with .astype"
+            )
+        if array.shape != shape:
+            raise RunError(f"input {name!r} has shape {_text(array.shape)}, expected {_text(shape)}")
+        flags = array.flags
+        return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=["C", "A"])
+
+    def _missing(self, inputs: Any, name: str) -> str:
+        if not isinstance(inputs, Mapping):
+            return f"inputs must be a dict of names to arrays, got {type(inputs).__name__}"
+        given = ", ".join(map(repr, inputs)) or "nothing"
+        return f"input {name!r} is missing; the model takes {self._names()}, given: {given}"
+
+    def _unknown(self, inputs: Mapping[str, Any]) -> str:
+        known = {spec.name for spec in self.inputs}
+        extra = ", ".join(repr(name) for name in inputs if name not in known)
+        return f"unknown input {extra}; the model takes {self._names()}"
+
+    def _names(self) -> str:
+        return ", ".join(repr(spec.name) for spec in self.inputs) or "no inputs"
+
+    def _instance(self, threads: int) -> int:
+        """The instance for a number of threads, made when first asked for. The caller holds the lock."""
+        if self._closed:
+            raise RunError(f"{self.name} was closed")
+        instance = self._instances.get(threads)
+        if instance is None:
+            instance = self._instances[threads] = self._binding.create(threads)
+        return instance
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Copies the library, its header and its manifest into ``directory``; they appear only when whole."""
+        if not self.manifest:
+            raise OutputError(f"{self.path} has no {MANIFEST} beside it, so there is nothing whole to save")
+        source = self.path.parent
+        with staged(Path(directory)) as stage:
+            for kind in ("library", "header", "archive"):
+                if self.manifest.get(kind):
+                    shutil.copyfile(source / self.manifest[kind], stage.result / self.manifest[kind])
+            shutil.copyfile(source / MANIFEST, stage.result / MANIFEST)
+
+    def close(self) -> None:
+        """Ends the threads, gives the arena back and unmaps the library. Harmless when repeated."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for instance in self._instances.values():
+                self._binding.destroy(instance)
+            self._instances.clear()
+            self._binding.close()
+
+    def __enter__(self) -> LoadedModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True) is False:
+            self.close()
+
+    def __repr__(self) -> str:
+        inputs, outputs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
+        return f"<{self.name}: ({inputs}) -> ({outputs})>"
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The numpy dtype of a TensorSpec's; bfloat16 and the 8-bit floats come from ml_dtypes when they are met."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def _as_array(name: str, value: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        raise RunError(f"input {name!r} is a {type(value).__name__}, expected a numpy array") from error
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, shape))})" if shape else "() (a scalar)"

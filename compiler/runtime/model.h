@@ -1,0 +1,36 @@
+/* What a model's generated file tells the runtime, and the error codes that both sides share. */
+#ifndef HALOTILE_MODEL_H
+#define HALOTILE_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HALOTILE_ALIGNMENT 64 /* of the arena, of every offset in it and of the weights */
+
+enum halotile_code {
+    HALOTILE_OK = 0,
+    HALOTILE_ERROR_ARGUMENT = 1,
+    HALOTILE_ERROR_THREADS = 2,
+    HALOTILE_ERROR_MEMORY = 3,
+    HALOTILE_ERROR_ARENA = 4,
+    HALOTILE_ERROR_BUSY = 5,
+    HALOTILE_ERROR_KERNEL = 6,
+    HALOTILE_ERROR_WORKSPACE = 7,
+    HALOTILE_ERROR_SYSTEM = 8
+};
+
+struct halotile_model {
+    /* Spreads the pointers over the arguments of the compiled function; 0 is success. */
+    int32_t (*call)(const void *const *inputs, void *const *outputs, const void *weights, void *arena);
+    const void *weights;
+    size_t input_count;
+    size_t output_count;
+    size_t planned_bytes;   /* intermediates; offsets fixed at compile time */
+    size_t workspace_bytes; /* scratch of one worker; follows the planned part, once for each thread */
+    int max_threads;
+    int default_threads; /* 0: as many as this process may use */
+};
+
+extern const struct halotile_model halotile_model;
+
+#endif

@@ -1,0 +1,95 @@
+"""Files that appear under their final names only when whole: made beside the destination, then renamed into it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import OutputError
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``work`` is for scratch and vanishes; what is in ``result`` at the end goes to the destination."""
+
+    work: Path
+    result: Path
+
+
+@contextlib.contextmanager
+def staged(directory: Path) -> Iterator[Stage]:
+    """A stage on the destination's own file system; its ``result`` replaces the files of ``directory`` on leaving.
+
+    A missing folder appears in one step. In one that exists (it may be a mount point in a folder that is closed to us)
+    each file is replaced in one step, the manifest last, and files of an earlier library that have no successor go.
+    After an exception nothing has changed. Raises OutputError when something can't be written.
+    """
+    directory = Path(os.path.abspath(directory))
+    if directory.exists() and not directory.is_dir():
+        raise OutputError(f"can't write a library to {directory}: it is a file, name a folder")
+    made: list[Path] = []
+    beside = directory if directory.exists() else directory.parent
+    try:
+        made = _make_parents(beside)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=beside))
+    except OSError as error:
+        raise OutputError(f"can't write to {beside}: {error.strerror or error}") from error
+    placed = False
+    try:
+        stage = Stage(temporary / "work", temporary / "result")
+        stage.work.mkdir()
+        stage.result.mkdir()
+        yield stage
+        _place(stage.result, directory)
+        placed = True
+    except OSError as error:
+        raise OutputError(f"can't write to {directory}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not placed:
+            for folder in made:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+
+def _make_parents(folder: Path) -> list[Path]:
+    """Makes the folders above the destination and returns the new ones, innermost first."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for new in reversed(missing):
+        new.mkdir(exist_ok=True)
+    return missing
+
+
+def _place(result: Path, directory: Path) -> None:
+    if not directory.exists():
+        os.replace(result, directory)
+        return
+    before = read_manifest(directory) or {}
+    names = sorted((p.name for p in result.iterdir()), key=lambda name: name == MANIFEST)
+    for name in names:
+        os.replace(result / name, directory / name)
+    for kind in ("library", "header", "archive"):
+        old = before.get(kind)
+        if isinstance(old, str) and old not in names and os.path.basename(old) == old:
+            (directory / old).unlink(missing_ok=True)
+
+
+def read_manifest(directory: Path) -> dict[str, Any] | None:
+    """The manifest of a library's folder, or None when there is none that could be one of ours."""
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return manifest if isinstance(manifest, dict) and manifest.get("format") == "halotile" else None

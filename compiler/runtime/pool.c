@@ -1,0 +1,216 @@
+/* The thread pool: one flag for each worker, spinning before sleeping, and taking over what nobody has begun.
+ *
+ * A launch gives every worker a share: tasks i, i + shares, i + 2 * shares ... of share i. The launcher raises the flag
+ * of each share, runs share 0, and then takes whatever flags are still raised. A flag is taken by an exchange, so each
+ * share runs once. Whoever takes a flag knows that the launch is not over (its own share is pending), which is why the
+ * fields of the launch may be read without a lock. A run never waits for a worker that sleeps or was never scheduled.
+ */
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+
+#include "floats.h"
+#include "model.h"
+
+#define SPIN_IN_RUN_NS 1000000L /* between two launches of one run: serial kernels are rarely longer */
+#define SPIN_IDLE_NS 50000L     /* after a run: enough for runs back to back, little for anybody else */
+#define SPIN_QUIETLY_NS 20000L  /* from here on offer the processor to others */
+#define STACK_BYTES (1024 * 1024)
+
+static _Thread_local struct halotile_worker *current_worker;
+
+struct halotile_worker *halotile_current(void) { return current_worker; }
+
+struct halotile_worker *halotile_set_current(struct halotile_worker *worker) {
+    struct halotile_worker *previous = current_worker;
+    current_worker = worker;
+    return previous;
+}
+
+void halotile_pool_fail(struct halotile_pool *pool, unsigned code) {
+    unsigned none = HALOTILE_OK;
+    atomic_compare_exchange_strong(&pool->failure, &none, code);
+}
+
+static long now_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    /* Wraps on 32-bit machines; only differences below a second are used. */
+    return (long)((unsigned long)time.tv_sec * 1000000000UL + (unsigned long)time.tv_nsec);
+}
+
+static long since(long start) { return (long)((unsigned long)now_ns() - (unsigned long)start); }
+
+/* One step of a spinning wait: false when the limit has passed and sleeping is better. */
+static int spin(unsigned *steps, long *start, long limit_ns) {
+    halotile_relax();
+    if (++*steps % 64 != 0) {
+        return 1;
+    }
+    if (*steps == 64) {
+        *start = now_ns();
+        return 1;
+    }
+    long waited = since(*start);
+    if (waited > SPIN_QUIETLY_NS) {
+        sched_yield();
+    }
+    return waited < limit_ns;
+}
+
+static int take(struct halotile_worker *worker) {
+    return atomic_load_explicit(&worker->ready, memory_order_relaxed) &&
+           atomic_exchange_explicit(&worker->ready, 0, memory_order_acquire);
+}
+
+static int run_tasks(struct halotile_worker *self, halotile_task task, void *closure, int first, int step, int tasks) {
+    struct halotile_group group = {NULL, tasks};
+    size_t used = self->workspace_used;
+    int outer = self->busy;
+    int failed = 0;
+    self->busy = 1;
+    for (int i = first; i < tasks; i += step) {
+        if (task(i, &group, closure) != 0) {
+            failed = 1;
+            halotile_pool_fail(self->pool, HALOTILE_ERROR_KERNEL);
+        }
+        self->workspace_used = used; /* a task that failed midway has not freed its scratch */
+    }
+    self->busy = outer;
+    return failed ? -1 : 0;
+}
+
+static void run_share(struct halotile_worker *self, int share) {
+    struct halotile_pool *pool = self->pool;
+    run_tasks(self, pool->task, pool->closure, share, pool->shares, pool->tasks);
+    if (atomic_fetch_sub(&pool->pending, 1) == 1) {
+        halotile_park_wake(&pool->workers[0].park);
+    }
+}
+
+/* Shares that no worker has begun; a thread that was just preempted then holds nobody up. */
+static void run_leftovers(struct halotile_worker *self) {
+    struct halotile_pool *pool = self->pool;
+    for (int i = 1; i < pool->threads; ++i) {
+        if (take(&pool->workers[i])) {
+            run_share(self, i);
+        }
+    }
+}
+
+static void *work(void *argument) {
+    struct halotile_worker *self = argument;
+    struct halotile_pool *pool = self->pool;
+    halotile_set_current(self);
+    halotile_floats_default();
+    for (;;) {
+        unsigned steps = 0;
+        long start = 0;
+        while (!take(self)) {
+            if (atomic_load_explicit(&pool->stop, memory_order_acquire)) {
+                return NULL;
+            }
+            unsigned active = atomic_load_explicit(&pool->active, memory_order_relaxed);
+            if (spin(&steps, &start, active ? SPIN_IN_RUN_NS : SPIN_IDLE_NS)) {
+                continue;
+            }
+            halotile_park_announce(&self->park);
+            if (atomic_load(&self->ready) || atomic_load(&pool->stop)) {
+                halotile_park_cancel(&self->park);
+            } else {
+                halotile_park_sleep(&self->park);
+            }
+            steps = 0;
+        }
+        run_share(self, self->index);
+        run_leftovers(self);
+    }
+}
+
+static void wait_for_others(struct halotile_pool *pool) {
+    struct halotile_park *park = &pool->workers[0].park;
+    unsigned steps = 0;
+    long start = 0;
+    while (atomic_load_explicit(&pool->pending, memory_order_acquire)) {
+        if (spin(&steps, &start, SPIN_IN_RUN_NS)) {
+            continue;
+        }
+        halotile_park_announce(park);
+        if (atomic_load(&pool->pending)) {
+            halotile_park_sleep(park);
+        } else {
+            halotile_park_cancel(park);
+        }
+        steps = 0;
+    }
+}
+
+int halotile_pool_launch(struct halotile_worker *self, halotile_task task, void *closure, int tasks) {
+    struct halotile_pool *pool = self->pool;
+    if (pool->threads == 1 || self->busy || tasks == 1) {
+        return run_tasks(self, task, closure, 0, 1, tasks > 0 ? tasks : 1);
+    }
+    if (tasks <= 0) {
+        tasks = pool->threads;
+    }
+    pool->task = task;
+    pool->closure = closure;
+    pool->tasks = tasks;
+    pool->shares = tasks < pool->threads ? tasks : pool->threads;
+    atomic_store_explicit(&pool->pending, (unsigned)pool->shares - 1, memory_order_relaxed);
+    for (int i = 1; i < pool->shares; ++i) {
+        atomic_store(&pool->workers[i].ready, 1);
+    }
+    for (int i = 1; i < pool->shares; ++i) {
+        halotile_park_wake(&pool->workers[i].park);
+    }
+    int result = run_tasks(self, task, closure, 0, pool->shares, tasks);
+    run_leftovers(self);
+    wait_for_others(pool);
+    return atomic_load_explicit(&pool->failure, memory_order_relaxed) ? -1 : result;
+}
+
+static int start_thread(struct halotile_worker *worker) {
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) {
+        return HALOTILE_ERROR_SYSTEM;
+    }
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    worker->joinable = pthread_create(&worker->thread, &attributes, work, worker) == 0;
+    pthread_attr_destroy(&attributes);
+    return worker->joinable ? HALOTILE_OK : HALOTILE_ERROR_SYSTEM;
+}
+
+int halotile_pool_start(struct halotile_pool *pool) {
+    sigset_t all;
+    sigset_t before;
+    int code = HALOTILE_OK;
+    for (int i = 0; i < pool->threads; ++i) {
+        atomic_init(&pool->workers[i].ready, 0);
+        halotile_park_init(&pool->workers[i].park);
+    }
+    /* The program's signals are for the program's threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int i = 1; i < pool->threads && code == HALOTILE_OK; ++i) {
+        code = start_thread(&pool->workers[i]);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}
+
+void halotile_pool_finish(struct halotile_pool *pool) {
+    atomic_store(&pool->stop, 1);
+    for (int i = 1; i < pool->threads; ++i) {
+        if (pool->workers[i].joinable) {
+            halotile_park_wake(&pool->workers[i].park);
+            pthread_join(pool->workers[i].thread, NULL);
+        }
+    }
+    for (int i = 0; i < pool->threads; ++i) {
+        halotile_park_finish(&pool->workers[i].park);
+    }
+}

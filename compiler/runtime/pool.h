@@ -1,0 +1,61 @@
+/* A pool of workers that belongs to one instance. Worker 0 is the thread that calls run. */
+#ifndef HALOTILE_POOL_H
+#define HALOTILE_POOL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pause.h"
+
+struct halotile_group {
+    void *sync_handle;
+    int32_t num_task;
+};
+
+/* A share of a parallel loop, as the compiler emits it: the task's number decides its range. */
+typedef int (*halotile_task)(int task, struct halotile_group *group, void *closure);
+
+struct halotile_pool;
+
+struct halotile_worker {
+    _Alignas(128) atomic_uint ready; /* 1: this worker's share of the current launch has no taker yet */
+    struct halotile_park park;
+    struct halotile_pool *pool;
+    int index;
+    int busy; /* inside a task: a launch from here runs inline */
+    int joinable;
+    pthread_t thread;
+    unsigned char *workspace; /* this worker's scratch, inside the arena */
+    size_t workspace_bytes;
+    size_t workspace_used;
+};
+
+struct halotile_pool {
+    _Alignas(128) atomic_uint pending; /* shares of the current launch that are not finished */
+    _Alignas(128) atomic_uint active;  /* a run is under way: the next launch is near */
+    atomic_uint stop;
+    atomic_uint failure; /* first error code of this run */
+    halotile_task task;  /* the fields of a launch change only while nothing is pending */
+    void *closure;
+    int tasks;
+    int shares;
+    int threads;
+    struct halotile_worker *workers;
+};
+
+/* The worker that the calling thread is, or NULL outside of a run. */
+struct halotile_worker *halotile_current(void);
+struct halotile_worker *halotile_set_current(struct halotile_worker *worker);
+
+/* Starts threads - 1 threads; the workers' array and their workspaces were set by the caller. Returns an error code. */
+int halotile_pool_start(struct halotile_pool *pool);
+void halotile_pool_finish(struct halotile_pool *pool);
+
+/* Runs `tasks` tasks (0: one for each worker) and returns when all are done: 0, or -1 when one failed. */
+int halotile_pool_launch(struct halotile_worker *self, halotile_task task, void *closure, int tasks);
+
+void halotile_pool_fail(struct halotile_pool *pool, unsigned code);
+
+#endif
