@@ -1,0 +1,117 @@
+"""Runs rules to a fixed point: sweeps over the graph in topological order until a sweep changes nothing.
+
+Every rewrite must lower the measure (:mod:`.measure`), which the driver checks before it carries the rewrite out, so
+the pass ends, never adds an operator, and a fold that would have to duplicate shared work declines by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .common import share_common
+from .graph import CONST, INPUT, Graph, Node
+from .measure import measure
+from .rule import Builder, Declined, Rewrite, Rule
+
+#: A rewrite may add this many bytes of constants beyond those that it makes superfluous.
+CONSTANT_GROWTH = 4 << 20
+
+Check = Callable[[Rule, dict[Node, Node]], None]
+
+
+@dataclass
+class Record:
+    """What happened: applications per rule, and what still declines at the end, by rule, reason and node name."""
+
+    applied: Counter[str] = field(default_factory=Counter)
+    declined: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+
+def run(graph: Graph, rules: Sequence[Rule], check: Check | None = None) -> Record:
+    """Rewrites ``graph`` in place; ``check`` is called with each rewrite before it is carried out."""
+    by_root: dict[str, list[Rule]] = {}
+    everywhere = [(k, r) for k, r in enumerate(rules) if not r.roots]
+    for root in {root for r in rules for root in r.roots}:
+        mine = [(k, r) for k, r in enumerate(rules) if root in r.roots]
+        by_root[root] = [r for _, r in sorted([*mine, *everywhere], key=lambda kr: kr[0])]
+    general = [r for _, r in everywhere]
+    record = Record()
+    changed = True
+    while changed:
+        changed = False
+        record.declined.clear()
+        for name, count in share_common(graph).items():
+            record.applied[name] += count
+        for node in graph.order():
+            if node.op in (INPUT, CONST, "removed"):
+                continue
+            for rule in by_root.get(node.op, general):
+                outcome: Rewrite | Declined | bool | None = rule.match(node, graph)
+                if isinstance(outcome, Rewrite):
+                    outcome = _apply(graph, node, outcome, rule, check)
+                if outcome is None:
+                    continue
+                if isinstance(outcome, Declined):
+                    record.declined.setdefault((rule.name, outcome.reason), []).append(node.name)
+                    continue
+                record.applied[rule.name] += 1
+                changed = True
+                if node.op == "removed":
+                    break
+    return record
+
+
+def _apply(
+    graph: Graph, node: Node, rewrite: Rewrite, rule: Rule, check: Check | None
+) -> Declined | bool | None:
+    """Carries ``rewrite`` out if types agree and the measure falls; True when it did."""
+    builder = Builder(graph, node)
+    built = rewrite.build(builder)
+    replacements = built if isinstance(built, dict) else {node: built}
+    reason = _objection(graph, replacements, builder.created)
+    if reason is not None:
+        graph.remove_unused(reversed(builder.created))
+        return Declined(reason) if reason else None
+    if check is not None:
+        check(rule, replacements)
+    for old, new in replacements.items():
+        if new.op not in (INPUT, CONST) and new in builder.created:
+            new.order, new.name = old.order, old.name
+        graph.substitute(old, new)
+    graph.remove_unused([*replacements, *builder.created])
+    return True
+
+
+def _objection(graph: Graph, replacements: dict[Node, Node], created: list[Node]) -> str | None:
+    """Why the rewrite must not be carried out; empty when it is merely no improvement, None when it is fine."""
+    for old, new in replacements.items():
+        if not graph.same_type(old, new):
+            return f"the result would be {new.ty} instead of {old.ty}"
+    dying = _dying(replacements, created)
+    alive = [n for n in created if n not in dying]
+    if measure(alive) >= measure(dying.difference(created)):
+        return ""
+    grown = sum(n.nbytes for n in alive if n.op == CONST)
+    freed = sum(n.nbytes for n in dying if n.op == CONST and n not in created)
+    if grown - freed > CONSTANT_GROWTH:
+        return f"it would add {grown - freed} bytes of constants"
+    return None
+
+
+def _dying(replacements: dict[Node, Node], created: Iterable[Node]) -> set[Node]:
+    """The nodes that nobody reads once ``replacements`` are made."""
+    targets = set(replacements.values())
+    dying: set[Node] = set()
+    stack = [*replacements, *(n for n in created if not n.users and not n.outputs and n not in targets)]
+    while stack:
+        node = stack.pop()
+        if node in dying:
+            continue
+        if node not in replacements:
+            if node.outputs or node in targets or node.op == INPUT or not dying.issuperset(node.users):
+                continue
+        dying.add(node)
+        stack.extend(node.inputs)
+    return dying

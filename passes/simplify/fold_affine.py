@@ -1,0 +1,195 @@
+"""Affine chains fold into the weights of the convolution or matrix product before them, or after them, or into one."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from .affine import Affine, read_affine
+from .anchors import ANCHORS, scale_input, scale_output, shift_input, weight_index
+from .graph import ITEM, Graph, Node
+from .patterns import is_float, rounded
+from .rule import STRICT, Builder, Declined, Rewrite, Rule
+
+_LINKS = frozenset(("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.negative", ITEM))
+
+
+def _numpy_dtype(node: Node) -> np.dtype:
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16 if node.dtype == "bfloat16" else node.dtype)
+
+
+def _compact(array: np.ndarray) -> np.ndarray:
+    """The same constant without axes along which it does not vary, where that shows cheaply."""
+    if array.size > 1 and np.all(array == array.reshape(-1)[0]):
+        return array.reshape(-1)[0].reshape(())
+    return array
+
+
+def _fits(array: np.ndarray, node: Node, graph: Graph) -> bool:
+    """Whether ``array`` broadcasts against ``node`` without enlarging it."""
+    shape = node.shape
+    if shape is None or array.ndim > len(shape):
+        return False
+    tail = shape[len(shape) - array.ndim :]
+    return all(a == 1 or graph.same_dim(a, d) for a, d in zip(array.shape, tail))
+
+
+def emit_affine(b: Builder, x: Node, scale: np.ndarray | None, shift: np.ndarray | None) -> Node:
+    """``x * scale + shift`` with constants already in the dtype of ``x``; None leaves the step out."""
+    y = x if scale is None else b.call(relax.op.multiply, x, b.const(scale))
+    return y if shift is None else b.call(relax.op.add, y, b.const(shift))
+
+
+class FoldAffineIntoWeights(Rule):
+    """affine(anchor(x, W))    ->    anchor(x, scale * W) + shift
+
+    The anchor is a convolution, transposed convolution or matrix product with constant weights that nobody else reads;
+    the affine chain is any of add, subtract, multiply, divide by constants, negation, BatchNorm. The scale may vary
+    along the output channels (columns of the product) only, or along what the weights have; folded weights must be
+    finite and normal numbers of the dtype. Integers are left alone.
+    """
+
+    name = "fold-affine-into-weights"
+    family = "folds"
+    modes = STRICT
+    roots = _LINKS
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        chain = read_affine(node, graph) if node.is_tensor else None
+        if chain is None or not chain.links or not chain.has_scale:
+            return None
+        anchor = chain.base
+        if anchor.op not in ANCHORS or weight_index(anchor) is None:
+            return None
+        if not is_float(anchor):
+            return Declined("integer products wrap")
+        if chain.objection:
+            return Declined(chain.objection)
+        if anchor.uses != 1:
+            return Declined("the product has other readers")
+        if not _fits(chain.shift, anchor, graph):
+            return None
+        index = weight_index(anchor) or 0
+        folded = scale_output(anchor, chain.scale)
+        if isinstance(folded, str):
+            return Declined(folded)
+        dtype = _numpy_dtype(anchor)
+        weight = rounded(folded, dtype)
+        shift = rounded(chain.shift, dtype)
+        if weight is None or shift is None:
+            return Declined(f"a folded weight overflows or vanishes in {anchor.dtype}")
+
+        def build(b: Builder) -> Node:
+            inputs = list(anchor.inputs)
+            inputs[index] = b.const(weight)
+            return emit_affine(b, b.same(anchor, *inputs), None, shift if chain.has_shift else None)
+
+        return Rewrite(build)
+
+
+class MergeAffine(Rule):
+    """mul and add by constants, two or more in a row    ->    at most one multiply and one add
+
+        (x + a) * b - c          ->    x * b + (a * b - c)
+        batch_norm(x)            ->    x * scale + shift
+        (a @ W + b1) + b2        ->    a @ W + (b1 + b2)
+
+    Declined where a factor is so extreme that an overflow could move, or where constants cancel. Integers wrap, so
+    the same holds for them exactly, division excepted.
+    """
+
+    name = "merge-affine"
+    family = "algebra"
+    modes = STRICT
+    roots = _LINKS
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        chain = read_affine(node, graph) if node.is_tensor else None
+        if chain is None or len(chain.links) < 2:
+            return None
+        needed = int(chain.has_scale) + int(chain.has_shift)
+        if needed >= len(chain.links) and ITEM not in {n.op for n in chain.links}:
+            return None
+        if chain.objection:
+            return Declined(chain.objection)
+        if not _fits(chain.scale, chain.base, graph) or not _fits(chain.shift, chain.base, graph):
+            return None
+        if not needed and not is_float(node):
+            return Rewrite(lambda b: chain.base)
+        dtype = _numpy_dtype(node)
+        scale, shift = rounded(_compact(chain.scale), dtype), rounded(_compact(chain.shift), dtype)
+        if scale is None or shift is None:
+            return Declined(f"a merged constant overflows or vanishes in {node.dtype}")
+        return Rewrite(
+            lambda b: emit_affine(
+                b, chain.base, scale if chain.has_scale else None, shift if chain.has_shift else None
+            )
+        )
+
+
+class FoldInputAffine(Rule):
+    """anchor(scale * x + shift, W) + b    ->    anchor(x, scale * W) + (b + bias of shift)
+
+    ``scale`` varies along the input channels (rows of W) only. A shift needs an unpadded convolution, because the
+    zeros of the padding are not shifted; then it becomes a bias. Tried at the anchor and at the add after it.
+    """
+
+    name = "fold-input-affine"
+    family = "folds"
+    modes = STRICT
+    roots = ANCHORS | {"relax.add"}
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        if node.op == "relax.add":
+            outer = read_affine(node, graph)
+            anchor = outer.base
+            if (
+                not outer.links
+                or outer.has_scale
+                or anchor.op not in ANCHORS
+                or anchor.uses != 1
+                or outer.objection
+            ):
+                return None
+            after: np.ndarray = outer.shift
+        else:
+            anchor, after = node, np.zeros(())
+        index = weight_index(anchor)
+        if index is None or not is_float(anchor):
+            return None
+        source = anchor.inputs[1 - index]
+        if source.uses != 1:
+            return None
+        chain = read_affine(source, graph)
+        if not chain.links:
+            return None
+        if chain.objection:
+            return Declined(chain.objection)
+        if chain.has_shift and node.op != "relax.add" and len(chain.links) < 2:
+            return None
+        return self._fold(anchor, index, chain, after, graph)
+
+    def _fold(
+        self, anchor: Node, index: int, chain: Affine, after: np.ndarray, graph: Graph
+    ) -> Rewrite | Declined | None:
+        weight = scale_input(anchor, chain.scale)
+        bias = shift_input(anchor, chain.shift) if chain.has_shift else np.zeros(())
+        for problem in (weight, bias):
+            if isinstance(problem, str):
+                return Declined(problem)
+        shift = np.asarray(after + bias)
+        if not _fits(shift, anchor, graph):
+            return Declined("the shift would not broadcast against the result")
+        dtype = _numpy_dtype(anchor)
+        narrow_weight, narrow_shift = rounded(np.asarray(weight), dtype), rounded(shift, dtype)
+        if narrow_weight is None or narrow_shift is None:
+            return Declined(f"a folded weight overflows or vanishes in {anchor.dtype}")
+
+        def build(b: Builder) -> Node:
+            inputs = list(anchor.inputs)
+            inputs[index], inputs[1 - index] = b.const(narrow_weight), chain.base
+            return emit_affine(b, b.same(anchor, *inputs), None, narrow_shift if np.any(shift != 0) else None)
+
+        return Rewrite(build)

@@ -1,0 +1,262 @@
+"""Runs a graph on arrays: the yardstick of the translation check and of the tests.
+
+Simple operators are computed by :mod:`.evaluate`, anchors and normalisations by the short definitions below, and
+whatever is left through its TE expression, compiled once for each operator and shape. Slow and plain on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te
+
+from ...schedules import operator
+from .convert import expression
+from .evaluate import evaluate
+from .graph import CONST, ITEM, OPAQUE, Node
+
+_WIDE = np.float64
+
+
+def interpret(outputs: Sequence[Node], feeds: Mapping[Node, np.ndarray]) -> list[np.ndarray]:
+    """The values of ``outputs``, given those of enough nodes to cut every path to an input."""
+    known: dict[Node, Any] = dict(feeds)
+    stack = list(outputs)
+    while stack:
+        node = stack[-1]
+        if node in known:
+            stack.pop()
+        elif node.op == CONST:
+            known[node] = node.array
+        else:
+            missing = [i for i in node.inputs if i not in known]
+            if missing:
+                stack.extend(missing)
+                continue
+            with np.errstate(all="ignore"):
+                known[node] = _value(node, [known[i] for i in node.inputs])
+    return [known[o] for o in outputs]
+
+
+def _value(node: Node, inputs: list[Any]) -> Any:
+    if node.op == OPAQUE:
+        return inputs[0]
+    if node.op == ITEM and isinstance(inputs[0], (list, tuple)):
+        return inputs[0][node.attrs]
+    dynamic = _DYNAMIC.get(node.op)
+    if dynamic is not None and not node.static:
+        return dynamic(node, inputs)
+    value = evaluate(node, inputs)
+    if value is None and node.op in _TABLE:
+        value = _TABLE[node.op](node, *inputs)
+        if isinstance(value, np.ndarray):
+            value = value.astype(inputs[0].dtype)
+    return _compiled(node, inputs) if value is None else value
+
+
+def _windows(
+    x: np.ndarray, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> np.ndarray:
+    """A view [N, C, *out, *kernel] of the padded tensor ``x``."""
+    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation))
+    axes = tuple(range(2, x.ndim))
+    view = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
+    n = len(kernel)
+    index = (slice(None),) * 2 + tuple(slice(None, None, s) for s in strides)
+    return view[index + tuple(slice(None, None, d) for d in dilation)] if n else view
+
+
+def _spatial(values: Any) -> list[int]:
+    return [int(v) for v in values]
+
+
+def _padded(x: np.ndarray, padding: Sequence[int], fill: float) -> np.ndarray:
+    n = len(padding) // 2
+    return np.pad(
+        x, [(0, 0), (0, 0), *((padding[k], padding[n + k]) for k in range(n))], constant_values=fill
+    )
+
+
+def _conv(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    a = node.attrs
+    groups = int(a.groups)
+    view = _windows(
+        _padded(x.astype(_WIDE), _spatial(a.padding), 0),
+        w.shape[2:],
+        _spatial(a.strides),
+        _spatial(a.dilation),
+    )
+    n, c, *rest = view.shape
+    letters = "xyz"[: w.ndim - 2]
+    taps = "ijk"[: w.ndim - 2]
+    out = np.einsum(
+        f"ngc{letters}{taps},goc{taps}->ngo{letters}",
+        view.reshape(n, groups, c // groups, *rest),
+        w.astype(_WIDE).reshape(groups, -1, *w.shape[1:]),
+    )
+    return out.reshape(n, -1, *out.shape[3:])
+
+
+def _conv_transpose(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    a = node.attrs
+    groups, strides, dilation = int(a.groups), _spatial(a.strides), _spatial(a.dilation)
+    padding, extra = _spatial(a.padding), _spatial(a.output_padding)
+    d = w.ndim - 2
+    size = [
+        (x.shape[2 + k] - 1) * strides[k] + (w.shape[2 + k] - 1) * dilation[k] + 1 + extra[k]
+        for k in range(d)
+    ]
+    out = np.zeros((x.shape[0], groups, w.shape[1], *size))
+    grouped = x.astype(_WIDE).reshape(x.shape[0], groups, -1, *x.shape[2:])
+    weight = w.astype(_WIDE).reshape(groups, -1, *w.shape[1:])
+    for tap in np.ndindex(*w.shape[2:]):
+        part = np.einsum("ngi...,gio->ngo...", grouped, weight[(..., *tap)])
+        place = tuple(
+            slice(t * s, t * s + (n - 1) * r + 1, r)
+            for t, s, n, r in zip(tap, dilation, x.shape[2:], strides)
+        )
+        out[(slice(None),) * 3 + place] += part
+    crop = tuple(slice(padding[k], size[k] - padding[d + k]) for k in range(d))
+    return out.reshape(x.shape[0], -1, *size)[(slice(None),) * 2 + crop]
+
+
+def _softmax(node: Node, x: np.ndarray) -> np.ndarray:
+    axis = int(node.attrs.axis)
+    e = np.exp(x.astype(_WIDE) - np.max(x, axis=axis, keepdims=True))
+    return e / np.sum(e, axis=axis, keepdims=True)
+
+
+def _log_softmax(node: Node, x: np.ndarray) -> np.ndarray:
+    axis = int(node.attrs.axis)
+    shifted = x.astype(_WIDE) - np.max(x, axis=axis, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
+
+
+def _axes(node: Node, rank: int) -> tuple[int, ...]:
+    return tuple(int(a) % rank for a in node.attrs.axes)
+
+
+def _layer_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    axes = _axes(node, x.ndim)
+    wide = x.astype(_WIDE)
+    centred = wide - wide.mean(axes, keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(axes, keepdims=True) + float(node.attrs.epsilon))
+    return normal * gamma.astype(_WIDE) + beta.astype(_WIDE)
+
+
+def _rms_norm(node: Node, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
+    wide = x.astype(_WIDE)
+    mean = (wide**2).mean(_axes(node, x.ndim), keepdims=True)
+    return wide / np.sqrt(mean + float(node.attrs.epsilon)) * gamma.astype(_WIDE)
+
+
+def _batch_norm(node: Node, x: np.ndarray, *parameters: np.ndarray) -> Any:
+    shape = [-1] + [1] * (x.ndim - int(node.attrs.axis) % x.ndim - 1)
+    gamma, beta, mean, variance = (p.astype(_WIDE).reshape(shape) for p in parameters)
+    y = gamma * (x - mean) / np.sqrt(variance + float(node.attrs.epsilon)) + beta
+    return (y.astype(x.dtype), parameters[2], parameters[3])
+
+
+def _pool(fill: float, reduce: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(node: Node, x: np.ndarray) -> np.ndarray | None:
+        a = node.attrs
+        if bool(a.ceil_mode):
+            return None
+        kernel, strides, dilation = _spatial(a.pool_size), _spatial(a.strides), _spatial(a.dilation)
+        padding = _spatial(a.padding)
+        view = _windows(_padded(x.astype(_WIDE), padding, fill), kernel, strides, dilation)
+        total = reduce(view, axis=tuple(range(-len(kernel), 0)))
+        if reduce is np.max:
+            return total
+        ones = _padded(np.ones_like(x, _WIDE), padding, float(bool(a.count_include_pad)))
+        return total / np.sum(_windows(ones, kernel, strides, dilation), axis=tuple(range(-len(kernel), 0)))
+
+    return apply
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1 + _erf(x / np.sqrt(2.0)))
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    from math import erf
+
+    return np.vectorize(erf, otypes=[_WIDE])(x.astype(_WIDE)) if x.size else x
+
+
+def _split(node: Node, x: np.ndarray) -> list[np.ndarray]:
+    sections = node.attrs.indices_or_sections
+    parts = int(sections) if isinstance(sections, int) else [int(s) for s in sections]
+    return np.split(x, parts, int(node.attrs.axis))
+
+
+def _global_mean(node: Node, x: np.ndarray) -> np.ndarray | None:
+    size = node.attrs.output_size
+    if size is None or any(int(s) != 1 for s in size):
+        return None
+    return x.astype(_WIDE).mean(tuple(range(2, x.ndim)), keepdims=True)
+
+
+def _silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+_TABLE: dict[str, Callable[..., Any]] = {
+    **{f"relax.nn.conv{d}d": _conv for d in (1, 2, 3)},
+    **{f"relax.nn.conv{d}d_transpose": _conv_transpose for d in (1, 2, 3)},
+    **{f"relax.nn.max_pool{d}d": _pool(-np.inf, np.max) for d in (1, 2, 3)},
+    **{f"relax.nn.avg_pool{d}d": _pool(0.0, np.sum) for d in (1, 2, 3)},
+    **{f"relax.nn.adaptive_avg_pool{d}d": _global_mean for d in (1, 2, 3)},
+    "relax.nn.softmax": _softmax,
+    "relax.nn.log_softmax": _log_softmax,
+    "relax.nn.layer_norm": _layer_norm,
+    "relax.nn.rms_norm": _rms_norm,
+    "relax.nn.batch_norm": _batch_norm,
+    "relax.erf": lambda node, x: _erf(x),
+    "relax.nn.gelu": lambda node, x: _gelu(x.astype(_WIDE)),
+    "relax.nn.gelu_tanh": lambda node, x: (
+        0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3.0)))
+    ),
+    "relax.nn.silu": lambda node, x: _silu(x.astype(_WIDE)),
+    "relax.split": _split,
+}
+
+#: Operators whose static form reads the (open) shape of the result.
+_DYNAMIC: dict[str, Callable[..., Any]] = {}
+
+_cache: dict[str, Any] = {}
+
+
+def _compiled(node: Node, inputs: list[np.ndarray]) -> Any:
+    """The operator's TE expression, compiled for these shapes and run."""
+    variables = [
+        relax.Var(f"p{k}", relax.TensorType(list(a.shape), str(a.dtype))) for k, a in enumerate(inputs)
+    ]
+    call = relax.BlockBuilder().normalize(_untyped(expression(node, variables)))
+    key = f"{call}|{[(a.shape, str(a.dtype)) for a in inputs]}"
+    if key not in _cache:
+        tensors = [te.placeholder(a.shape, str(a.dtype), f"p{k}") for k, a in enumerate(inputs)]
+        by_index = iter(tensors)
+        arguments: list[Any] = []
+        for operand, arg in zip(node.operands, call.args):
+            if isinstance(operand, int):
+                arguments.append(next(by_index))
+            elif isinstance(operand, tuple):
+                arguments.append([next(by_index) for _ in operand])
+            else:
+                arguments.append(arg)
+        outputs = operator.expression(call, arguments)
+        function = te.create_prim_func([*tensors, *outputs]).with_attr("global_symbol", "main")
+        _cache[key] = (tvm.compile(function, target="llvm"), [(t.shape, str(t.dtype)) for t in outputs])
+    executable, shapes = _cache[key]
+    results = [tvm.runtime.tensor(np.zeros([int(d) for d in s], t)) for s, t in shapes]
+    executable["main"](*(tvm.runtime.tensor(np.ascontiguousarray(a)) for a in inputs), *results)
+    arrays = [r.numpy() for r in results]
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+def _untyped(call: Any) -> Any:
+    return tvm.ir.Call(call.op, call.args, call.attrs)

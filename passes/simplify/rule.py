@@ -1,0 +1,116 @@
+"""What a rule is: a name, the float modes it belongs to, and one function that says yes, no because, or not mine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call
+
+from .convert import from_call
+from .graph import CONST, ITEM, Graph, Node
+
+#: ``exact``: bit for bit. ``strict``: NaN, infinities and integer overflow keep their meaning, rounding may differ.
+#: ``finite``: no value is NaN or infinite.
+FLOAT_MODES = ("exact", "strict", "finite")
+EXACT = frozenset(FLOAT_MODES)
+STRICT = frozenset(("strict", "finite"))
+FINITE = frozenset(("finite",))
+
+
+@dataclass(frozen=True)
+class Declined:
+    """The pattern is there, but a precondition fails; ``reason`` names it."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """What to put in the node's place; ``build`` runs only when the rewrite is carried out.
+
+    It returns the replacement of the node, or a dict from old nodes to their replacements.
+    """
+
+    build: Callable[[Builder], Node | dict[Node, Node]]
+
+
+class Rule:
+    """One rewrite. ``match`` is pure; ``roots`` are the operators at which it is tried (empty: at all)."""
+
+    name: ClassVar[str] = ""
+    family: ClassVar[str] = ""
+    modes: ClassVar[frozenset[str]] = EXACT
+    roots: ClassVar[frozenset[str]] = frozenset()
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        raise NotImplementedError
+
+
+class Builder:
+    """Makes the nodes of a rewrite; types are inferred by Relax, names and places come from the replaced node."""
+
+    def __init__(self, graph: Graph, origin: Node) -> None:
+        self._graph = graph
+        self._origin = origin
+        self._normalizer = relax.BlockBuilder()
+        self.created: list[Node] = []
+
+    def const(self, array: np.ndarray | Any) -> Node:
+        value = np.asarray(array)
+        dtype = str(value.dtype)
+        node = Node(CONST, [], (), None, relax.TensorType(list(value.shape), dtype))
+        node.value = value
+        return self._enter(node)
+
+    def call(self, function: Callable[..., Any], *args: Any, **attributes: Any) -> Node:
+        """``function`` is a constructor of ``relax.op`` (or ours); nodes among its arguments stand for themselves."""
+        table: dict[Any, Node] = {}
+
+        def expr(value: Any) -> Any:
+            if isinstance(value, Node):
+                table[value.var] = value
+                return value.var
+            if isinstance(value, (list, tuple)) and any(isinstance(v, Node) for v in value):
+                return type(value)(expr(v) for v in value)
+            return value
+
+        call = function(*map(expr, args), **{k: expr(v) for k, v in attributes.items()})
+        call = self._normalizer.normalize(call)
+        if not isinstance(call, Call):
+            raise TypeError(f"{function} does not make a call")
+        return self._enter(from_call(call, table.__getitem__))
+
+    def same(self, node: Node, *inputs: Node) -> Node:
+        """The operator of ``node`` with its attributes on other inputs; its type is inferred again if theirs differ."""
+        copy = Node(node.op, list(inputs), node.operands, node.attrs, node.ty)
+        if not all(self._graph.same_type(a, b) for a, b in zip(inputs, node.inputs, strict=True)):
+            args: list[Any] = []
+            for operand in node.operands:
+                if isinstance(operand, int):
+                    args.append(inputs[operand].var)
+                elif isinstance(operand, tuple):
+                    args.append(relax.Tuple([inputs[k].var for k in operand]))
+                else:
+                    args.append(operand)
+            copy.ty = self._normalizer.normalize(Call(relax_op(node.op), args, node.attrs)).ty
+        return self._enter(copy)
+
+    def item(self, source: Node, index: int) -> Node:
+        return self._enter(Node(ITEM, [source], (0,), index, source.ty.fields[index]))
+
+    def _enter(self, node: Node) -> Node:
+        node.name = self._origin.name
+        node.order = (*self._origin.order, -1.0, len(self.created))
+        node.span = self._origin.span
+        self.created.append(node)
+        return self._graph.link(node)
+
+
+def relax_op(name: str) -> Any:
+    from tvm.ir import Op
+
+    return Op.get(name)
