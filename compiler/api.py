@@ -1,0 +1,99 @@
+"""The Python API: ``compile`` a model, ``inspect`` one. (``load`` is the runtime's and needs numpy only.)"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..targets.target import Target
+
+if TYPE_CHECKING:
+    import onnx
+
+    from .model import Model
+
+ModelSource = "str | os.PathLike[str] | bytes | onnx.ModelProto"
+Progress = Callable[[str, int, int], None]
+
+
+def compile(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    target: str | Target = "native",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    exact: bool = False,
+    *,
+    name: str | None = None,
+    float_mode: str = "strict",
+    dump_ir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Compiles an ONNX model (path, bytes or ModelProto) and returns it ready to run.
+
+    ``target``: ``native``, a name from ``halotile targets list``, or ``triple+cpu+features``. ``shapes`` fixes open
+    dimensions by input name. ``threads``: the default number of threads; None takes the target's cores. ``exact``
+    keeps to the order of operations (no Winograd, no re-association across kernels). ``float_mode``: ``strict``,
+    ``finite`` or ``exact``, how far simplification may go. ``dump_ir``: a folder for the IR after each stage.
+    ``progress`` is called with (stage, done, total).
+
+    Raises one of ``halotile.errors``: every one says in a line what is wrong, where, and what to do.
+    """
+    from ..targets.detect import runs_here
+    from ..targets.resolve import resolve
+    from .model import Model
+    from .options import checked_shapes, checked_threads
+    from .pipeline import Options, run_pipeline
+
+    chosen = resolve(target) if isinstance(target, str) else target
+    options = Options(
+        target=chosen,
+        shapes=checked_shapes(shapes),
+        threads=checked_threads(threads),
+        exact=bool(exact),
+        float_mode=float_mode,
+        name=name,
+        dump_ir=Path(dump_ir) if dump_ir is not None else None,
+    )
+    folder = tempfile.TemporaryDirectory(prefix="halotile-")
+    try:
+        library = Path(folder.name) / "library"
+        build = run_pipeline(model, options, progress=progress, output=library)
+        return Model(
+            folder,
+            library,
+            source=model,
+            target=chosen,
+            inputs=build.imported.inputs,
+            outputs=build.imported.outputs,
+            report=build.report,
+            exact=exact,
+            runs_here=runs_here(chosen),
+        )
+    except BaseException:
+        folder.cleanup()
+        raise
+
+
+def inspect(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    stage: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    target: str | Target = "native",
+) -> dict[str, Any]:
+    """What is in a model, as plain data, without compiling it.
+
+    Without ``stage``: operators and how many of each, which of them Halotile covers, multiply-adds, weights, inputs and
+    outputs of the file. With ``stage`` (``import`` to ``plan``): the pipeline runs that far and the operators left are
+    listed with shapes and attributes, beside what each pass did and declined.
+    """
+    from .inspection import inspect_file, inspect_stage
+    from .options import checked_shapes
+
+    fixed = checked_shapes(shapes)
+    if stage is None:
+        return inspect_file(model, fixed)
+    return inspect_stage(model, stage, fixed, target)

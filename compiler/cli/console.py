@@ -1,0 +1,122 @@
+"""Where words go: data to stdout, tables and progress to stderr and there only on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .failure import Progress
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def emit(text: str) -> None:
+    """Writes data to stdout. When nobody reads it any more, the program ends quietly."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the interpreter flushes once more at exit
+        sys.exit(141)
+
+
+def emit_json(data: Any) -> None:
+    """Writes plain data to stdout as JSON; anything else in it becomes its text."""
+    emit(json.dumps(data, indent=2, ensure_ascii=False, default=_plain))
+
+
+def note(text: str) -> None:
+    """A line for the reader on stderr; written even when stderr is no terminal, because it matters."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def on_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def columns(rows: Iterable[Sequence[Any]], indent: int = 0) -> str:
+    """Rows as aligned text columns; the last one runs free."""
+    cells = [[str(c) for c in row] for row in rows]
+    if not cells:
+        return ""
+    widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(max(map(len, cells)))]
+    lines = (" " * indent + "  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in cells)
+    return "\n".join(lines)
+
+
+def count(value: float) -> str:
+    """12345678 -> 12.3 M"""
+    for unit in ("", " k", " M", " G"):
+        if abs(value) < 1000:
+            return f"{value:.3g}{unit}" if unit else f"{value:g}"
+        value /= 1000
+    return f"{value:.3g} T"
+
+
+def size(value: float) -> str:
+    """5242880 -> 5.00 MiB"""
+    for unit in _UNITS[:-1]:
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1024
+    return f"{value:.2f} {_UNITS[-1]}"
+
+
+def seconds(value: float) -> str:
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.2f} s"
+
+
+class StageProgress:
+    """Shows (stage, done, total) on a terminal as one bar; elsewhere only remembers the stage for error reports.
+
+    A context manager whose object is the pipeline's ``progress`` callback.
+    """
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> StageProgress:
+        if self._shown:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                SpinnerColumn,
+                TextColumn,
+                TimeElapsedColumn,
+            )
+
+            self._bar = Progress(
+                SpinnerColumn(), TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(),
+                TimeElapsedColumn(), console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+            self._bar.start()
+            self._task = self._bar.add_task("starting", total=None)
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if kind is None:
+            Progress.stage = None
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        Progress.stage = stage
+        if self._bar is not None:
+            self._bar.update(self._task, description=stage, completed=done, total=total or None)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item") and not getattr(value, "shape", None):
+        return value.item()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value) if isinstance(value, (set, frozenset, tuple)) else str(value)

@@ -1,0 +1,82 @@
+"""Errors as the user sees them: one line with a code; a defect of ours leaves a report file behind."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+
+from ...errors import HalotileError, InternalError, OutputError
+
+_PACKAGES = ("halotile", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "numpy", "ml_dtypes")
+
+
+class Progress:
+    """Where the work is; the report of a defect names it."""
+
+    stage: str | None = None
+
+
+def report_error(error: HalotileError, *, as_json: bool, debug: bool) -> int:
+    """Prints ``error[E300]: ...`` on stderr, and with ``--json`` the same as data on stdout; returns the exit code."""
+    if debug:
+        traceback.print_exception(error)
+    print(f"error[{error.code}]: {error.message}", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"error": {"code": error.code, "message": error.message}}))
+    return error.exit_code
+
+
+def internal_error(error: Exception, arguments: Sequence[str]) -> HalotileError:
+    """What to tell about an exception that nobody expected; writes the report file."""
+    if isinstance(error, OSError) and error.filename is not None:
+        told: HalotileError = OutputError(f"{error.filename}: {error.strerror or error}")
+        told.__cause__ = error
+        return told
+    where = f" in stage {Progress.stage}" if Progress.stage else ""
+    try:
+        path = f"; the report is in {_write_report(error, arguments)}, please attach it when you tell us"
+    except OSError as failure:
+        path = f"; no report could be written ({failure.strerror})"
+    told = InternalError(f"internal error{where}: {type(error).__name__}: {first_line(error)}{path}")
+    told.__cause__ = error
+    return told
+
+
+def first_line(error: BaseException) -> str:
+    """The telling line of an exception: of a TVM error, which prints its stack first, the last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return "no message"
+    return (lines[0] if not lines[0].startswith(("Traceback", "File")) else lines[-1])[:200]
+
+
+def _write_report(error: Exception, arguments: Sequence[str]) -> Path:
+    versions = []
+    for package in _PACKAGES:
+        try:
+            versions.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            versions.append(f"{package} not installed")
+    text = "\n".join(
+        [
+            f"Halotile internal error, {datetime.now(timezone.utc).isoformat(timespec='seconds')}",
+            f"command: halotile {' '.join(arguments)}",
+            f"stage: {Progress.stage or 'none'}",
+            f"python {platform.python_version()}, {platform.platform()}",
+            *versions,
+            "",
+            "".join(traceback.format_exception(error)),
+        ]
+    )
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="halotile-error-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(text)
+    return Path(file.name)

@@ -1,0 +1,98 @@
+"""``halotile inspect``: what is in a model, before compiling it or after a stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import parameters
+from .console import columns, count, emit, emit_json, seconds, size
+
+STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan")
+
+
+@click.command()
+@click.argument("model")
+@parameters.shape_option
+@click.option(
+    "--stop-after", "stage", type=click.Choice(STAGES), help="Run the pipeline so far and show what is left."
+)
+@parameters.target_option
+@parameters.json_option
+def inspect(model: str, shapes: Any, stage: str | None, target: str, as_json: bool) -> None:
+    """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX)."""
+    fixed = parameters.shapes_of(shapes)
+    path = parameters.check_model_path(model)
+    from ...targets.resolve import precheck
+
+    precheck(target)
+    from ..api import inspect as look
+
+    data = look(path, stage, fixed, target=target)
+    if as_json:
+        emit_json(data)
+    else:
+        emit(_file_text(data) if stage is None else _stage_text(data))
+
+
+def _file_text(data: dict[str, Any]) -> str:
+    macs = (
+        count(data["macs"]) if data["macs"] is not None else f"open for {len(data['macs_unknown_for'])} nodes"
+    )
+    weights = data["weights"]
+    rows = [
+        ("name", data["name"]),
+        ("opset", ", ".join(f"{domain} {version}" for domain, version in data["opsets"].items())),
+        *(("input", _tensor(t)) for t in data["inputs"]),
+        *(("output", _tensor(t)) for t in data["outputs"]),
+        ("operators", f"{data['nodes']} of {len(data['operators'])} kinds"),
+        ("multiply-adds", macs),
+        (
+            "weights",
+            f"{size(weights['bytes'])}, {count(weights['elements'])} numbers in {weights['tensors']} tensors",
+        ),
+        ("coverage", _coverage(data["coverage"])),
+    ]
+    parts = [columns(rows)]
+    parts += [f"  {line}" for line in data["coverage"]["refused"]]
+    parts += [f"note: {line}" for line in data["coverage"]["notes"]]
+    parts.append(columns(((n, name) for name, n in data["operators"].items()), indent=2))
+    return "\n".join(parts)
+
+
+def _coverage(coverage: dict[str, Any]) -> str:
+    if coverage["supported"]:
+        return (
+            "all operators"
+            if coverage["exact"]
+            else "all operators known; fix the open dimensions to be sure"
+        )
+    return f"{len(coverage['refused'])} refused"
+
+
+def _stage_text(data: dict[str, Any]) -> str:
+    parts = [
+        columns(
+            [
+                ("name", data["name"]),
+                ("operators before", str(data["nodes_before"])),
+                (f"after {data['stage']}", str(data["nodes_after"])),
+                *((f"time, {s}", seconds(t)) for s, t in data["seconds"].items()),
+            ]
+        ),
+        columns(((n, name) for name, n in data["operators_after"].items()), indent=2),
+    ]
+    for stage, notes in data["notes"].items():
+        if notes:
+            parts.append(f"{stage}:\n" + "\n".join(f"  {line}" for line in notes))
+    if data["kernels"]:
+        rows = ((k.get("name", ""), ", ".join(map(str, k.get("operators", ())))) for k in data["kernels"])
+        parts.append("kernels:\n" + columns(rows, indent=2))
+    return "\n".join(parts)
+
+
+def _tensor(tensor: dict[str, Any]) -> str:
+    if tensor["shape"] is None:
+        return f"{tensor['name']}: {tensor['dtype']} of unknown rank"
+    return f"{tensor['name']}: {tensor['dtype']}[{', '.join('?' if d is None else str(d) for d in tensor['shape'])}]"

@@ -1,0 +1,85 @@
+"""``halotile``: the list of commands, and what becomes of their errors.
+
+Exit codes: 0 done, 1 the user can mend it, 2 usage, 3 outputs differ from the reference, 70 a defect of ours,
+130 interrupted, 141 the reader of our output went away.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ... import __version__
+from ...errors import HalotileError
+from .failure import internal_error, report_error
+
+# Name -> module (from this folder), help line. A module is imported when its command runs, not to list it.
+_COMMANDS = {
+    "build": (".build", "Compile a model into a native library."),
+    "run": (".run", "Run a built library."),
+    "verify": (".verify", "Compare with ONNX Runtime."),
+    "inspect": (".inspect", "Show what is in a model, before or after a stage."),
+    "targets": (".targets", "List, show and detect machines to compile for."),
+    "doctor": (".doctor", "Check this installation."),
+    "bench": ("...benchmarks.cli", "Measure beside other engines."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(_COMMANDS[cmd_name][0], __package__)
+        return getattr(module, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="halotile %(version)s")
+@click.option("--debug", is_flag=True, help="Show a traceback with every error.")
+def cli(debug: bool) -> None:
+    """Compile ONNX models into native libraries for CPUs."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line and returns its exit code; every error has become one line on stderr."""
+    as_json, debug = "--json" in arguments, "--debug" in arguments[:1]
+    try:
+        result: Any = cli.main(args=list(arguments), prog_name="halotile", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        return 130
+    except click.UsageError as error:
+        error.show()
+        return 2
+    except HalotileError as error:
+        return report_error(error, as_json=as_json, debug=debug)
+    except Exception as error:
+        return report_error(internal_error(error, arguments), as_json=as_json, debug=debug)
+
+
+def entry() -> None:
+    """The console script."""
+    # A polite kill cleans up like Ctrl-C does; without this, half-made folders would stay behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,162 @@
+"""Options that several commands share, and how their text is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ...errors import ModelError, OutputError, RunError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ShapeType(click.ParamType):
+    """``x=1,3,224,224`` -> ("x", (1, 3, 224, 224)); ``x=`` is a scalar. The name may hold an equals sign."""
+
+    name = "name=d,d,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, tuple[int, ...]]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, dims = str(value).rpartition("=")
+        if not equals or not name:
+            self.fail(f"{value!r} is not of the form name=1,3,224,224", param, ctx)
+        try:
+            shape = tuple(int(d) for d in dims.strip("[]() ").split(",") if d.strip())
+        except ValueError:
+            self.fail(f"{value!r}: {dims!r} is not a list of whole numbers such as 1,3,224,224", param, ctx)
+        return name, shape
+
+
+def shape_option(function: F) -> F:
+    """``--shape``, once for each input with open dimensions."""
+    return click.option(
+        "--shape",
+        "shapes",
+        type=ShapeType(),
+        multiple=True,
+        help="Fix an input's shape: --shape x=1,3,224,224.",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """``--json``: the result as data on stdout."""
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(function)
+
+
+def target_option(function: F) -> F:
+    """``-t``, checked as far as that goes without loading the compiler."""
+    return click.option(
+        "-t", "--target", default="native", show_default=True,
+        help="native, a name from `halotile targets list`, or triple+cpu+features.",
+    )(function)  # fmt: skip
+
+
+def threads_option(function: F) -> F:
+    return click.option(
+        "--threads", type=click.IntRange(1, 1024), help="Threads; by default the target's cores."
+    )(function)
+
+
+def tolerance_options(function: F) -> F:
+    """``--rtol``, ``--atol`` and ``--seed`` of a comparison."""
+    function = click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True)(function)
+    function = click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True)(function)
+    return click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs."
+    )(function)
+
+
+def shapes_of(pairs: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]] | None:
+    """The shapes by input name; one name given twice is a usage error."""
+    names = [name for name, _ in pairs]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise click.UsageError(f"--shape {twice[0]}=... is given twice")
+    return dict(pairs) or None
+
+
+def check_model_path(path: str) -> Path:
+    """The model's path, if there is a file that can be opened."""
+    file = Path(path)
+    if not file.exists():
+        raise ModelError(f"model file '{path}' does not exist")
+    if file.is_dir():
+        raise ModelError(f"model file '{path}' is a folder")
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        raise ModelError(f"model file '{path}' can't be read: {error.strerror}") from None
+    return file
+
+
+def check_library_path(path: str) -> Path:
+    """The folder of a built library, if it looks like one."""
+    folder = Path(path)
+    if not (folder / "manifest.json").is_file():
+        what = (
+            "does not exist"
+            if not folder.exists()
+            else "is not a folder"
+            if not folder.is_dir()
+            else "has no manifest.json"
+        )
+        raise OutputError(f"{path} is not a Halotile library: it {what}")
+    return folder
+
+
+def check_destination(final: Path) -> None:
+    """Refuses early what the last step would refuse: a file in the way, or a folder that can't be written."""
+    import os
+
+    if final.exists() and not final.is_dir():
+        raise OutputError(f"output {final} is a file; name a folder")
+    folder = final.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise OutputError(f"output {final} can't be made: {folder} is a file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"output {final} can't be written: no permission for {folder}")
+
+
+def read_arrays(pairs: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
+    """``-i x=in.npy``, ``-i in.npy`` (of a model with one input) or ``-i all.npz`` -> arrays by input name."""
+    import numpy as np
+
+    arrays: dict[str, Any] = {}
+    for text in pairs:
+        name, path = split_file(text, names, "input")
+        try:
+            loaded = np.load(path, allow_pickle=False)
+        except OSError as error:
+            raise RunError(
+                f"input file {path!r} can't be read: {error.strerror or 'not a numpy file'}"
+            ) from None
+        except (ValueError, EOFError):
+            raise RunError(f"input file {path!r} is not a .npy or .npz file of plain numbers") from None
+        if isinstance(loaded, np.ndarray):
+            arrays[name or names[0]] = loaded
+        elif name:
+            raise RunError(f"input {name!r}: {path!r} holds several arrays; give it without a name")
+        else:
+            arrays.update({key: loaded[key] for key in loaded.files})
+    return arrays
+
+
+def split_file(text: str, names: Sequence[str], what: str) -> tuple[str | None, str]:
+    """``x=a.npy`` -> ("x", "a.npy"); without a name None, which a model with one tensor or an .npz allows."""
+    for name in names:  # names may hold equals signs, so known ones go first
+        if text.startswith(f"{name}="):
+            return name, text[len(name) + 1 :]
+    name, equals, path = text.partition("=")
+    if equals:
+        raise RunError(f"the model has no {what} {name!r}; its {what}s are {', '.join(names)}")
+    if len(names) != 1 and not text.endswith(".npz"):
+        raise RunError(
+            f"the model has {len(names)} {what}s ({', '.join(names)}); write name={text}, or give an .npz"
+        )
+    return None, text

@@ -1,0 +1,80 @@
+"""The end of a build in words: the table, and the explanation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .console import columns, count, seconds, size
+
+
+def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple[str, str]]:
+    """What the table says, as (what, value); what the stages run did not find out is left out."""
+    before = report.get("operators_before") or {}
+    kernels = report.get("kernels")
+    found: list[tuple[str, str]] = [("model", model.name), ("target", str(report.get("target", "")))]
+    if before:
+        found.append(("operators before", f"{sum(before.values())} ({_top(before)})"))
+    if report.get("operators_after") is not None:
+        found.append(("operators after", str(report["operators_after"])))
+    if kernels:
+        found.append(("kernels after", str(len(kernels))))
+    if report.get("macs") is not None:
+        found.append(("multiply-adds", count(report["macs"])))
+    for key, label in (("weight_bytes", "weights"), ("arena_bytes", "arena")):
+        if report.get(key) is not None:
+            found.append((label, f"{size(report[key])} ({report[key]} bytes)"))
+    check = report.get("verification")
+    if check:
+        error = f"{check['max_error']:.2e} against {check['reference']} on {check['inputs']} inputs"
+        found.append(("largest error", error))
+    elif output is not None:
+        found.append(("largest error", "not compared"))
+    times = report.get("seconds") or {}
+    found += [(f"time, {stage}", seconds(t)) for stage, t in times.items()]
+    if times:
+        found.append(("time, all stages", seconds(sum(times.values()))))
+    if output is not None:
+        found.append(("library", str(output)))
+    return found
+
+
+def print_table(report: dict[str, Any], model: Path, output: Path | None) -> None:
+    """The table on stderr."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for what, value in rows(report, model, output):
+        table.add_row(what, value)
+    Console(stderr=True, highlight=False).print(table)
+
+
+def explanation(report: dict[str, Any]) -> str:
+    """Each stage's notes, then each kernel with the operators in it, its schedule and its reasons."""
+    parts = []
+    for stage, notes in (report.get("notes") or {}).items():
+        if notes:
+            parts.append(f"{stage}:\n" + "\n".join(f"  {line}" for line in notes))
+    kernels = report.get("kernels") or []
+    if kernels:
+        parts.append("kernels:")
+    for kernel in kernels:
+        facts = [
+            ("operators", ", ".join(map(str, kernel.get("operators", ())))),
+            ("schedule", str(kernel.get("schedule", ""))),
+            ("work", f"{count(kernel.get('flops', 0))} flops, {size(kernel.get('bytes', 0))}"),
+        ]
+        reasons = kernel.get("notes") or kernel.get("reasons") or ()
+        facts += [("because", str(r)) for r in ([reasons] if isinstance(reasons, str) else reasons)]
+        parts.append(f"  {kernel.get('name', 'kernel')}\n" + columns([f for f in facts if f[1]], indent=4))
+    return "\n".join(parts) or "no pass left a note"
+
+
+def _top(before: dict[str, int], shown: int = 4) -> str:
+    most = sorted(before.items(), key=lambda item: (-item[1], item[0]))
+    text = ", ".join(f"{n} {name}" for name, n in most[:shown])
+    return text + (", ..." if len(most) > shown else "")

@@ -1,0 +1,74 @@
+"""``halotile targets``: the machines that Halotile knows, and this one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from . import parameters
+from .console import columns, emit, emit_json, size
+
+
+@click.group()
+def targets() -> None:
+    """List, show and detect machines to compile for."""
+
+
+@targets.command("list")
+@parameters.json_option
+def list_(as_json: bool) -> None:
+    """All boards and levels that have a name."""
+    from ...targets.boards import boards
+
+    known = boards().values()
+    if as_json:
+        emit_json(
+            [
+                {"name": b.name, "description": b.description, "aliases": b.aliases, **_data(b.target)}
+                for b in known
+            ]
+        )
+    else:
+        emit(columns([("native", "this machine"), *((b.name, b.description) for b in known)]))
+
+
+@targets.command()
+@click.argument("target")
+@parameters.json_option
+def show(target: str, as_json: bool) -> None:
+    """The facts behind TARGET: a name, native, or triple+cpu+features."""
+    from ...targets.resolve import precheck, resolve
+
+    precheck(target)
+    _show(resolve(target), as_json)
+
+
+@targets.command()
+@parameters.json_option
+def detect(as_json: bool) -> None:
+    """What Halotile sees of this machine."""
+    from ...targets.resolve import resolve
+
+    _show(resolve("native"), as_json)
+
+
+def _show(target: Any, as_json: bool) -> None:
+    if as_json:
+        emit_json(_data(target))
+        return
+    facts = _data(target)
+    notes = facts.pop("notes")
+    rows = [(k, _fact(k, v)) for k, v in facts.items() if v not in ("", (), [])]
+    emit(columns([*rows, *(("note", n) for n in notes)]))
+
+
+def _data(target: Any) -> dict[str, Any]:
+    return asdict(target)
+
+
+def _fact(key: str, value: Any) -> str:
+    if key.endswith("_bytes"):
+        return size(value) if value else "none"
+    return ", ".join(value) if isinstance(value, (tuple, list)) else str(value)

@@ -1,0 +1,83 @@
+"""``halotile verify``: a model against ONNX Runtime, compiled here or from a built library."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...errors import ToolchainError
+from . import parameters
+from .console import StageProgress, columns, emit, emit_json, on_terminal
+
+
+@click.command()
+@click.argument("model")
+@click.argument("directory", metavar="[DIR]", required=False)
+@click.option(
+    "-i", "--input", "inputs", multiple=True, metavar="NAME=FILE", help="An input as .npy, or all as .npz."
+)
+@parameters.shape_option
+@parameters.threads_option
+@click.option("--exact", is_flag=True, help="Compile exactly; ten times tighter tolerances.")
+@parameters.tolerance_options
+@parameters.json_option
+def verify(model: str, directory: str | None, inputs: Any, shapes: Any, as_json: bool, **options: Any) -> int:
+    """Compare MODEL (ONNX) with ONNX Runtime: the library in DIR, or one compiled for this machine and thrown away.
+
+    Exit code 3 when an output differs by more than rtol * max|reference| + atol.
+    """
+    fixed = parameters.shapes_of(shapes)
+    path = parameters.check_model_path(model)
+    folder = parameters.check_library_path(directory) if directory else None
+    if folder is not None and fixed:
+        raise click.UsageError("--shape is for compiling; the library in DIR has its shapes already")
+    from ..verify import available
+
+    if not available():
+        raise ToolchainError(
+            "verifying needs onnxruntime, which is not installed: pip install 'halotile[verify]'"
+        )
+    if folder is not None:
+        result = _compare(path, folder, inputs, **options)
+    else:
+        with tempfile.TemporaryDirectory(prefix="halotile-") as temporary:
+            library = Path(temporary) / "library"
+            _compile(path, library, fixed, options["threads"], options["exact"], quiet=as_json)
+            result = _compare(path, library, inputs, **options)
+    if as_json:
+        emit_json(result.data())
+    else:
+        emit(columns(_rows(result)))
+        emit(result.message())
+    return 0 if result.ok else 3
+
+
+def _compile(path: Path, library: Path, shapes: Any, threads: int | None, exact: bool, quiet: bool) -> None:
+    from ...targets.resolve import resolve
+    from ..pipeline import Options, run_pipeline
+
+    options = Options(target=resolve("native"), shapes=shapes, threads=threads, exact=exact)
+    with StageProgress(on_terminal() and not quiet) as progress:
+        run_pipeline(path, options, progress=progress, output=library)
+
+
+def _compare(
+    path: Path, library: Path, inputs: Any, *, threads: int | None, exact: bool, **tolerances: Any
+) -> Any:
+    from ..runtime.loader import load
+    from ..verify import verify as compare
+
+    loaded = load(library, threads=threads)
+    given = parameters.read_arrays(inputs, [t.name for t in loaded.inputs])
+    return compare(loaded, path, loaded.inputs, given, exact=exact, **tolerances)
+
+
+def _rows(result: Any) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("output", "elements", "largest error", "allowed", "")]
+    for o in result.outputs:
+        verdict = "ok" if o.ok else "DIFFERS"
+        rows.append((o.name, str(o.elements), f"{o.max_error:.3g}", f"{o.limit:.3g}", verdict))
+    return rows

@@ -1,0 +1,197 @@
+"""What is in a model, before compiling it, and what is left of it after a stage. Plain data throughout."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+
+from ..errors import HalotileError, ShapeError, UnsupportedError
+from ..targets.target import Target
+from .frontend.check import check
+from .frontend.functions import dtype_name
+from .frontend.load import Source, load
+from .frontend.shapes import declared_shape, run_time_inputs
+
+_WEIGHT_LIMIT = (
+    1024  # constants above this many bytes can't be shapes, so shape inference does without their values
+)
+
+
+def inspect_file(model: Any, shapes: Mapping[str, tuple[int, ...]] | None = None) -> dict[str, Any]:
+    """Inputs, outputs, operators with their counts, coverage, multiply-adds and weights of the file as it is.
+
+    ``coverage`` says whether the import takes the model: exactly when every dimension is fixed, and by operator when
+    some are open (``exact`` tells which). ``macs`` is None while it depends on an open dimension.
+    """
+    source = load(model)
+    check(source)
+    graph = source.model.graph
+    inputs = [_described(i, shapes) for i in run_time_inputs(graph)]
+    macs, open_nodes = count_macs(source.model, {i["name"]: i["shape"] for i in inputs})
+    tensors = list(graph.initializer)
+    return {
+        "name": source.name or graph.name,
+        "producer": " ".join(filter(None, [source.model.producer_name, source.model.producer_version])),
+        "opsets": {o.domain or "ai.onnx": o.version for o in source.model.opset_import},
+        "inputs": inputs,
+        "outputs": [_described(o, None) for o in graph.output],
+        "operators": dict(Counter(_operator(n) for n in graph.node).most_common()),
+        "nodes": len(graph.node),
+        "weights": {
+            "tensors": len(tensors),
+            "elements": sum(math.prod(t.dims) for t in tensors),
+            "bytes": sum(_tensor_bytes(t) for t in tensors),
+        },
+        "macs": None if open_nodes else macs,
+        "macs_unknown_for": open_nodes,
+        "coverage": _coverage(model, source, shapes),
+    }
+
+
+def inspect_stage(
+    model: Any, stage: str, shapes: Mapping[str, tuple[int, ...]] | None, target: str | Target
+) -> dict[str, Any]:
+    """The pipeline run up to ``stage``: operators before and after, each operator left, and every pass's notes."""
+    from ..targets.resolve import resolve
+    from .listing import operators
+    from .pipeline import STAGES, Options, run_pipeline
+
+    names = [s for s in STAGES if s not in ("assemble", "link")]
+    if stage not in names:
+        raise HalotileError(f"stage {stage!r} can't be inspected; choose one of {', '.join(names)}")
+    chosen = resolve(target) if isinstance(target, str) else target
+    build = run_pipeline(
+        model, Options(target=chosen, shapes=dict(shapes) if shapes else None, stop_after=stage)
+    )
+    module = build.imported.module if stage == "import" else build.module
+    listed = operators(module)
+    return {
+        "name": build.imported.name,
+        "stage": stage,
+        "operators_before": dict(build.imported.operators),
+        "operators_after": dict(Counter(o["operator"] for o in listed).most_common()),
+        "nodes_before": sum(build.imported.operators.values()),
+        "nodes_after": len(listed),
+        "operators": listed,
+        "notes": {k: list(v) for k, v in build.report.get("notes", {}).items()},
+        "kernels": build.report.get("kernels", []),
+        "seconds": dict(build.report.get("seconds", {})),
+    }
+
+
+def count_macs(model: onnx.ModelProto, inputs: Mapping[str, list[Any] | None]) -> tuple[int, list[str]]:
+    """Multiply-adds of convolutions and matrix products, and the nodes whose shapes stay open."""
+    shapes = _inferred_shapes(model, inputs)
+    total = 0
+    unknown: list[str] = []
+    for index, node in enumerate(model.graph.node):
+        rule = _MACS.get(node.op_type)
+        if rule is None or node.domain not in ("", "ai.onnx"):
+            continue
+        operands = [shapes.get(n) for n in (*node.input[:2], node.output[0])]
+        fixed = [s for s in operands if s is not None and all(isinstance(d, int) for d in s)]
+        if len(fixed) == 3:
+            total += rule(node, *fixed)
+        else:
+            unknown.append(node.name or f"#{index}")
+    return total, unknown
+
+
+def _conv(node: onnx.NodeProto, _x: list[int], w: list[int], y: list[int]) -> int:
+    return math.prod(y) * math.prod(w[1:])
+
+
+def _conv_transpose(node: onnx.NodeProto, x: list[int], w: list[int], _y: list[int]) -> int:
+    return math.prod(x) * math.prod(w[1:])
+
+
+def _gemm(node: onnx.NodeProto, a: list[int], _b: list[int], y: list[int]) -> int:
+    transposed = any(at.name == "transA" and at.i for at in node.attribute)
+    return math.prod(y) * a[0 if transposed else 1]
+
+
+def _matmul(node: onnx.NodeProto, a: list[int], _b: list[int], y: list[int]) -> int:
+    return math.prod(y) * a[-1]
+
+
+_MACS = {"Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul}
+
+
+def _inferred_shapes(model: onnx.ModelProto, inputs: Mapping[str, list[Any] | None]) -> dict[str, list[Any]]:
+    """Shapes by name after ONNX's inference on a copy without large weights, inputs being as ``inputs`` says."""
+    skeleton = onnx.ModelProto(ir_version=model.ir_version)
+    skeleton.opset_import.extend(model.opset_import)
+    skeleton.functions.extend(model.functions)
+    graph = skeleton.graph
+    graph.name = model.graph.name or "graph"
+    graph.node.extend(model.graph.node)
+    graph.output.extend(model.graph.output)
+    shapes: dict[str, list[Any]] = {}
+    for tensor in model.graph.initializer:
+        shapes[tensor.name] = list(tensor.dims)
+        if tensor.data_location != onnx.TensorProto.EXTERNAL and tensor.ByteSize() <= _WEIGHT_LIMIT:
+            graph.initializer.append(tensor)
+        else:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    for info in run_time_inputs(model.graph):
+        element = info.type.tensor_type.elem_type
+        graph.input.append(onnx.helper.make_tensor_value_info(info.name, element, inputs.get(info.name)))
+    try:
+        graph = onnx.shape_inference.infer_shapes(skeleton, data_prop=True).graph
+    except Exception:  # a malformed value that the checker let pass only costs us the count
+        pass
+    for info in [*graph.input, *graph.value_info, *graph.output]:
+        declared = declared_shape(info)
+        if declared is not None:
+            shapes.setdefault(info.name, declared)
+    return shapes
+
+
+def _coverage(model: Any, source: Source, shapes: Mapping[str, tuple[int, ...]] | None) -> dict[str, Any]:
+    from .frontend import import_model
+    from .frontend.walk import why_unsupported
+
+    try:
+        imported = import_model(model, shapes)
+        return {"supported": True, "exact": True, "refused": [], "notes": list(imported.notes)}
+    except UnsupportedError as error:
+        lines = str(error).splitlines()
+        return {
+            "supported": False,
+            "exact": True,
+            "refused": [s.strip() for s in lines[1:]] or lines,
+            "notes": [],
+        }
+    except ShapeError as error:
+        if shapes:
+            raise
+        opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in source.model.opset_import}
+        own = {(f.domain, f.name) for f in source.model.functions}
+        kinds = {(n.domain, n.op_type) for n in source.model.graph.node} - own
+        reasons = {}
+        for domain, operator in sorted(kinds):
+            domain = "" if domain == "ai.onnx" else domain
+            reasons[operator] = why_unsupported(domain, operator, opsets.get(domain, 1))
+        refused = [f"{operator}: {reason}" for operator, reason in reasons.items() if reason]
+        return {"supported": not refused, "exact": False, "refused": refused, "notes": [str(error)]}
+
+
+def _described(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]] | None) -> dict[str, Any]:
+    shape = declared_shape(info)
+    if shapes and info.name in shapes:
+        shape = list(shapes[info.name])
+    return {"name": info.name, "dtype": dtype_name(info.type.tensor_type.elem_type), "shape": shape}
+
+
+def _operator(node: onnx.NodeProto) -> str:
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
+def _tensor_bytes(tensor: onnx.TensorProto) -> int:
+    name = dtype_name(tensor.data_type) or ""
+    bits = int("".join(c for c in name.split("_")[0] if c.isdigit()) or 8)
+    return -(-math.prod(tensor.dims) * bits // 8)

@@ -1,0 +1,84 @@
+"""A compiled model: run it, read its report, save its library, compare it with ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import RunError
+from ..targets.target import Target
+from .runtime.loader import LoadedModel, load
+from .runtime.place import staged
+from .spec import TensorSpec
+from .verify import ATOL, RTOL, Verification, verify
+
+
+class Model:
+    """What :func:`halotile.compile` returns. The library lives in a private folder that goes with the object."""
+
+    def __init__(
+        self,
+        folder: tempfile.TemporaryDirectory[str],
+        library: Path,
+        *,
+        source: Any,
+        target: Target,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        report: dict[str, Any],
+        exact: bool,
+        runs_here: bool,
+    ) -> None:
+        self._folder = folder
+        self._library = library
+        self._source = source
+        self._exact = exact
+        self.target = target
+        self.inputs = inputs
+        self.outputs = outputs
+        self.report = report
+        self._loaded: LoadedModel | None = load(library) if runs_here else None
+
+    def __call__(self, inputs: Mapping[str, np.ndarray], threads: int | None = None) -> dict[str, np.ndarray]:
+        """Outputs by ONNX name for inputs by ONNX name; raises :class:`RunError` for a wrong name, dtype or shape."""
+        if self._loaded is None:
+            raise RunError(
+                f"the model was compiled for {self.target.id}, which this machine can't run; save() it instead"
+            )
+        return self._loaded(inputs, threads=threads)
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Writes library, header and manifest into ``directory``, whole or not at all, and returns it."""
+        with staged(Path(directory)) as stage:
+            shutil.copytree(self._library, stage.result, dirs_exist_ok=True)
+        return Path(directory)
+
+    def verify(
+        self,
+        inputs: Mapping[str, np.ndarray] | None = None,
+        *,
+        rtol: float = RTOL,
+        atol: float = ATOL,
+        seed: int = 0,
+    ) -> Verification:
+        """Compares with ONNX Runtime on ``inputs``, or on random ones; with ``exact=True`` ten times as tight."""
+        return verify(
+            self.__call__,
+            self._source,
+            self.inputs,
+            inputs,
+            rtol=rtol,
+            atol=atol,
+            exact=self._exact,
+            seed=seed,
+        )
+
+    def __repr__(self) -> str:
+        sides = (", ".join(map(str, side)) for side in (self.inputs, self.outputs))
+        return f"<halotile.Model for {self.target.id}: {' -> '.join(sides)}>"

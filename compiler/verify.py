@@ -1,0 +1,237 @@
+"""Compares a compiled model with ONNX Runtime, which runs the original file with its graph optimisations off.
+
+The measure is one number an output: the largest absolute difference against ``rtol * max|reference| + atol``. NaN and
+infinities must sit in the same places; integers and booleans must be equal. The result is plain data.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import RunError, ToolchainError, VerificationError
+from .sample import random_inputs
+from .spec import TensorSpec
+
+RTOL = 1e-3
+ATOL = 1e-5
+EXACT_FACTOR = 0.1
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class NoReference(VerificationError):
+    """ONNX Runtime itself can't load or run the model, so there is nothing to compare with."""
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """One output: ``max_error`` may be at most ``limit``; ``reason`` says what failed, empty when nothing did."""
+
+    name: str
+    elements: int
+    max_error: float
+    max_reference: float
+    limit: float
+    mismatches: int
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome over all outputs. ``inputs`` is ``random`` or ``given``."""
+
+    outputs: tuple[OutputCheck, ...]
+    rtol: float
+    atol: float
+    reference: str
+    inputs: str
+    seed: int
+
+    @property
+    def ok(self) -> bool:
+        return all(o.ok for o in self.outputs)
+
+    @property
+    def max_error(self) -> float:
+        """The largest absolute difference over all outputs."""
+        return max((o.max_error for o in self.outputs), default=0.0)
+
+    def message(self) -> str:
+        """One line: what failed first and how many did, or how near the outputs are."""
+        bad = [o for o in self.outputs if not o.ok]
+        if not bad:
+            return (
+                f"{len(self.outputs)} outputs agree with {self.reference}, largest error {self.max_error:.2e}"
+            )
+        more = f" (and {len(bad) - 1} more outputs)" if len(bad) > 1 else ""
+        return f"output {bad[0].name!r} differs from {self.reference}: {bad[0].reason}{more}"
+
+    def raise_if_failed(self) -> None:
+        """Raises :class:`VerificationError` with the message unless everything agrees."""
+        if not self.ok:
+            raise VerificationError(self.message())
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        plain = asdict(self)
+        plain["outputs"] = [{**asdict(o), "ok": o.ok} for o in self.outputs]
+        return {"ok": self.ok, "max_error": self.max_error, **plain}
+
+
+def available() -> bool:
+    """Whether onnxruntime is installed; does not import it."""
+    return importlib.util.find_spec("onnxruntime") is not None
+
+
+def verify(
+    run: Callable[[dict[str, np.ndarray]], Arrays],
+    model: Any,
+    inputs: Sequence[TensorSpec],
+    given: Arrays | None = None,
+    *,
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    exact: bool = False,
+    seed: int = 0,
+) -> Verification:
+    """Runs ``run`` and ONNX Runtime on the same arrays and compares every output of ``model``.
+
+    ``model`` is the original file, bytes or ModelProto. ``given`` names arrays for all or some inputs; the others are
+    drawn from ``seed``. ``exact`` tightens both tolerances ten times.
+    """
+    if rtol < 0 or atol < 0:
+        raise RunError(f"tolerances can't be negative (rtol={rtol}, atol={atol})")
+    reference = Reference(model)
+    unknown = sorted(set(given or ()) - {s.name for s in inputs} - set(reference.inputs))
+    if unknown:
+        raise RunError(
+            f"the model has no input {unknown[0]!r}; its inputs are {', '.join(s.name for s in inputs)}"
+        )
+    arrays = {**random_inputs(inputs, reference.proto, seed), **(given or {})}
+    ours = run({s.name: arrays[s.name] for s in inputs})
+    theirs = reference(arrays, seed)
+    factor = EXACT_FACTOR if exact else 1.0
+    return Verification(
+        outputs=tuple(compare(n, ours.get(n), theirs[n], rtol * factor, atol * factor) for n in theirs),
+        rtol=rtol * factor,
+        atol=atol * factor,
+        reference=reference.name,
+        inputs="given" if given else "random",
+        seed=seed,
+    )
+
+
+def compare(name: str, ours: np.ndarray | None, theirs: np.ndarray, rtol: float, atol: float) -> OutputCheck:
+    """One output against its reference, by the module's measure; half-width floats may differ by two of their ulps."""
+
+    def check(
+        reason: str, error: float = float("inf"), top: float = 0.0, limit: float = 0.0, n: int = 0
+    ) -> OutputCheck:
+        return OutputCheck(name, int(theirs.size), error, top, limit, n, reason)
+
+    if ours is None:
+        return check("it is missing")
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return check(f"it is {ours.dtype}{list(ours.shape)}, expected {theirs.dtype}{list(theirs.shape)}")
+    if theirs.size == 0:
+        return check("", 0.0)
+    if theirs.dtype.kind in "biu":
+        wrong = int(np.count_nonzero(ours != theirs))
+        return check(f"{wrong} of {theirs.size} elements differ" if wrong else "", float(wrong > 0), n=wrong)
+    rtol = max(rtol, 2 * _epsilon(theirs.dtype)) if theirs.dtype.itemsize < 4 else rtol
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    odd = int(np.count_nonzero(np.isnan(a) != np.isnan(b)))
+    if odd:
+        return check(
+            f"NaN in {odd} of {b.size} places where the reference has none, or the other way round", n=odd
+        )
+    odd = int(np.count_nonzero((np.isinf(a) | np.isinf(b)) & (a != b)))
+    if odd:
+        return check(f"infinities differ in {odd} of {b.size} places", n=odd)
+    finite = np.isfinite(b)
+    top = float(np.max(np.abs(b), initial=0.0, where=finite))
+    limit = rtol * top + atol
+    with np.errstate(invalid="ignore"):
+        difference = np.where(finite, np.abs(a - b), 0.0)
+    worst = int(np.argmax(difference))
+    error = float(difference.flat[worst])
+    wrong = int(np.count_nonzero(difference > limit))
+    if not wrong:
+        return check("", error, top, limit)
+    where = [int(i) for i in np.unravel_index(worst, b.shape)]
+    reason = (
+        f"largest error {error:.3g} at {where} ({a.flat[worst]:.6g} instead of {b.flat[worst]:.6g}), "
+        f"allowed {limit:.3g}; {wrong} of {b.size} elements are beyond"
+    )
+    return check(reason, error, top, limit, wrong)
+
+
+class Reference:
+    """ONNX Runtime on the original model: graph optimisations off, one thread."""
+
+    def __init__(self, model: Any) -> None:
+        if not available():
+            raise ToolchainError(
+                "verifying needs onnxruntime, which is not installed: pip install 'halotile[verify]'"
+            )
+        import onnx
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        if isinstance(model, (str, os.PathLike)):
+            source: Any = os.fspath(model)
+            self.proto = onnx.load(source, load_external_data=False)
+        elif isinstance(model, onnx.ModelProto):
+            source, self.proto = model.SerializeToString(), model
+        else:
+            source, self.proto = bytes(model), onnx.load_from_string(bytes(model))
+        self.name = f"onnxruntime {ort.__version__}"
+        try:
+            self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the reference's own limits are not ours: say whose they are
+            raise NoReference(f"{self.name} can't load the model: {_line(error)}") from None
+        self.inputs = {i.name: i for i in self._session.get_inputs()}
+
+    def __call__(self, arrays: Arrays, seed: int) -> dict[str, np.ndarray]:
+        """All outputs by name. Inputs that nothing depends on may be absent from ``arrays``; they are made up."""
+        feed = {}
+        for name, info in self.inputs.items():
+            feed[name] = arrays[name] if name in arrays else _made_up(info, seed)
+        names = [o.name for o in self._session.get_outputs()]
+        try:
+            results = self._session.run(names, feed)
+        except Exception as error:
+            raise NoReference(f"{self.name} failed on the model: {_line(error)}") from None
+        return dict(zip(names, (np.asarray(r) for r in results)))
+
+
+def _made_up(info: Any, seed: int) -> np.ndarray:
+    names = {"float": "float32", "double": "float64"}
+    kind = info.type.removeprefix("tensor(").removesuffix(")")
+    shape = tuple(d if isinstance(d, int) and d > 0 else 1 for d in info.shape)
+    return random_inputs([TensorSpec(info.name, names.get(kind, kind), shape)], None, seed)[info.name]
+
+
+def _epsilon(dtype: np.dtype) -> float:
+    if dtype == np.float16:
+        return float(np.finfo(np.float16).eps)
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
