@@ -1,0 +1,164 @@
+"""Is the model valid ONNX? Structure by our own rules (so that messages name nodes), the rest by ONNX's checker."""
+
+from __future__ import annotations
+
+import onnx
+
+from ...errors import ModelError, UnsupportedError
+from .load import Source
+from .prune import reads, subgraphs
+
+SMALL = 1024  # initialisers above this many bytes are left out of what the checker sees
+
+
+def check(source: Source) -> None:
+    """Raises ModelError (UnsupportedError for versions newer than the onnx package) with one line that names the node."""
+    model = source.model
+    if model.ir_version > onnx.IR_VERSION:
+        raise UnsupportedError(
+            f"the model has IR version {model.ir_version}; the installed onnx {onnx.__version__} knows up to "
+            f"{onnx.IR_VERSION}: upgrade onnx or export an older version"
+        )
+    _check_opsets(model)
+    _check_names(model.graph)
+    in_order(model.graph)
+    if _all_known(model):
+        try:
+            onnx.checker.check_model(_skeleton(model))
+        except onnx.checker.ValidationError as error:
+            raise ModelError(f"not a valid ONNX model: {_one_line(str(error))}") from None
+
+
+def _check_opsets(model: onnx.ModelProto) -> None:
+    if not model.opset_import:
+        raise ModelError("not a valid ONNX model: it imports no opset")
+    newest = onnx.defs.onnx_opset_version()
+    domains = {}
+    for opset in model.opset_import:
+        domain = "" if opset.domain == "ai.onnx" else opset.domain
+        domains[domain] = opset.version
+        if domain == "" and opset.version > newest:
+            raise UnsupportedError(
+                f"the model uses opset {opset.version}; the installed onnx {onnx.__version__} knows up to {newest}: "
+                "upgrade onnx or export an older opset"
+            )
+        if opset.version < 1:
+            raise ModelError(f"not a valid ONNX model: opset version {opset.version} of domain '{domain}'")
+    for index, node in enumerate(model.graph.node):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if domain not in domains:
+            raise ModelError(
+                f"{label(node, index)} ({node.op_type}) is of the domain '{domain or 'ai.onnx'}', "
+                "of which the model imports no opset"
+            )
+
+
+def _check_names(graph: onnx.GraphProto) -> None:
+    defined: dict[str, str] = {}
+    for info in graph.input:
+        if info.name in defined:
+            raise ModelError(f"two inputs are called '{info.name}'")
+        defined[info.name] = "an input"
+    seen: set[str] = set()
+    for tensor in graph.initializer:
+        if tensor.name in seen:
+            raise ModelError(f"two initialisers are called '{tensor.name}'")
+        seen.add(tensor.name)
+        defined[tensor.name] = "an initialiser"
+    for index, node in enumerate(graph.node):
+        for output in node.output:
+            if output in defined:
+                raise ModelError(
+                    f"{label(node, index)} ({node.op_type}) produces '{output}', "
+                    f"which is already the name of {defined[output]}"
+                )
+            if output:
+                defined[output] = f"an output of {label(node, index)} ({node.op_type})"
+    for index, node in enumerate(graph.node):
+        for name in sorted(reads(node)):
+            if name not in defined:
+                raise ModelError(f"{label(node, index)} ({node.op_type}) reads '{name}', which nothing produces")
+    if not graph.output:
+        raise ModelError("the model has no outputs")
+    outputs: set[str] = set()
+    for info in graph.output:
+        if info.name not in defined:
+            raise ModelError(f"output '{info.name}' is produced by no node")
+        if info.name in outputs:
+            raise ModelError(f"two outputs are called '{info.name}'")
+        outputs.add(info.name)
+
+
+def in_order(graph: onnx.GraphProto) -> list[int] | None:
+    """None when every node comes after what it reads, else an order in which that is so; a cycle is a ModelError."""
+    maker = {o: i for i, node in enumerate(graph.node) for o in node.output if o}
+    needs = [{maker[n] for n in reads(node) if n in maker} for node in graph.node]
+    if all(all(m < i for m in need) for i, need in enumerate(needs)):
+        return None
+    done: set[int] = set()
+    order: list[int] = []
+    pending = list(range(len(needs)))
+    while pending:
+        ready = [i for i in pending if needs[i] <= done]
+        if not ready:
+            names = ", ".join(f"{label(graph.node[i], i)} ({graph.node[i].op_type})" for i in _cycle(needs, pending))
+            raise ModelError(f"the graph has a cycle through {names}")
+        order += ready
+        done.update(ready)
+        pending = [i for i in pending if i not in done]
+    return order
+
+
+def _cycle(needs: list[set[int]], pending: list[int]) -> list[int]:
+    """The nodes of one cycle among ``pending``, every one of which waits for another."""
+    left = set(pending)
+    path, node = [], pending[0]
+    while node not in path:
+        path.append(node)
+        node = min(needs[node] & left)
+    return path[path.index(node) :][::-1]
+
+
+def _all_known(model: onnx.ModelProto) -> bool:
+    """False when the checker would stop at an operator that ONNX lacks, which the walk reports better."""
+    opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    own = {(f.domain, f.name) for f in model.functions}
+
+    def known(node: onnx.NodeProto) -> bool:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if (node.domain, node.op_type) not in own and domain in ("", "ai.onnx.ml"):
+            if not onnx.defs.has(node.op_type, max_inclusive_version=opsets.get(domain, 1), domain=domain):
+                return False
+        return all(known(n) for g in subgraphs(node) for n in g.node)
+
+    return all(known(n) for n in model.graph.node)
+
+
+def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model as the checker needs it: nodes in order, and large weights as empty tensors of the same dtype."""
+    skeleton = onnx.ModelProto(ir_version=model.ir_version)
+    skeleton.opset_import.extend(model.opset_import)
+    skeleton.functions.extend(model.functions)
+    graph = skeleton.graph
+    graph.name = model.graph.name or "graph"
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    for tensor in model.graph.initializer:
+        external = tensor.data_location == onnx.TensorProto.EXTERNAL
+        if external or tensor.ByteSize() > SMALL:
+            graph.initializer.append(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0]))
+        else:
+            graph.initializer.append(tensor)
+    order = in_order(model.graph) or range(len(model.graph.node))
+    graph.node.extend(model.graph.node[i] for i in order)
+    return skeleton
+
+
+def label(node: onnx.NodeProto, index: int) -> str:
+    return f"node '{node.name}'" if node.name else f"node #{index}"
+
+
+def _one_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("==>")]
+    return " ".join(lines)[:400]

@@ -1,0 +1,17 @@
+"""Converters, one file per family. Importing this package fills the registry; the list below is the whole of it."""
+
+from __future__ import annotations
+
+from . import (  # noqa: F401
+    activation,
+    conv,
+    elementwise,
+    indexing,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    reduction,
+    resize,
+    tensor,
+)

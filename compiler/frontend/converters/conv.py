@@ -1,0 +1,133 @@
+"""Convolution and transposed convolution of any spatial rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relax
+
+from ..node import Node
+from ..registry import Refusal, converts
+from ..value import Value
+
+R = relax.op
+
+
+@converts("Conv")
+def conv(node: Node) -> Value:
+    x, w, bias = node.need(0), node.need(1), node[2]
+    result = node.in_float32(lambda a, b: convolve(node, a, b), x, w)
+    return result if bias is None else node.do(R.add, result, per_channel(node, bias, result.rank))
+
+
+def convolve(node: Node, x: Value, w: Value) -> Value:
+    """The convolution without bias; strides, pads, dilations and groups are read from the node."""
+    spatial = x.rank - 2
+    if w.rank != x.rank:
+        raise Refusal(f"input {x} and weights {w} differ in rank")
+    if spatial not in (1, 2, 3):
+        raise Refusal(f"a convolution over {spatial} spatial dimensions is not supported")
+    kernel = node.attr("kernel_shape") or list(w.shape[2:])
+    if list(kernel) != list(w.shape[2:]):
+        raise Refusal(f"kernel_shape {list(kernel)} does not match the weights {w}")
+    groups = node.attr("group", 1)
+    if x.shape[1] != w.shape[1] * groups:
+        raise Refusal(f"input {x} has {x.shape[1]} channels; weights {w} in {groups} groups need {w.shape[1] * groups}")
+    strides = node.attr("strides", [1] * spatial)
+    dilations = node.attr("dilations", [1] * spatial)
+    begin, end = window_pads(node, x.shape[2:], kernel, strides, dilations)
+    if any(p < 0 for p in begin + end):
+        raise Refusal("negative pads are not supported")
+    function = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}[spatial]
+    return node.do(
+        function,
+        x,
+        w,
+        strides=list(strides),
+        padding=begin + end,
+        dilation=list(dilations),
+        groups=groups,
+    )
+
+
+def window_pads(
+    node: Node, size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """The zeros before and after each spatial axis, from ``pads`` or ``auto_pad``.
+
+    SAME_UPPER and SAME_LOWER make the output ceil(size / stride) long; an odd zero goes to the end or the beginning.
+    """
+    mode = node.attr("auto_pad", "NOTSET")
+    spatial = len(kernel)
+    if mode in ("NOTSET", ""):
+        pads = list(node.attr("pads", [0] * (2 * spatial)))
+        if len(pads) != 2 * spatial:
+            raise Refusal(f"pads {pads} do not fit {spatial} spatial dimensions")
+        return pads[:spatial], pads[spatial:]
+    if mode == "VALID":
+        return [0] * spatial, [0] * spatial
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        raise Refusal(f"auto_pad '{mode}' does not exist")
+    begin, end = [], []
+    for n, k, s, d in zip(size, kernel, strides, dilations):
+        total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
+        small = total // 2
+        begin.append(small if mode == "SAME_UPPER" else total - small)
+        end.append(total - small if mode == "SAME_UPPER" else small)
+    return begin, end
+
+
+def per_channel(node: Node, vector: Value, rank: int) -> Value:
+    """[C] -> [1, C, 1, ...], so that it broadcasts over batch and space."""
+    return node.reshape(vector, (1, vector.size) + (1,) * (rank - 2))
+
+
+@converts("ConvTranspose")
+def conv_transpose(node: Node) -> Value:
+    """Weights are [C, M/groups, k...]; ``output_shape`` fixes the pads, ``output_padding`` adds to the end."""
+    x, w, bias = node.need(0), node.need(1), node[2]
+    spatial = x.rank - 2
+    kernel = list(w.shape[2:])
+    groups = node.attr("group", 1)
+    if x.shape[1] != w.shape[0] or x.shape[1] % groups:
+        raise Refusal(f"input {x} does not fit weights {w} in {groups} groups")
+    strides = list(node.attr("strides", [1] * spatial))
+    dilations = list(node.attr("dilations", [1] * spatial))
+    extra = list(node.attr("output_padding", [0] * spatial))
+    full = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, kernel, dilations)]
+    begin, output = _transposed_extent(node, x.shape[2:], full, strides, extra)
+    result = node.in_float32(
+        lambda a, b: node.own(
+            "halotile.conv_transpose",
+            a,
+            b,
+            strides=strides,
+            dilations=dilations,
+            begin=begin,
+            output=output,
+            groups=groups,
+        ),
+        x,
+        w,
+    )
+    return result if bias is None else node.do(R.add, result, per_channel(node, bias, result.rank))
+
+
+def _transposed_extent(
+    node: Node, size: Sequence[int], full: list[int], strides: list[int], extra: list[int]
+) -> tuple[list[int], list[int]]:
+    """What is cut from the beginning of the full result, and how long the output is, per axis."""
+    spatial = len(full)
+    mode = node.attr("auto_pad", "NOTSET")
+    wanted = node.attr("output_shape")
+    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [n * s for n, s in zip(size, strides)]
+    if wanted is not None:
+        output = list(wanted)[-spatial:]
+        total = [f + e - o for f, e, o in zip(full, extra, output)]
+        # ONNX: SAME_UPPER cuts the odd element at the end, every other mode at the beginning.
+        begin = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
+        return begin, output
+    pads = [0] * (2 * spatial) if mode == "VALID" else list(node.attr("pads", [0] * (2 * spatial)))
+    output = [f + e - b - a for f, e, b, a in zip(full, extra, pads[:spatial], pads[spatial:])]
+    return pads[:spatial], output

@@ -1,0 +1,241 @@
+"""Elementwise arithmetic, comparison and logic, with numpy broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..node import Node
+from ..registry import Refusal, converts
+from ..value import Value
+
+R = relax.op
+
+
+def _unary(operator: str, function: Callable[..., Any]) -> None:
+    @converts(operator)
+    def convert(node: Node) -> Value:
+        return node.do(function, node.need(0))
+
+
+for _name, _function in {
+    "Abs": R.abs,
+    "Ceil": R.ceil,
+    "Cos": R.cos,
+    "Erf": R.erf,
+    "Exp": R.exp,
+    "Floor": R.floor,
+    "Log": R.log,
+    "Neg": R.negative,
+    "Not": R.logical_not,
+    "Round": R.round,
+    "Sigmoid": R.sigmoid,
+    "Sign": R.sign,
+    "Sin": R.sin,
+    "Sqrt": R.sqrt,
+    "Tanh": R.tanh,
+    "BitwiseNot": R.bitwise_not,
+}.items():
+    _unary(_name, _function)
+
+
+# Relax's own versions of these are series or identities that lose digits; ours call the C library.
+for _name in ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan"):
+
+    def _precise(node: Node, function: str = _name.lower()) -> Value:
+        return node.own("halotile.libm", node.need(0), function=function)
+
+    converts(_name)(_precise)
+
+
+@converts("Reciprocal")
+def reciprocal(node: Node) -> Value:
+    x = node.need(0)
+    return node.do(R.divide, node.scalar(1, x), x)
+
+
+def _binary(operator: str, function: Callable[..., Any], since: int = 7) -> None:
+    @converts(operator, since=since)
+    def convert(node: Node) -> Value:
+        a, b = same_dtype(node, 2)
+        return node.do(function, a, b)
+
+
+for _name, _function in {
+    "Add": R.add,
+    "Sub": R.subtract,
+    "Mul": R.multiply,
+    "Equal": R.equal,
+    "Greater": R.greater,
+    "Less": R.less,
+    "And": R.logical_and,
+    "Or": R.logical_or,
+    "Xor": R.logical_xor,
+    "GreaterOrEqual": R.greater_equal,
+    "LessOrEqual": R.less_equal,
+    "BitwiseAnd": R.bitwise_and,
+    "BitwiseOr": R.bitwise_or,
+    "BitwiseXor": R.bitwise_xor,
+}.items():
+    _binary(_name, _function)
+
+
+@converts("Div", since=7)
+def divide(node: Node) -> Value:
+    """Integers divide towards zero, as in C."""
+    a, b = same_dtype(node, 2)
+    return node.own("halotile.integer_divide", a, b) if a.is_integer else node.do(R.divide, a, b)
+
+
+@converts("Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Greater", "Less", since=1)
+def legacy_binary(node: Node) -> Value:
+    """Before opset 7, the second operand was aligned at ``axis`` when ``broadcast`` was set."""
+    a, b = node.need(0), node.need(1)
+    if node.attr("broadcast", 0) and "axis" in node.attributes:
+        axis = node.attr("axis")
+        axis += a.rank if axis < 0 else 0
+        b = node.reshape(b, b.shape + (1,) * (a.rank - axis - b.rank))
+    node.inputs = [a, b]
+    if node.operator == "Div":
+        return divide(node)
+    function = {
+        "Add": R.add,
+        "Sub": R.subtract,
+        "Mul": R.multiply,
+        "And": R.logical_and,
+        "Or": R.logical_or,
+        "Xor": R.logical_xor,
+        "Equal": R.equal,
+        "Greater": R.greater,
+        "Less": R.less,
+    }[node.operator]
+    return node.do(function, a, b)
+
+
+@converts("Pow", since=1)
+def power(node: Node) -> Value:
+    """The result has the base's dtype; small constant exponents become products, which are exact and fast."""
+    base, exponent = node.need(0), node.need(1)
+    if exponent.array is not None and exponent.size == 1 and base.rank >= exponent.rank:
+        number = float(exponent.array.reshape(-1)[0])
+        shape = np.broadcast_shapes(base.shape, exponent.shape)
+        if shape == base.shape and base.is_float:
+            if number == 1.0:
+                return base
+            if number == 2.0:
+                return node.do(R.multiply, base, base)
+            if number == 3.0:
+                return node.do(R.multiply, node.do(R.multiply, base, base), base)
+            if number == 0.5:
+                return node.do(R.sqrt, base)
+    if base.is_integer:
+        if exponent.is_integer:
+            return node.own("halotile.integer_power", base, exponent)
+        wide = node.do(R.power, node.cast(base, "float64"), node.cast(exponent, "float64"))
+        return node.cast(wide, base.dtype)
+    if base.dtype == "float64" or exponent.dtype == "float64":
+        wide = node.do(R.power, node.cast(base, "float64"), node.cast(exponent, "float64"))
+        return node.cast(wide, base.dtype)
+    wide = node.do(R.power, node.cast(base, "float32"), node.cast(exponent, "float32"))
+    return node.cast(wide, base.dtype)
+
+
+@converts("Mod", since=10)
+def modulo(node: Node) -> Value:
+    """fmod=0: the result has the divisor's sign (integers); fmod=1: the dividend's, as C's fmod and %."""
+    a, b = same_dtype(node, 2)
+    fmod = bool(node.attr("fmod", 0))
+    if a.is_float and not fmod and node.opset < 28:
+        raise Refusal("fmod must be 1 for floating-point operands")
+    return node.own("halotile.modulo", a, b, truncate=fmod)
+
+
+@converts("BitShift", since=11)
+def bit_shift(node: Node) -> Value:
+    a, b = same_dtype(node, 2)
+    return node.own("halotile.bit_shift", a, b, left=node.attr("direction") == "LEFT")
+
+
+def _variadic(operator: str, function: Callable[..., Any]) -> None:
+    @converts(operator)
+    def convert(node: Node) -> Value:
+        values = same_dtype(node, len(node.inputs))
+        return reduce(lambda a, b: node.do(function, a, b), values)
+
+
+for _name, _function in {"Max": R.maximum, "Min": R.minimum, "Sum": R.add}.items():
+    _variadic(_name, _function)
+
+
+@converts("Mean")
+def mean(node: Node) -> Value:
+    values = same_dtype(node, len(node.inputs))
+    total = reduce(lambda a, b: node.do(R.add, a, b), values)
+    return node.do(R.divide, total, node.scalar(len(values), total))
+
+
+@converts("Clip", since=1)
+def clip_attributes(node: Node) -> Value:
+    return _clip(node, node.need(0), node.attr("min"), node.attr("max"))
+
+
+@converts("Clip", since=11)
+def clip(node: Node) -> Value:
+    """Bounds may be left out or computed at run time; a NaN stays a NaN."""
+    x, low, high = node.need(0), node[1], node[2]
+    if all(b is None or b.array is not None for b in (low, high)):
+        bounds = [None if b is None or b.array is None else b.array.reshape(-1)[0] for b in (low, high)]
+        return _clip(node, x, *bounds)
+    if low is not None:
+        x = node.do(R.maximum, x, node.reshape(low, ()))
+    if high is not None:
+        x = node.do(R.minimum, x, node.reshape(high, ()))
+    return x
+
+
+def _clip(node: Node, x: Value, low: Any, high: Any) -> Value:
+    if low is not None and high is not None and x.dtype == "float32":
+        return node.do(R.clip, x, min=float(low), max=float(high)) if low <= high else _clip(node, x, None, high)
+    if low is not None:
+        x = node.do(R.maximum, x, node.scalar(low, x))
+    if high is not None:
+        x = node.do(R.minimum, x, node.scalar(high, x))
+    return x
+
+
+@converts("Where", since=9)
+def where(node: Node) -> Value:
+    return node.do(R.where, node.need(0), node.need(1), node.need(2))
+
+
+@converts("IsNaN", since=9)
+def is_nan(node: Node) -> Value:
+    x = node.need(0)
+    return node.do(R.not_equal, x, x)
+
+
+@converts("IsInf", since=10)
+def is_inf(node: Node) -> Value:
+    x = node.need(0)
+    positive, negative = node.attr("detect_positive", 1), node.attr("detect_negative", 1)
+    plus = node.do(R.equal, x, node.scalar(np.inf, x))
+    minus = node.do(R.equal, x, node.scalar(-np.inf, x))
+    if positive and negative:
+        return node.do(R.logical_or, plus, minus)
+    if positive:
+        return plus
+    if negative:
+        return minus
+    return node.const(np.zeros(x.shape, bool))
+
+
+def same_dtype(node: Node, count: int) -> list[Value]:
+    """The first ``count`` operands; refuses operands of different dtypes, which ONNX forbids."""
+    values = [node.need(i) for i in range(count)]
+    if len({v.dtype for v in values}) > 1:
+        raise Refusal(f"its operands have different types: {', '.join(map(str, values))}")
+    return values

@@ -1,0 +1,59 @@
+"""Products of matrices: MatMul, Gemm, Einsum."""
+
+from __future__ import annotations
+
+import math
+
+from tvm import relax
+
+from ..node import Node
+from ..registry import Refusal, converts
+from ..value import Value
+
+R = relax.op
+
+
+@converts("MatMul")
+def matmul(node: Node) -> Value:
+    return node.in_float32(lambda a, b: product(node, a, b), node.need(0), node.need(1))
+
+
+def product(node: Node, a: Value, b: Value) -> Value:
+    inner = b.shape[-2] if b.rank > 1 else b.shape[0]
+    if not a.rank or not b.rank or a.shape[-1] != inner:
+        raise Refusal(f"its operands {a} and {b} do not fit together")
+    return node.do(R.matmul, a, b)
+
+
+@converts("Gemm")
+def gemm(node: Node) -> Value:
+    """alpha * A' B' + beta * C; C broadcasts one way to the product."""
+    a, b, c = node.need(0), node.need(1), node[2]
+    alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
+    if node.opset < 7 and a.rank > 2:
+        a = node.reshape(a, (a.shape[0], math.prod(a.shape[1:])))
+
+    def multiply(a: Value, b: Value, c: Value | None) -> Value:
+        a = node.transpose(a, [1, 0]) if node.attr("transA", 0) else a
+        b = node.transpose(b, [1, 0]) if node.attr("transB", 0) else b
+        result = product(node, a, b)
+        if alpha != 1.0:
+            result = node.do(R.multiply, result, node.scalar(alpha, result))
+        if c is None or beta == 0.0:
+            return result
+        if c.array is not None and beta != 1.0:
+            c = node.const((c.array * beta).astype(c.dtype))
+        elif beta != 1.0:
+            c = node.do(R.multiply, c, node.scalar(beta, c))
+        return node.do(R.add, result, c)
+
+    return node.in_float32(multiply, a, b, c)
+
+
+@converts("Einsum", since=12)
+def einsum(node: Node) -> Value:
+    operands = [node.need(i) for i in range(len(node.inputs))]
+    equation = node.attr("equation").replace(" ", "")
+    return node.in_float32(
+        lambda *values: node.own("halotile.einsum", *values, equation=equation), *operands
+    )

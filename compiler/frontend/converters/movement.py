@@ -1,0 +1,277 @@
+"""Moving data without changing it: reshape, transpose, slice, join, pad, tile."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from tvm import relax
+
+from ..node import Node, normal_axes, normal_axis
+from ..registry import Refusal, converts
+from ..value import Value
+
+R = relax.op
+
+
+@converts("Identity")
+def identity(node: Node) -> Value:
+    return node.need(0)
+
+
+@converts("Reshape")
+def reshape(node: Node) -> Value:
+    """0 copies the dimension (unless allowzero), -1 takes what is left."""
+    x = node.need(0)
+    target = node.ints(1, "its shape", "shape")
+    if target is None:
+        raise Refusal("it has no shape")
+    if not node.attr("allowzero", 0):
+        if any(d == 0 and i >= x.rank for i, d in enumerate(target)):
+            raise Refusal(f"shape {target} copies a dimension that {x} does not have")
+        target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
+    if target.count(-1) == 1:
+        rest = -math.prod(target)
+        target[target.index(-1)] = x.size // rest if rest else 0
+    if any(d < 0 for d in target) or math.prod(target) != x.size:
+        raise Refusal(f"{x} can't be reshaped to {target}")
+    return node.reshape(x, target)
+
+
+@converts("Flatten")
+def flatten(node: Node) -> Value:
+    x = node.need(0)
+    axis = node.attr("axis", 1)
+    axis = axis + x.rank if axis < 0 else axis
+    return node.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+
+
+@converts("Squeeze")
+def squeeze(node: Node) -> Value:
+    x = node.need(0)
+    axes = node.ints(1, "its axes", "axes")
+    chosen = [i for i, d in enumerate(x.shape) if d == 1] if axes is None else normal_axes(axes, x.rank)
+    if any(x.shape[a] != 1 for a in chosen):
+        raise Refusal(f"axes {chosen} of {x} are not all one long")
+    return node.reshape(x, [d for i, d in enumerate(x.shape) if i not in chosen])
+
+
+@converts("Unsqueeze")
+def unsqueeze(node: Node) -> Value:
+    x = node.need(0)
+    axes = node.ints(1, "its axes", "axes")
+    if axes is None:
+        raise Refusal("it has no axes")
+    new = set(normal_axes(axes, x.rank + len(axes)))
+    old = iter(x.shape)
+    return node.reshape(x, [1 if i in new else next(old) for i in range(x.rank + len(axes))])
+
+
+@converts("Transpose")
+def transpose(node: Node) -> Value:
+    x = node.need(0)
+    return node.transpose(x, node.attr("perm", list(range(x.rank))[::-1]))
+
+
+@converts("Concat")
+def concat(node: Node) -> Value:
+    values = [node.need(i) for i in range(len(node.inputs))]
+    axis = normal_axis(node.attr("axis", 1), values[0].rank)
+    return concatenated(node, values, axis)
+
+
+def concatenated(node: Node, values: list[Value], axis: int) -> Value:
+    first = values[0].shape
+    for v in values:
+        if v.rank != len(first) or any(d != e for i, (d, e) in enumerate(zip(v.shape, first)) if i != axis):
+            raise Refusal(f"{v} can't be joined to {values[0]} along axis {axis}")
+    full = [v for v in values if v.size]
+    if not full:
+        return node.const(np.concatenate([np.empty(v.shape, v.dtype) for v in values], axis))
+    return full[0] if len(full) == 1 else node.do(R.concat, full, axis=axis)
+
+
+@converts("Split")
+def split(node: Node) -> list[Value | None]:
+    """One strided slice for each piece; the sizes are given, or num_outputs (the last may be shorter), or equal."""
+    x = node.need(0)
+    axis = normal_axis(node.attr("axis", 0), x.rank)
+    length, count = x.shape[axis], len(node.outputs)
+    sizes = node.ints(1, "its split", "split")
+    if sizes is None:
+        pieces = node.attr("num_outputs", count)
+        chunk = -(-length // pieces)
+        sizes = [max(min(chunk, length - i * chunk), 0) for i in range(pieces)]
+    if sum(sizes) != length or len(sizes) < count:
+        raise Refusal(f"pieces {sizes} do not make up axis {axis} of {x} in {count} outputs")
+    results: list[Value | None] = []
+    start = 0
+    for index in range(count):
+        end = start + sizes[index]
+        if not node.wants(index):
+            results.append(None)
+        elif start == end:
+            results.append(node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype)))
+        else:
+            results.append(node.slice(x, axis, start, end))
+        start = end
+    return results
+
+
+@converts("Slice")
+def slice_(node: Node) -> Value:
+    """Bounds are clamped as ONNX says; negative steps walk backwards."""
+    x = node.need(0)
+    starts, ends = node.ints(1, "its starts", "starts"), node.ints(2, "its ends", "ends")
+    if starts is None or ends is None:
+        raise Refusal("it has no starts or no ends")
+    axes = node.ints(3, "its axes", "axes")
+    steps = node.ints(4, "its steps") or [1] * len(starts)
+    axes = normal_axes(axes, x.rank) if axes is not None else list(range(len(starts)))
+    begin, step = [0] * x.rank, [1] * x.rank
+    shape = list(x.shape)
+    for axis, start, end, stride in zip(axes, starts, ends, steps):
+        if stride == 0:
+            raise Refusal("a step is zero")
+        chosen = range(*slice(start, end, stride).indices(x.shape[axis]))
+        begin[axis], step[axis], shape[axis] = (chosen[0] if len(chosen) else 0), stride, len(chosen)
+    if 0 in shape:
+        return node.const(np.empty(shape, x.dtype))
+    if tuple(shape) == x.shape and all(s == 1 for s in step):
+        return x
+    if all(s > 0 for s in step):
+        moved = [a for a in range(x.rank) if begin[a] or step[a] != 1 or shape[a] != x.shape[a]]
+        stop = [begin[a] + (shape[a] - 1) * step[a] + 1 for a in moved]
+        return node.do(R.strided_slice, x, moved, [begin[a] for a in moved], stop, [step[a] for a in moved])
+    return node.own("halotile.slice", x, begin=begin, step=step, shape=shape)
+
+
+@converts("Pad")
+def pad(node: Node) -> Value:
+    """Negative pads cut; reflect leaves the border out, edge repeats it, wrap goes round."""
+    x = node.need(0)
+    pads = node.ints(1, "its pads", "pads" if node.opset < 11 else None)
+    if pads is None and "paddings" in node.attributes:
+        pads = [int(p) for p in node.attr("paddings")]
+    if pads is None:
+        raise Refusal("it has no pads")
+    axes = node.ints(3, "its axes")
+    chosen = list(range(x.rank)) if axes is None else normal_axes(axes, x.rank)
+    if len(pads) != 2 * len(chosen):
+        raise Refusal(f"pads {pads} do not fit {len(chosen)} axes")
+    begin, end = [0] * x.rank, [0] * x.rank
+    for i, axis in enumerate(chosen):
+        begin[axis], end[axis] = pads[i], pads[i + len(chosen)]
+    mode = node.attr("mode", "constant")
+    for axis in range(x.rank):
+        low, high = max(-begin[axis], 0), x.shape[axis] - max(-end[axis], 0)
+        if low or high != x.shape[axis]:
+            if high <= low:
+                raise Refusal(f"pads {pads} leave nothing of {x}")
+            x = node.slice(x, axis, low, high)
+    begin, end = [max(b, 0) for b in begin], [max(e, 0) for e in end]
+    if not any(begin + end):
+        return x
+    if mode == "constant":
+        value = node[2]
+        if value is not None and value.array is None:
+            raise Refusal("its fill value is computed at run time")
+        fill = node.attr("value", 0.0) if value is None or value.array is None else value.array.reshape(-1)[0].item()
+        return constant_pad(node, x, begin, end, fill)
+    if mode not in ("edge", "reflect", "wrap"):
+        raise Refusal(f"mode '{mode}' does not exist")
+    for axis in range(x.rank):
+        if begin[axis] or end[axis]:
+            index = np.pad(np.arange(x.shape[axis]), (begin[axis], end[axis]), mode)  # type: ignore[call-overload]
+            x = take(node, x, index, axis)
+    return x
+
+
+def constant_pad(node: Node, x: Value, begin: list[int], end: list[int], fill: float | int | bool) -> Value:
+    if x.is_float and abs(float(fill)) != math.inf and float(fill) == float(fill):
+        width = [p for pair in zip(begin, end) for p in pair]
+        return node.do(R.nn.pad, x, pad_width=width, pad_mode="constant", pad_value=float(fill))
+    return node.own("halotile.pad", x, node.scalar(fill, x), begin=begin, end=end)
+
+
+def take(node: Node, x: Value, index: np.ndarray, axis: int) -> Value:
+    """x at known positions along one axis; runs of them become slices, which need no table."""
+    index = np.asarray(index, "int64")
+    steps = np.diff(index)
+    if index.size and index.min() >= 0 and (index.size == 1 or (steps == steps[0]).all() and steps[0] != 0):
+        step = int(steps[0]) if index.size > 1 else 1
+        if step > 0:
+            if index.size == x.shape[axis] and step == 1:
+                return x
+            return node.do(R.strided_slice, x, [axis], [int(index[0])], [int(index[-1]) + 1], [step])
+        begin = [int(index[0]) if a == axis else 0 for a in range(x.rank)]
+        shape = [index.size if a == axis else d for a, d in enumerate(x.shape)]
+        return node.own(
+            "halotile.slice", x, begin=begin, step=[step if a == axis else 1 for a in range(x.rank)], shape=shape
+        )
+    return node.do(R.take, x, node.const(index), axis=axis)
+
+
+@converts("Tile", since=6)
+def tile(node: Node) -> Value:
+    x = node.need(0)
+    repeats = node.ints(1, "its repeats")
+    if repeats is None or len(repeats) != x.rank:
+        raise Refusal(f"repeats {repeats} do not fit {x}")
+    if all(r == 1 for r in repeats):
+        return x
+    if 0 in repeats:
+        return node.const(np.empty([d * r for d, r in zip(x.shape, repeats)], x.dtype))
+    if all(r == 1 or d == 1 for r, d in zip(repeats, x.shape)):
+        return node.broadcast(x, [r * d for r, d in zip(repeats, x.shape)])
+    return node.do(R.tile, x, repeats=repeats)
+
+
+@converts("Expand", since=8)
+def expand(node: Node) -> Value:
+    """Two-way broadcasting: a one in the shape keeps the tensor's own dimension."""
+    x = node.need(0)
+    shape = node.ints(1, "its shape") or []
+    try:
+        target = np.broadcast_shapes(x.shape, tuple(shape))
+    except ValueError:
+        raise Refusal(f"{x} can't be expanded to {shape}") from None
+    return node.broadcast(x, target)
+
+
+@converts("DepthToSpace")
+def depth_to_space(node: Node) -> Value:
+    """DCR takes the block from the outer part of the channels, CRD from the inner."""
+    x, b = node.need(0), node.attr("blocksize")
+    n, c, h, w = x.shape
+    if c % (b * b):
+        raise Refusal(f"{x} does not have a multiple of {b * b} channels")
+    if node.attr("mode", "DCR") == "DCR":
+        split_, order = (n, b, b, c // (b * b), h, w), [0, 3, 4, 1, 5, 2]
+    else:
+        split_, order = (n, c // (b * b), b, b, h, w), [0, 1, 4, 2, 5, 3]
+    x = node.transpose(node.reshape(x, split_), order)
+    return node.reshape(x, (n, c // (b * b), h * b, w * b))
+
+
+@converts("SpaceToDepth")
+def space_to_depth(node: Node) -> Value:
+    """The inverse of DepthToSpace, in the same two orders (CRD since opset 27)."""
+    x, b = node.need(0), node.attr("blocksize")
+    n, c, h, w = x.shape
+    if h % b or w % b:
+        raise Refusal(f"the blocks of {b} do not divide {x}")
+    order = [0, 3, 5, 1, 2, 4] if node.attr("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
+    x = node.transpose(node.reshape(x, (n, c, h // b, b, w // b, b)), order)
+    return node.reshape(x, (n, c * b * b, h // b, w // b))
+
+
+@converts("Trilu", since=14)
+def trilu(node: Node) -> Value:
+    x = node.need(0)
+    k = node.ints(1, "its diagonal")
+    rows, columns = x.shape[-2:]
+    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    offset = k[0] if k else 0
+    keep = distance >= offset if node.attr("upper", 1) else distance <= offset
+    return node.do(R.where, node.const(keep), x, node.scalar(0, x))

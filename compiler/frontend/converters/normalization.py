@@ -1,0 +1,170 @@
+"""Normalisations in inference form."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from ..node import Node, normal_axes, normal_axis
+from ..registry import Refusal, converts
+from ..value import Value
+from .conv import per_channel
+
+R = relax.op
+
+
+@converts("BatchNormalization")
+def batch_normalization(node: Node) -> Value:
+    """x * a + b with a = scale / sqrt(var + eps) and b = bias - mean * a, computed here when they are constants."""
+    x, scale, bias, mean, variance = (node.need(i) for i in range(5))
+    if node.attr("training_mode", 0) or (node.opset < 14 and any(node.wants(i) for i in range(1, 5))):
+        raise Refusal("it is in training mode")
+    if node.opset < 7 and not node.attr("is_test", 0):
+        raise Refusal("it is in training mode")
+    epsilon = node.attr("epsilon", 1e-5)
+    known = [v.array for v in (scale, bias, mean, variance)]
+    dtype = x.dtype
+    if all(k is not None for k in known):
+        s, b, m, v = (k.astype("float64") for k in known if k is not None)
+        factor = s / np.sqrt(v + epsilon)
+        a, c = node.const(factor, "float32"), node.const(b - m * factor, "float32")
+        if dtype == "float64":
+            a, c = node.const(factor), node.const(b - m * factor)
+    else:
+        wide = "float64" if dtype == "float64" else "float32"
+        s_, b_, m_, v_ = (node.cast(k, wide) for k in (scale, bias, mean, variance))
+        a = node.do(R.divide, s_, node.do(R.sqrt, node.do(R.add, v_, node.scalar(epsilon, v_))))
+        c = node.do(R.subtract, b_, node.do(R.multiply, m_, a))
+    x = node.cast(x, a.dtype)
+    scaled = node.do(R.multiply, x, per_channel(node, a, x.rank))
+    return node.cast(node.do(R.add, scaled, per_channel(node, c, x.rank)), dtype)
+
+
+@converts("InstanceNormalization", since=6)
+def instance_normalization(node: Node) -> Value:
+    x, scale, bias = (node.need(i) for i in range(3))
+
+    def normalise(x: Value, scale: Value, bias: Value) -> Value:
+        y = standardised(node, x, list(range(2, x.rank)), node.attr("epsilon", 1e-5))
+        y = node.do(R.multiply, y, per_channel(node, scale, x.rank))
+        return node.do(R.add, y, per_channel(node, bias, x.rank))
+
+    return node.in_float32(normalise, x, scale, bias)
+
+
+@converts("GroupNormalization", since=18)
+def group_normalization(node: Node) -> Value:
+    """Scale and bias are one per group before opset 21, one per channel since."""
+    x, scale, bias = (node.need(i) for i in range(3))
+    groups = node.attr("num_groups")
+    n, channels = x.shape[:2]
+    if channels % groups:
+        raise Refusal(f"{groups} groups do not divide the channels of {x}")
+
+    def normalise(x: Value, scale: Value, bias: Value) -> Value:
+        grouped = node.reshape(x, (n, groups, -(-x.size // (n * groups))))
+        y = standardised(node, grouped, [2], node.attr("epsilon", 1e-5))
+        if scale.size == groups and node.opset < 21:
+            y = node.do(R.multiply, y, per_channel(node, scale, 3))
+            y = node.do(R.add, y, per_channel(node, bias, 3))
+            return node.reshape(y, x.shape)
+        y = node.do(R.multiply, node.reshape(y, x.shape), per_channel(node, scale, x.rank))
+        return node.do(R.add, y, per_channel(node, bias, x.rank))
+
+    return node.in_float32(normalise, x, scale, bias)
+
+
+@converts("LayerNormalization", since=17)
+def layer_normalization(node: Node) -> list[Value | None]:
+    x, scale, bias = node.need(0), node.need(1), node[2]
+    axis = normal_axis(node.attr("axis", -1), x.rank)
+    axes = list(range(axis, x.rank))
+    epsilon = node.attr("epsilon", 1e-5)
+    wide = "float64" if x.dtype == "float64" else "float32"
+    v = node.cast(x, wide)
+    full = v.shape[axis:]
+    if not (node.wants(1) or node.wants(2)):
+        gamma = node.broadcast(node.cast(scale, wide), full)
+        beta = node.broadcast(node.const(np.zeros((), wide)) if bias is None else node.cast(bias, wide), full)
+        gamma, beta = (_dense(g) for g in (gamma, beta))
+        y = node.do(R.nn.layer_norm, v, gamma, beta, axes=axes, epsilon=epsilon)
+        return [node.cast(y, x.dtype), None, None]
+    mean = node.do(R.mean, v, axis=axes, keepdims=True)
+    centred = node.do(R.subtract, v, mean)
+    inverse = inverse_deviation(node, centred, axes, epsilon)
+    y = node.cast(node.do(R.multiply, centred, inverse), x.dtype)
+    y = node.do(R.multiply, y, scale)
+    return [y if bias is None else node.do(R.add, y, bias), mean, inverse]
+
+
+def _dense(value: Value) -> Value:
+    return value
+
+
+@converts("RMSNormalization", since=23)
+def rms_normalization(node: Node) -> Value:
+    x, scale = node.need(0), node.need(1)
+    axis = normal_axis(node.attr("axis", -1), x.rank)
+    wide = "float64" if x.dtype == "float64" else "float32"
+    v = node.cast(x, wide)
+    square = node.do(R.mean, node.do(R.multiply, v, v), axis=list(range(axis, x.rank)), keepdims=True)
+    root = node.do(R.sqrt, node.do(R.add, square, node.scalar(node.attr("epsilon", 1e-5), v)))
+    return node.do(R.multiply, node.cast(node.do(R.divide, v, root), scale.dtype), scale)
+
+
+@converts("MeanVarianceNormalization", since=9)
+def mean_variance_normalization(node: Node) -> Value:
+    x = node.need(0)
+    axes = normal_axes(node.attr("axes", [0, 2, 3]), x.rank)
+
+    def normalise(x: Value) -> Value:
+        centred = node.do(R.subtract, x, node.do(R.mean, x, axis=axes, keepdims=True))
+        square = node.do(R.mean, node.do(R.multiply, centred, centred), axis=axes, keepdims=True)
+        return node.do(R.divide, centred, node.do(R.add, node.do(R.sqrt, square), node.scalar(1e-9, x)))
+
+    return node.in_float32(normalise, x)
+
+
+@converts("LpNormalization")
+def lp_normalization(node: Node) -> Value:
+    """x / norm, and zero where the norm is zero."""
+    x = node.need(0)
+    axis = normal_axis(node.attr("axis", -1), x.rank)
+
+    def normalise(x: Value) -> Value:
+        if node.attr("p", 2) == 1:
+            norm = node.do(R.sum, node.do(R.abs, x), axis=[axis], keepdims=True)
+        else:
+            norm = node.do(R.sqrt, node.do(R.sum, node.do(R.multiply, x, x), axis=[axis], keepdims=True))
+        zero = node.do(R.equal, norm, node.scalar(0, x))
+        return node.do(R.divide, x, node.do(R.where, zero, node.scalar(1, x), norm))
+
+    return node.in_float32(normalise, x)
+
+
+@converts("LRN")
+def local_response_normalization(node: Node) -> Value:
+    """x / (bias + alpha / size * sum of squares over the neighbouring channels) ^ beta."""
+    x = node.need(0)
+    size = node.attr("size")
+    alpha, beta, bias = node.attr("alpha", 1e-4), node.attr("beta", 0.75), node.attr("bias", 1.0)
+
+    def normalise(x: Value) -> Value:
+        total = node.own("halotile.channel_window_sum", node.do(R.multiply, x, x), size=size)
+        base = node.do(R.multiply, total, node.scalar(alpha / size, x))
+        base = node.do(R.add, base, node.scalar(bias, x))
+        return node.do(R.divide, x, node.do(R.power, base, node.scalar(beta, x)))
+
+    return node.in_float32(normalise, x)
+
+
+def standardised(node: Node, x: Value, axes: list[int], epsilon: float) -> Value:
+    """(x - mean) / sqrt(variance + eps); the variance from the centred values, so that large means cost no digits."""
+    centred = node.do(R.subtract, x, node.do(R.mean, x, axis=axes, keepdims=True))
+    return node.do(R.multiply, centred, inverse_deviation(node, centred, axes, epsilon))
+
+
+def inverse_deviation(node: Node, centred: Value, axes: list[int], epsilon: float) -> Value:
+    variance = node.do(R.mean, node.do(R.multiply, centred, centred), axis=axes, keepdims=True)
+    root = node.do(R.sqrt, node.do(R.add, variance, node.scalar(epsilon, centred)))
+    return node.do(R.divide, node.scalar(1, root), root)

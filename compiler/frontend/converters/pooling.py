@@ -1,0 +1,200 @@
+"""Windowed and global pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from ..node import Node
+from ..registry import Refusal, converts
+from ..value import Value
+from .conv import window_pads
+
+R = relax.op
+
+
+@dataclass(frozen=True)
+class Window:
+    """A pooling window: per spatial axis its size, step, dilation, the pads asked for, and the output's length."""
+
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    begin: list[int]
+    end: list[int]
+    output: list[int]
+    size: list[int]
+
+    @property
+    def reach(self) -> list[int]:
+        """Padding at the end that makes every window fit (more than ``end`` with ceil_mode, less when cut short)."""
+        return [
+            max((o - 1) * s + (k - 1) * d + 1 - n - b, 0)
+            for o, s, k, d, n, b in zip(
+                self.output, self.strides, self.kernel, self.dilations, self.size, self.begin
+            )
+        ]
+
+    def counts(self, include_pad: bool) -> np.ndarray:
+        """How many elements each window averages over: real ones, or also the pads that were asked for."""
+        per_axis = []
+        for n, k, s, d, b, e, o in zip(
+            self.size, self.kernel, self.strides, self.dilations, self.begin, self.end, self.output
+        ):
+            at = np.arange(o)[:, None] * s - b + np.arange(k)[None, :] * d
+            low, high = (-b, n + e) if include_pad else (0, n)
+            per_axis.append(((at >= low) & (at < high)).sum(axis=1))
+        return np.array(math.prod(np.ix_(*per_axis))) if len(per_axis) > 1 else per_axis[0]
+
+
+def window(node: Node, x: Value) -> Window:
+    kernel = node.attr("kernel_shape")
+    spatial = x.rank - 2
+    if kernel is None or len(kernel) != spatial or spatial < 1:
+        raise Refusal(f"kernel_shape {kernel} does not fit the input {x}")
+    strides = list(node.attr("strides", [1] * spatial))
+    dilations = list(node.attr("dilations", [1] * spatial))
+    begin, end = window_pads(node, x.shape[2:], kernel, strides, dilations)
+    ceil = bool(node.attr("ceil_mode", 0))
+    output = []
+    for n, k, s, d, b, e in zip(x.shape[2:], kernel, strides, dilations, begin, end):
+        room = n + b + e - (k - 1) * d - 1
+        length = (-(-room // s) if ceil else room // s) + 1
+        # A window that would start in the padding at the end is dropped.
+        if ceil and (length - 1) * s >= n + b:
+            length -= 1
+        if length < 1:
+            raise Refusal(f"the window {list(kernel)} does not fit the input {x}")
+        output.append(length)
+    return Window(list(kernel), strides, dilations, begin, end, output, list(x.shape[2:]))
+
+
+@converts("MaxPool")
+def max_pool(node: Node) -> Value | list[Value | None]:
+    x = node.need(0)
+    w = window(node, x)
+    if node.wants(1):
+        values, indices = node.own_many(
+            "halotile.max_pool_with_indices",
+            x,
+            kernel=w.kernel,
+            strides=w.strides,
+            dilations=w.dilations,
+            begin=w.begin,
+            output=w.output,
+            column_major=bool(node.attr("storage_order", 0)),
+        )
+        return [values, indices]
+    spatial = x.rank - 2
+    if spatial > 3:
+        raise Refusal(f"pooling over {spatial} dimensions is not supported")
+    function = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}[spatial]
+    pooled = node.do(
+        function,
+        x,
+        pool_size=w.kernel,
+        strides=w.strides,
+        dilation=w.dilations,
+        padding=w.begin + w.reach,
+        ceil_mode=False,
+    )
+    return cut(node, pooled, w.output)
+
+
+def cut(node: Node, x: Value, output: Sequence[int]) -> Value:
+    for axis, length in enumerate(output):
+        x = node.slice(x, axis + 2, 0, length)
+    return x
+
+
+@converts("AveragePool")
+def average_pool(node: Node) -> Value:
+    """The mean over the window; pads count only with count_include_pad, what ceil_mode adds never does."""
+    x = node.need(0)
+    w = window(node, x)
+    include = bool(node.attr("count_include_pad", 0))
+    spatial = x.rank - 2
+    padded = any(w.begin + w.reach)
+    plain = all(d == 1 for d in w.dilations) and spatial <= 3
+    if plain and (not padded or not include or all(r <= e for r, e in zip(w.reach, w.end))):
+        function = {1: R.nn.avg_pool1d, 2: R.nn.avg_pool2d, 3: R.nn.avg_pool3d}[spatial]
+        return node.in_float32(
+            lambda v: node.do(
+                function,
+                v,
+                pool_size=w.kernel,
+                strides=w.strides,
+                padding=w.begin + w.reach,
+                ceil_mode=False,
+                count_include_pad=include and padded,
+            ),
+            x,
+        )
+    counts = w.counts(include)
+
+    def mean(v: Value) -> Value:
+        return node.do(R.divide, window_sum(node, v, w), node.const(counts, v.dtype))
+
+    return node.in_float32(mean, x)
+
+
+@converts("LpPool")
+def lp_pool(node: Node) -> Value:
+    x = node.need(0)
+    w = window(node, x)
+    p = node.attr("p", 2)
+
+    def norm(v: Value) -> Value:
+        if p == 1:
+            return window_sum(node, node.do(R.abs, v), w)
+        if p == 2:
+            return node.do(R.sqrt, window_sum(node, node.do(R.multiply, v, v), w))
+        powered = node.do(R.power, node.do(R.abs, v), node.scalar(p, v))
+        return node.do(R.power, window_sum(node, powered, w), node.scalar(1.0 / p, v))
+
+    return node.in_float32(norm, x)
+
+
+def window_sum(node: Node, x: Value, w: Window) -> Value:
+    return node.own(
+        "halotile.window_sum",
+        x,
+        kernel=w.kernel,
+        strides=w.strides,
+        dilations=w.dilations,
+        begin=w.begin,
+        output=w.output,
+    )
+
+
+@converts("GlobalAveragePool")
+def global_average_pool(node: Node) -> Value:
+    x = node.need(0)
+    axes = list(range(2, x.rank))
+    return node.in_float32(lambda v: node.do(R.mean, v, axis=axes, keepdims=True), x)
+
+
+@converts("GlobalMaxPool")
+def global_max_pool(node: Node) -> Value:
+    x = node.need(0)
+    return node.do(R.max, x, axis=list(range(2, x.rank)), keepdims=True)
+
+
+@converts("GlobalLpPool")
+def global_lp_pool(node: Node) -> Value:
+    x = node.need(0)
+    p = node.attr("p", 2)
+    axes = list(range(2, x.rank))
+
+    def norm(v: Value) -> Value:
+        if p == 2:
+            return node.do(R.sqrt, node.do(R.sum, node.do(R.multiply, v, v), axis=axes, keepdims=True))
+        powered = node.do(R.power, node.do(R.abs, v), node.scalar(p, v))
+        total = node.do(R.sum, powered, axis=axes, keepdims=True)
+        return node.do(R.power, total, node.scalar(1.0 / p, v))
+
+    return node.in_float32(norm, x)

@@ -1,0 +1,257 @@
+"""Resize and Upsample. Shapes are static, so every axis becomes a table of positions and weights, made here.
+
+    output[o] = sum over k of weight[o, k] * input[index[o, k]]          (one such sum for each resized axis)
+
+Nearest has one tap, linear two, cubic four, antialiasing as many as the footprint needs. Tables that are a plain
+repetition or a plain step are written as that, so the common cases need no table at run time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from ..node import Node, normal_axes
+from ..registry import Refusal, converts
+from ..value import Value
+from .movement import take
+
+R = relax.op
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One resized axis: its length, the output's, the scale between them and the region of interest."""
+
+    axis: int
+    size: int
+    output: int
+    scale: float
+    roi: tuple[float, float]
+
+
+@converts("Upsample", since=7)
+def upsample(node: Node) -> Value:
+    scales = node.attr("scales")
+    if scales is None:
+        array = node.constant(1, "its scales")
+        scales = [] if array is None else array.reshape(-1).tolist()
+    return _simple(node, node.need(0), [float(s) for s in scales])
+
+
+@converts("Resize", since=10)
+def resize_10(node: Node) -> Value:
+    scales = node.constant(1, "its scales")
+    return _simple(node, node.need(0), [] if scales is None else scales.reshape(-1).astype(float).tolist())
+
+
+def _simple(node: Node, x: Value, scales: list[float]) -> Value:
+    """Before opset 11: o / scale, and nearest takes the floor (the ceiling when shrinking)."""
+    if len(scales) != x.rank:
+        raise Refusal(f"scales {scales} do not fit {x}")
+    axes = [
+        Axis(a, n, math.floor(n * s), s, (0.0, 1.0)) for a, (n, s) in enumerate(zip(x.shape, scales)) if s != 1.0
+    ]
+    mode = node.attr("mode", "nearest")
+    if mode == "nearest":
+        shrinks = any(a.scale < 1 for a in axes)
+        return _nearest(node, x, axes, "asymmetric", "ceil" if shrinks else "floor")
+    if mode not in ("linear", "bilinear"):
+        raise Refusal(f"mode '{mode}' does not exist")
+    return _interpolated(node, x, axes, "asymmetric", lambda ratio, _scale: _linear(ratio))
+
+
+@converts("Resize", since=11)
+def resize(node: Node) -> Value:
+    x = node.need(0)
+    coordinate = node.attr("coordinate_transformation_mode", "half_pixel")
+    axes = _axes(node, x, coordinate)
+    mode = node.attr("mode", "nearest")
+    antialias = bool(node.attr("antialias", 0))
+    a = node.attr("cubic_coeff_a", -0.75)
+    if mode == "nearest":
+        y = _nearest(node, x, axes, coordinate, node.attr("nearest_mode", "round_prefer_floor"))
+    elif mode in ("linear", "cubic"):
+        plain = _linear if mode == "linear" else (lambda ratio: _cubic(ratio, a))
+        reach, kernel = (1, _hat) if mode == "linear" else (2, lambda t: _cubic_kernel(t, a))
+
+        def coefficients(ratio: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+            return _filtered(ratio, scale, reach, kernel) if antialias else plain(ratio)
+
+        y = _interpolated(node, x, axes, coordinate, coefficients, bool(node.attr("exclude_outside", 0)))
+    else:
+        raise Refusal(f"mode '{mode}' does not exist")
+    return _extrapolated(node, y, axes) if coordinate == "tf_crop_and_resize" else y
+
+
+def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
+    """The axes that change, from scales or sizes and the policy that keeps the aspect ratio."""
+    given = node.attr("axes")
+    chosen = list(range(x.rank)) if given is None else normal_axes(given, x.rank)
+    roi_index, scale_index, size_index = 1, 2, 3
+    scales = node.constant(scale_index, "its scales")
+    sizes = node.constant(size_index, "its sizes")
+    roi = node.constant(roi_index, "its region of interest") if coordinate == "tf_crop_and_resize" else None
+    if coordinate == "tf_crop_and_resize":
+        if roi is None or roi.size != 2 * len(chosen):
+            raise Refusal("its region of interest does not fit the axes")
+        boxes = [(float(roi[i]), float(roi[i + len(chosen)])) for i in range(len(chosen))]
+    else:
+        boxes = [(0.0, 1.0)] * len(chosen)
+    lengths = [x.shape[a] for a in chosen]
+    if sizes is not None and sizes.size:
+        if sizes.size != len(chosen):
+            raise Refusal(f"sizes {sizes.tolist()} do not fit {len(chosen)} axes")
+        target = [int(s) for s in sizes.reshape(-1)]
+        policy = node.attr("keep_aspect_ratio_policy", "stretch")
+        factors = [t / n for t, n in zip(target, lengths)]
+        if policy != "stretch":
+            one = min(factors) if policy == "not_larger" else max(factors)
+            factors = [one] * len(factors)
+            target = [math.floor(one * n + 0.5) for n in lengths]
+    elif scales is not None and scales.size:
+        if scales.size != len(chosen):
+            raise Refusal(f"scales {scales.tolist()} do not fit {len(chosen)} axes")
+        factors = [float(s) for s in scales.reshape(-1)]
+        target = [math.floor(n * (b[1] - b[0]) * s) for n, s, b in zip(lengths, factors, boxes)]
+        if coordinate != "tf_crop_and_resize":
+            target = [math.floor(n * s) for n, s in zip(lengths, factors)]
+    else:
+        raise Refusal("it has neither scales nor sizes")
+    if any(f <= 0 for f in factors):
+        raise Refusal(f"scales {factors} are not positive")
+    every = [Axis(a, n, o, f, b) for a, n, o, f, b in zip(chosen, lengths, target, factors, boxes)]
+    if coordinate == "tf_crop_and_resize":
+        return [a for a in every if a.scale != 1.0 or a.roi != (0.0, 1.0)]
+    return [a for a in every if a.scale != 1.0 or a.output != a.size]
+
+
+def _positions(axis: Axis, coordinate: str) -> np.ndarray:
+    """Where in the input each output position lies (a real number)."""
+    o = np.arange(axis.output, dtype=np.float64)
+    length = axis.scale * axis.size
+    if coordinate == "half_pixel":
+        return (o + 0.5) / axis.scale - 0.5
+    if coordinate == "pytorch_half_pixel":
+        return (o + 0.5) / axis.scale - 0.5 if axis.output > 1 else np.zeros_like(o)
+    if coordinate == "half_pixel_symmetric":
+        offset = axis.size / 2 * (1 - axis.output / length)
+        return offset + (o + 0.5) / axis.scale - 0.5
+    if coordinate == "align_corners":
+        return o * (axis.size - 1) / (length - 1) if axis.output > 1 and length != 1 else np.zeros_like(o)
+    if coordinate == "asymmetric":
+        return o / axis.scale
+    if coordinate == "tf_half_pixel_for_nn":
+        return (o + 0.5) / axis.scale
+    if coordinate == "tf_crop_and_resize":
+        low, high = axis.roi
+        if axis.output == 1:
+            return np.full_like(o, 0.5 * (low + high) * (axis.size - 1))
+        return low * (axis.size - 1) + o * (high - low) * (axis.size - 1) / (axis.output - 1)
+    raise Refusal(f"coordinate_transformation_mode '{coordinate}' does not exist")
+
+
+_ROUND: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "round_prefer_floor": lambda p: np.ceil(p - 0.5),
+    "round_prefer_ceil": lambda p: np.floor(p + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: str) -> Value:
+    if rounding not in _ROUND:
+        raise Refusal(f"nearest_mode '{rounding}' does not exist")
+    factors = [1] * x.rank
+    tables: list[tuple[int, np.ndarray]] = []
+    for axis in axes:
+        index = _ROUND[rounding](_positions(axis, coordinate)).astype("int64").clip(0, axis.size - 1)
+        factor, rest = divmod(axis.output, axis.size)
+        if factor > 1 and not rest and (index == np.arange(axis.output) // factor).all():
+            factors[axis.axis] = factor
+        else:
+            tables.append((axis.axis, index))
+    for position, index in tables:
+        x = take(node, x, index, position)
+    return node.own("halotile.upsample", x, factors=factors) if any(f > 1 for f in factors) else x
+
+
+Coefficients = Callable[[np.ndarray, float], "tuple[np.ndarray, np.ndarray]"]
+
+
+def _interpolated(
+    node: Node, x: Value, axes: list[Axis], coordinate: str, coefficients: Coefficients, exclude: bool = False
+) -> Value:
+    if not x.is_float:
+        raise Refusal(f"interpolating {x.dtype} is not supported")
+
+    def run(v: Value) -> Value:
+        for axis in axes:
+            position = _positions(axis, coordinate)
+            base = np.floor(position)
+            offsets, weights = coefficients(position - base, axis.scale)
+            index = base[:, None].astype("int64") + offsets[None, :]
+            if exclude:
+                weights = np.where((index < 0) | (index >= axis.size), 0.0, weights)
+                weights = weights / weights.sum(axis=1, keepdims=True)
+            index = index.clip(0, axis.size - 1)
+            used = np.flatnonzero((weights != 0).any(axis=0))
+            index, weights = index[:, used], weights[:, used]
+            v = node.own(
+                "halotile.resample",
+                v,
+                node.const(index.astype("int32")),
+                node.const(weights.astype(v.dtype)),
+                axis=axis.axis,
+            )
+        return v
+
+    return node.in_float32(run, x)
+
+
+def _linear(ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([0, 1]), np.stack([1 - ratio, ratio], axis=1)
+
+
+def _cubic(ratio: np.ndarray, a: float) -> tuple[np.ndarray, np.ndarray]:
+    offsets = np.array([-1, 0, 1, 2])
+    return offsets, _cubic_kernel(offsets[None, :] - ratio[:, None], a)
+
+
+def _cubic_kernel(t: np.ndarray, a: float) -> np.ndarray:
+    t = np.abs(t)
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+
+
+def _hat(t: np.ndarray) -> np.ndarray:
+    return np.clip(1 - np.abs(t), 0, 1)
+
+
+def _filtered(
+    ratio: np.ndarray, scale: float, reach: int, kernel: Callable[[np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Antialiasing: when shrinking, the kernel is stretched by 1/scale and its weights are normalised."""
+    shrink = min(scale, 1.0)
+    start = math.floor(-reach / shrink) + 1
+    offsets = np.arange(start, reach + 1 - start + (1 - reach))
+    weights = kernel((offsets[None, :] - ratio[:, None]) * shrink)
+    return offsets, weights / weights.sum(axis=1, keepdims=True)
+
+
+def _extrapolated(node: Node, y: Value, axes: list[Axis]) -> Value:
+    """Positions outside the input take the extrapolation value."""
+    outside = np.zeros((1,) * y.rank, bool)
+    for axis in axes:
+        position = _positions(axis, "tf_crop_and_resize")
+        beyond = (position < 0) | (position > axis.size - 1)
+        outside = outside | beyond.reshape([-1 if a == axis.axis else 1 for a in range(y.rank)])
+    if not outside.any():
+        return y
+    value = node.scalar(node.attr("extrapolation_value", 0.0), y)
+    return node.do(R.where, node.const(outside), value, y)

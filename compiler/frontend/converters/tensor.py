@@ -1,0 +1,134 @@
+"""Constants, shapes as data, casts, and what is a no-op in inference."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from ..functions import dtype_name
+from ..node import Node, normal_axis
+from ..registry import Refusal, converts
+from ..value import Value
+
+R = relax.op
+
+
+@converts("Constant")
+def constant(node: Node) -> Value:
+    if "value" in node.attributes:
+        return node.attr("value")
+    for name, dtype in (
+        ("value_float", "float32"),
+        ("value_floats", "float32"),
+        ("value_int", "int64"),
+        ("value_ints", "int64"),
+    ):
+        if name in node.attributes:
+            return node.const(np.array(node.attr(name), dtype))
+    raise Refusal("it holds strings or a sparse tensor, which are not supported")
+
+
+@converts("Shape")
+def shape(node: Node) -> Value:
+    x = node.need(0)
+    return node.const(np.array(x.shape[slice(node.attr("start", 0), node.attr("end"))], "int64"))
+
+
+@converts("Size")
+def size(node: Node) -> Value:
+    return node.const(np.array(node.need(0).size, "int64"))
+
+
+@converts("ConstantOfShape", since=9)
+def constant_of_shape(node: Node) -> Value:
+    dims = node.ints(0, "its shape") or []
+    value = node.attr("value")
+    array = np.zeros(1, "float32") if value is None else value.array
+    return node.broadcast(node.const(array.reshape(())), dims)
+
+
+@converts("Cast", since=6)
+def cast(node: Node) -> Value:
+    dtype = dtype_name(node.attr("to"))
+    return to_dtype(node, node.need(0), dtype)
+
+
+@converts("CastLike", since=15)
+def cast_like(node: Node) -> Value:
+    return to_dtype(node, node.need(0), node.need(1).dtype)
+
+
+def to_dtype(node: Node, x: Value, dtype: str | None) -> Value:
+    """Floats become integers towards zero, anything becomes bool by comparison with zero."""
+    if dtype is None:
+        raise Refusal("strings are not supported")
+    for name in (x.dtype, dtype):
+        if name not in PLAIN:
+            raise Refusal(f"the type {name} is not supported")
+    if dtype == x.dtype:
+        return x
+    if dtype == "bool":
+        return node.do(R.not_equal, x, node.scalar(0, x))
+    if x.dtype == "bfloat16" and dtype != "float32" or dtype == "bfloat16" and x.dtype != "float32":
+        x = node.cast(x, "float32")
+    return node.cast(x, dtype)
+
+
+PLAIN = (
+    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64".split()
+)
+
+
+@converts("Dropout")
+def dropout(node: Node) -> list[Value | None]:
+    """The identity in inference; the mask is all ones."""
+    x = node.need(0)
+    if node.opset >= 12:
+        training = node.constant(2, "its training mode")
+        ratio = node.constant(1, "its ratio")
+        if training is not None and bool(training) and (ratio is None or float(ratio) != 0.0):
+            raise Refusal("it is in training mode, where it draws random numbers")
+    mask = None
+    if node.wants(1):
+        mask = node.broadcast(node.const(np.ones((), bool if node.opset >= 10 else x.dtype)), x.shape)
+    return [x, mask]
+
+
+@converts("Range", since=11)
+def range_(node: Node) -> Value:
+    start, limit, delta = (node.constant(i, "its bounds") for i in range(3))
+    if start is None or limit is None or delta is None:
+        raise Refusal("a bound is missing")
+    return node.const(np.arange(start, limit, delta, dtype=start.dtype))
+
+
+@converts("EyeLike", since=9)
+def eye_like(node: Node) -> Value:
+    x = node.need(0)
+    dtype = dtype_name(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
+    return node.const(np.eye(*x.shape, k=node.attr("k", 0)), dtype)
+
+
+@converts("OneHot", since=9)
+def one_hot(node: Node) -> Value:
+    """Indices count from the end when negative; those outside the depth give rows of the off value."""
+    indices = node.need(0)
+    depth = node.constant(1, "its depth")
+    values = node.need(2)
+    if depth is None:
+        raise Refusal("it has no depth")
+    count = int(depth.reshape(-1)[0])
+    axis = normal_axis(node.attr("axis", -1), indices.rank + 1)
+    if indices.is_float:
+        indices = node.cast(indices, "int64")
+    limit = node.scalar(count, indices)
+    wrapped = indices
+    if not indices.dtype.startswith("u"):
+        below = node.do(R.less, indices, node.scalar(0, indices))
+        wrapped = node.do(R.where, below, node.do(R.add, indices, limit), indices)
+    column = node.reshape(wrapped, wrapped.shape[:axis] + (1,) + wrapped.shape[axis:])
+    places = np.arange(count).astype(indices.dtype)
+    row = places.reshape([-1 if a == axis else 1 for a in range(indices.rank + 1)])
+    hit = node.do(R.equal, column, node.const(row))
+    off, on = (node.reshape(node.slice(values, 0, i, i + 1), ()) for i in range(2))
+    return node.do(R.where, hit, on, off)

@@ -1,0 +1,174 @@
+"""import_model: an ONNX model in, one Relax function out; right or refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+
+from ...errors import ModelError, UnsupportedError
+from ..spec import TensorSpec
+from . import converters  # noqa: F401  (fills the registry)
+from .check import check, in_order
+from .load import Source, load
+from .registry import Refusal
+from .shapes import fixed_inputs
+from .tensors import TensorReader
+from .value import Poison, Value
+from .walk import Offender, Walk
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """``module`` has one function ``main``: one parameter per run-time input, a tuple of all outputs in order."""
+
+    module: tvm.IRModule
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    notes: tuple[str, ...] = ()
+    operators: dict[str, int] = field(default_factory=dict)
+    name: str = "model"
+
+
+def import_model(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> ImportedModel:
+    """Converts an ONNX model (path, bytes or ModelProto) to Relax with static shapes.
+
+    Raises ModelError for a file that is not valid ONNX, ShapeError for open or contradictory dimensions, and
+    UnsupportedError that names every node that can't be converted right.
+    """
+    source = load(model)
+    check(source)
+    imported, offenders = convert(source, shapes)
+    if offenders:
+        raise UnsupportedError(describe(offenders))
+    return imported
+
+
+def convert(
+    source: Source, shapes: Mapping[str, Sequence[int]] | None
+) -> tuple[ImportedModel, list[Offender]]:
+    """The conversion without the verdict: with offenders, the module holds what could be converted."""
+    proto = source.model
+    graph = proto.graph
+    opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import}
+    specs = fixed_inputs(graph, shapes)
+    builder = relax.BlockBuilder()
+    tensors = TensorReader(source.folder)
+    walk = Walk(proto, builder, tensors)
+    doubled = {i.name for i in graph.input} & {t.name for t in graph.initializer}
+    if doubled:
+        walk.notes.append(f"initialisers that are inputs as well were taken as constants: {_listed(sorted(doubled))}")
+
+    variables = _variables(specs)
+    scope: dict[str, Value | Poison | None] = {}
+    for spec, variable in zip(specs, variables):
+        if spec.elements:
+            scope[spec.name] = Value(spec.shape, spec.dtype, expr=variable)
+        else:  # a tensor without elements is known
+            scope[spec.name] = Value.of_array(np.empty(spec.shape, spec.dtype))
+    with builder.function("main", variables):
+        with builder.dataflow():
+            try:
+                walk.graph(_ordered(graph), scope, opsets)
+            except Refusal as refusal:
+                raise UnsupportedError(f"the graph can't be converted: {refusal}") from None
+            results = [_output(scope, o.name) for o in graph.output]
+            good = [r for r in results if isinstance(r, Value)]
+            tuple_ = builder.emit_output(relax.Tuple([r.expr for r in good]))
+        builder.emit_func_output(tuple_)
+    outputs = tuple(
+        TensorSpec(o.name, r.dtype, r.shape) for o, r in zip(graph.output, results) if isinstance(r, Value)
+    )
+    module = relax.transform.DeadCodeElimination(["main"])(builder.get())
+    module, kept = _without_unused(module, specs)
+    dropped = [s.name for s in specs if s not in kept]
+    if dropped:
+        walk.notes.append(f"inputs dropped, because no output depends on them: {_listed(dropped)}")
+    imported = ImportedModel(
+        module=module,
+        inputs=kept,
+        outputs=outputs,
+        notes=tuple(walk.notes + source.notes),
+        operators=count_operators(proto),
+        name=_identifier(source.name or graph.name or "model"),
+    )
+    return imported, walk.offenders
+
+
+def describe(offenders: Sequence[Offender]) -> str:
+    """One message that names every offender."""
+    if len(offenders) == 1:
+        return f"the model can't be compiled: {offenders[0]}"
+    lines = "\n".join(f"  {o}" for o in offenders)
+    return f"the model can't be compiled: {len(offenders)} nodes are not supported\n{lines}"
+
+
+def count_operators(model: onnx.ModelProto) -> dict[str, int]:
+    """How often each operator occurs in the main graph, by name, the most frequent first."""
+    count = Counter(
+        f"{n.domain}.{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in model.graph.node
+    )
+    return dict(sorted(count.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _ordered(graph: onnx.GraphProto) -> onnx.GraphProto:
+    order = in_order(graph)
+    if order is None:
+        return graph
+    sorted_ = onnx.GraphProto()
+    sorted_.CopyFrom(graph)
+    nodes = [graph.node[i] for i in order]
+    del sorted_.node[:]
+    sorted_.node.extend(nodes)
+    return sorted_
+
+
+def _output(scope: dict[str, Value | Poison | None], name: str) -> Value | Poison:
+    value = scope.get(name)
+    if value is None:
+        raise ModelError(f"output '{name}' is produced by no node")
+    return value
+
+
+def _variables(specs: Sequence[TensorSpec]) -> list[relax.Var]:
+    """One Relax parameter per input; their names are only labels, the ONNX names live in the specs."""
+    taken: set[str] = set()
+    variables = []
+    for index, spec in enumerate(specs):
+        label = _identifier(spec.name)
+        if label in taken:
+            label = f"{label}_{index}"
+        taken.add(label)
+        variables.append(relax.Var(label, relax.TensorType(spec.shape, spec.dtype)))
+    return variables
+
+
+def _without_unused(
+    module: tvm.IRModule, specs: tuple[TensorSpec, ...]
+) -> tuple[tvm.IRModule, tuple[TensorSpec, ...]]:
+    main = module["main"]
+    free = set(relax.analysis.free_vars(main.body))
+    keep = [i for i, p in enumerate(main.params) if p in free]
+    if len(keep) == len(specs):
+        return module, specs
+    smaller = relax.Function([main.params[i] for i in keep], main.body, main.ret_ty, attrs=main.attrs)
+    return tvm.IRModule({"main": smaller}), tuple(specs[i] for i in keep)
+
+
+def _identifier(name: str) -> str:
+    clean = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return clean if clean and not clean[0].isdigit() else f"_{clean}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{n}'" for n in names)

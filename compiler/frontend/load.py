@@ -1,0 +1,61 @@
+"""Reading a model from a path, bytes or a ModelProto. External data is not touched here (tensors.py maps it)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from ...errors import ModelError
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed model, the folder that its external data may come from, and a name for it."""
+
+    model: onnx.ModelProto
+    folder: Path | None
+    name: str
+    notes: list[str] = field(default_factory=list)
+
+
+def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
+    """Parses ``model``; raises ModelError when it can't be read or is not ONNX."""
+    if isinstance(model, onnx.ModelProto):
+        return Source(model, None, model.graph.name)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        proto = _parse(bytes(model), "the bytes given")
+        return Source(proto, None, proto.graph.name)
+    if not isinstance(model, (str, os.PathLike)):
+        raise ModelError(f"a model is a path, bytes or an onnx.ModelProto, not {_kind(model)}")
+    path = Path(model)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"model file '{path}' does not exist") from None
+    except IsADirectoryError:
+        raise ModelError(f"model file '{path}' is a folder") from None
+    except OSError as error:
+        raise ModelError(f"model file '{path}' can't be read: {error.strerror}") from None
+    return Source(_parse(data, f"model file '{path}'"), path.parent, path.stem)
+
+
+def _parse(data: bytes, what: str) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"{what}: empty, not an ONNX model")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError:
+        raise ModelError(f"{what}: not an ONNX model, or truncated (it does not parse as protobuf)") from None
+    if not proto.HasField("graph") or not proto.ir_version:
+        raise ModelError(f"{what}: not an ONNX model (it has no graph or no IR version)")
+    return proto
+
+
+def _kind(model: Any) -> str:
+    return type(model).__name__

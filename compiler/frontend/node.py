@@ -1,0 +1,168 @@
+"""Node: what a converter sees of an ONNX node, and the few verbs with which it writes Relax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ...schedules import operator as own
+from ...schedules import operators as _operators  # noqa: F401  (registers them)
+from .registry import Refusal
+from .value import Value
+
+SMALL = 1 << 16  # elements up to which a broadcast constant is stored broadcast
+
+
+class Node:
+    """One ONNX node with its operands resolved.
+
+    ``node[i]`` is operand ``i`` or None where it was left out; ``attr`` reads an attribute; ``do`` emits a Relax
+    operator and ``own`` one of Halotile's, both taking and returning values whose shapes are exact.
+    """
+
+    def __init__(
+        self,
+        operator: str,
+        domain: str,
+        opset: int,
+        inputs: Sequence[Value | None],
+        attributes: dict[str, Any],
+        outputs: Sequence[str],
+        builder: relax.BlockBuilder,
+        used: Sequence[bool] | None = None,
+    ) -> None:
+        self.operator = operator
+        self.domain = domain
+        self.opset = opset
+        self.inputs = list(inputs)
+        self.attributes = attributes
+        self.outputs = list(outputs)
+        self.used = list(used) if used is not None else [bool(o) for o in outputs]
+        self.builder = builder
+
+    def __getitem__(self, index: int) -> Value | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def has(self, index: int) -> bool:
+        return self[index] is not None
+
+    def need(self, index: int) -> Value:
+        value = self[index]
+        if value is None:
+            raise Refusal(f"operand {index} is missing")
+        return value
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+    def wants(self, index: int) -> bool:
+        """True when something reads output ``index``."""
+        return index < len(self.used) and self.used[index]
+
+    def constant(self, index: int, what: str) -> np.ndarray | None:
+        """The contents of operand ``index`` (None when left out); refuses when it is only known at run time."""
+        value = self[index]
+        if value is None:
+            return None
+        if value.array is None:
+            raise Refusal(f"{what} is computed at run time; it must be a constant")
+        return value.array
+
+    def ints(self, index: int, what: str, attribute: str | None = None) -> list[int] | None:
+        """Integers that newer opsets take as operand ``index`` and older ones as ``attribute``."""
+        if attribute is not None and attribute in self.attributes:
+            return [int(v) for v in self.attributes[attribute]]
+        array = self.constant(index, what)
+        return None if array is None else [int(v) for v in array.reshape(-1)]
+
+    # ------------------------------------------------------------------ writing Relax
+
+    def emit(self, expr: Any) -> Value:
+        return Value.of_expr(self.builder.emit(expr))
+
+    def do(self, function: Callable[..., Any], *operands: Any, **attributes: Any) -> Value:
+        """Emits ``function(*operands)``; values among the operands (also inside lists) become their expressions."""
+        return self.emit(function(*map(_expr, operands), **attributes))
+
+    def own(self, name: str, *operands: Value, **attributes: Any) -> Value:
+        """Emits one of Halotile's operators with a single output."""
+        return self.emit(own.call(name, *map(_expr, operands), **attributes))
+
+    def own_many(self, name: str, *operands: Value, **attributes: Any) -> list[Value]:
+        """Emits one of Halotile's operators with several outputs."""
+        result = self.builder.emit(own.call(name, *map(_expr, operands), **attributes))
+        return [self.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
+
+    def const(self, array: Any, dtype: str | None = None) -> Value:
+        return Value.of_array(array, dtype)
+
+    def scalar(self, number: float | int | bool, like: Value) -> Value:
+        """A rank-0 constant of the dtype of ``like``; Relax broadcasts it for free."""
+        return Value.of_array(np.array(number).astype(like.dtype))
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        if x.dtype == dtype:
+            return x
+        if x.array is not None:
+            return Value.of_array(x.array.astype(dtype))
+        return self.do(relax.op.astype, x, dtype)
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        shape = tuple(int(d) for d in shape)
+        if shape == x.shape:
+            return x
+        if x.array is not None:
+            return Value.of_array(x.array.reshape(shape))
+        return self.do(relax.op.reshape, x, shape)
+
+    def transpose(self, x: Value, axes: Sequence[int]) -> Value:
+        if list(axes) == list(range(x.rank)):
+            return x
+        if x.array is not None:
+            return Value.of_array(np.ascontiguousarray(x.array.transpose(axes)))
+        return self.do(relax.op.permute_dims, x, list(axes))
+
+    def broadcast(self, x: Value, shape: Sequence[int]) -> Value:
+        shape = tuple(int(d) for d in shape)
+        if shape == x.shape:
+            return x
+        if x.array is not None and math.prod(shape) <= SMALL:
+            return Value.of_array(np.ascontiguousarray(np.broadcast_to(x.array, shape)))
+        return self.do(relax.op.broadcast_to, x, shape)
+
+    def slice(self, x: Value, axis: int, begin: int, end: int) -> Value:
+        """x[begin:end] along ``axis`` (bounds already resolved, step one)."""
+        if begin == 0 and end == x.shape[axis]:
+            return x
+        return self.do(relax.op.strided_slice, x, [axis], [begin], [end], [1])
+
+    def in_float32(self, function: Callable[..., Value], *operands: Value | None) -> Value:
+        """``function`` evaluated in float32 when the operands are narrower floats, and rounded back once."""
+        dtype = next(o.dtype for o in operands if o is not None)
+        if dtype not in ("float16", "bfloat16"):
+            return function(*operands)
+        wide = [None if o is None else (self.cast(o, "float32") if o.dtype == dtype else o) for o in operands]
+        return self.cast(function(*wide), dtype)
+
+
+def _expr(operand: Any) -> Any:
+    if isinstance(operand, Value):
+        return operand.expr
+    if isinstance(operand, (list, tuple)) and any(isinstance(o, Value) for o in operand):
+        return [_expr(o) for o in operand]
+    return operand
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """``axis`` counted from the front; refuses one outside the tensor."""
+    if not -rank <= axis < max(rank, 1):
+        raise Refusal(f"axis {axis} is outside a tensor of rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def normal_axes(axes: Sequence[int], rank: int) -> list[int]:
+    return [normal_axis(int(a), rank) for a in axes]

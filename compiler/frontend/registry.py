@@ -1,0 +1,45 @@
+"""The table of converters: (domain, operator, first opset) -> the function that writes it in Relax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .node import Node
+    from .value import Value
+
+Converter = Callable[["Node"], "Value | list[Value | None]"]
+
+_TABLE: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
+
+
+class Refusal(Exception):
+    """A converter's statement that it can't do this node right; the text is the reason the user reads."""
+
+
+def converts(*operators: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
+    """Registers the decorated function for ``operators`` from opset ``since`` on (until a later entry)."""
+
+    def register(function: Converter) -> Converter:
+        for operator in operators:
+            entries = _TABLE.setdefault((domain, operator), [])
+            if any(s == since for s, _ in entries):
+                raise ValueError(f"{operator} since {since} has two converters")
+            entries.append((since, function))
+            entries.sort(key=lambda e: e[0], reverse=True)
+        return function
+
+    return register
+
+
+def converter(domain: str, operator: str, opset: int) -> Converter | None:
+    """The converter in force at ``opset``, or None."""
+    for since, function in _TABLE.get((domain, operator), ()):
+        if since <= opset:
+            return function
+    return None
+
+
+def supported_operators() -> list[Any]:
+    return sorted({(domain, name) for domain, name in _TABLE})

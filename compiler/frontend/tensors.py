@@ -1,0 +1,92 @@
+"""TensorProto -> Value, with external data mapped from inside the model's own folder and from nowhere else."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from ...errors import ModelError, UnsupportedError
+from .functions import dtype_name
+from .value import Value
+
+
+class TensorReader:
+    """Reads the tensors of one model; ``folder`` is where its file lies (None for a model given as bytes)."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def value(self, tensor: onnx.TensorProto) -> Value:
+        dtype = dtype_name(tensor.data_type)
+        if dtype is None or dtype.startswith("complex"):
+            kind = onnx.TensorProto.DataType.Name(tensor.data_type) if tensor.data_type <= 28 else tensor.data_type
+            raise UnsupportedError(f"tensor '{tensor.name}' holds {kind} data, which is not supported")
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            return Value.of_array(self._external(tensor, dtype))
+        try:
+            array = numpy_helper.to_array(tensor)
+        except Exception as error:
+            raise ModelError(f"tensor '{tensor.name}' can't be read: {error}") from None
+        return Value.of_array(array)
+
+    def _external(self, tensor: onnx.TensorProto, dtype: str) -> np.ndarray:
+        """The tensor's bytes, mapped; pages are read when something looks at them."""
+        entries = {e.key: e.value for e in tensor.external_data}
+        path = self.locate(tensor.name, entries.get("location", ""))
+        offset, bytes_ = _number(tensor, entries, "offset"), _number(tensor, entries, "length")
+        count = math.prod(tensor.dims)
+        item = np.dtype(dtype)
+        packed = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}.get(dtype)
+        if packed is not None:
+            need = -(-count // packed)
+        else:
+            need = count * item.itemsize
+        if bytes_ is not None and bytes_ < need:
+            raise ModelError(
+                f"tensor '{tensor.name}' needs {need} bytes of external data, its entry says {bytes_}"
+            )
+        size = path.stat().st_size
+        if (offset or 0) + need > size:
+            raise ModelError(
+                f"tensor '{tensor.name}' needs bytes {offset or 0} to {(offset or 0) + need} of its external data "
+                f"file '{entries['location']}', which has {size}"
+            )
+        if need == 0:
+            return np.empty(tuple(tensor.dims), item)
+        raw = np.memmap(path, np.uint8, "r", offset or 0, (need,))
+        if packed is not None:
+            inline = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())
+            return numpy_helper.to_array(inline)
+        return np.asarray(raw).view(item.newbyteorder("<") if item.kind in "iuf" else item).reshape(tuple(tensor.dims))
+
+    def locate(self, name: str, location: str) -> Path:
+        """The file of an external tensor; refuses one that is missing or lies outside the model's folder."""
+        where = f"tensor '{name}': external data file '{location}'"
+        if not location:
+            raise ModelError(f"tensor '{name}' has external data without a location")
+        if self.folder is None:
+            raise ModelError(f"{where} can't be found, because the model was not given as a path")
+        folder = self.folder.resolve()
+        relative = Path(location)
+        resolved = (folder / relative).resolve()
+        if relative.is_absolute() or ".." in relative.parts or not resolved.is_relative_to(folder):
+            raise ModelError(f"{where} lies outside the model's folder; it is not read")
+        if not resolved.is_file():
+            raise ModelError(f"{where} does not exist")
+        return resolved
+
+
+def _number(tensor: onnx.TensorProto, entries: dict[str, str], key: str) -> int | None:
+    if key not in entries:
+        return None
+    try:
+        number = int(entries[key])
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise ModelError(f"tensor '{tensor.name}' has external data with {key} '{entries[key]}'")
+    return number

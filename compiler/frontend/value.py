@@ -1,0 +1,79 @@
+"""Value: one ONNX tensor on its way to Relax, with its exact static shape and, when known, its contents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8s with numpy)
+import numpy as np
+from tvm import relax
+
+
+class Value:
+    """A tensor with a static shape: a run-time expression, a compile-time constant, or both.
+
+    A constant becomes a ``relax.const`` only when an operator asks for ``expr``, so constants that merely
+    feed shape arithmetic never reach the module.
+    """
+
+    __slots__ = ("_array", "_expr", "dtype", "shape")
+
+    def __init__(self, shape: Sequence[int], dtype: str, expr: Any = None, array: np.ndarray | None = None):
+        self.shape = tuple(int(d) for d in shape)
+        self.dtype = dtype
+        self._expr = expr
+        self._array = array
+
+    @classmethod
+    def of_array(cls, array: Any, dtype: str | None = None) -> Value:
+        array = np.asarray(array) if dtype is None else np.asarray(array).astype(dtype, copy=False)
+        return cls(array.shape, array.dtype.name, array=array)
+
+    @classmethod
+    def of_expr(cls, expr: Any) -> Value:
+        """The value of a normalised Relax expression, whose type gives shape and dtype."""
+        ty = expr.ty
+        return cls([int(d) for d in ty.shape], str(ty.dtype.dtype), expr=expr)
+
+    @property
+    def array(self) -> np.ndarray | None:
+        """The contents when they are known at compile time."""
+        return self._array
+
+    @property
+    def is_constant(self) -> bool:
+        return self._array is not None
+
+    @property
+    def expr(self) -> Any:
+        if self._expr is None:
+            self._expr = relax.const(np.ascontiguousarray(self._array).reshape(self.shape), self.dtype)
+        return self._expr
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        return "float" in self.dtype
+
+    @property
+    def is_integer(self) -> bool:
+        return "int" in self.dtype
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+class Poison:
+    """Stands for the output of a node that can't be converted, so that the walk can go on and find the others."""
+
+
+POISON = Poison()

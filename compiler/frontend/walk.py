@@ -1,0 +1,301 @@
+"""The walk: one forward pass over the ONNX nodes that writes Relax, with every shape exact at every step.
+
+For each tensor it keeps the static shape, the dtype and, when known, the contents. A node is, in this order:
+evaluated at import (all operands known), written by its converter, replaced by its function body and walked again,
+or recorded as an offender. Offenders are collected, not raised, so that one message can name them all.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from tvm import relax
+
+from ...errors import HalotileError, ModelError
+from . import fold, functions
+from .node import Node
+from .prune import live_nodes, used_names
+from .registry import Refusal, converter
+from .tensors import TensorReader
+from .value import POISON, Poison, Value
+
+Scope = MutableMapping[str, "Value | Poison | None"]
+
+LARGEST_DEPTH = 64  # nested function bodies; deeper means recursion, which ONNX forbids
+
+
+@dataclass(frozen=True)
+class Offender:
+    """A node that can't be converted, and why. ``defect`` marks a converter's failure rather than its refusal."""
+
+    node: str
+    operator: str
+    domain: str
+    opset: int
+    reason: str
+    defect: bool = False
+
+    def __str__(self) -> str:
+        domain = f"{self.domain}." if self.domain else ""
+        return f"{self.node} ({domain}{self.operator}, opset {self.opset}): {self.reason}"
+
+
+class Walk:
+    """State of one import; ``graph`` may be called again for the branches of If."""
+
+    def __init__(self, model: onnx.ModelProto, builder: relax.BlockBuilder, tensors: TensorReader) -> None:
+        self.builder = builder
+        self.tensors = tensors
+        self.functions = functions.model_functions(model)
+        self.offenders: list[Offender] = []
+        self.notes: list[str] = []
+
+    def graph(self, graph: onnx.GraphProto, scope: Scope, opsets: dict[str, int], where: str = "") -> None:
+        """Converts the live nodes of ``graph`` into ``scope``, which maps names to values."""
+        outputs = [o.name for o in graph.output]
+        for tensor in graph.initializer:
+            scope[tensor.name] = self.tensors.value(tensor)
+        if graph.sparse_initializer:
+            raise Refusal("sparse initialisers are not supported")
+        self.nodes(graph.node, outputs, scope, opsets, where)
+
+    def nodes(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        outputs: Sequence[str],
+        scope: Scope,
+        opsets: dict[str, int],
+        where: str,
+        depth: int = 0,
+    ) -> None:
+        live = live_nodes(nodes, outputs)
+        if not where and len(live) < len(nodes):
+            dropped = len(nodes) - len(live)
+            self.notes.append(f"{dropped} node{'s' if dropped > 1 else ''} dropped: no output depends on them")
+        used = used_names((nodes[i] for i in live), outputs)
+        for index in live:
+            proto = nodes[index]
+            name = where or (f"node '{proto.name}'" if proto.name else f"node #{index}")
+            results = self._node(proto, scope, opsets, name, used, depth)
+            for output, result in zip(proto.output, results):
+                if output:
+                    scope[output] = result
+
+    # ------------------------------------------------------------------ one node
+
+    def _node(
+        self,
+        proto: onnx.NodeProto,
+        scope: Scope,
+        opsets: dict[str, int],
+        where: str,
+        used: set[str],
+        depth: int,
+    ) -> Sequence[Value | Poison | None]:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        opset = opsets.get(domain, 1)
+        poisoned: list[Value | Poison | None] = [POISON] * len(proto.output)
+
+        def offend(reason: str, defect: bool = False) -> list[Value | Poison | None]:
+            self.offenders.append(Offender(where, proto.op_type, domain, opset, reason, defect))
+            return poisoned
+
+        operands = [scope[n] if n else None for n in proto.input]
+        if any(isinstance(o, Poison) for o in operands):
+            known = self._is_known(proto, domain, opset)
+            return poisoned if known is None else offend(known)
+        inputs = [o for o in operands if not isinstance(o, Poison)]
+        if depth > LARGEST_DEPTH:
+            return offend("its function body calls itself")
+        try:
+            results = self._convert(proto, domain, opset, inputs, scope, opsets, where, used, depth)
+        except Refusal as refusal:
+            return offend(str(refusal))
+        except HalotileError:
+            raise
+        except Exception as error:  # TVM and numpy raise anything on operands that do not fit together
+            return offend(_one_line(error), defect=True)
+        if results is None:
+            return offend(self._is_known(proto, domain, opset) or "no converter and no function body")
+        return results
+
+    def _convert(
+        self,
+        proto: onnx.NodeProto,
+        domain: str,
+        opset: int,
+        inputs: list[Value | None],
+        scope: Scope,
+        opsets: dict[str, int],
+        where: str,
+        used: set[str],
+        depth: int,
+    ) -> Sequence[Value | Poison | None] | None:
+        if (domain, proto.op_type) == ("", "If"):
+            return self._if(proto, inputs, scope, opsets, where, depth)
+        key = (domain, proto.op_type, proto.overload)
+        if key in self.functions:
+            body = self.functions[key]
+            return self._body(proto, body, inputs, where, depth)
+        write = converter(domain, proto.op_type, opset)
+        foldable = domain == "" and all(i is None or i.is_constant for i in inputs)
+        graphs = any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in proto.attribute)
+        foldable = foldable and fold.may_fold(proto.op_type, graphs) and proto.op_type != "Constant"
+        expanding = proto.op_type in fold.EXPANDING and write is not None
+        if foldable and not expanding:
+            folded = self._fold(proto, inputs, opsets)
+            if folded is not None:
+                return folded
+        if write is not None:
+            attributes = {a.name: self._attribute(a) for a in proto.attribute}
+            node = Node(
+                proto.op_type,
+                domain,
+                opset,
+                inputs,
+                attributes,
+                proto.output,
+                self.builder,
+                [bool(o) and o in used for o in proto.output],
+            )
+            written = write(node)
+            results = written if isinstance(written, list) else [written]
+            if foldable and expanding and not all(r is None or r.is_constant for r in results):
+                size = max(_bytes(r) for r in results if r is not None)
+                if fold.worth_folding([None if i is None else i.array for i in inputs], size):
+                    results = self._fold(proto, inputs, opsets) or results
+            return [None if r is None else _without_emptiness(r) for r in results]
+        body = functions.schema_body(proto, opset, inputs)
+        if body is None:
+            return None
+        return self._body(functions.with_defaults(proto, opset), body, inputs, where, depth)
+
+    def _fold(
+        self, proto: onnx.NodeProto, inputs: Sequence[Value | None], opsets: dict[str, int]
+    ) -> list[Value | None] | None:
+        arrays = fold.evaluate(proto, opsets, [None if i is None else i.array for i in inputs])
+        if arrays is None:
+            return None
+        return [None if a is None else Value.of_array(a) for a in arrays]
+
+    def _body(
+        self,
+        proto: onnx.NodeProto,
+        body: onnx.FunctionProto,
+        inputs: Sequence[Value | None],
+        where: str,
+        depth: int,
+    ) -> list[Value | Poison | None]:
+        """Walks a function's body with the caller's operands and attributes in place of its formal ones."""
+        given = {a.name: a for a in body.attribute_proto} | {a.name: a for a in proto.attribute}
+        scope: dict[str, Value | Poison | None] = {n: None for n in body.input}
+        scope.update(zip(body.input, inputs))
+        opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import}
+        nodes = [functions.bind_attributes(n, given) for n in body.node]
+        wanted = [name for name, output in zip(body.output, proto.output) if output]
+        self.nodes(nodes, wanted, scope, opsets, f"{where} in its function body", depth + 1)
+        return [scope.get(name) if output else None for name, output in zip(body.output, proto.output)]
+
+    def _if(
+        self,
+        proto: onnx.NodeProto,
+        inputs: list[Value | None],
+        scope: Scope,
+        opsets: dict[str, int],
+        where: str,
+        depth: int,
+    ) -> list[Value | Poison | None]:
+        condition = inputs[0].array if inputs and inputs[0] is not None else None
+        if condition is None:
+            raise Refusal("its condition is computed at run time")
+        wanted = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+        branch = next(a.g for a in proto.attribute if a.name == wanted)
+        inner: Scope = ChainMap({}, scope)
+        for output in branch.output:
+            if output.type.WhichOneof("value") not in ("tensor_type", None):
+                raise Refusal("its outputs are not tensors")
+        self.graph(branch, inner, opsets, f"{where} in its {wanted}")
+        return [inner[o.name] for o in branch.output]
+
+    # ------------------------------------------------------------------ support
+
+    def _is_known(self, proto: onnx.NodeProto, domain: str, opset: int) -> str | None:
+        """None when the operator can be converted in some form, else why it can't."""
+        if (domain, proto.op_type) == ("", "If") or (domain, proto.op_type, proto.overload) in self.functions:
+            return None
+        return why_unsupported(domain, proto.op_type, opset)
+
+    def _attribute(self, attribute: onnx.AttributeProto) -> Any:
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            return self.tensors.value(attribute.t)
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            return value.decode(errors="replace")
+        if isinstance(value, (list, tuple)) and value and isinstance(value[0], bytes):
+            return [v.decode(errors="replace") for v in value]
+        return value
+
+
+def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
+    """Why no form of ``operator`` can be converted; None when some form can."""
+    if converter(domain, operator, opset) is not None:
+        return None
+    if domain not in ("", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.ml"):
+        return f"operators of the domain '{domain}' are not supported"
+    if not onnx.defs.has(operator, max_inclusive_version=opset, domain=domain):
+        if onnx.defs.has(operator, domain=domain):
+            return f"opset {opset} has no such operator (later ones do)"
+        return "ONNX has no such operator"
+    schema = onnx.defs.get_schema(operator, opset, domain)
+    if schema.has_function or schema.has_context_dependent_function:
+        return None
+    return _REASONS.get(operator, "this operator is not supported")
+
+
+_DYNAMIC = "the shape of its output depends on the data"
+_LOOP = "control flow that is decided at run time is not supported"
+_RANDOM = "it draws random numbers"
+_SEQUENCE = "sequences, maps and optionals are not supported"
+_TEXT = "strings are not supported"
+_REASONS = {
+    **dict.fromkeys("NonZero NonMaxSuppression Unique Compress".split(), _DYNAMIC),
+    **dict.fromkeys("Loop Scan".split(), _LOOP),
+    **dict.fromkeys(fold.RANDOM, _RANDOM),
+    **dict.fromkeys(
+        "SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap "
+        "SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement".split(),
+        _SEQUENCE,
+    ),
+    **dict.fromkeys(
+        "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer LabelEncoder".split(), _TEXT
+    ),
+}
+
+
+def _without_emptiness(value: Value) -> Value:
+    """A tensor without elements is a constant, whatever computes it."""
+    if value.size == 0 and not value.is_constant:
+        return Value.of_array(np.empty(value.shape, value.dtype))
+    return value
+
+
+def _bytes(value: Value) -> int:
+    return value.size * np.dtype(value.dtype).itemsize
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[-1] if lines else type(error).__name__
+    return f"{type(error).__name__}: {text}"[:300]
+
+
+def scope_value(scope: Scope, name: str, what: str) -> Value | Poison:
+    value = scope.get(name)
+    if value is None:
+        raise ModelError(f"{what} '{name}' is produced by no node")
+    return value

@@ -1,0 +1,51 @@
+"""TensorSpec: name, dtype and shape of a model's input or output. Plain data, shared by every room and the runtime."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+}
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """``name`` is the exact ONNX name, ``dtype`` numpy's (``bfloat16`` and the float8s as in ml_dtypes)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return _BYTES[self.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * self.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"

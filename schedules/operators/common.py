@@ -1,0 +1,73 @@
+"""Small helpers shared by the TE functions of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+
+def shape_of(x: te.Tensor) -> list[int]:
+    return [int(d) for d in x.shape]
+
+
+def broadcast_shape(*shapes: Sequence[int]) -> list[int]:
+    rank = max(map(len, shapes))
+    padded = [[1] * (rank - len(s)) + list(s) for s in shapes]
+    result = []
+    for dims in zip(*padded):
+        big = {d for d in dims if d != 1} or {1}
+        if len(big) > 1:
+            raise ValueError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
+        result.append(big.pop())
+    return result
+
+
+def broadcast_read(x: te.Tensor, index: Sequence[Any]) -> Any:
+    """x at ``index`` of the tensor it is broadcast to."""
+    own = list(index)[len(index) - len(x.shape) :]
+    return x(*[0 if int(d) == 1 else i for d, i in zip(x.shape, own)])
+
+
+def elementwise(name: str, function: Callable[..., Any], *operands: te.Tensor) -> te.Tensor:
+    """function applied element by element to operands that broadcast together."""
+    shape = broadcast_shape(*map(shape_of, operands))
+    return te.compute(shape, lambda *i: function(*(broadcast_read(x, i) for x in operands)), name=name)
+
+
+def dtype_of(value: Any) -> str:
+    """The dtype of a TE tensor or of a scalar expression."""
+    return str(value.dtype) if isinstance(value, te.Tensor) else str(value.ty.dtype)
+
+
+def zero(value: Any) -> Any:
+    """A zero of the dtype of ``value``."""
+    return tirx.const(0, dtype_of(value))
+
+
+def is_float(dtype: str) -> bool:
+    return "float" in str(dtype)
+
+
+def larger(a: Any, b: Any) -> Any:
+    """The larger of two, and NaN when either is one (a plain max drops it)."""
+    if not is_float(dtype_of(a)):
+        return tirx.max(a, b)
+    return tirx.Select(tirx.any(a > b, a != a), a, b)
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """The smaller of two, and NaN when either is one."""
+    if not is_float(dtype_of(a)):
+        return tirx.min(a, b)
+    return tirx.Select(tirx.any(a < b, a != a), a, b)
+
+
+def lowest(dtype: str) -> Any:
+    """The identity of max: -inf for floats, so that a window of -inf stays one."""
+    return tirx.const(float("-inf"), dtype) if is_float(dtype) else tirx.min_value(dtype)
+
+
+def highest(dtype: str) -> Any:
+    return tirx.const(float("inf"), dtype) if is_float(dtype) else tirx.max_value(dtype)

@@ -1,0 +1,114 @@
+"""Transposed convolution, written as a gather so that no multiplication by a stuffed zero is ever done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from ..operator import define
+from .common import shape_of
+
+
+@define("halotile.conv_transpose")
+def conv_transpose(
+    x: te.Tensor,
+    w: te.Tensor,
+    *,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    output: Sequence[int],
+    groups: int,
+) -> te.Tensor:
+    """y[n, m, o] = sum over c and taps k with (o + begin - k * dilation) divisible by stride.
+
+    For one output position only every (stride / g)-th tap meets an element, g = gcd(stride, dilation):
+
+        t = (o + begin) / g,  s = stride / g,  d = dilation / g
+        k = first(t) + s * j,  j = 0 .. ceil(K / s) - 1,  first(t) = t * inverse(d mod s) mod s
+        i = (t - k * d) / s
+
+    x: [N, C, ...], w: [C, M / groups, K...] -> [N, M, output...]. Both are padded with zeros first, so that the sum
+    itself has no conditions (but for the one on g, where g > 1).
+    """
+    n, channels, *size = shape_of(x)
+    _, per_group, *kernel = shape_of(w)
+    axes = [_Axis(*a) for a in zip(size, kernel, strides, dilations, begin, output)]
+    low = [max(-a.first_read, 0) for a in axes]
+    high = [max(a.last_read - (a.size - 1), 0) for a in axes]
+
+    def padded(*i: Any) -> Any:
+        inside = [c for p, a, l in zip(i[2:], axes, low) for c in (p >= l, p < l + a.size)]
+        return tirx.if_then_else(
+            tirx.all(*inside), x(*i[:2], *[p - l for p, l in zip(i[2:], low)]), tirx.const(0, x.dtype)
+        )
+
+    data = x
+    if any(low) or any(high):
+        shape = [n, channels, *[a.size + l + h for a, l, h in zip(axes, low, high)]]
+        data = te.compute(shape, padded, name="padded")
+    taps = w
+    if any(a.kernel % a.step for a in axes):
+
+        def filled(*i: Any) -> Any:
+            inside = [k < a.kernel for k, a in zip(i[2:], axes)]
+            return tirx.if_then_else(tirx.all(*inside), w(*i), tirx.const(0, w.dtype))
+
+        taps = te.compute([channels, per_group, *[a.taps * a.step for a in axes]], filled, name="filled")
+    inner = te.reduce_axis((0, channels // groups), name="rc")
+    steps = [te.reduce_axis((0, a.taps), name=f"rj{d}") for d, a in enumerate(axes)]
+
+    def result(b: Any, m: Any, *o: Any) -> Any:
+        group = tirx.floordiv(m, per_group) if groups > 1 else 0
+        c = group * (channels // groups) + inner
+        at, tap, meets = [], [], []
+        for p, j, a, l in zip(o, steps, axes, low):
+            k = a.first_tap(p) + a.step * j
+            tap.append(k)
+            at.append(a.read(p, k) + l)
+            if a.divisor > 1:
+                meets.append(tirx.floormod(p + a.begin, a.divisor) == 0)
+        product = data(b, c, *at) * taps(c, tirx.floormod(m, per_group) if groups > 1 else m, *tap)
+        if meets:
+            product = tirx.if_then_else(tirx.all(*meets), product, tirx.const(0, x.dtype))
+        return te.sum(product, axis=[inner, *steps])
+
+    return te.compute([n, per_group * groups, *output], result, name="conv_transpose")
+
+
+class _Axis:
+    """The arithmetic of one spatial axis (see conv_transpose)."""
+
+    def __init__(self, size: int, kernel: int, stride: int, dilation: int, begin: int, output: int) -> None:
+        self.size, self.kernel, self.begin, self.output = size, kernel, begin, output
+        self.divisor = math.gcd(stride, dilation)
+        self.step = stride // self.divisor
+        self.dilation = dilation // self.divisor
+        self.inverse = pow(self.dilation, -1, self.step) if self.step > 1 else 0
+        self.taps = -(-kernel // self.step)
+        reads = [
+            self._read(o, j)
+            for o in [*range(min(output, 2 * self.step * self.divisor)), *range(max(output - 2 * stride, 0), output)]
+            for j in (0, self.taps - 1)
+        ]
+        self.first_read, self.last_read = min(reads, default=0), max(reads, default=0)
+
+    def _t(self, o: Any) -> Any:
+        return (o + self.begin) // self.divisor
+
+    def _read(self, o: int, j: int) -> int:
+        k = (self._t(o) * self.inverse) % self.step + self.step * j if self.step > 1 else j
+        return (self._t(o) - k * self.dilation) // self.step
+
+    def first_tap(self, o: Any) -> Any:
+        if self.step == 1:
+            return 0
+        t = tirx.floordiv(o + self.begin, self.divisor) if self.divisor > 1 else o + self.begin
+        return tirx.floormod(t * self.inverse if self.inverse > 1 else t, self.step)
+
+    def read(self, o: Any, k: Any) -> Any:
+        t = tirx.floordiv(o + self.begin, self.divisor) if self.divisor > 1 else o + self.begin
+        return tirx.floordiv(t - k * self.dilation, self.step) if self.step > 1 else t - k * self.dilation

@@ -1,0 +1,98 @@
+"""Elementwise operators that Relax lacks, or computes with fewer digits than the C library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te, tirx
+
+from ..operator import define
+from .common import dtype_of, elementwise
+
+
+@define("halotile.libm")
+def libm(x: te.Tensor, *, function: str) -> te.Tensor:
+    """A function of the C library, by its name (``expm1``, ``log1p``, ``tan`` ...), at full precision."""
+
+    def apply(v: Any) -> Any:
+        dtype = dtype_of(v)
+        if dtype == "float64":
+            return tirx.call_pure_extern("float64", function, v)
+        result = tirx.call_pure_extern("float32", f"{function}f", v.astype("float32"))
+        return result if dtype == "float32" else result.astype(dtype)
+
+    return elementwise(function, apply, x)
+
+
+@define("halotile.integer_divide")
+def integer_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """a / b, rounded towards zero; division by zero gives zero instead of a trap."""
+
+    def divide(x: Any, y: Any) -> Any:
+        one = tirx.const(1, dtype_of(y))
+        safe = tirx.Select(y == 0, one, y)
+        return tirx.Select(y == 0, tirx.const(0, dtype_of(x)), tirx.truncdiv(x, safe))
+
+    return elementwise("integer_divide", divide, a, b)
+
+
+@define("halotile.modulo")
+def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
+    """The remainder: with the sign of ``a`` when ``truncate`` (C), else with the sign of ``b`` (Python)."""
+
+    def remainder(x: Any, y: Any) -> Any:
+        dtype = dtype_of(x)
+        if "float" in dtype:
+            wide = "float64" if dtype == "float64" else "float32"
+            p, q = x.astype(wide), y.astype(wide)
+            r = tirx.call_pure_extern(wide, "fmod" if wide == "float64" else "fmodf", p, q)
+            if not truncate:
+                r = tirx.Select(tirx.all(r != 0, tirx.any(tirx.all(r < 0, q > 0), tirx.all(r > 0, q < 0))), r + q, r)
+            return r.astype(dtype)
+        safe = tirx.Select(y == 0, tirx.const(1, dtype_of(y)), y)
+        r = tirx.truncmod(x, safe)
+        if not truncate and not dtype.startswith("u"):
+            zero = tirx.const(0, dtype)
+            opposite = tirx.any(tirx.all(r < zero, y > zero), tirx.all(r > zero, y < zero))
+            r = tirx.Select(opposite, r + y, r)
+        return tirx.Select(y == 0, tirx.const(0, dtype), r)
+
+    return elementwise("modulo", remainder, a, b)
+
+
+@define("halotile.bit_shift")
+def bit_shift(a: te.Tensor, b: te.Tensor, *, left: bool) -> te.Tensor:
+    """a << b or a >> b; a shift by the width of the type or more gives zero."""
+
+    def shift(x: Any, y: Any) -> Any:
+        bits = int(tirx.const(0, dtype_of(x)).tdtype_of(y).bits) if hasattr(x, "ty") else 64
+        inside = y < tirx.const(bits, dtype_of(y))
+        amount = tirx.Select(inside, y, tirx.const(0, dtype_of(y))).astype(dtype_of(x))
+        moved = x << amount if left else x >> amount
+        return tirx.Select(inside, moved, tirx.const(0, dtype_of(x)))
+
+    return elementwise("bit_shift", shift, a, b)
+
+
+@define("halotile.integer_power")
+def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """a ** b for integers, exact (modulo the type's width) by squaring; a negative exponent gives 0, 1 or -1."""
+
+    def power(x: Any, y: Any) -> Any:
+        dtype = dtype_of(x)
+        one, zero = tirx.const(1, dtype), tirx.const(0, dtype)
+        result, base = one, x
+        for bit in range(6):
+            chosen = (y >> tirx.const(bit, dtype_of(y))) & tirx.const(1, dtype_of(y))
+            result = tirx.Select(chosen != 0, result * base, result)
+            base = base * base
+        if dtype_of(b).startswith("u"):
+            return result
+        odd = (y & tirx.const(1, dtype_of(y))) != 0
+        inverse = tirx.Select(x == one, one, zero)
+        if not dtype.startswith("u"):
+            minus = tirx.const(-1, dtype)
+            inverse = tirx.Select(x == minus, tirx.Select(odd, minus, one), inverse)
+        return tirx.Select(y < 0, inverse, result)
+
+    return elementwise("integer_power", power, a, b)

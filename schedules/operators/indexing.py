@@ -1,0 +1,75 @@
+"""Reading at computed positions, and positions of extremes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te, tirx
+
+from ..operator import define
+from .common import highest, is_float, lowest, shape_of
+
+
+def wrapped(index: Any, length: int) -> Any:
+    """A run-time index as int64: negative ones count from the end, the rest is clamped so that no read strays."""
+    signed = index.astype("int64")
+    size = tirx.const(length, "int64")
+    positive = tirx.Select(signed < 0, signed + size, signed)
+    return tirx.max(tirx.min(positive, size - 1), tirx.const(0, "int64"))
+
+
+@define("halotile.gather")
+def gather(x: te.Tensor, indices: te.Tensor, *, axis: int) -> te.Tensor:
+    """x[..., indices, ...] along ``axis``; the result has the shape of indices in its place."""
+    shape, index_shape = shape_of(x), shape_of(indices)
+    rank = len(index_shape)
+
+    def read(*i: Any) -> Any:
+        at = wrapped(indices(*i[axis : axis + rank]), shape[axis])
+        return x(*i[:axis], at, *i[axis + rank :])
+
+    return te.compute(shape[:axis] + index_shape + shape[axis + 1 :], read, name="gather")
+
+
+def _extreme(x: te.Tensor, axis: int, keepdims: bool, last: bool, largest: bool) -> te.Tensor:
+    shape = shape_of(x)
+    along = te.reduce_axis((0, shape[axis]), name="rk")
+
+    def better(a: Any, b: Any) -> Any:
+        """True when the pair a (position, value) wins over b."""
+        earlier = a[0] > b[0] if last else a[0] < b[0]
+        wins = a[1] > b[1] if largest else a[1] < b[1]
+        if not is_float(x.dtype):
+            return tirx.any(wins, tirx.all(a[1] == b[1], earlier))
+        nan_a, nan_b = a[1] != a[1], b[1] != b[1]  # a NaN counts as the extreme, as in numpy
+        same = tirx.any(a[1] == b[1], tirx.all(nan_a, nan_b))
+        return tirx.any(wins, tirx.all(nan_a, tirx.Not(nan_b)), tirx.all(same, earlier))
+
+    def combine(a: Any, b: Any) -> tuple[Any, Any]:
+        wins = better(a, b)
+        return tirx.Select(wins, a[0], b[0]), tirx.Select(wins, a[1], b[1])
+
+    start = tirx.const(-1, "int64") if last else tirx.max_value("int64")
+    reducer = te.comm_reducer(
+        combine, lambda _i, v: (start, lowest(v) if largest else highest(v)), name="extreme"
+    )
+    out = [1 if a == axis and keepdims else d for a, d in enumerate(shape) if keepdims or a != axis]
+
+    def best(*i: Any) -> Any:
+        at = [*i[:axis], along, *(i[axis + 1 :] if keepdims else i[axis:])]
+        return reducer((along.var.astype("int64"), x(*at)), axis=along)
+
+    position, _value = te.compute(out, best, name="extreme")
+    return position
+
+
+@define("halotile.argmax")
+def argmax(x: te.Tensor, *, axis: int, keepdims: bool, last: bool) -> te.Tensor:
+    """The position (int64) of the largest element along ``axis``: the first of equals, or the last."""
+    return _extreme(x, axis, keepdims, last, largest=True)
+
+
+@define("halotile.argmin")
+def argmin(x: te.Tensor, *, axis: int, keepdims: bool, last: bool) -> te.Tensor:
+    """The position (int64) of the smallest element along ``axis``: the first of equals, or the last."""
+    return _extreme(x, axis, keepdims, last, largest=False)

@@ -1,0 +1,32 @@
+"""Slices that walk backwards, and padding with any value of any type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from ..operator import define
+from .common import shape_of
+
+
+@define("halotile.slice")
+def slice_(x: te.Tensor, *, begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> te.Tensor:
+    """y[i] = x[begin + i * step] along every axis; steps may be negative."""
+    return te.compute(
+        list(shape), lambda *i: x(*[b + p * s for p, b, s in zip(i, begin, step)]), name="slice"
+    )
+
+
+@define("halotile.pad")
+def pad(x: te.Tensor, fill: te.Tensor, *, begin: Sequence[int], end: Sequence[int]) -> te.Tensor:
+    """x with the scalar ``fill`` before and after every axis."""
+    size = shape_of(x)
+
+    def read(*i: Any) -> Any:
+        inside = [t for p, b, s, e in zip(i, begin, size, end) if b or e for t in (p >= b, p < b + s)]
+        value = x(*[p - b for p, b in zip(i, begin)])
+        return tirx.if_then_else(tirx.all(*inside), value, fill()) if inside else value
+
+    return te.compute([s + b + e for s, b, e in zip(size, begin, end)], read, name="pad")

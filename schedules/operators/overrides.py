@@ -1,0 +1,123 @@
+"""Relax operators whose own TE expression is wrong or loses digits, written again.
+
+A plain max or min drops a NaN, so relu, clip and the extremes keep it here. The normalisations take the variance from
+centred values; Relax's difference of means cancels when the mean is large.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te, tirx, topi
+
+from ..operator import override
+from .common import dtype_of, elementwise, highest, is_float, larger, lowest, smaller
+
+
+@override("relax.maximum")
+def maximum(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    return elementwise("maximum", larger, a, b)
+
+
+@override("relax.minimum")
+def minimum(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    return elementwise("minimum", smaller, a, b)
+
+
+@override("relax.nn.relu")
+def relu(_call: Any, x: te.Tensor) -> te.Tensor:
+    """x < 0 ? 0 : x, which one instruction does and which keeps a NaN."""
+
+    def apply(v: Any) -> Any:
+        zero = tirx.const(0, str(v.ty.dtype))
+        return tirx.Select(v < zero, zero, v)
+
+    return elementwise("relu", apply, x)
+
+
+@override("relax.clip")
+def clip(call: Any, x: te.Tensor, low: Any, high: Any) -> te.Tensor:
+    low, high = (_number(b) for b in call.args[1:3])
+
+    def apply(v: Any) -> Any:
+        bottom, top = tirx.const(low, str(v.ty.dtype)), tirx.const(high, str(v.ty.dtype))
+        v = tirx.Select(v < bottom, bottom, v)
+        return tirx.Select(v > top, top, v)
+
+    return elementwise("clip", apply, x)
+
+
+def _number(value: Any) -> float | int:
+    return value.value if hasattr(value, "value") else value
+
+
+@override("relax.max")
+def reduce_max(call: Any, x: te.Tensor) -> te.Tensor:
+    return _reduce(call, x, larger, lowest, "max")
+
+
+@override("relax.min")
+def reduce_min(call: Any, x: te.Tensor) -> te.Tensor:
+    return _reduce(call, x, smaller, highest, "min")
+
+
+def _reduce(call: Any, x: te.Tensor, combine: Any, identity: Any, name: str) -> te.Tensor:
+    rank = len(x.shape)
+    axes = list(range(rank)) if call.attrs.axis is None else [int(a) % rank for a in call.attrs.axis]
+    keep = bool(call.attrs.keepdims)
+    if not is_float(x.dtype):
+        return topi.max(x, axes, keep) if name == "max" else topi.min(x, axes, keep)
+    reducer = te.comm_reducer(combine, identity, name=f"{name}_keeping_nan")
+    along = {a: te.reduce_axis((0, x.shape[a]), name=f"k{a}") for a in axes}
+    shape = [1 if a in along else d for a, d in enumerate(x.shape) if keep or a not in along]
+
+    def body(*i: Any) -> Any:
+        own = iter(i)
+        at = []
+        for a in range(rank):
+            if a in along:
+                at.append(along[a])
+                if keep:
+                    next(own)
+            else:
+                at.append(next(own))
+        return reducer(x(*at), axis=list(along.values()))
+
+    return te.compute(shape, body, name=name)
+
+
+@override("relax.nn.layer_norm")
+def layer_norm(call: Any, x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te.Tensor:
+    """(x - mean) / sqrt(mean((x - mean)^2) + eps) * gamma + beta over the trailing axes."""
+    rank = len(x.shape)
+    axes = sorted(int(a) % rank for a in call.attrs.axes)
+    count = 1.0
+    for a in axes:
+        count *= int(x.shape[a])
+    epsilon = float(call.attrs.epsilon)
+    dtype = str(x.dtype)
+    shape = [1 if a in axes else d for a, d in enumerate(x.shape)]
+
+    def over(name: str, value: Any) -> te.Tensor:
+        along = {a: te.reduce_axis((0, x.shape[a]), name=f"{name}{a}") for a in axes}
+        return te.compute(
+            shape,
+            lambda *i: te.sum(value([along.get(a, p) for a, p in enumerate(i)]), axis=list(along.values())),
+            name=name,
+        )
+
+    def at_mean(i: Any) -> list[Any]:
+        return [0 if a in axes else p for a, p in enumerate(i)]
+
+    scale = tirx.const(1.0 / count, dtype)
+    total = over("total", lambda i: x(*i))
+    centred = te.compute(x.shape, lambda *i: x(*i) - total(*at_mean(i)) * scale, name="centred")
+    square = over("square", lambda i: centred(*i) * centred(*i))
+
+    def normalised(*i: Any) -> Any:
+        variance = square(*at_mean(i)) * scale
+        inverse = tirx.const(1.0, dtype) / tirx.sqrt(variance + tirx.const(epsilon, dtype))
+        own = [i[a] for a in axes]
+        return centred(*i) * inverse * gamma(*own) + beta(*own)
+
+    return te.compute(x.shape, normalised, name="layer_norm")

@@ -1,0 +1,121 @@
+"""Windowed sums and maxima with positions, for the pooling forms that Relax lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from ..operator import define
+from .common import lowest, shape_of
+
+
+def _padded(x: te.Tensor, begin: Sequence[int], end: Sequence[int], fill: Any) -> te.Tensor:
+    """x with ``fill`` around its spatial axes (from the third on)."""
+    if not any(begin) and not any(end):
+        return x
+    n, c, *size = shape_of(x)
+
+    def read(*i: Any) -> Any:
+        inside = [t for p, b, s in zip(i[2:], begin, size) for t in (p >= b, p < b + s)]
+        return tirx.if_then_else(tirx.all(*inside), x(*i[:2], *[p - b for p, b in zip(i[2:], begin)]), fill)
+
+    return te.compute([n, c, *[s + b + e for s, b, e in zip(size, begin, end)]], read, name="padded")
+
+
+def _reach(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    output: Sequence[int],
+) -> list[int]:
+    """Padding at the end that makes the last window fit."""
+    spans = zip(size, kernel, strides, dilations, begin, output)
+    return [max((o - 1) * s + (k - 1) * d + 1 - n - b, 0) for n, k, s, d, b, o in spans]
+
+
+@define("halotile.window_sum")
+def window_sum(
+    x: te.Tensor,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    output: Sequence[int],
+) -> te.Tensor:
+    """The sum over every window of the spatial axes, zero outside: [N, C, ...] -> [N, C, output...]."""
+    n, c, *size = shape_of(x)
+    end = _reach(size, kernel, strides, dilations, begin, output)
+    data = _padded(x, begin, end, tirx.const(0, x.dtype))
+    taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(kernel)]
+
+    def total(b: Any, ch: Any, *o: Any) -> Any:
+        at = [p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]
+        return te.sum(data(b, ch, *at), axis=taps)
+
+    return te.compute([n, c, *output], total, name="window_sum")
+
+
+@define("halotile.channel_window_sum")
+def channel_window_sum(x: te.Tensor, *, size: int) -> te.Tensor:
+    """The sum over ``size`` neighbouring channels, floor((size - 1) / 2) of them before: [N, C, ...] -> same."""
+    n, c, *rest = shape_of(x)
+    before = (size - 1) // 2
+    tap = te.reduce_axis((0, size), name="rk")
+
+    def read(b: Any, ch: Any, *i: Any) -> Any:
+        inside = tirx.all(ch >= before, ch < before + c)
+        return tirx.if_then_else(inside, x(b, ch - before, *i), tirx.const(0, x.dtype))
+
+    data = te.compute([n, c + size - 1, *rest], read, name="padded")
+    return te.compute(
+        [n, c, *rest], lambda b, ch, *i: te.sum(data(b, ch + tap, *i), axis=tap), name="channel_window_sum"
+    )
+
+
+@define("halotile.max_pool_with_indices")
+def max_pool_with_indices(
+    x: te.Tensor,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    output: Sequence[int],
+    column_major: bool,
+) -> list[te.Tensor]:
+    """The largest element of every window, and the flat position (int64) in the whole tensor of the first such."""
+    n, c, *size = shape_of(x)
+    end = _reach(size, kernel, strides, dilations, begin, output)
+    data = _padded(x, begin, end, lowest(x.dtype))
+    taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(kernel)]
+    larger_first = te.comm_reducer(
+        lambda p, q: (
+            tirx.Select(tirx.any(p[1] > q[1], tirx.all(p[1] == q[1], p[0] < q[0])), p[0], q[0]),
+            tirx.Select(p[1] > q[1], p[1], q[1]),
+        ),
+        lambda _i, v: (tirx.max_value("int64"), lowest(v)),
+        name="larger_first",
+    )
+    space = 1
+    for s in size:
+        space *= s
+
+    def best(b: Any, ch: Any, *o: Any) -> Any:
+        at = [p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]
+        real = [a - f for a, f in zip(at, begin)]
+        flat: Any = tirx.const(0, "int64")
+        order = list(zip(real, size))
+        for position, length in reversed(order) if column_major else order:
+            flat = flat * length + position.astype("int64")
+        flat = flat + (b.astype("int64") * c + ch.astype("int64")) * space
+        inside = [t for p, s in zip(real, size) for t in (p >= 0, p < s)]
+        flat = tirx.Select(tirx.all(*inside), flat, tirx.max_value("int64"))
+        return larger_first((flat, data(b, ch, *at)), axis=taps)
+
+    indices, values = te.compute([n, c, *output], best, name="max_pool_with_indices")
+    return [values, indices]
