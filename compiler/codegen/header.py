@@ -42,7 +42,7 @@ def header_text(spec: LibrarySpec) -> str:
             f"#define {upper}_MAX_THREADS {spec.max_threads}",
             "/* Bytes of the arena for a number of threads; exactly what a run uses. */",
             f"#define {upper}_ARENA_BYTES(threads) \\",
-            f"    ({_size(spec.planned_bytes)} + (size_t)(threads) * {_size(spec.workspace_bytes)})",
+            f"    ({_size(spec.planned_bytes)} + (unsigned long)(threads) * {_size(spec.workspace_bytes)})",
             f"#define {upper}_ARENA_ALIGNMENT 64",
         ]
     )
@@ -60,7 +60,7 @@ def header_text(spec: LibrarySpec) -> str:
 
 
 def _size(value: int) -> str:
-    return f"(size_t){value}UL"
+    return f"{value}UL"
 
 
 def _shape(tensor: TensorSpec) -> str:

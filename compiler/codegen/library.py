@@ -18,15 +18,16 @@ from typing import Any
 
 from ... import __version__
 from ...targets.target import Target
-from ..runtime.place import staged
+from ..runtime.place import MANIFEST, staged
 from ..spec import TensorSpec
+from .archive import localise, write_archive
 from .header import ABI, FUNCTIONS, header_text, model_text
 from .names import identifier
 from .toolchain import Toolchain, find_toolchain
 from .weights import ALIGNMENT, write_weights
 
 RUNTIME = Path(__file__).parent.parent / "runtime"
-_LINK = ("-shared", "-Wl,--version-script=exports.map", "-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,--as-needed",
+_SHARED = ("-shared", "-Wl,--version-script=exports.map", "-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,--as-needed",
          "-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,-z,defs", "-Wl,-z,text", "-Wl,--build-id=none",
          "-Wl,-s")  # fmt: skip
 
@@ -69,6 +70,11 @@ class LibrarySpec:
         return identifier(self.name)
 
     @property
+    def functions(self) -> tuple[str, ...]:
+        """The names that a library exports."""
+        return tuple(f"{self.identifier}_{function}" for function in FUNCTIONS)
+
+    @property
     def weight_bytes(self) -> int:
         return sum(memoryview(chunk).nbytes for chunk in self.weights)
 
@@ -85,53 +91,81 @@ class BuiltLibrary:
     header: Path
     manifest: Path
     fingerprint: str
+    archive: Path | None = None
 
 
 def build_library(
-    spec: LibrarySpec, directory: str | os.PathLike[str], *, toolchain: Toolchain | None = None
+    spec: LibrarySpec,
+    directory: str | os.PathLike[str],
+    *,
+    toolchain: Toolchain | None = None,
+    static: bool = False,
 ) -> BuiltLibrary:
     """Links ``spec`` into ``directory``, which is made when missing; an earlier library there is replaced.
 
-    Raises ToolchainError when there is no compiler or it fails, OutputError when the folder can't be written.
+    ``static`` adds lib<name>.a. Raises ToolchainError when there is no compiler or it fails, OutputError when the
+    folder can't be written.
     """
     toolchain = toolchain or find_toolchain(spec.target)
+    files = {"library": f"lib{spec.identifier}.so", "header": f"{spec.identifier}.h"}
+    if static:
+        files["archive"] = f"lib{spec.identifier}.a"
     with staged(Path(directory)) as stage:
-        fingerprint = _link(spec, toolchain, stage.work)
-        for name in (f"lib{spec.identifier}.so", f"{spec.identifier}.h"):
+        sources = write_sources(spec, stage.work)
+        _link_shared(spec, toolchain, sources, stage.work)
+        if static:
+            _link_static(spec, toolchain, sources, stage.work)
+        for name in files.values():
             os.replace(stage.work / name, stage.result / name)
-        manifest = json.dumps(_manifest(spec, fingerprint), indent=1, ensure_ascii=False)
-        (stage.result / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
+        manifest = json.dumps(_manifest(spec, files, sources.fingerprint), indent=1, ensure_ascii=False)
+        (stage.result / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
     final = Path(directory)
-    return BuiltLibrary(
-        final,
-        final / f"lib{spec.identifier}.so",
-        final / f"{spec.identifier}.h",
-        final / "manifest.json",
-        fingerprint,
-    )
+    paths = {kind: final / name for kind, name in files.items()}
+    return BuiltLibrary(final, manifest=final / MANIFEST, fingerprint=sources.fingerprint, **paths)
 
 
-def _link(spec: LibrarySpec, toolchain: Toolchain, work: Path) -> str:
-    """Makes the library and the header in ``work`` and returns the fingerprint of what went in."""
-    name = spec.identifier
+@dataclass(frozen=True)
+class Sources:
+    """What a library is made of, as file names in one folder: C sources, objects, and the digest of it all."""
+
+    c_files: tuple[str, ...]
+    objects: tuple[str, ...]
+    fingerprint: str
+
+
+def write_sources(spec: LibrarySpec, work: Path) -> Sources:
+    """Writes the runtime, the header, the C file behind it, the kernels and the weights into ``work``."""
     (work / "kernels.o").write_bytes(spec.object_bytes)
-    digest = ""
+    objects, digest = ["kernels.o"], ""
     if spec.weight_bytes:
         _, digest = write_weights(work / "weights.o", spec.target.triple, spec.weights)
+        objects.append("weights.o")
     header = header_text(spec)
     fingerprint = _fingerprint(spec, header, digest)
-    (work / f"{name}.h").write_text(header)
+    (work / f"{spec.identifier}.h").write_text(header)
     (work / "model.c").write_text(model_text(spec, fingerprint))
-    exports = " ".join(f"{name}_{function};" for function in FUNCTIONS)
-    (work / "exports.map").write_text(f"{{ global: {exports} local: *; }};\n")
     for source in runtime_sources():
         (work / source.name).write_bytes(source.read_bytes())
-    sources = ["model.c", *(s.name for s in runtime_sources() if s.suffix == ".c")]
-    objects = ["kernels.o", *(["weights.o"] if spec.weight_bytes else [])]
-    arguments = [*toolchain.compile_flags, *sources, *objects, *_LINK, f"-Wl,-soname,lib{name}.so",
-                 "-o", f"lib{name}.so", "-pthread", "-lm"]  # fmt: skip
-    toolchain.run(arguments, work, f"linking lib{name}.so")
-    return fingerprint
+    c_files = ["model.c", *(s.name for s in runtime_sources() if s.suffix == ".c")]
+    return Sources(tuple(c_files), tuple(objects), fingerprint)
+
+
+def _link_shared(spec: LibrarySpec, toolchain: Toolchain, sources: Sources, work: Path) -> None:
+    name = f"lib{spec.identifier}.so"
+    exports = " ".join(f"{function};" for function in spec.functions)
+    (work / "exports.map").write_text(f"{{ global: {exports} local: *; }};\n")
+    arguments = [*toolchain.compile_flags, *sources.c_files, *sources.objects, *_SHARED, f"-Wl,-soname,{name}",
+                 "-o", name, "-pthread", "-lm"]  # fmt: skip
+    toolchain.run(arguments, work, f"linking {name}")
+
+
+def _link_static(spec: LibrarySpec, toolchain: Toolchain, sources: Sources, work: Path) -> None:
+    toolchain.run([*toolchain.compile_flags, "-c", *sources.c_files], work, "compiling the runtime")
+    compiled = [f"{Path(source).stem}.o" for source in sources.c_files]
+    arguments = ["-r", "-nostdlib", *compiled, *sources.objects, "-Wl,-S", "-o", "whole.o"]
+    toolchain.run(arguments, work, f"joining lib{spec.identifier}.a")
+    localise(work / "whole.o", spec.functions)
+    write_archive(work / f"lib{spec.identifier}.a", work / "whole.o", spec.functions)
 
 
 def runtime_sources() -> list[Path]:
@@ -145,7 +179,7 @@ def _fingerprint(spec: LibrarySpec, header: str, weights: str) -> str:
     return digest.hexdigest()
 
 
-def _manifest(spec: LibrarySpec, fingerprint: str) -> dict[str, Any]:
+def _manifest(spec: LibrarySpec, files: dict[str, str], fingerprint: str) -> dict[str, Any]:
     target = spec.target
     return {
         "format": "halotile",
@@ -153,8 +187,7 @@ def _manifest(spec: LibrarySpec, fingerprint: str) -> dict[str, Any]:
         "version": spec.version,
         "name": spec.name,
         "prefix": spec.identifier,
-        "library": f"lib{spec.identifier}.so",
-        "header": f"{spec.identifier}.h",
+        **files,
         "fingerprint": fingerprint,
         "target": {
             "id": target.id,

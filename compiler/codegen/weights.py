@@ -47,6 +47,8 @@ def write_weights(path: Path, triple: str, chunks: Iterable[Any]) -> tuple[int, 
         file.write(bytes(ALIGNMENT))  # room for the header
         total = 0
         for chunk in chunks:
+            if not memoryview(chunk).nbytes:
+                continue  # a view of nothing can't be cast
             view = memoryview(chunk).cast("B")
             digest.update(view)
             _write_all(file, view)

@@ -15,9 +15,15 @@
 #include "floats.h"
 #include "model.h"
 
-#define SPIN_IN_RUN_NS 1000000L /* between two launches of one run: serial kernels are rarely longer */
-#define SPIN_IDLE_NS 50000L     /* after a run: enough for runs back to back, little for anybody else */
-#define SPIN_QUIETLY_NS 20000L  /* from here on offer the processor to others */
+/* How long to spin before sleeping. Between two launches of one run: serial kernels are rarely longer. */
+#ifndef HALOTILE_SPIN_IN_RUN_NS
+#define HALOTILE_SPIN_IN_RUN_NS 1000000L
+#endif
+/* After a run: enough for runs back to back, little for anybody else. */
+#ifndef HALOTILE_SPIN_IDLE_NS
+#define HALOTILE_SPIN_IDLE_NS 50000L
+#endif
+#define SPIN_QUIETLY_NS 20000L /* from here on offer the processor to others */
 #define STACK_BYTES (1024 * 1024)
 
 static _Thread_local struct halotile_worker *current_worker;
@@ -114,7 +120,7 @@ static void *work(void *argument) {
                 return NULL;
             }
             unsigned active = atomic_load_explicit(&pool->active, memory_order_relaxed);
-            if (spin(&steps, &start, active ? SPIN_IN_RUN_NS : SPIN_IDLE_NS)) {
+            if (spin(&steps, &start, active ? HALOTILE_SPIN_IN_RUN_NS : HALOTILE_SPIN_IDLE_NS)) {
                 continue;
             }
             halotile_park_announce(&self->park);
@@ -135,7 +141,7 @@ static void wait_for_others(struct halotile_pool *pool) {
     unsigned steps = 0;
     long start = 0;
     while (atomic_load_explicit(&pool->pending, memory_order_acquire)) {
-        if (spin(&steps, &start, SPIN_IN_RUN_NS)) {
+        if (spin(&steps, &start, HALOTILE_SPIN_IN_RUN_NS)) {
             continue;
         }
         halotile_park_announce(park);

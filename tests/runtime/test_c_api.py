@@ -1,0 +1,180 @@
+"""The C side alone: headers every dialect takes, a program that runs, exact arenas, and sanitizers over it all."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from halotile.compiler.codegen.library import build_library, write_sources
+from halotile.compiler.codegen.names import comment, identifier, literal
+
+MAIN = Path(__file__).parent / "programs"
+STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
+
+
+@pytest.fixture(scope="module")
+def built(rounds, tmp_path_factory):
+    return build_library(rounds, tmp_path_factory.mktemp("built") / "out")
+
+
+def run(*command: object, cwd: Path | None = None) -> str:
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=cwd, timeout=300)
+    assert done.returncode == 0, f"{done.returncode}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def link(cc: str, built, program: str, folder: Path, *flags: str) -> Path:
+    """A strict C89 build of a test program against the shared library."""
+    command = [cc, "-std=c89", *STRICT, *flags, MAIN / program, f"-I{built.directory}", "-o", folder / "main"]
+    run(*command, built.library, f"-Wl,-rpath,{built.directory}", "-pthread", "-lm")
+    return folder / "main"
+
+
+@pytest.mark.parametrize(
+    "dialect", [("-xc", "-std=c89"), ("-xc", "-std=c11"), ("-xc++", "-std=c++98"), ("-xc++", "-std=c++17")]
+)
+@pytest.mark.parametrize("warnings", [STRICT, (*STRICT, "-Wconversion", "-Wshadow", "-Wstrict-prototypes")])
+def test_the_header_is_clean_in_every_dialect(built, cc, dialect, warnings, tmp_path):
+    language = "c++" if "c++" in dialect[0] else "c"
+    warnings = [w for w in warnings if language == "c" or w != "-Wstrict-prototypes"]
+    text = '#include "rounds.h"\n#include "rounds.h"\nstatic const int shape[] = ROUNDS_INPUT_0_SHAPE;\n'
+    text += "int use(void) { return shape[1] == 32 && ROUNDS_ARENA_BYTES(2) == 8192 + 256 ? 0 : 1; }\n"
+    if language == "c++":
+        text = text.replace("(void)", "()")
+    (tmp_path / "use").write_text(text)
+    run(cc, *dialect, *warnings, "-c", tmp_path / "use", f"-I{built.directory}", "-o", tmp_path / "use.o")
+
+
+def test_names_that_would_break_c_do_not(make_spec, cc, tmp_path):
+    x, y = make_spec().inputs[0], make_spec().outputs[0]
+    wild = 'a*/b/*c\\\n"??/ é\0" //'
+    spec = make_spec(
+        name="3d net*/ (v2).ünet", inputs=(replace(x, name=wild),), outputs=(replace(y, name=wild + "'"),)
+    )
+    built = build_library(spec, tmp_path / "out")
+    assert built.header.name == "model_3d_net_v2_net.h"
+    (tmp_path / "use.c").write_text(
+        '#include "model_3d_net_v2_net.h"\nint use(void);\nint use(void) { return 0; }\n'
+    )
+    run(
+        cc,
+        "-std=c89",
+        *STRICT,
+        "-Wcomment",
+        "-Wtrigraphs",
+        "-c",
+        "use.c",
+        f"-I{built.directory}",
+        cwd=tmp_path,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("my-model.v2", "my_model_v2"),
+        ("3d", "model_3d"),
+        ("", "model"),
+        ("_x_", "x"),
+        ("été", "t"),
+        ("ResNet", "ResNet"),
+    ],
+)
+def test_identifiers(name, expected):
+    assert identifier(name) == expected
+
+
+def test_literals_and_comments():
+    assert literal('a"\\?é\n') == '"a\\042\\134\\077\\303\\251\\012"'
+    assert comment("/**/*/ é?") == "/ ** / * / __"
+
+
+def test_a_program_in_c(built, cc, tmp_path, rounds_reference):
+    import numpy as np
+
+    program = link(cc, built, "example.c", tmp_path)
+    x = (np.arange(64 * 32, dtype=np.float32) % 7).reshape(64, 32)
+    lines = run(program).split("\n")
+    assert lines[0] == "rounds 0 1 1 128 8192 128"
+    assert lines[1] == "x float32 2 64 32 2048 8192"
+    assert [float(v) for v in lines[2].split()] == [float(v) for v in rounds_reference(x).ravel()[:5]]
+
+
+def test_errors_have_codes_and_words(built, cc, tmp_path):
+    assert run(link(cc, built, "errors.c", tmp_path)).splitlines() == [
+        "run without an instance: a pointer is null",
+        "run without inputs: a pointer is null",
+        "run with a null input: a pointer is null",
+        "create without a result: a pointer is null",
+        "create with -1 threads: the number of threads is negative or above the model's maximum",
+        "create with 65 threads: the number of threads is negative or above the model's maximum",
+        "arena one byte short: the arena that was given is too small or not aligned to 64 bytes",
+        "arena not aligned: the arena that was given is too small or not aligned to 64 bytes",
+        "no arena: the arena that was given is too small or not aligned to 64 bytes",
+        "run while running: the instance is running already; use one instance for each thread",
+        "fine: ok",
+        "unknown: unknown error code",
+    ]
+
+
+def test_an_arena_is_used_to_its_bytes_and_not_beyond(built, cc, tmp_path):
+    """Guards on both sides stay, both ends are used, and poison between runs changes no bit; see guards.c."""
+    assert run(link(cc, built, "guards.c", tmp_path)) == "ok\n"
+
+
+def test_an_arena_between_forbidden_pages(built, cc, tmp_path):
+    """An arena that ends where a forbidden page begins: one byte beyond it would end the program."""
+    assert run(link(cc, built, "pages.c", tmp_path, "-D_GNU_SOURCE")) == "ok\n"
+
+
+def test_a_run_allocates_nothing(built, cc, tmp_path):
+    """malloc, calloc, realloc, mmap and the like are counted while runs are under way."""
+    assert run(link(cc, built, "allocations.c", tmp_path, "-D_GNU_SOURCE", "-rdynamic")) == "0 allocations\n"
+
+
+NO_SPINNING = ("-DHALOTILE_SPIN_IN_RUN_NS=0", "-DHALOTILE_SPIN_IDLE_NS=0")
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [(), NO_SPINNING, ("-DHALOTILE_PORTABLE_PARKING", *NO_SPINNING)],
+    ids=["spinning", "sleeping", "portable"],
+)
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_sanitizers_find_nothing(rounds, rounds_source, cc, tmp_path, sanitizer, waiting):
+    """Two instances in two threads, 1,000 runs each, runtime and kernels instrumented."""
+    sources = write_sources(rounds, tmp_path)
+    (tmp_path / "kernels.c").write_text(rounds_source)
+    shutil.copyfile(MAIN / "stress.c", tmp_path / "stress.c")
+    flags = ["-std=gnu11", "-O1", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", *waiting]
+    objects = [o for o in sources.objects if o != "kernels.o"]
+    run(
+        cc,
+        *flags,
+        "stress.c",
+        "kernels.c",
+        *sources.c_files,
+        *objects,
+        "-pthread",
+        "-lm",
+        "-o",
+        "stress",
+        cwd=tmp_path,
+    )
+    assert run(tmp_path / "stress", 1000) == "2000 runs, 0 wrong\n"
+
+
+def test_thread_sanitizer_would_see_a_race(rounds, rounds_source, cc, tmp_path):
+    """The same build with a race put into the kernel fails: the test above can fail."""
+    sources = write_sources(rounds, tmp_path)
+    (tmp_path / "kernels.c").write_text(
+        rounds_source.replace("release(s);", "release(s); *(volatile int *)&c->round = c->round;")
+    )
+    shutil.copyfile(MAIN / "stress.c", tmp_path / "stress.c")
+    command = [cc, "-std=gnu11", "-O1", "-g", "-fsanitize=thread", "stress.c", "kernels.c", *sources.c_files]
+    run(*command, "weights.o", "-pthread", "-lm", "-o", "stress", cwd=tmp_path)
+    done = subprocess.run([tmp_path / "stress", "200"], capture_output=True, text=True, timeout=300)
+    assert "data race" in done.stderr
