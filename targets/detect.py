@@ -178,3 +178,17 @@ def _vendor(name: str) -> str:
     if name.startswith("x86-64"):
         return ""
     return "AuthenticAMD" if name.startswith("znver") else "GenuineIntel"
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine can run code that was made for ``target``."""
+    if target.native:
+        return True
+    try:
+        machine = read_machine()
+    except TargetError:
+        return False
+    if llvm.architecture(target.triple) != machine.arch:
+        return False
+    needs = llvm.features(machine.arch, target.cpu, target.features) & kernel_flags.visible(machine.arch)
+    return needs <= kernel_flags.translate(machine.arch, set(machine.flags)) | {"crc32"}

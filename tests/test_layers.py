@@ -26,7 +26,10 @@ LIGHT = ("tvm", "tvm_ffi", "onnx", "onnxruntime", "click", "rich", "msgspec")
 
 def sources() -> list[Path]:
     folders = ("compiler", "passes", "schedules", "targets", "benchmarks")
-    return sorted(p for f in folders for p in (ROOT / f).rglob("*.py")) + [ROOT / "errors.py", ROOT / "__init__.py"]
+    return sorted(p for f in folders for p in (ROOT / f).rglob("*.py")) + [
+        ROOT / "errors.py",
+        ROOT / "__init__.py",
+    ]
 
 
 def room_of(parts: tuple[str, ...]) -> str:
@@ -74,7 +77,9 @@ def test_imports_run_one_way(path: Path) -> None:
     assert violations(path) == []
 
 
-def test_the_checker_sees_relative_and_absolute_violations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checker_sees_relative_and_absolute_violations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     bad = tmp_path / "schedules" / "conv" / "choose.py"
     bad.parent.mkdir(parents=True)
@@ -90,7 +95,9 @@ def test_the_checker_sees_relative_and_absolute_violations(tmp_path: Path, monke
     ]
 
 
-@pytest.mark.parametrize("statement", ["import halotile", "from halotile import load", "import halotile.targets.boards"])
+@pytest.mark.parametrize(
+    "statement", ["import halotile", "from halotile import load", "import halotile.targets.boards"]
+)
 def test_light_imports_stay_light(statement: str) -> None:
     code = f"import sys\nfor name in {LIGHT!r}: sys.modules[name] = None\n{statement}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -98,5 +105,7 @@ def test_light_imports_stay_light(statement: str) -> None:
 
 
 def test_no_file_outgrows_its_idea() -> None:
-    long = {p.relative_to(ROOT).as_posix(): n for p in sources() if (n := len(p.read_text().splitlines())) > 450}
+    long = {
+        p.relative_to(ROOT).as_posix(): n for p in sources() if (n := len(p.read_text().splitlines())) > 450
+    }
     assert long == {}

@@ -74,14 +74,15 @@ def _build(
     verify: bool | None, rtol: float, atol: float, seed: int, explain: bool, dump_ir: str | None,
 ) -> None:  # fmt: skip
     from ...targets.resolve import resolve
-    from ..pipeline import Options, run_pipeline
-    from ..runtime.place import staged
-    from .summary import explanation, print_table
 
     target = resolve(target_text)
     for line in target.notes if not target.native else ():
         note(f"note: {line}")
     wanted = final is not None and _should_verify(verify, target)
+    from ..pipeline import Options, run_pipeline
+    from ..runtime.place import staged
+    from .summary import explanation, print_table
+
     options = Options(
         target=target, shapes=shapes, threads=threads, exact=exact, float_mode=float_mode, name=name,
         stop_after=stop, dump_ir=Path(dump_ir) if dump_ir else None,

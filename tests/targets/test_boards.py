@@ -6,13 +6,12 @@ import re
 
 import pytest
 import tvm
-from tvm import te
-
 from halotile.errors import TargetError
 from halotile.targets import llvm
 from halotile.targets.boards import board_names, boards, find_board, read_board, size
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
+from tvm import te
 
 NAMES = list(boards())
 

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from halotile.targets import detect, llvm
 from halotile.targets import flags as kernel_flags
 from halotile.targets.detect import Machine, describe, parse_cpuinfo, read_caches
@@ -15,7 +14,8 @@ from halotile.targets.resolve import resolve
 BASE = "fpu cx8 cmov mmx fxsr sse sse2 pni ssse3 cx16 sse4_1 sse4_2 popcnt lahf_lm"
 AVX2 = BASE + " avx avx2 f16c fma bmi1 bmi2 abm movbe xsave xsaveopt fsgsbase invpcid rdrand pclmulqdq"
 AVX512 = (
-    AVX2 + " rdseed adx clflushopt xsavec xsaves clwb pku avx512f avx512bw avx512cd avx512dq avx512vl aes 3dnowprefetch"
+    AVX2
+    + " rdseed adx clflushopt xsavec xsaves clwb pku avx512f avx512bw avx512cd avx512dq avx512vl aes 3dnowprefetch"
 )
 
 
@@ -25,7 +25,12 @@ def machine(arch: str, vendor: str, flags: str, cpu: str) -> Machine:
 
 def test_avx2_machine() -> None:
     target = describe(machine("x86_64", "GenuineIntel", AVX2, "haswell"))
-    assert (target.cpu, target.vector_bits, target.vector_registers, target.fma_ports) == ("haswell", 256, 16, 2)
+    assert (target.cpu, target.vector_bits, target.vector_registers, target.fma_ports) == (
+        "haswell",
+        256,
+        16,
+        2,
+    )
 
 
 def test_avx512_server() -> None:
@@ -69,8 +74,8 @@ def test_arm_core_that_llvm_does_not_know() -> None:
 
 
 def test_cpuinfo_keeps_what_all_processors_share() -> None:
-    text = "vendor_id\t: GenuineIntel\nflags\t\t: fma avx avx2\n\nvendor_id\t: GenuineIntel\nflags\t\t: avx avx2 sha_ni\n"
-    assert parse_cpuinfo(text) == ("GenuineIntel", frozenset({"avx", "avx2"}))
+    one = "vendor_id\t: GenuineIntel\nflags\t\t: "
+    assert parse_cpuinfo(f"{one}fma avx avx2\n\n{one}avx avx2 sha_ni\n") == ("GenuineIntel", frozenset({"avx", "avx2"}))
 
 
 def test_caches_from_sysfs(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
 from halotile.errors import TargetError
 from halotile.targets import llvm
 from halotile.targets.resolve import precheck, resolve

@@ -1,0 +1,92 @@
+"""A built library with bad inputs, and things that are no library."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def library(tmp_path: Path, built_library: Path) -> Path:
+    shutil.copytree(built_library, tmp_path / "lib")
+    return tmp_path / "lib"
+
+
+def put(folder: Path, name: str, array: np.ndarray) -> str:
+    np.save(folder / name, array)
+    return name
+
+
+def test_right_input_runs(halotile, library, tmp_path) -> None:
+    put(tmp_path, "x.npy", np.ones((2, 4), np.float32))
+    outcome = halotile("run", "lib", "-i", "x=x.npy", "-o", "y.npy")
+    assert outcome.code == 0, outcome.err
+    assert outcome.new_files == ("y.npy",)
+    weight = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
+    expected = np.maximum(np.ones((2, 4), np.float32) @ weight, 0)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_wrong_dtype(halotile, library, tmp_path) -> None:
+    put(tmp_path, "x.npy", np.ones((2, 4)))
+    halotile("run", "lib", "-i", "x=x.npy").refused("E700", "'x'", "float64", "expected float32")
+
+
+def test_wrong_shape(halotile, library, tmp_path) -> None:
+    put(tmp_path, "x.npy", np.ones((4, 2), np.float32))
+    halotile("run", "lib", "-i", "x=x.npy").refused("E700", "'x'", "(4, 2)", "expected (2, 4)")
+
+
+def test_wrong_input_name(halotile, library, tmp_path) -> None:
+    put(tmp_path, "x.npy", np.ones((2, 4), np.float32))
+    halotile("run", "lib", "-i", "image=x.npy").refused("E700", "'image'", "its inputs are x")
+
+
+def test_wrong_output_name(halotile, library) -> None:
+    halotile("run", "lib", "-o", "z=z.npy").refused("E700", "'z'", "its outputs are y")
+
+
+def test_missing_input_file(halotile, library) -> None:
+    halotile("run", "lib", "-i", "x=absent.npy").refused("E700", "absent.npy")
+
+
+def test_input_file_that_is_not_numpys(halotile, library, tmp_path) -> None:
+    (tmp_path / "x.npy").write_text("1 2 3")
+    halotile("run", "lib", "-i", "x=x.npy").refused("E700", "x.npy", "not a .npy")
+
+
+def test_output_in_a_folder_that_is_not_there(halotile, library) -> None:
+    halotile("run", "lib", "-o", "nowhere/y.npy").refused("E600", "nowhere/y.npy")
+
+
+def test_folder_without_a_library(halotile, tmp_path) -> None:
+    (tmp_path / "empty").mkdir()
+    halotile("run", "empty").refused("E600", "empty", "manifest.json")
+
+
+def test_folder_that_is_not_there(halotile) -> None:
+    halotile("run", "nowhere").refused("E600", "nowhere", "does not exist")
+
+
+def test_damaged_manifest(halotile, library) -> None:
+    (library / "manifest.json").write_text("{")
+    halotile("run", "lib").refused("E600", "manifest.json")
+
+
+def test_missing_shared_object(halotile, library) -> None:
+    next(library.glob("*.so")).unlink()
+    halotile("run", "lib").refused("E600", "incomplete")
+
+
+def test_truncated_shared_object(halotile, library) -> None:
+    file = next(library.glob("*.so"))
+    file.write_bytes(file.read_bytes()[:100])
+    halotile("run", "lib").refused("E600", file.name)
+
+
+def test_too_many_threads(halotile, library) -> None:
+    outcome = halotile("run", "lib", "--threads", "1024")
+    outcome.refused("E700", "thread")
