@@ -56,8 +56,8 @@ def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
     """max|a-b|; infinite where one has a NaN or an infinity that the other does not."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     same = (x == y) | (np.isnan(x) & np.isnan(y))
-    difference = np.where(same, 0.0, np.abs(x - y))
-    return float(np.max(np.nan_to_num(difference, nan=np.inf), initial=0.0))
+    difference = np.abs(np.subtract(x, y, out=np.zeros_like(x), where=~same))
+    return float(np.max(np.where(np.isnan(difference), np.inf, difference), initial=0.0))
 
 
 def _largest(values: np.ndarray) -> float:

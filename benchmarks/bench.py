@@ -1,0 +1,236 @@
+"""Measures Halotile beside its peers: outputs compared first, then short bursts in turn, with pauses between them.
+
+Each engine runs in its own process. A peer's threads spin on for a while after its run, so every burst is preceded by a
+pause, begins with an uncounted run, and the order of the engines turns from round to round.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import psutil
+
+from ..errors import RunError
+from .check_models import TOLERANCE, compare, reference
+from .models import MODELS, ModelEntry
+from .peak import Peak
+from .peers.environment import OURS, PEERS, Peer, python_of
+from .peers.process import EngineProcess
+from .results import BuildResult, EngineResult, ModelResult
+from .summary import summarise, warnings
+
+# What can be switched off to see what it is worth, as arguments of halotile.compile.
+ABLATIONS: dict[str, dict[str, Any]] = {"exact": {"exact": True}}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``seconds`` is for each model at each thread count, all engines together; at least ``rounds`` rounds run."""
+
+    models: tuple[str, ...]
+    threads: tuple[int, ...] = (1, 2)
+    peers: tuple[str, ...] = tuple(PEERS)
+    ablate: tuple[str, ...] = ()
+    seconds: float = 8.0
+    burst: float = 0.25
+    pause: float = 0.2
+    rounds: int = 3
+    small: bool = False
+    peers_folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An engine and what it loads: the ONNX file, or a library of ours."""
+
+    name: str
+    peer: Peer
+    model: Path
+
+
+Say = Callable[[str], None]
+
+
+def measure(
+    settings: Settings, peaks: dict[int, Peak], say: Say = lambda line: None
+) -> Iterator[ModelResult]:
+    """One result for each model and thread count, as they come."""
+    interpreters = {name: python_of(PEERS[name], settings.peers_folder) for name in settings.peers}
+    for name in settings.models:
+        with tempfile.TemporaryDirectory(prefix="halotile-bench-") as folder:
+            yield from _measure_model(MODELS[name], Path(folder), settings, interpreters, peaks, say)
+
+
+def _measure_model(
+    entry: ModelEntry,
+    folder: Path,
+    settings: Settings,
+    interpreters: dict[str, Path],
+    peaks: dict[int, Peak],
+    say: Say,
+) -> Iterator[ModelResult]:
+    model = entry.model(small=settings.small)
+    feeds = entry.inputs(model, seed=7)
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    expected = reference(model, feeds)
+    contenders = [Contender(name, PEERS[name], path) for name in settings.peers]
+    failed: list[EngineResult] = []
+    build: BuildResult | None = None
+    for label, options in _variants(settings.ablate):
+        say(f"{entry.name}: compiling{label.removeprefix(OURS.name)}")
+        try:
+            built = _compile(path, folder / label, max(settings.threads), options)
+        except Exception as error:  # whatever it is, the figures of the other models must not be lost
+            text = str(error).strip().splitlines() or [""]
+            failed.append(EngineResult(label, error=f"{type(error).__name__}: {text[-1]}"))
+            continue
+        build = built if label == OURS.name else build
+        contenders.append(Contender(label, OURS, folder / label))
+    for threads in settings.threads:
+        say(f"{entry.name}: measuring at {threads} thread{'s' if threads > 1 else ''}")
+        engines, notes = _measure_engines(contenders, feeds, expected, threads, settings, interpreters)
+        result = ModelResult(entry.name, threads, [*engines, *failed], build, notes)
+        _place(result, peaks.get(threads))
+        yield result
+
+
+def _variants(ablate: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    return [(OURS.name, {}), *((f"{OURS.name} ({name})", ABLATIONS[name]) for name in ablate)]
+
+
+def _compile(path: Path, output: Path, threads: int, options: dict[str, Any]) -> BuildResult:
+    import halotile
+
+    started = time.perf_counter()
+    compiled = halotile.compile(path, threads=threads, **options)
+    seconds = time.perf_counter() - started
+    compiled.save(output)
+    report = compiled.report
+    kernels = list(report["kernels"])
+    return BuildResult(
+        seconds=seconds,
+        stages=dict(report["seconds"]),
+        flops=2.0 * report["macs"],
+        moved=float(sum(k["bytes"] for k in kernels)),
+        arena_bytes=report["arena_bytes"],
+        weight_bytes=report["weight_bytes"],
+        kernels=kernels,
+    )
+
+
+def _measure_engines(
+    contenders: Sequence[Contender],
+    feeds: dict[str, np.ndarray],
+    expected: dict[str, np.ndarray],
+    threads: int,
+    settings: Settings,
+    interpreters: dict[str, Path],
+) -> tuple[list[EngineResult], list[str]]:
+    results = []
+    with ExitStack() as stack:
+        running: list[tuple[EngineResult, EngineProcess]] = []
+        for contender in contenders:
+            result = EngineResult(contender.name)
+            results.append(result)
+            python = interpreters.get(contender.name) or python_of(contender.peer)
+            process = stack.enter_context(EngineProcess(contender.name, python, contender.peer.engine_file))
+            try:
+                result.load_seconds, info = process.load(contender.model, threads)
+                result.version = info["version"]
+                differences = compare(process.compute(feeds), expected, TOLERANCE)
+                result.wrong = "; ".join(differences) or None
+            except RunError as error:
+                result.error = str(error)
+                continue
+            running.append((result, process))
+        _time(running, settings)
+        for result, process in running:
+            if result.error is None:
+                result.peak_rss = process.peak_rss()
+    cores = os.cpu_count() or 1
+    notes = [w for r in results if r.times for w in warnings(r.engine, r.times, r.foreign_cores, cores)]
+    return results, notes
+
+
+def _time(running: Sequence[tuple[EngineResult, EngineProcess]], settings: Settings) -> None:
+    """Rounds of bursts until the time is up; fills in times and the load of others."""
+    bursts: dict[str, list[tuple[float, ...]]] = {result.engine: [] for result, _ in running}
+    wall: dict[str, float] = dict.fromkeys(bursts, 0.0)
+    foreign: dict[str, float] = dict.fromkeys(bursts, 0.0)
+    runs = {}
+    for result, process in running:
+        with _failures_in(result):
+            runs[result.engine] = max(1, int(settings.burst / max(1e-6, min(process.burst(2).times))))
+    started, turn = time.perf_counter(), 0
+    while turn < settings.rounds or time.perf_counter() - started < settings.seconds:
+        alive = [pair for pair in running if pair[0].error is None]
+        if not alive:
+            break
+        for result, process in alive[turn % len(alive) :] + alive[: turn % len(alive)]:
+            time.sleep(settings.pause)
+            with _failures_in(result):
+                before = _busy_seconds()
+                burst = process.burst(runs[result.engine])
+                foreign[result.engine] += max(0.0, _busy_seconds() - before - burst.cpu)
+                wall[result.engine] += burst.wall
+                bursts[result.engine].append(burst.times)
+        turn += 1
+    for result, _ in running:
+        if result.error is None:
+            result.times = summarise(bursts[result.engine])
+            result.foreign_cores = foreign[result.engine] / wall[result.engine]
+
+
+@contextmanager
+def _failures_in(result: EngineResult) -> Iterator[None]:
+    """An engine that fails while it is timed loses its figure; the others go on."""
+    try:
+        yield
+    except RunError as error:
+        result.error = str(error)
+
+
+def _busy_seconds() -> float:
+    """Processor seconds that this machine has worked since it started, over all cores."""
+    times = psutil.cpu_times()
+    return float(
+        times.user + times.system + times.nice + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
+    )
+
+
+def _place(result: ModelResult, peak: Peak | None) -> None:
+    """How near our figure comes to the machine's limits: FMA peak, and the sum of the kernels' own rooflines."""
+    ours = result.engine(OURS.name)
+    if peak is None or result.build is None or ours is None or not ours.counts or ours.times is None:
+        return
+    result.fma_fraction = result.build.flops / ours.times.median / peak.flops
+    limit = sum(peak.limit(k["flops"], k["bytes"]) for k in result.build.kernels)
+    result.limit_fraction = limit / ours.times.median
+
+
+def machine() -> dict[str, Any]:
+    """What was measured on: processor, cores, kernel, and how busy it was before."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return {
+        "processor": name,
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_before": os.getloadavg()[0],
+    }

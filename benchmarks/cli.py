@@ -1,0 +1,126 @@
+"""``halotile bench``: measure Halotile beside its peers on the harness's models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+ORDER = ("onnxruntime", "openvino")
+
+
+@click.command("bench")
+@click.option(
+    "--models",
+    "-m",
+    help="Names separated by commas, a tag (cnn, transformer, light), or 'all'.",
+    default="bench",
+)
+@click.option("--threads", "-j", default="1,2", show_default=True, help="Thread counts, separated by commas.")
+@click.option("--seconds", "-s", default=8.0, show_default=True, help="For each model at each thread count.")
+@click.option("--peers", default=",".join(ORDER), show_default=True, help="Engines beside ours; '' for none.")
+@click.option("--ablate", default="", help="Also measure ours with something switched off: exact.")
+@click.option(
+    "--small", is_flag=True, help="The tests' sizes: shows that everything works, measures nothing."
+)
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
+)
+@click.option(
+    "--markdown",
+    "markdown_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the tables here.",
+)
+@click.option(
+    "--picture", "picture_path", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG here."
+)
+@click.option("--no-peak", is_flag=True, help="Leave out the measurement of the machine's limits.")
+@click.option("--list", "list_models", is_flag=True, help="List the models and their tags.")
+def bench(
+    models: str,
+    threads: str,
+    seconds: float,
+    peers: str,
+    ablate: str,
+    small: bool,
+    json_path: Path | None,
+    markdown_path: Path | None,
+    picture_path: Path | None,
+    no_peak: bool,
+    list_models: bool,
+) -> None:
+    """Measures Halotile beside its peers; the tables go to stdout, progress to stderr.
+
+    Every engine runs in its own process, peers in environments of their own that are made at first use. Outputs are
+    compared before anything is timed. Run it on a machine that does nothing else.
+    """
+    from .bench import ABLATIONS, Settings, machine, measure
+    from .markdown import render as as_markdown
+    from .models import MODELS
+    from .peak import measure as measure_peaks
+    from .peers.environment import PEERS
+    from .picture import render as as_picture
+    from .results import as_data
+
+    if list_models:
+        for name, entry in MODELS.items():
+            click.echo(f"{name:24s} {' '.join(sorted(entry.tags))}")
+        return
+    counts = tuple(dict.fromkeys(_positive(part) for part in _parts(threads)))
+    settings = Settings(
+        models=_chosen(models, {name: entry.tags for name, entry in MODELS.items()}),
+        threads=counts or (1,),
+        peers=_known(peers, tuple(PEERS), "--peers"),
+        ablate=_known(ablate, tuple(ABLATIONS), "--ablate"),
+        seconds=seconds,
+        small=small,
+    )
+    facts = machine()
+    peaks = {} if no_peak else measure_peaks(settings.threads)
+    results = []
+    for result in measure(settings, peaks, say=lambda line: click.echo(line, err=True)):
+        results.append(result)
+        if json_path:  # after every model, so that a long run that is broken off leaves what it had
+            json_path.write_text(json.dumps(as_data(results, peaks, facts), indent=1) + "\n")
+    text = as_markdown(results, peaks)
+    click.echo(text, nl=False)
+    if markdown_path:
+        markdown_path.write_text(text)
+    if picture_path:
+        picture_path.write_text(as_picture(results, peaks))
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise click.BadParameter(f"{text!r} is not a number of threads", param_hint="--threads")
+    return int(text)
+
+
+def _known(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(_parts(text)))
+    for name in chosen:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint=option)
+    return chosen
+
+
+def _chosen(text: str, tags: dict[str, frozenset[str]]) -> tuple[str, ...]:
+    """Model names from names and tags, in the registry's order for a tag and in the user's for names."""
+    chosen: list[str] = []
+    for part in _parts(text):
+        tagged = [name for name, has in tags.items() if part == "all" or part in has]
+        if part in tags:
+            chosen.append(part)
+        elif tagged:
+            chosen += tagged
+        else:
+            raise click.BadParameter(
+                f"{part!r} is neither a model nor a tag; see --list", param_hint="--models"
+            )
+    return tuple(dict.fromkeys(chosen))

@@ -1,0 +1,110 @@
+"""The harness end to end on tiny models, with ONNX Runtime of this environment as the peer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import halotile.benchmarks.bench as bench_module
+import halotile.benchmarks.cli as cli_module
+import pytest
+from click.testing import CliRunner
+from halotile.benchmarks.bench import Settings, measure
+from halotile.benchmarks.peak import Peak
+from halotile.benchmarks.peak import measure as measure_peaks
+from halotile.benchmarks.peers import environment
+from halotile.benchmarks.peers.environment import Peer, python_of
+from halotile.errors import OutputError
+
+QUICK = Settings(("espcn",), (1,), ("here",), seconds=0.1, burst=0.01, pause=0.0, small=True)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(environment.PEERS, "here", Peer("here", "engine_onnxruntime.py"))
+
+
+@pytest.mark.usefixtures("here")
+def test_ours_and_a_peer_are_compared_and_timed() -> None:
+    (result,) = measure(QUICK, {1: Peak(1, 1e11, 1e11, 1e10)})
+    assert [e.engine for e in result.engines] == ["here", "halotile"]
+    assert all(e.counts for e in result.engines), [e.error or e.wrong for e in result.engines]
+    assert result.ratio() is not None and result.best_peer is not None and result.best_peer.engine == "here"
+    assert all(e.times is not None and len(e.times.rounds) >= 3 for e in result.engines)
+    assert all(10e6 < e.peak_rss < 1e9 for e in result.engines)
+    assert result.build is not None and result.build.arena_bytes > 0 and result.build.flops > 1e5
+    assert result.fma_fraction is not None and 0 < result.fma_fraction < 10
+
+
+@pytest.mark.usefixtures("here")
+def test_a_model_that_fails_to_compile_costs_only_its_own_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("long trace\nthe reason")
+
+    monkeypatch.setattr(bench_module, "_compile", refuse)
+    (result,) = measure(QUICK, {})
+    ours = result.engine("halotile")
+    assert ours is not None and ours.error == "RuntimeError: the reason"
+    assert result.ratio() is None and result.best_peer is not None
+
+
+@pytest.mark.usefixtures("here")
+def test_an_engine_with_other_outputs_is_marked_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(model: object, feeds: object) -> dict[str, object]:
+        return {k: v + 1 for k, v in reference(model, feeds).items()}
+
+    reference = bench_module.reference
+    monkeypatch.setattr(bench_module, "reference", shifted)
+    monkeypatch.setattr(bench_module, "_variants", lambda ablate: [])
+    (result,) = measure(QUICK, {})
+    assert result.engines[0].wrong is not None and "differs by 1" in result.engines[0].wrong
+
+
+def test_peak_measures_something_plausible() -> None:
+    peaks = measure_peaks((1,), seconds=0.05)
+    assert 1e9 < peaks[1].flops < 1e13
+    assert 1e8 < peaks[1].memory_bytes < 1e12 and peaks[1].cache_bytes > 1e8
+
+
+def test_an_environment_is_made_once_and_an_impossible_one_is_refused(tmp_path: Path) -> None:
+    peer = Peer("nothing", "engine_onnxruntime.py", ("no-such-file-anywhere.whl",))
+    with pytest.raises(OutputError, match="environment of nothing can't be made"):
+        python_of(peer, tmp_path)
+    (home,) = tmp_path.iterdir()
+    assert not (home / "complete").exists()
+    (home / "complete").touch()
+    assert python_of(peer, tmp_path) == home / "bin" / "python"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-m", "resnet51"], "'resnet51' is neither a model nor a tag"),
+        (["--peers", "mnn"], "'mnn' is none of"),
+        (["--threads", "0"], "'0' is not a number of threads"),
+        (["--ablate", "everything"], "'everything' is none of"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_runs(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(cli_module.bench, arguments)
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def test_tags_and_names_choose_models() -> None:
+    tags = {"a": frozenset({"cnn"}), "b": frozenset({"cnn", "bench"}), "c": frozenset()}
+    assert cli_module._chosen("c, cnn", tags) == ("c", "a", "b")
+    assert cli_module._chosen("all", tags) == ("a", "b", "c")
+
+
+@pytest.mark.usefixtures("here")
+def test_command_writes_json_markdown_and_picture(tmp_path: Path) -> None:
+    files = [tmp_path / "r.json", tmp_path / "r.md", tmp_path / "r.svg"]
+    options = ["--json", str(files[0]), "--markdown", str(files[1]), "--picture", str(files[2])]
+    arguments = ["-m", "espcn", "-j", "1", "-s", "0.1", "--peers", "here", "--small", "--no-peak", *options]
+    done = CliRunner().invoke(cli_module.bench, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    data = json.loads(files[0].read_text())
+    assert data["models"][0]["model"] == "espcn" and data["machine"]["cores"]
+    assert files[1].read_text() in done.stdout
+    assert files[2].read_text().startswith("<svg")
