@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 the user can mend it, 2 usage, 3 outputs differ from the r
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -54,8 +55,11 @@ def cli(debug: bool) -> None:
     """Compile ONNX models into native libraries for CPUs."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Runs one command line and returns its exit code; every error has become one line on stderr."""
+def run(arguments: Sequence[str], last: bool = False) -> int:
+    """Runs one command line and returns its exit code; every error has become one line on stderr.
+
+    ``last`` says that the process ends here: what TVM's destructors have to say after an error is not shown then.
+    """
     as_json, debug = "--json" in arguments, "--debug" in arguments[:1]
     try:
         result: Any = cli.main(args=list(arguments), prog_name="halotile", standalone_mode=False)
@@ -68,17 +72,20 @@ def run(arguments: Sequence[str]) -> int:
     except click.UsageError as error:
         error.show()
         return 2
-    except HalotileError as error:
-        return report_error(error, as_json=as_json, debug=debug)
     except Exception as error:
-        return report_error(internal_error(error, arguments), as_json=as_json, debug=debug)
+        told = error if isinstance(error, HalotileError) else internal_error(error, arguments)
+        code = report_error(told, as_json=as_json, debug=debug)
+        if last and not debug:
+            sys.stderr.flush()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        return code
 
 
 def entry() -> None:
     """The console script."""
     # A polite kill cleans up like Ctrl-C does; without this, half-made folders would stay behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], last=True))
 
 
 if __name__ == "__main__":

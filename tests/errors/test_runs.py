@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_models import WEIGHT
 
 
 @pytest.fixture
@@ -25,8 +26,7 @@ def test_right_input_runs(halotile, library, tmp_path) -> None:
     outcome = halotile("run", "lib", "-i", "x=x.npy", "-o", "y.npy")
     assert outcome.code == 0, outcome.err
     assert outcome.new_files == ("y.npy",)
-    weight = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
-    expected = np.maximum(np.ones((2, 4), np.float32) @ weight, 0)
+    expected = np.maximum(np.ones((2, 4), np.float32) @ WEIGHT, 0)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5, atol=1e-6)
 
 

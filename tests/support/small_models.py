@@ -8,10 +8,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+WEIGHT = np.cos(np.arange(20, dtype=np.float32)).reshape(4, 5)
+
 
 def tiny(dims: tuple[int | str, ...] = (2, 4), weight: np.ndarray | None = None) -> onnx.ModelProto:
     """y = relu(x @ w), the smallest model with a weight; ``dims`` may hold names of open dimensions."""
-    weight = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5) if weight is None else weight
+    weight = WEIGHT if weight is None else weight
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (*dims[:-1], weight.shape[1]))
     nodes = [

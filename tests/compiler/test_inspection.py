@@ -1,0 +1,89 @@
+"""What ``inspect`` says of a file, without compiling it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import onnx
+import pytest
+from halotile import inspect
+from halotile.errors import HalotileError, ModelError, ShapeError
+from onnx import TensorProto, helper, numpy_helper
+from small_models import external, model_of, tiny
+
+LIGHT = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data", "light")
+
+
+def test_a_small_model() -> None:
+    data = inspect(tiny())
+    assert data["inputs"] == [{"name": "x", "dtype": "float32", "shape": [2, 4]}]
+    assert data["outputs"] == [{"name": "y", "dtype": "float32", "shape": [2, 5]}]
+    assert data["operators"] == {"MatMul": 1, "Relu": 1}
+    assert data["weights"] == {"tensors": 1, "elements": 20, "bytes": 80}
+    assert data["macs"] == 2 * 5 * 4
+    assert data["coverage"]["supported"] and data["coverage"]["exact"]
+    json.dumps(data)
+
+
+def test_squeezenet_has_the_known_count() -> None:
+    data = inspect(os.path.join(LIGHT, "light_squeezenet.onnx"))
+    assert data["macs"] == 349_151_936
+    assert data["operators"]["Conv"] == 26
+
+
+def conv_model(**attributes) -> onnx.ModelProto:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8, 10, 12])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, list("nchw"))
+    w = numpy_helper.from_array(np.zeros((8, 4, 3, 3), np.float32), "w")
+    kind = attributes.pop("kind")
+    return helper.make_model(
+        helper.make_graph([helper.make_node(kind, ["x", "w"], ["y"], **attributes)], "g", [x], [y], [w]),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=8,
+    )  # fmt: skip
+
+
+def test_multiply_adds_of_grouped_and_transposed_convolutions() -> None:
+    # 2 images, 8 channels of 4x5 after the stride, each from 4 channels of 3x3
+    assert inspect(conv_model(kind="Conv", group=2, strides=[2, 2]))["macs"] == 2 * 8 * 4 * 5 * 4 * 9
+    # every input element meets 4 output channels of 3x3
+    assert inspect(conv_model(kind="ConvTranspose"))["macs"] == 2 * 8 * 10 * 12 * 4 * 9
+
+
+def test_open_dimensions_leave_the_count_open_until_fixed() -> None:
+    data = inspect(tiny(("batch", 4)))
+    assert data["inputs"][0]["shape"] == ["batch", 4]
+    assert data["macs"] is None and data["macs_unknown_for"] == ["mm"]
+    assert data["coverage"]["supported"] and not data["coverage"]["exact"]
+    fixed = inspect(tiny(("batch", 4)), shapes={"x": (7, 4)})
+    assert fixed["macs"] == 7 * 20 and fixed["coverage"]["exact"]
+
+
+def test_refused_operators_are_listed() -> None:
+    nodes = [
+        helper.make_node("Frobnicate", ["x"], ["a"], name="first"),
+        helper.make_node("RandomNormalLike", ["x"], ["b"], name="second"),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    coverage = inspect(model_of(*nodes))["coverage"]
+    assert not coverage["supported"] and len(coverage["refused"]) == 2
+    assert "first" in coverage["refused"][0] and "second" in coverage["refused"][1]
+
+
+def test_errors() -> None:
+    with pytest.raises(ModelError):
+        inspect(b"nonsense")
+    with pytest.raises(ShapeError, match="'z'"):
+        inspect(tiny(), shapes={"z": (1,)})
+    with pytest.raises(ShapeError, match="whole numbers"):
+        inspect(tiny(), shapes={"x": ("two", 4)})
+    with pytest.raises(HalotileError, match="stage 'polish' can't be inspected"):
+        inspect(tiny(), stage="polish")
+
+
+def test_external_weights_are_counted(tmp_path) -> None:
+    np.zeros(20, np.float32).tofile(tmp_path / "w.bin")
+    external(tmp_path / "m.onnx", "w.bin")
+    data = inspect(tmp_path / "m.onnx")
+    assert data["weights"]["bytes"] == 80 and data["macs"] == 40

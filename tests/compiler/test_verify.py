@@ -1,0 +1,148 @@
+"""The comparison: what passes, what fails, and what the message says."""
+
+from __future__ import annotations
+
+import json
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from halotile.compiler.spec import TensorSpec
+from halotile.compiler.verify import ATOL, RTOL, NoReference, Reference, compare, verify
+from halotile.errors import RunError, VerificationError
+from onnx import TensorProto, helper
+from small_models import tiny
+
+X = (TensorSpec("x", "float32", (2, 4)),)
+
+
+def reference_of(model: onnx.ModelProto):
+    weight = onnx.numpy_helper.to_array(model.graph.initializer[0])
+    return lambda inputs: {"y": np.maximum(inputs["x"] @ weight, 0)}
+
+
+def test_equal_functions_agree() -> None:
+    model = tiny()
+    result = verify(reference_of(model), model, X)
+    assert result.ok and result.max_error < 1e-6 and result.inputs == "random"
+    assert "agree" in result.message()
+    assert json.loads(json.dumps(result.data()))["outputs"][0]["name"] == "y"
+
+
+def test_a_model_as_path_bytes_and_proto(tmp_path) -> None:
+    model = tiny()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    for source in (path, str(path), path.read_bytes(), model):
+        assert verify(reference_of(model), source, X).ok
+
+
+def test_a_wrong_value_is_told_with_its_place() -> None:
+    model = tiny()
+
+    def wrong(inputs):
+        y = reference_of(model)(inputs)["y"].copy()
+        y[1, 3] += 0.5
+        return {"y": y}
+
+    result = verify(wrong, model, X)
+    assert not result.ok
+    assert result.outputs[0].mismatches == 1
+    assert "[1, 3]" in result.message() and "'y'" in result.message()
+    with pytest.raises(VerificationError, match=r"\[1, 3\]"):
+        result.raise_if_failed()
+
+
+def test_exact_is_ten_times_tighter() -> None:
+    model = tiny()
+
+    def near(inputs):
+        y = reference_of(model)(inputs)["y"]
+        return {"y": y + np.float32(5e-4) * np.abs(y).max()}
+
+    assert verify(near, model, X).ok
+    assert not verify(near, model, X, exact=True).ok
+
+
+def test_given_inputs_are_used_and_named() -> None:
+    model = tiny()
+    seen = {}
+
+    def run(inputs):
+        seen.update(inputs)
+        return reference_of(model)(inputs)
+
+    given = np.full((2, 4), 3, np.float32)
+    assert verify(run, model, X, {"x": given}).inputs == "given"
+    assert seen["x"] is given
+    with pytest.raises(RunError, match="no input 'z'; its inputs are x"):
+        verify(run, model, X, {"z": given})
+
+
+def test_a_missing_output_fails() -> None:
+    result = verify(lambda _: {}, tiny(), X)
+    assert not result.ok and "missing" in result.message()
+
+
+def test_an_input_that_nothing_reads_is_made_up_for_the_reference() -> None:
+    model = tiny()
+    model.graph.input.append(helper.make_tensor_value_info("spare", TensorProto.INT64, ["n", 3]))
+    assert verify(reference_of(model), model, X).ok
+
+
+def test_a_model_that_the_reference_refuses() -> None:
+    node = helper.make_node("Gelu", ["x"], ["y"], domain="com.example")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    with pytest.raises(NoReference, match="onnxruntime"):
+        Reference(helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets))
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "ok", "word"),
+    [
+        (f32(1, 2, 3), f32(1, 2, 3), True, ""),
+        (f32(1, 2, 3.002), f32(1, 2, 3), True, ""),
+        (f32(1, 2, 3.004), f32(1, 2, 3), False, "largest error 0.004"),
+        (f32(0.003, 3), f32(0, 3), True, ""),  # the measure is the output's largest value, not the element's
+        (f32(np.nan, 1), f32(np.nan, 1), True, ""),
+        (f32(np.nan, 1), f32(0, 1), False, "NaN in 1 of 2"),
+        (f32(0, 1), f32(np.nan, 1), False, "NaN in 1 of 2"),
+        (f32(np.inf, 1), f32(np.inf, 1), True, ""),
+        (f32(np.inf, 1), f32(-np.inf, 1), False, "infinities differ"),
+        (f32(np.inf, 1), f32(1e30, 1), False, "infinities differ"),
+        (f32(), f32(), True, ""),
+        (f32(1), f32(1, 1), False, "float32[1], expected float32[2]"),
+        (np.float64([1]), f32(1), False, "float64[1], expected float32[1]"),
+        (np.int64([1, 2]), np.int64([1, 2]), True, ""),
+        (np.int64([1, 3]), np.int64([1, 2]), False, "1 of 2 elements differ"),
+        (np.array([True]), np.array([False]), False, "1 of 1 elements differ"),
+        (np.float16([1.001]), np.float16([1]), True, ""),
+        (
+            ml_dtypes.bfloat16(1.0078) + np.zeros(1, ml_dtypes.bfloat16),
+            np.ones(1, ml_dtypes.bfloat16),
+            True,
+            "",
+        ),
+        (
+            ml_dtypes.bfloat16(1.05) + np.zeros(1, ml_dtypes.bfloat16),
+            np.ones(1, ml_dtypes.bfloat16),
+            False,
+            "largest",
+        ),
+    ],
+)
+def test_compare(ours: np.ndarray, theirs: np.ndarray, ok: bool, word: str) -> None:
+    check = compare("y", ours, theirs, RTOL, ATOL)
+    assert check.ok == ok
+    assert word in check.reason
+
+
+def test_a_scalar_output() -> None:
+    assert compare("y", np.float32([1]).reshape(()), np.float32([1]).reshape(()), RTOL, ATOL).ok
+    assert "[]" in compare("y", np.float32([2]).reshape(()), np.float32([1]).reshape(()), RTOL, ATOL).reason
