@@ -11,17 +11,17 @@ from .graph import CONST, Node
 from .patterns import squeeze_leading
 
 CONVOLUTIONS = frozenset(f"relax.nn.conv{d}d" for d in (1, 2, 3))
-TRANSPOSED = frozenset(f"relax.nn.conv{d}d_transpose" for d in (1, 2, 3))
+TRANSPOSED = frozenset(f"relax.nn.conv{d}d_transpose" for d in (1, 2, 3)) | {"halotile.conv_transpose"}
 ANCHORS = CONVOLUTIONS | TRANSPOSED | {"relax.matmul"}
 
 
 def weight_index(node: Node) -> int | None:
     """Which input of the anchor is its constant weight; None when there is none or both are."""
     if node.op in CONVOLUTIONS | TRANSPOSED:
-        plain_layout = (
-            str(node.attrs.kernel_layout).startswith(("OI", "IO")) and str(node.attrs.data_layout)[1] == "C"
-        )
-        return 1 if plain_layout and node.inputs[1].op == CONST and node.inputs[0].op != CONST else None
+        kernel, data = node.attr("kernel_layout") or "IO", node.attr("data_layout") or "NC"
+        wanted = "IO" if node.op in TRANSPOSED else "OI"
+        usual = kernel.startswith(wanted) and data.startswith("NC")
+        return 1 if usual and node.inputs[1].op == CONST and node.inputs[0].op != CONST else None
     if node.op == "relax.matmul":
         constant = [i.op == CONST for i in node.inputs]
         return constant.index(True) if sum(constant) == 1 else None

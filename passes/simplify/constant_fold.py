@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .evaluate import evaluate
 from .graph import CONST, Graph, Node
-from .rule import EXACT, STRICT, Declined, Rewrite, Rule
+from .rule import EXACT, Declined, Rewrite, Rule
 
 #: A folded value may be this large even when its operands are smaller: a causal mask of 1,024 tokens in f32.
 SIZE_LIMIT = 4 << 20
@@ -47,6 +47,3 @@ class FoldConstants(Rule):
         if value is None:
             return Declined(f"{node.op} is not evaluated at compile time in this form")
         return Rewrite(lambda b: b.const(value))
-
-
-__all__ = ["FoldConstants", "STRICT"]

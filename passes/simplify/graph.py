@@ -109,6 +109,10 @@ class Node:
         operand = self.operands[index] if index < len(self.operands) else None
         return None if operand is None or isinstance(operand, (int, tuple)) else plain(operand)
 
+    def attr(self, name: str) -> Any:
+        """An attribute as plain Python, None when the operator has none of that name."""
+        return plain(getattr(self.attrs, name, None))
+
     def arg(self, index: int) -> Node | None:
         """Argument ``index`` of the call when it is one tensor."""
         operand = self.operands[index] if index < len(self.operands) else None

@@ -1,11 +1,13 @@
 """The measure that every rewrite lowers, and so the reason why the pass ends.
 
-It is a pair, compared in order: the number of operators, then the sum of their strengths. A strength is a rough cost in
-multiply-adds per element; only its order matters, and only between operators that replace one another.
+It is a tuple of natural numbers, compared in order: the number of operators, the sum of their strengths, the number of
+elements they compute, the number of elements in constants. A strength is a rough cost in multiply-adds per element; its
+order alone matters, and only between operators that replace one another. An open dim counts as 8 elements.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from .graph import CONST, INPUT, Node
@@ -38,6 +40,7 @@ _STRENGTH = {
     "item": 0,
 }
 _DEFAULT = 6
+OPEN_DIM = 8
 
 
 def strength(node: Node) -> int:
@@ -48,10 +51,20 @@ def is_operator(node: Node) -> bool:
     return node.op not in (INPUT, CONST)
 
 
-def measure(nodes: Iterable[Node]) -> tuple[int, int]:
-    operators = total = 0
+def volume(node: Node) -> int:
+    """How many elements the node has."""
+    if not node.is_tensor:
+        return 0
+    return math.prod(d if isinstance(d, int) else OPEN_DIM for d in node.shape or ())
+
+
+def measure(nodes: Iterable[Node]) -> tuple[int, int, int, int]:
+    operators = total = computed = stored = 0
     for node in nodes:
         if is_operator(node):
             operators += 1
             total += strength(node)
-    return operators, total
+            computed += volume(node)
+        elif node.op == CONST:
+            stored += volume(node)
+    return operators, total, computed, stored

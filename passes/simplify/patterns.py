@@ -23,8 +23,8 @@ BINARY = frozenset(
     f"relax.{n}"
     for n in (
         "add divide floor_divide log_add_exp multiply power atan2 subtract mod floor_mod equal greater greater_equal"
-        " less less_equal not_equal maximum minimum logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor"
-        " left_shift right_shift"
+        " less less_equal not_equal maximum minimum logical_and logical_or logical_xor bitwise_and bitwise_or"
+        " bitwise_xor left_shift right_shift"
     ).split()
 )
 #: Operators whose every output element depends on the elements at the same (broadcast) place only.

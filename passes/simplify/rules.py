@@ -1,25 +1,72 @@
-"""The list of all rules, top to bottom in the order in which they are tried at a node."""
+"""The list of all rules, family by family, in the order in which they are tried at a node."""
 
 from __future__ import annotations
 
-from . import fold_affine, identity
+from . import activations, broadcasts, fold_affine, identity, logic, norms, padding, slices, strength
 from .constant_fold import FoldConstants
 from .rule import Rule
 
 
 def all_rules(float_mode: str = "strict") -> list[Rule]:
     return [
+        # constants and operators that do nothing
         FoldConstants(float_mode),
         identity.NoOperation(),
-        identity.ReshapeChain(),
-        identity.PermuteChain(),
-        identity.PermuteAsReshape(),
-        identity.CastChain(),
         identity.NeutralElement(),
         identity.AddZero(),
+        strength.MultiplyByZero(float_mode),
+        # logic
+        strength.DoubleNegation(),
+        logic.NotOfComparison(float_mode),
+        logic.DeMorgan(),
+        logic.LogicIdentity(),
+        logic.CompareCastBool(),
+        logic.CompareWithItself(float_mode),
+        logic.WhereNot(),
+        logic.WhereConstant(),
+        logic.WhereOfFlags(),
+        # shapes and slices
+        identity.ReshapeChain(),
+        identity.CastChain(),
+        slices.SliceOfSlice(),
+        slices.SliceOfConcat(),
+        slices.ConcatOfConcat(),
+        slices.ConcatOfSlices(),
+        # data movement
+        identity.PermuteChain(),
+        identity.PermuteAsReshape(),
+        broadcasts.TileAsBroadcast(),
+        broadcasts.BroadcastChain(),
+        broadcasts.DropBroadcast(),
+        broadcasts.SinkBroadcast(),
+        broadcasts.ShrinkConstant(),
+        # recognition
+        activations.RecogniseGelu(),
+        activations.RecogniseSilu(),
+        activations.RecogniseSigmoid(),
+        activations.RecogniseSoftplus(float_mode),
+        activations.RecogniseClip(),
+        activations.MaximumWithZero(),
+        norms.RecogniseLayerNorm(),
+        norms.RecogniseRmsNorm(),
+        norms.RecogniseSoftmax(float_mode),
+        norms.LogOfSoftmax(float_mode),
+        # folds
+        norms.NormAffine(),
+        padding.PadIntoConvolution(),
+        padding.PadIntoMaxPool(),
+        padding.PadIntoAveragePool(),
         fold_affine.FoldAffineIntoWeights(),
         fold_affine.FoldInputAffine(),
         fold_affine.MergeAffine(),
+        # strength
+        strength.PowerOfTwo(),
+        strength.PowerOfHalf(float_mode),
+        strength.PowerOfMinusHalf(float_mode),
+        strength.DivideByConstant(float_mode),
+        strength.SubtractConstant(),
+        strength.Repeated(),
+        strength.AbsorbNegation(),
     ]
 
 

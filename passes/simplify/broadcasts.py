@@ -1,0 +1,255 @@
+"""Expand and Tile: dropped before operators that broadcast anyway, sunk past elementwise ones, shrunk in constants."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from .graph import CONST, Graph, Node
+from .patterns import BINARY, ELEMENTWISE
+from .rule import EXACT, Builder, Declined, Rewrite, Rule
+
+op = relax.op
+_BROADCASTING = BINARY | {"relax.where"}
+
+
+def stretched(node: Node) -> Node | None:
+    """The operand of a node that only repeats it along dims of one (or new leading dims); None for real repeats."""
+    if node.op == "relax.broadcast_to":
+        return node.inputs[0]
+    if node.op == "relax.tile":
+        x = node.inputs[0]
+        repeats = [int(r) for r in node.attr("repeats")]
+        shape = x.shape
+        if shape is None:
+            return None
+        padded = (1,) * (len(repeats) - len(shape)) + tuple(shape)
+        repeats = [1] * (len(padded) - len(repeats)) + repeats
+        return x if all(r == 1 or d == 1 for r, d in zip(repeats, padded) if not (r == 1)) else None
+    return None
+
+
+def broadcast_shape(graph: Graph, shapes: list[tuple]) -> tuple | None:
+    """The shape that numpy broadcasting gives, None where dims can't be proved to agree."""
+    rank = max(map(len, shapes), default=0)
+    result = []
+    for k in range(rank):
+        dim: object = 1
+        for shape in shapes:
+            d = shape[k - rank + len(shape)] if k - rank + len(shape) >= 0 else 1
+            if isinstance(d, int) and d == 1:
+                continue
+            if dim == 1 and isinstance(dim, int):
+                dim = d
+            elif not graph.same_dim(dim, d):
+                return None
+        result.append(dim)
+    return tuple(result)
+
+
+class DropBroadcast(Rule):
+    """broadcast_to(x, shape(y)) + y    ->    x + y, for Expand and for Tile of dims of one
+
+    Every reader must be a broadcasting operator whose other operands already give the full shape; for open dims that
+    is proved, not assumed. A matrix product broadcasts its batch dims.
+    """
+
+    name = "drop-broadcast"
+    family = "data_movement"
+    modes = EXACT
+    roots = frozenset(("relax.broadcast_to", "relax.tile"))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        x = stretched(node)
+        if x is None or x.shape is None or node.outputs or not node.users:
+            return None
+        for user in node.users:
+            if not self._takes(user, node, x, graph):
+                if user.op in _BROADCASTING:
+                    return Declined("no other operand has the full shape")
+                return None
+
+        def build(b: Builder) -> dict[Node, Node]:
+            return {
+                user: b.same(user, *(x if i is node else i for i in user.inputs)) for user in list(node.users)
+            }
+
+        return Rewrite(build)
+
+    @staticmethod
+    def _takes(user: Node, node: Node, x: Node, graph: Graph) -> bool:
+        if user.op == "relax.matmul":
+            index = user.inputs.index(node)
+            if user.inputs[0] is user.inputs[1] or x.rank < 2 or node.rank < 2:
+                return False
+            other = user.inputs[1 - index]
+            if not graph.same_shape((x.shape or ())[-2:], (node.shape or ())[-2:]) or other.shape is None:
+                return False
+            batch = broadcast_shape(graph, [(x.shape or ())[:-2], other.shape[:-2]])
+            return graph.same_shape(batch, (user.shape or ())[:-2])
+        if user.op not in _BROADCASTING:
+            return False
+        shapes = [x.shape if i is node else i.shape for i in user.inputs]
+        if any(s is None for s in shapes):
+            return False
+        return graph.same_shape(broadcast_shape(graph, [s for s in shapes if s is not None]), user.shape)
+
+
+class SinkBroadcast(Rule):
+    """exp(broadcast_to(x)) -> broadcast_to(exp(x));  tile(x) * c + d -> tile(x * c + d)
+
+    An elementwise operator all of whose operands are stretched in the same way, or are constants that do not vary where
+    the others are repeated: it then works on fewer elements. True repeats (Tile of a dim above one) sink as well.
+    """
+
+    name = "sink-broadcast"
+    family = "data_movement"
+    modes = EXACT
+    roots = ELEMENTWISE
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        movers = [i for i in node.inputs if i.op in ("relax.broadcast_to", "relax.tile")]
+        if not movers:
+            return None
+        first = movers[0]
+        if not graph.same_shape(first.shape, node.shape):
+            return None
+        for i in node.inputs:
+            if i in movers:
+                if (
+                    i.op != first.op
+                    or not graph.same_shape(i.shape, first.shape)
+                    or not _alike(i, first, graph)
+                ):
+                    return Declined("the operands are repeated in different ways")
+            elif not _constant_along(i, first):
+                return None
+
+        def build(b: Builder) -> Node:
+            small = b.same(node, *(i.inputs[0] if i in movers else i for i in node.inputs))
+            if first.op == "relax.tile":
+                return b.call(op.tile, small, [int(r) for r in first.attr("repeats")])
+            return b.call(op.broadcast_to, small, list(node.shape or ()))
+
+        return Rewrite(build)
+
+
+def _alike(a: Node, b: Node, graph: Graph) -> bool:
+    return graph.same_shape(a.inputs[0].shape, b.inputs[0].shape) and (
+        a.op != "relax.tile" or a.attr("repeats") == b.attr("repeats")
+    )
+
+
+def _constant_along(node: Node, mover: Node) -> bool:
+    """Whether ``node`` does not vary along the axes that ``mover`` repeats, and has no axis that its operand lacks."""
+    shape, source = node.shape, mover.inputs[0].shape
+    if shape is None or source is None or mover.shape is None or len(shape) > len(source):
+        return False
+    for k in range(1, len(shape) + 1):
+        repeated = mover.op == "relax.tile" and _repeats(mover)[-k] != 1
+        grown = not (isinstance(source[-k], type(mover.shape[-k])) and _same(source[-k], mover.shape[-k]))
+        if (repeated or grown) and not _same(shape[-k], 1):
+            return False
+        if not _same(shape[-k], 1) and not _same(shape[-k], source[-k]):
+            return False
+    return True
+
+
+def _repeats(mover: Node) -> list[int]:
+    repeats = [int(r) for r in mover.attr("repeats")]
+    return [1] * (mover.rank - len(repeats)) + repeats
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    import tvm_ffi
+
+    return not isinstance(a, int) and not isinstance(b, int) and bool(tvm_ffi.structural_equal(a, b))
+
+
+class BroadcastChain(Rule):
+    """broadcast_to(broadcast_to(x, s), t)    ->    broadcast_to(x, t)"""
+
+    name = "broadcast-chain"
+    family = "data_movement"
+    modes = EXACT
+    roots = frozenset(("relax.broadcast_to",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        inner = node.inputs[0]
+        if inner.op != "relax.broadcast_to" or node.shape is None:
+            return None
+        shape = list(node.shape)
+        return Rewrite(lambda b: b.call(op.broadcast_to, inner.inputs[0], shape))
+
+
+class TileAsBroadcast(Rule):
+    """tile(x) of dims of one    ->    broadcast_to(x)"""
+
+    name = "tile-as-broadcast"
+    family = "data_movement"
+    modes = EXACT
+    roots = frozenset(("relax.tile",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        x = stretched(node)
+        if x is None or node.shape is None:
+            return None
+        shape = list(node.shape)
+        return Rewrite(lambda b: b.call(op.broadcast_to, x, shape))
+
+
+class ShrinkConstant(Rule):
+    """x + constant that repeats along an axis    ->    x + the constant with that axis of one
+
+    Where the other operands still give the full shape: less to load, and more rules see a bias for what it is.
+    Constants of up to 16 elements are not looked at unless they are one number.
+    """
+
+    name = "shrink-constant"
+    family = "data_movement"
+    modes = EXACT
+    roots = _BROADCASTING
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        if not node.is_tensor or all(i.op == CONST for i in node.inputs):
+            return None
+        for index, constant in enumerate(node.inputs):
+            if constant.op != CONST or constant.array.size <= 1:
+                continue
+            small = _shrunk(constant.array)
+            if small.size == constant.array.size:
+                continue
+            shapes = [small.shape if k == index else i.shape for k, i in enumerate(node.inputs)]
+            if any(s is None for s in shapes):
+                continue
+            full = broadcast_shape(graph, [s for s in shapes if s is not None])
+            if not graph.same_shape(full, node.shape):
+                continue
+            return self._replace(node, index, small)
+        return None
+
+    @staticmethod
+    def _replace(node: Node, index: int, small: np.ndarray) -> Rewrite:
+        def build(b: Builder) -> Node:
+            inputs = list(node.inputs)
+            inputs[index] = b.const(small)
+            return b.same(node, *inputs)
+
+        return Rewrite(build)
+
+
+def _shrunk(array: np.ndarray) -> np.ndarray:
+    """The same constant with a dim of one for each axis along which every bit repeats."""
+    bits = (
+        array.view(f"u{array.dtype.itemsize}")
+        if array.dtype.itemsize in (1, 2, 4, 8) and array.ndim
+        else array
+    )
+    for axis in range(array.ndim):
+        if array.shape[axis] > 1:
+            first = np.take(bits, [0], axis=axis)
+            if np.array_equal(np.broadcast_to(first, bits.shape), bits):
+                bits = first
+    return np.ascontiguousarray(bits).view(array.dtype).reshape(bits.shape)

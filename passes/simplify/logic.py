@@ -1,0 +1,262 @@
+"""Boolean algebra and comparisons: what masks are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from .graph import CONST, Graph, Node
+from .patterns import INTEGERS, is_float, is_value, scalar, split_constant
+from .rule import EXACT, Declined, Rewrite, Rule
+
+op = relax.op
+
+_OPPOSITE: dict[str, Callable[..., Any]] = {
+    "relax.less": op.greater_equal,
+    "relax.less_equal": op.greater,
+    "relax.greater": op.less_equal,
+    "relax.greater_equal": op.less,
+    "relax.equal": op.not_equal,
+    "relax.not_equal": op.equal,
+}
+
+
+class NotOfComparison(Rule):
+    """not(a < b)    ->    a >= b, and so on for all six
+
+    Equality turns round for every value. An order does so only where NaN is excluded: for integers and booleans always,
+    for floats in ``finite`` mode (not(NaN < b) is true, NaN >= b is false).
+    """
+
+    name = "not-of-comparison"
+    family = "logic"
+    modes = EXACT
+    roots = frozenset(("relax.logical_not",))
+
+    def __init__(self, float_mode: str = "strict") -> None:
+        self._finite = float_mode == "finite"
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        compare = node.inputs[0]
+        function = _OPPOSITE.get(compare.op)
+        if function is None:
+            return None
+        ordered = compare.op not in ("relax.equal", "relax.not_equal")
+        if ordered and is_float(compare.inputs[0]) and not self._finite:
+            return Declined("a comparison with NaN and its opposite are both false")
+        return Rewrite(lambda b: b.call(function, *compare.inputs))
+
+
+class DeMorgan(Rule):
+    """not(a) and not(b) -> not(a or b);  not(a or b) with a or b themselves negated -> and / or of the bare operands
+
+    not(not(a) or not(b))    ->    a and b
+    not(a) or not(b)         ->    not(a and b)
+    not(not(a) or b)         ->    a and not(b)
+    """
+
+    name = "de-morgan"
+    family = "logic"
+    modes = EXACT
+    roots = frozenset(("relax.logical_not", "relax.logical_and", "relax.logical_or"))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        if node.op == "relax.logical_not":
+            inner = node.inputs[0]
+            if inner.op not in ("relax.logical_and", "relax.logical_or"):
+                return None
+            return self._negated(inner)
+        a, b = node.inputs
+        if a.op != "relax.logical_not" or b.op != "relax.logical_not":
+            return None
+        flip = _dual(node.op)
+        x, y = a.inputs[0], b.inputs[0]
+        return Rewrite(lambda b: b.call(op.logical_not, b.call(flip, x, y)))
+
+    def _negated(self, inner: Node) -> Rewrite | None:
+        """not(p op q): push the negation in where that removes at least one."""
+        parts = inner.inputs
+        if not any(_cheap_to_negate(p) for p in parts):
+            return None
+        flip = _dual(inner.op)
+        return Rewrite(lambda b: b.call(flip, *(_negate(b, p) for p in parts)))
+
+
+def _dual(name: str) -> Callable[..., Any]:
+    return op.logical_or if name == "relax.logical_and" else op.logical_and
+
+
+def _cheap_to_negate(node: Node) -> bool:
+    return node.op in ("relax.logical_not", CONST)
+
+
+def _negate(b: Any, node: Node) -> Node:
+    if node.op == "relax.logical_not":
+        return node.inputs[0]
+    return b.const(~node.array) if node.op == CONST else b.call(op.logical_not, node)
+
+
+class LogicIdentity(Rule):
+    """x and true -> x;  x and false -> false;  x or false -> x;  x or true -> true;  x xor true -> not x
+
+    Also x and x, x or x -> x. The constant must not broadcast ``x`` to a larger shape.
+    """
+
+    name = "logic-identity"
+    family = "logic"
+    modes = EXACT
+    roots = frozenset(("relax.logical_and", "relax.logical_or", "relax.logical_xor"))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        if node.inputs[0] is node.inputs[1] and node.op != "relax.logical_xor":
+            return Rewrite(lambda b: node.inputs[0]) if node.inputs[0].dtype == "bool" else None
+        pair = split_constant(node)
+        value = scalar(pair[1]) if pair else None
+        if pair is None or value is None or pair[0].dtype != "bool":
+            return None
+        x, _ = pair
+        absorbing = {"relax.logical_and": False, "relax.logical_or": True}.get(node.op)
+        if absorbing is not None and bool(value) == absorbing:
+            return Rewrite(lambda b: b.const(np.full(node.shape or (), absorbing))) if node.static else None
+        if not graph.same_type(x, node):
+            return Declined("the neutral constant broadcasts the operand")
+        if node.op == "relax.logical_xor" and value:
+            return Rewrite(lambda b: b.call(op.logical_not, x))
+        return Rewrite(lambda b: x)
+
+
+class CompareCastBool(Rule):
+    """cast(b: bool -> number) == 0    ->    not b, and the other ways to ask the same
+
+    == 0 and != 1 give not b; != 0, == 1 and > 0 give b; a cast straight back to bool gives b.
+    """
+
+    name = "compare-cast-bool"
+    family = "logic"
+    modes = EXACT
+    roots = frozenset(
+        (
+            "relax.equal",
+            "relax.not_equal",
+            "relax.greater",
+            "relax.less",
+            "relax.greater_equal",
+            "relax.astype",
+        )
+    )
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        if node.op == "relax.astype":
+            cast, answer = node.inputs[0], True if node.dtype == "bool" else None
+        else:
+            cast, constant = node.inputs
+            answer = self._answer(node.op, constant)
+        if answer is None or cast.op != "relax.astype" or cast.inputs[0].dtype != "bool":
+            return None
+        flag = cast.inputs[0]
+        if not graph.same_type(flag, node):
+            return Declined("the constant broadcasts the flag")
+        return Rewrite(lambda b: flag if answer else b.call(op.logical_not, flag))
+
+    @staticmethod
+    def _answer(name: str, constant: Node) -> bool | None:
+        zero, one = is_value(constant, 0, 0.0, -0.0), is_value(constant, 1, 1.0)
+        half = is_value(constant, 0.5)
+        table = {
+            "relax.equal": (False if zero else True if one else None),
+            "relax.not_equal": (True if zero else False if one else None),
+            "relax.greater": (True if zero or half else None),
+            "relax.less": (False if one or half else None),
+            "relax.greater_equal": (True if one or half else None),
+        }
+        return table[name]
+
+
+class WhereNot(Rule):
+    """where(not(c), x, y)    ->    where(c, y, x)"""
+
+    name = "where-not"
+    family = "logic"
+    modes = EXACT
+    roots = frozenset(("relax.where",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        condition, x, y = node.inputs
+        if condition.op != "relax.logical_not":
+            return None
+        return Rewrite(lambda b: b.call(op.where, condition.inputs[0], y, x))
+
+
+class WhereConstant(Rule):
+    """where(true, x, y) -> x;  where(false, x, y) -> y;  where(c, x, x) -> x
+
+    The chosen operand must have the result's shape already.
+    """
+
+    name = "where-constant"
+    family = "logic"
+    modes = EXACT
+    roots = frozenset(("relax.where",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        condition, x, y = node.inputs
+        if x is y:
+            chosen = x
+        else:
+            value = scalar(condition)
+            if value is None:
+                return None
+            chosen = x if value else y
+        if not graph.same_type(chosen, node):
+            shape = list(node.shape or ())
+            if chosen.dtype == node.dtype and node.shape is not None:
+                return Rewrite(lambda b: b.call(op.broadcast_to, chosen, shape))
+            return Declined("the chosen operand is broadcast")
+        return Rewrite(lambda b: chosen)
+
+
+class WhereOfFlags(Rule):
+    """where(c, true, false) -> c;  where(c, false, true) -> not c, for one-valued constants"""
+
+    name = "where-of-flags"
+    family = "logic"
+    modes = EXACT
+    roots = frozenset(("relax.where",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        condition, x, y = node.inputs
+        values = (scalar(x), scalar(y))
+        if node.dtype != "bool" or None in values or values[0] == values[1] or condition.op == CONST:
+            return None
+        if not graph.same_type(condition, node):
+            return None
+        return Rewrite(lambda b: condition if values[0] else b.call(op.logical_not, condition))
+
+
+class CompareWithItself(Rule):
+    """x == x, x <= x, x >= x -> true;  x != x, x < x, x > x -> false
+
+    For integers and booleans; for floats only in ``finite`` mode (NaN differs from itself), except that x < x and x > x
+    are false even for NaN.
+    """
+
+    name = "compare-with-itself"
+    family = "logic"
+    modes = EXACT
+    roots = frozenset(_OPPOSITE)
+
+    def __init__(self, float_mode: str = "strict") -> None:
+        self._finite = float_mode == "finite"
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        a, b = node.inputs
+        if a is not b or not node.static:
+            return None
+        strictly = node.op in ("relax.less", "relax.greater")
+        if not strictly and not self._finite and a.dtype not in INTEGERS and a.dtype != "bool":
+            return Declined("NaN differs from itself")
+        value = node.op in ("relax.equal", "relax.less_equal", "relax.greater_equal")
+        return Rewrite(lambda b: b.const(np.full(node.shape or (), value)))

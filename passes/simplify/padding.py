@@ -1,0 +1,146 @@
+"""Explicit padding moves into the operator that pads anyway."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import relax
+
+from .facts import nonnegative
+from .graph import Graph, Node
+from .patterns import scalar
+from .rule import EXACT, STRICT, Declined, Rewrite, Rule
+
+_CONVOLUTIONS = {f"relax.nn.conv{d}d": getattr(relax.op.nn, f"conv{d}d") for d in (1, 2, 3)}
+_MAX_POOLS = {f"relax.nn.max_pool{d}d": getattr(relax.op.nn, f"max_pool{d}d") for d in (1, 2, 3)}
+_AVERAGE_POOLS = {f"relax.nn.avg_pool{d}d": getattr(relax.op.nn, f"avg_pool{d}d") for d in (1, 2, 3)}
+
+
+def constant_padding(node: Node) -> tuple[list[int], list[int], float] | None:
+    """(begin, end, fill) of a node that pads with one known value, in either of the forms the importer makes."""
+    if node.op == "relax.nn.pad" and node.attr("pad_mode") == "constant":
+        width = [int(w) for w in node.attr("pad_width")]
+        return width[0::2], width[1::2], float(node.attr("pad_value"))
+    if node.op == "halotile.pad":
+        fill = scalar(node.inputs[1])
+        if fill is None:
+            return None
+        return [int(b) for b in node.attr("begin")], [int(e) for e in node.attr("end")], float(fill)
+    return None
+
+
+def _spatial_padding(node: Node) -> tuple[list[int], list[int], float] | Declined | None:
+    found = constant_padding(node)
+    if found is None:
+        return None
+    begin, end, fill = found
+    if any(begin[:2]) or any(end[:2]):
+        return Declined("it pads the batch or the channels")
+    if min(begin + end) < 0:
+        return Declined("it cuts instead of padding")
+    return begin[2:], end[2:], fill
+
+
+def _added(node: Node, begin: list[int], end: list[int]) -> list[int]:
+    old = [int(p) for p in node.attr("padding")]
+    return [a + b for a, b in zip(old, begin + end)]
+
+
+class PadIntoConvolution(Rule):
+    """conv(pad(x, 0), W, pads)    ->    conv(x, W, pads + pad)
+
+    The fill must be 0.0 and the batch and channels unpadded. Exact: the same products are added.
+    """
+
+    name = "pad-into-convolution"
+    family = "folds"
+    modes = EXACT
+    roots = frozenset(_CONVOLUTIONS)
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        padding = _spatial_padding(node.inputs[0])
+        if padding is None or isinstance(padding, Declined):
+            return padding
+        begin, end, fill = padding
+        if fill != 0 or math.copysign(1, fill) < 0:
+            return Declined(f"it pads with {fill}, a convolution with zero")
+        attributes: dict[str, Any] = {k: node.attr(k) for k in ("strides", "dilation", "groups")}
+        attributes |= {k: node.attr(k) for k in ("data_layout", "kernel_layout", "out_layout")}
+        return Rewrite(
+            lambda b: b.call(
+                _CONVOLUTIONS[node.op],
+                node.inputs[0].inputs[0],
+                node.inputs[1],
+                padding=_added(node, begin, end),
+                **attributes,
+            )
+        )
+
+
+def _pool(function: Any, x: Node, node: Node, padding: list[int], count_include_pad: bool) -> Rewrite:
+    return Rewrite(
+        lambda b: b.call(
+            function,
+            x,
+            pool_size=node.attr("pool_size"),
+            strides=node.attr("strides"),
+            padding=padding,
+            dilation=node.attr("dilation"),
+            ceil_mode=bool(node.attr("ceil_mode")),
+            count_include_pad=count_include_pad,
+            layout=node.attr("layout"),
+        )
+    )
+
+
+class PadIntoMaxPool(Rule):
+    """max_pool(pad(x, -inf))    ->    max_pool(x, pads)
+
+    Zero padding is the same only where ``x`` can't be negative; it is declined otherwise. Every window must hold at
+    least one real element.
+    """
+
+    name = "pad-into-max-pool"
+    family = "folds"
+    modes = EXACT
+    roots = frozenset(_MAX_POOLS)
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        padding = _spatial_padding(node.inputs[0])
+        if padding is None or isinstance(padding, Declined):
+            return padding
+        begin, end, fill = padding
+        x = node.inputs[0].inputs[0]
+        if fill != -math.inf and not (fill == 0 and nonnegative(x)):
+            return Declined(f"it pads with {fill}, which can exceed the elements")
+        total = _added(node, begin, end)
+        reach = [(k - 1) * d for k, d in zip(node.attr("pool_size"), node.attr("dilation"))]
+        if any(p > r for p, r in zip(total, reach + reach)) or any(d != 1 for d in node.attr("dilation")):
+            return Declined("a window would lie in the padding entirely")
+        return _pool(_MAX_POOLS[node.op], x, node, total, False)
+
+
+class PadIntoAveragePool(Rule):
+    """avg_pool(pad(x, 0))    ->    avg_pool(x, pads, count_include_pad)
+
+    The pool itself must not pad yet, or count its own padding too. The divisor then stays the window's size.
+    """
+
+    name = "pad-into-average-pool"
+    family = "folds"
+    modes = STRICT
+    roots = frozenset(_AVERAGE_POOLS)
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        padding = _spatial_padding(node.inputs[0])
+        if padding is None or isinstance(padding, Declined):
+            return padding
+        begin, end, fill = padding
+        if fill != 0:
+            return Declined(f"it pads with {fill}, a pool with zero")
+        if any(node.attr("padding")) and not node.attr("count_include_pad"):
+            return Declined("the pool's own padding is not counted")
+        if node.attr("ceil_mode"):
+            return Declined("windows that ceil_mode adds count differently")
+        return _pool(_AVERAGE_POOLS[node.op], node.inputs[0].inputs[0], node, _added(node, begin, end), True)

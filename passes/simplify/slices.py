@@ -1,0 +1,249 @@
+"""Slices, concatenations and splits: composed, merged, and cancelled against one another."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from tvm import relax
+
+from .graph import ITEM, Graph, Node
+from .patterns import ints
+from .rule import EXACT, Builder, Declined, Rewrite, Rule
+
+op = relax.op
+OPEN = sys.maxsize
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One axis of a slice with a positive stride; ``end`` counts from the back when negative, OPEN is to the end."""
+
+    begin: int
+    end: int
+    stride: int
+
+    def then(self, after: Cut) -> Cut | None:
+        """The single cut that equals ``after`` applied to the result of this one, for every length; None if none does.
+
+            0:-2:2 then 0:-2:2     ->    0:-6:4
+            2:10 then 1:5          ->    3:7
+
+        Element i of the second is element begin + stride * i of the first. With an end that counts from the back,
+        i + e < ceil(A / s) is s * (i + e) < A, which gives the closed rule without knowing the length.
+        """
+        if self.begin < 0 or after.begin < 0:
+            return None
+        begin, stride = self.begin + self.stride * after.begin, self.stride * after.stride
+        if after.end == OPEN:
+            end = self.end
+        elif after.end >= 0:
+            bound = self.begin + self.stride * after.end
+            if self.end < 0:
+                return None
+            end = min(self.end, bound)
+        elif self.end == OPEN:
+            end = self.stride * after.end
+        elif self.end < 0:
+            end = self.end + self.stride * after.end
+        else:
+            return None
+        return Cut(begin, end, stride)
+
+    def on(self, length: int) -> Cut:
+        """The same elements of an axis of known ``length``, with 0 <= begin <= end <= length."""
+        chosen = range(
+            *slice(self.begin, None if self.end == OPEN else self.end, self.stride).indices(length)
+        )
+        if not len(chosen):
+            return Cut(0, 0, self.stride)
+        return Cut(chosen[0], chosen[-1] + 1, self.stride)
+
+
+WHOLE = Cut(0, OPEN, 1)
+
+
+def cuts(node: Node) -> dict[int, Cut] | None:
+    """Axis -> cut of a strided slice with known bounds and positive strides; ends beyond any length become OPEN."""
+    if node.op != "relax.strided_slice":
+        return None
+    rank = node.inputs[0].rank
+    axes, begin, end = (ints(node.raw(k)) for k in (1, 2, 3))
+    strides = ints(node.raw(4)) if len(node.operands) > 4 and node.raw(4) is not None else None
+    if axes is None or begin is None or end is None:
+        return None
+    strides = strides if strides is not None else [1] * len(axes)
+    if any(s < 1 for s in strides):
+        return None
+    shape = node.inputs[0].shape or ()
+    result = {}
+    for axis, b, e, s in zip(axes, begin, end, strides):
+        cut = Cut(b, OPEN if e >= 2**31 - 1 else e, s)
+        length = shape[axis % rank] if shape else None
+        result[axis % rank] = cut.on(length) if isinstance(length, int) else cut
+    return result
+
+
+def emit_slice(b: Builder, x: Node, wanted: dict[int, Cut]) -> Node:
+    """``x`` cut along the axes of ``wanted``; nothing where that is everything."""
+    shape = x.shape or ()
+    real = {a: c for a, c in wanted.items() if c not in (WHOLE, Cut(0, shape[a] if shape else -1, 1))}
+    if not real:
+        return x
+    axes = sorted(real)
+    ends = [min(real[a].end, 2**31 - 1) for a in axes]
+    return b.call(
+        op.strided_slice, x, axes, [real[a].begin for a in axes], ends, [real[a].stride for a in axes]
+    )
+
+
+class SliceOfSlice(Rule):
+    """x[2:10][1:5] -> x[3:7];  x[0:-2:2][0:-2:2] -> x[0:-6:4];  slices of different axes -> one slice
+
+    Strides are positive and the bounds known; where the length is open, the composition must hold for every length.
+    """
+
+    name = "slice-of-slice"
+    family = "shape_slice"
+    modes = EXACT
+    roots = frozenset(("relax.strided_slice",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        inner = node.inputs[0]
+        if inner.op != "relax.strided_slice":
+            return None
+        first, second = cuts(inner), cuts(node)
+        if first is None or second is None:
+            return Declined("a bound is computed at run time, or a stride is negative")
+        x = inner.inputs[0]
+        merged: dict[int, Cut] = dict(first)
+        for axis, cut in second.items():
+            both = first.get(axis, WHOLE).then(cut) if axis in first else cut
+            if both is None:
+                return Declined("no single slice gives the same elements for every length")
+            merged[axis] = both
+        return Rewrite(lambda b: emit_slice(b, x, merged))
+
+
+class SliceOfConcat(Rule):
+    """concat(a, b)[part that lies in b]    ->    b[part]
+
+    The lengths along the axis of the concatenation are known.
+    """
+
+    name = "slice-of-concat"
+    family = "shape_slice"
+    modes = EXACT
+    roots = frozenset(("relax.strided_slice",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        joined = node.inputs[0]
+        wanted = cuts(node)
+        if joined.op != "relax.concat" or wanted is None:
+            return None
+        axis = int(joined.attr("axis") or 0) % joined.rank
+        if axis not in wanted:
+            return None
+        lengths = [(i.shape or ())[axis] for i in joined.inputs]
+        if not all(isinstance(n, int) for n in lengths):
+            return Declined("the length of a piece is open")
+        cut, start = wanted[axis], 0
+        if cut.begin >= cut.end:
+            return None
+        for piece, length in zip(joined.inputs, lengths):
+            if start <= cut.begin and cut.end <= start + length:
+                moved = {**wanted, axis: Cut(cut.begin - start, cut.end - start, cut.stride)}
+                return Rewrite(lambda b, piece=piece, moved=moved: emit_slice(b, piece, moved))  # type: ignore[misc]
+            start += length
+        return None
+
+
+class ConcatOfConcat(Rule):
+    """concat(concat(a, b), c)    ->    concat(a, b, c) along one axis, where the inner one has no other reader"""
+
+    name = "concat-of-concat"
+    family = "shape_slice"
+    modes = EXACT
+    roots = frozenset(("relax.concat",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        axis = int(node.attr("axis") or 0) % node.rank
+        inner = [
+            i.op == "relax.concat" and i.uses == 1 and int(i.attr("axis") or 0) % i.rank == axis
+            for i in node.inputs
+        ]
+        if not any(inner):
+            return None
+        flat = [p for i, n in zip(node.inputs, inner) for p in (i.inputs if n else [i])]
+        return Rewrite(lambda b: b.call(op.concat, flat, axis=axis))
+
+
+@dataclass(frozen=True)
+class _Piece:
+    source: Node
+    others: tuple[tuple[int, Cut], ...]
+    cut: Cut
+
+
+class ConcatOfSlices(Rule):
+    """concat(x[0:2], x[2:5], y)    ->    concat(x[0:5], y);  concat of all pieces of a split in order -> x
+
+    Neighbouring pieces of one source that touch along the axis, with stride 1, alike along every other axis.
+    """
+
+    name = "concat-of-slices"
+    family = "shape_slice"
+    modes = EXACT
+    roots = frozenset(("relax.concat",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        axis = int(node.attr("axis") or 0) % node.rank
+        pieces = [self._piece(i, axis) for i in node.inputs]
+        merged: list[Node | _Piece] = []
+        for original, piece in zip(node.inputs, pieces):
+            last = merged[-1] if merged else None
+            if piece is not None and isinstance(last, _Piece) and _touch(last, piece):
+                merged[-1] = _Piece(piece.source, piece.others, Cut(last.cut.begin, piece.cut.end, 1))
+            else:
+                merged.append(piece if piece is not None else original)
+        if len(merged) == len(node.inputs):
+            return None
+
+        def build(b: Builder) -> Node:
+            parts = [
+                emit_slice(b, p.source, {**dict(p.others), axis: p.cut}) if isinstance(p, _Piece) else p
+                for p in merged
+            ]
+            return parts[0] if len(parts) == 1 else b.call(op.concat, parts, axis=axis)
+
+        return Rewrite(build)
+
+    @staticmethod
+    def _piece(node: Node, axis: int) -> _Piece | None:
+        if node.op == ITEM and node.inputs[0].op == "relax.split":
+            return _split_piece(node, axis)
+        found = cuts(node)
+        if found is None or axis not in found or found[axis].stride != 1:
+            return None
+        cut = found[axis]
+        if cut.begin < 0 or cut.end < 0:
+            return None
+        others = tuple(sorted((a, c) for a, c in found.items() if a != axis))
+        return _Piece(node.inputs[0], others, cut)
+
+
+def _split_piece(node: Node, axis: int) -> _Piece | None:
+    split = node.inputs[0]
+    x = split.inputs[0]
+    if int(split.attr("axis")) % x.rank != axis:
+        return None
+    lengths = [f.shape.values[axis] for f in split.ty.fields]
+    sizes = [getattr(n, "value", n) for n in lengths]
+    if not all(type(n) is int for n in sizes):
+        return None
+    start = sum(sizes[: node.attrs])
+    return _Piece(x, (), Cut(start, start + sizes[node.attrs], 1))
+
+
+def _touch(a: _Piece, b: _Piece) -> bool:
+    return a.source is b.source and a.others == b.others and a.cut.end == b.cut.begin
