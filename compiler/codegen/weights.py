@@ -42,7 +42,7 @@ def write_weights(path: Path, triple: str, chunks: Iterable[Any]) -> tuple[int, 
     if machine not in _MACHINES:
         raise ToolchainError(f"no object format is known for {triple}")
     number, wide, flags = _MACHINES[machine]
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.sha256()
     with open(path, "wb", buffering=0) as file:
         file.write(bytes(ALIGNMENT))  # room for the header
         total = 0

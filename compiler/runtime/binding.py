@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from _ctypes import dlclose  # here, because a model may be closed while the interpreter shuts down
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,9 +112,7 @@ class Binding:
 
     def close(self) -> None:
         """Unmaps the library; no instance of it may be left."""
-        import _ctypes
-
-        _ctypes.dlclose(self.library._handle)
+        dlclose(self.library._handle)
 
 
 def _specs(tensors: ctypes._Pointer[_Tensor], count: int) -> Iterator[TensorSpec]:
