@@ -1,0 +1,194 @@
+"""Single kernels at given shapes: how near each family comes to the limits of this machine.
+
+    python -m halotile.benchmarks.kernels [conv matmul depthwise pool elementwise ...] [--threads 1] [--seconds 1]
+
+One line a shape: milliseconds, GFLOP/s and its share of the measured FMA peak, GB/s and its share of the bandwidth
+that its working set allows (of the cache where inputs, weights and outputs fit the second level, of memory elsewhere).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from ..targets.detect import native
+from .check_models import TOLERANCE, compare, reference
+from .graph import Form, Graph
+from .layers import activation, avg_pool, conv, layer_norm, linear, max_pool
+from .models import random_inputs
+from .peak import Peak
+from .peak import measure as measure_peaks
+from .peers.engine_halotile import Engine
+
+Body = Callable[[Graph, str], str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One layer on one input; ``flops`` counts a multiply-add as two, 0 where only bytes matter."""
+
+    family: str
+    name: str
+    shape: tuple[int, ...]
+    body: Body
+
+    def model(self) -> onnx.ModelProto:
+        g = Graph(f"{self.family}_{self.name}", Form(opset=17))
+        return g.finish(y=self.body(g, g.input("x", self.shape)))
+
+
+@dataclass(frozen=True)
+class Figure:
+    seconds: float
+    flops: float
+    moved: float
+    wrong: str | None
+
+
+def _conv(cin: int, cout: int, size: int, kernel: int, stride: int = 1, groups: int = 1) -> Case:
+    def body(g: Graph, x: str) -> str:
+        return activation(g, conv(g, x, cout, kernel, stride=stride, groups=groups), "relu")
+
+    family = "depthwise" if groups == cin and groups > 1 else "conv"
+    name = f"{kernel}x{kernel}/{stride} {cin}->{cout} at {size}" + (
+        f" g{groups}" if groups not in (1, cin) else ""
+    )
+    return Case(family, name, (1, cin, size, size), body)
+
+
+def _matmul(m: int, k: int, n: int) -> Case:
+    return Case("matmul", f"{m}x{k}x{n}", (m, k), lambda g, x: linear(g, x, n))
+
+
+def _unary(name: str, shape: tuple[int, ...], body: Body, family: str = "elementwise") -> Case:
+    return Case(family, f"{name} {'x'.join(map(str, shape))}", shape, body)
+
+
+def _softmax(g: Graph, x: str) -> str:
+    return g.op("Softmax", x, axis=-1)
+
+
+CASES: tuple[Case, ...] = (
+    _conv(64, 64, 56, 3),
+    _conv(128, 128, 28, 3),
+    _conv(256, 256, 14, 3),
+    _conv(512, 512, 7, 3),
+    _conv(64, 256, 56, 1),
+    _conv(256, 64, 56, 1),
+    _conv(512, 128, 28, 1),
+    _conv(1024, 256, 14, 1),
+    _conv(128, 128, 56, 3, stride=2),
+    _conv(256, 512, 56, 1, stride=2),
+    _conv(3, 64, 224, 7, stride=2),
+    _conv(48, 96, 27, 5),
+    _conv(50, 70, 29, 3),
+    _conv(64, 64, 56, 3, groups=4),
+    _conv(32, 3, 256, 3),
+    _matmul(128, 384, 1536),
+    _matmul(128, 1536, 384),
+    _matmul(512, 512, 512),
+    _matmul(197, 384, 1152),
+    _matmul(3136, 96, 384),
+    _matmul(49, 768, 3072),
+    _matmul(1000, 1000, 1000),
+    _matmul(61, 127, 251),
+    _matmul(1, 1280, 1000),
+    _matmul(1, 4096, 4096),
+    _conv(32, 32, 112, 3, groups=32),
+    _conv(96, 96, 112, 3, stride=2, groups=96),
+    _conv(144, 144, 56, 3, groups=144),
+    _conv(384, 384, 14, 5, groups=384),
+    _conv(96, 96, 56, 7, groups=96),
+    _unary("maxpool 3/2", (1, 64, 112, 112), lambda g, x: max_pool(g, x, 3, 2, 1), "pool"),
+    _unary("avgpool 3/1", (1, 192, 35, 35), lambda g, x: avg_pool(g, x, 3, 1, 1), "pool"),
+    _unary("global pool", (1, 1280, 7, 7), lambda g, x: g.op("GlobalAveragePool", x), "pool"),
+    _unary("relu", (1, 64, 112, 112), lambda g, x: activation(g, x, "relu")),
+    _unary("silu", (1, 64, 112, 112), lambda g, x: activation(g, x, "silu")),
+    _unary("gelu", (1, 128, 1536), lambda g, x: activation(g, x, "gelu")),
+    _unary("softmax", (12, 128, 128), _softmax, "reduce"),
+    _unary("layer norm", (1, 197, 384), lambda g, x: layer_norm(g, x), "reduce"),
+)
+
+
+def measure(case: Case, threads: int, seconds: float) -> Figure:
+    """Compiles ``case``, compares it with ONNX Runtime, and takes the median of runs for ``seconds``."""
+    import halotile
+
+    model = case.model()
+    feeds = random_inputs(model, seed=1)
+    compiled = halotile.compile(model, threads=threads)
+    report = compiled.report
+    with tempfile.TemporaryDirectory(prefix="halotile-kernel-") as folder:
+        compiled.save(Path(folder) / "library")
+        engine = Engine(str(Path(folder) / "library"), threads, {})
+        engine.bind(feeds)
+        engine.run()
+        wrong = "; ".join(compare(engine.outputs(), reference(model, feeds), TOLERANCE)) or None
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+        while len(times) < 5 or time.perf_counter() < end:
+            started = time.perf_counter()
+            engine.run()
+            times.append(time.perf_counter() - started)
+    return Figure(statistics.median(times), 2.0 * report["macs"], _least_bytes(model), wrong)
+
+
+def _least_bytes(model: onnx.ModelProto) -> float:
+    """Every input, weight and output moved once: what no schedule can avoid."""
+    graph = model.graph
+    shapes = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*graph.input, *graph.output)]
+    return 4.0 * sum(math.prod(s) for s in [*shapes, *(list(t.dims) for t in graph.initializer)])
+
+
+def line(case: Case, figure: Figure, peak: Peak, l2_bytes: int) -> str:
+    roof = peak.cache_bytes if figure.moved <= l2_bytes * peak.threads else peak.memory_bytes
+    flops, rate = figure.flops / figure.seconds, figure.moved / figure.seconds
+    text = f"{case.family:11s} {case.name:24s} {figure.seconds * 1e3:8.3f} ms"
+    text += f" {flops / 1e9:7.1f} GFLOP/s {flops / peak.flops:5.0%} {rate / 1e9:7.1f} GB/s {rate / roof:5.0%}"
+    return text + (f"  WRONG {figure.wrong}" if figure.wrong else "")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    families = list(dict.fromkeys(c.family for c in CASES))
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(families))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each shape")
+    options = parser.parse_args(arguments)
+    unknown = [f for f in options.families if f not in families]
+    if unknown:
+        parser.error(f"unknown family {', '.join(unknown)}; known: {', '.join(families)}")
+    peak = measure_peaks((options.threads,))[options.threads]
+    print(
+        f"{options.threads} threads: {peak.flops / 1e9:.0f} GFLOP/s, "
+        f"{peak.cache_bytes / 1e9:.0f} GB/s in cache, {peak.memory_bytes / 1e9:.0f} GB/s in memory"
+    )
+    l2_bytes, wrong = native().l2_bytes, 0
+    for case in CASES:
+        if options.families and case.family not in options.families:
+            continue
+        try:
+            figure = measure(case, options.threads, options.seconds)
+        except Exception as error:  # the other shapes are wanted all the same
+            wrong += 1
+            print(
+                f"{case.family:11s} {case.name:24s} failed: {type(error).__name__}: {str(error)[:200]}",
+                flush=True,
+            )
+            continue
+        wrong += figure.wrong is not None
+        print(line(case, figure, peak, l2_bytes), flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
