@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, te
 from tvm.ir import Call, Op
 from tvm.ir import _ffi_api as _ir_ffi
@@ -95,40 +96,53 @@ def expression(call_: Call, inputs: Sequence[Any]) -> list[te.Tensor]:
 
 
 class _Recorder:
-    """Stands in for a BlockBuilder and applies the TE function that a legalisation rule hands to ``call_te``."""
+    """Stands in for a BlockBuilder (legalisation rules take any object) and applies the TE function that a legalisation rule hands to ``call_te``."""
 
-    def __init__(self, table: list[tuple[Any, Any]]) -> None:
-        self._table = table
-        self.result: Any = None
+    _table: list[tuple[Any, Any]]
+    result: Any
+
+    @staticmethod
+    def of(call_: Call, inputs: Sequence[Any]) -> _Recorder:
+        recorder = _Recorder()
+        recorder.result = None
+        recorder._table = []
+        for operand, tensor in zip(call_.args, inputs):
+            if isinstance(tensor, te.Tensor):
+                recorder._table.append((operand, tensor))
+            elif isinstance(operand, relax.Tuple):
+                recorder._table.extend(zip(operand.fields, tensor))
+        return recorder
 
     def _lookup(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [self._lookup(v) for v in value]
-        for operand, tensor in self._table:
-            if isinstance(value, tvm.runtime.Object) and value.same_as(operand):
-                return tensor
         if isinstance(value, relax.ShapeExpr):
             return list(value.values)
         if isinstance(value, relax.Tuple):
             return [self._lookup(v) for v in value.fields]
+        if isinstance(value, (list, tuple, tvm_ffi.Array)):
+            return [self._lookup(v) for v in value]
+        if isinstance(value, tvm.runtime.Object):
+            for operand, tensor in self._table:
+                if value.same_as(operand):
+                    return tensor
         return value
 
-    def call_te(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         kwargs = {k: v for k, v in kwargs.items() if k not in ("primfunc_name_hint", "primfunc_attrs", "te_grad_name")}
-        self.result = function(*map(self._lookup, args), **{k: self._lookup(v) for k, v in kwargs.items()})
+        self.result = func(*map(self._lookup, args), **{k: self._lookup(v) for k, v in kwargs.items()})
         return self.result
 
-    def normalize(self, value: Any) -> Any:
-        return value
+    def normalize(self, expr: Any) -> Any:
+        return expr
 
-    emit = normalize
+    def emit(self, expr: Any, name_hint: str = "") -> Any:
+        return expr
 
 
 def _from_legalize(call_: Call, inputs: Sequence[Any]) -> Any:
     rule = call_.op.get_attr("FLegalize")
     if rule is None:
         raise ValueError(f"{call_.op.name} has no TE expression")
-    recorder = _Recorder(list(zip(call_.args, inputs)))
+    recorder = _Recorder.of(call_, inputs)
     rule(recorder, call_)
     if recorder.result is None:
         raise ValueError(f"{call_.op.name} has no TE expression in this form")

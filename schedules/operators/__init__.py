@@ -5,5 +5,16 @@ Importing this package registers them all; the list below is the whole of it.
 
 from __future__ import annotations
 
-from . import conv, elementwise, indexing, linear, movement, overrides, pool, resize  # noqa: F401
-from . import contraction  # noqa: F401
+from . import (  # noqa: F401
+    conv,
+    elementwise,
+    indexing,
+    linear,
+    movement,
+    overrides,
+    pool,
+    resize,
+    scan,
+    scatter,
+)
+from . import contraction, copy  # noqa: F401

@@ -1,0 +1,194 @@
+"""Assembles one LLVM module: every kernel once, and one ``main`` that calls them on arena offsets.
+
+    int32_t halotile_kernel_main(in0, ..., out0, ..., const void *weights, void *arena)
+
+Kernels are private functions on raw pointers, equal ones are emitted once (a network's repeated blocks share code and
+differ in pointers only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+import tempfile
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call
+
+from ...errors import UnsupportedError
+from ...passes.memory.plan import MemoryPlan
+from ...schedules.group import Kernel, Packed, Value
+from ...targets.target import Target
+
+MAIN = "halotile_kernel_main"
+ALIGNMENT = 64
+SLACK = 64  # bytes after each constant, so that a last vector may read past it
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Constants in the order of the blob; ``offsets`` by Value or Packed."""
+
+    chunks: tuple[np.ndarray, ...]
+    offsets: Mapping[Any, int]
+    bytes: int
+
+    def stream(self) -> Any:
+        """The blob as bytes-like pieces, padding included, never whole."""
+        position = 0
+        for chunk in self.chunks:
+            yield memoryview(np.ascontiguousarray(chunk)).cast("B") if chunk.size else b""
+            position += chunk.nbytes
+            padding = _padded(chunk.nbytes) - chunk.nbytes
+            yield b"\0" * padding
+
+
+def _padded(size: int) -> int:
+    return -(-(size + SLACK) // ALIGNMENT) * ALIGNMENT
+
+
+def gather_weights(kernels: Sequence[Kernel], roots: Mapping[Value, Value]) -> Weights:
+    """Every constant that some kernel reads from memory, once."""
+    chunks: list[np.ndarray] = []
+    offsets: dict[Any, int] = {}
+    by_content: dict[Any, int] = {}
+    total = 0
+    for kernel in kernels:
+        for operand in kernel.operands:
+            source: Any = operand
+            while isinstance(source, Value) and source in roots:
+                source = roots[source]
+            data = source.data if isinstance(source, Packed) else getattr(source, "constant", None)
+            if data is None or source in offsets:
+                continue
+            data = np.ascontiguousarray(data)
+            digest = (data.shape, str(data.dtype), hash(data.tobytes())) if data.nbytes <= 1 << 20 else id(data)
+            if digest in by_content:
+                offsets[source] = by_content[digest]
+                continue
+            offsets[source] = by_content[digest] = total
+            chunks.append(data.view(np.uint8) if data.dtype == np.bool_ else data.reshape(-1).view(np.uint8))
+            total += _padded(data.nbytes)
+    return Weights(tuple(chunks), offsets, total)
+
+
+def assemble(
+    kernels: Sequence[Kernel],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    roots: Mapping[Value, Value],
+    memory: MemoryPlan,
+    weights: Weights,
+    target: Target,
+) -> tuple[bytes, list[str]]:
+    """The object file, and for each kernel the name of the function that computes it."""
+    functions: dict[Any, Any] = {}
+    unique: dict[int, list[tuple[Any, Any]]] = {}
+    names: list[str] = []
+    calls: list[tuple[Any, Kernel]] = []
+    for kernel in kernels:
+        digest = tvm_ffi.structural_hash(kernel.function, map_free_vars=True)
+        for function, var in unique.setdefault(digest, []):
+            if tvm_ffi.structural_equal(function, kernel.function, map_free_vars=True):
+                break
+        else:
+            var = tvm.ir.GlobalVar(f"k{len(functions)}")
+            unique[digest].append((kernel.function, var))
+            functions[var] = kernel.function
+        names.append(var.name_hint)
+        calls.append((var, kernel))
+    main = _main(calls, inputs, outputs, roots, memory, weights)
+    functions[tvm.ir.GlobalVar(MAIN)] = main
+    return build_object(tvm.IRModule(functions), target), names
+
+
+def build_object(module: tvm.IRModule, target: Target) -> bytes:
+    """Compiles a module of PrimFuncs to an object file."""
+    tvm_target = target.tvm()
+    lower, finalize, _ = tvm.tirx.get_tir_pipeline("s_tir")
+    module = tirx.transform.BindTarget(tvm_target.with_host(tvm_target))(module)
+    module = _on_cpu(lower(module))
+    module = finalize()(module)
+    built = tvm.get_global_func("target.build.llvm")(module, tvm_target)
+    with tempfile.TemporaryDirectory(prefix="halotile-") as folder:
+        path = Path(folder) / "model.o"
+        built.write_to_file(str(path), "o")
+        return path.read_bytes()
+
+
+def _on_cpu(module: tvm.IRModule) -> tvm.IRModule:
+    """Marks every function's memory as the CPU's: TVM asks when it lowers local memory, and only its own packed
+    calling convention says."""
+    functions = {}
+    for var, function in module.functions.items():
+        body = function.body
+        for attribute, number in (("device_type", 1), ("device_id", 0)):
+            body = tirx.AttrStmt("default", attribute, tirx.IntImm("int32", number), body)
+        functions[var] = function.with_body(body) if hasattr(function, "with_body") else _rebuilt(function, body)
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _rebuilt(function: Any, body: Any) -> Any:
+    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+
+
+def _main(
+    calls: Sequence[tuple[Any, Kernel]],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    roots: Mapping[Value, Value],
+    memory: MemoryPlan,
+    weights: Weights,
+) -> Any:
+    params: list[Any] = []
+    declare: list[Any] = []
+    places: dict[Any, Any] = {}
+
+    def parameter(name: str) -> Any:
+        var = tirx.Var(name, tvm.ir.PointerType(tvm.ir.PrimType("uint8")))
+        params.append(var)
+        buffer = tirx.decl_buffer((1 << 40,), "uint8", name=f"{name}_bytes", data=var, data_alignment=1, layout=None)
+        declare.append(tirx.DeclBuffer(buffer, data=var))
+        return buffer
+
+    for i, value in enumerate(inputs):
+        places[value] = parameter(f"in{i}")
+    for i, value in enumerate(outputs):
+        places[value] = parameter(f"out{i}")
+    blob, arena = parameter("weights"), parameter("arena")
+
+    def address(operand: Any) -> Any:
+        while isinstance(operand, Value) and operand in roots and operand not in places:
+            operand = roots[operand]
+        if operand in places:
+            return _at(places[operand], 0)
+        if operand in weights.offsets:
+            return _at(blob, weights.offsets[operand])
+        if operand in memory.offsets:
+            return _at(arena, memory.offsets[operand])
+        raise UnsupportedError(f"value {operand} has no place in memory")
+
+    body = [*declare]
+    for var, kernel in calls:
+        arguments = [address(o) for o in kernel.operands]
+        body.append(tirx.Evaluate(Call(var, arguments, ret_ty=tvm.ir.PrimType("int32"))))
+    body.append(tirx.Return(tirx.IntImm("int32", 0)))
+    main = tirx.PrimFunc(params, tirx.SeqStmt(body), ret_type=tvm.ir.PrimType("int32"))
+    return main.with_attrs({"global_symbol": MAIN, "calling_conv": 1, "s_tir": True})
+
+
+def _at(buffer: Any, offset: int) -> Any:
+    return tirx.address_of(buffer[tirx.IntImm("int64", offset)])
+
+
+
+
+def workspace_bytes(kernels: Sequence[Kernel]) -> int:
+    """What one worker may need at a time, over all kernels."""
+    most = max((kernel.workspace for kernel in kernels), default=0)
+    return -(-most // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,209 @@
+"""The whole compiler, top to bottom: nine stages from an ONNX file to a library.
+
+    import    ONNX -> Relax                      compiler/frontend
+    simplify  Relax -> Relax                     passes/simplify
+    fuse      Relax -> groups                    passes/fuse
+    layout    groups -> groups, layouts          passes/layout
+    tile      groups -> tile groups              passes/tile
+    schedule  group -> kernel                    schedules
+    plan      buffers -> arena offsets           passes/memory
+    assemble  kernels -> object code             compiler/codegen
+    link      object + weights -> library        compiler/codegen
+
+``STAGES`` has the names that ``--stop-after`` takes and ``--dump-ir`` writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..targets.target import Target
+from .dump import dump_stage
+from .report import build_report
+
+STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a build is asked for. ``shapes`` fixes open dimensions; ``threads`` None takes the target's cores."""
+
+    target: Target
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    threads: int | None = None
+    exact: bool = False
+    float_mode: str = "strict"
+    name: str | None = None
+    stop_after: str | None = None
+    dump_ir: Path | None = None
+    simplify: bool = True
+    fuse: bool = True
+    layout: bool = True
+
+
+@dataclass
+class Build:
+    """Everything the stages have made so far; a stage reads what it needs and fills in its own."""
+
+    source: Any
+    options: Options
+    output: Path | None = None
+    progress: Progress | None = None
+    imported: Any = None
+    module: Any = None
+    graph: Any = None
+    groups: tuple[Any, ...] = ()
+    views: dict[Any, Any] = field(default_factory=dict)
+    layouts: dict[Any, Any] = field(default_factory=dict)
+    kernels: tuple[Any, ...] = ()
+    memory: Any = None
+    weights: Any = None
+    symbols: list[str] = field(default_factory=list)
+    library: Any = None
+    built: Any = None
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def tell(self, stage: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+
+def run_pipeline(
+    model: Any, options: Options, progress: Progress | None = None, output: Path | None = None
+) -> Build:
+    """Runs the stages in order, up to ``options.stop_after``; links into ``output`` if it is given."""
+    build = Build(model, options, output, progress)
+    for stage in STAGES:
+        if stage == "link" and output is None:
+            break
+        build.tell(stage, 0, 1)
+        start = time.perf_counter()
+        _STAGE_FUNCTIONS[stage](build)
+        build.seconds[stage] = time.perf_counter() - start
+        build.report = build_report(build)
+        if options.dump_ir is not None:
+            dump_stage(build, stage, options.dump_ir)
+        build.tell(stage, 1, 1)
+        if options.stop_after == stage:
+            break
+    return build
+
+
+def import_(build: Build) -> None:
+    from .frontend import import_model
+
+    build.imported = import_model(build.source, build.options.shapes)
+    build.module = build.imported.module
+    build.notes["import"] = list(build.imported.notes)
+
+
+def simplify(build: Build) -> None:
+    from ..passes.simplify import Simplify
+
+    if not build.options.simplify:
+        return
+    mode = "exact" if build.options.exact and build.options.float_mode == "strict" else build.options.float_mode
+    result = Simplify(float_mode=mode).apply(build.module, build.options.target)
+    build.module = result.module
+    build.notes["simplify"] = list(result.notes)
+    build.details["simplify"] = result.details
+
+
+def fuse(build: Build) -> None:
+    from ..passes.fuse.fuse import Fuse
+    from ..passes.fuse.graph import build_graph
+    from ..passes.fuse.outputs import own_outputs
+
+    graph = build_graph(build.module)
+    fusion = Fuse(build.options.fuse).apply(graph)
+    build.graph, fusion, build.views = own_outputs(graph, fusion)
+    build.groups = fusion.groups
+    build.notes["fuse"] = [note for group in fusion.groups for note in group.notes]
+
+
+def layout(build: Build) -> None:
+    from ..passes.layout.assign import AssignLayouts
+
+    result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.options.target)
+    build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
+    build.notes["layout"] = list(result.notes)
+
+
+def tile(build: Build) -> None:
+    """Chains stay whole for now: every group is computed in one box."""
+    build.notes["tile"] = ["every group is computed whole"]
+
+
+def schedule(build: Build) -> None:
+    from ..schedules.dispatch import build_kernel
+    from ..schedules.group import Request
+
+    kernels = []
+    for i, group in enumerate(build.groups):
+        build.tell("schedule", i, len(build.groups))
+        kernels.append(build_kernel(Request(group, build.layouts, build.options.target, build.options.exact)))
+    build.kernels = tuple(kernels)
+
+
+def plan(build: Build) -> None:
+    from ..passes.memory.plan import plan_memory
+
+    placed = {*build.graph.inputs, *build.graph.outputs}
+    build.memory = plan_memory(build.kernels, build.layouts, build.views, placed)
+
+
+def assemble(build: Build) -> None:
+    from .codegen import module
+    from .codegen.library import LibrarySpec
+
+    options, target = build.options, build.options.target
+    build.weights = module.gather_weights(build.kernels, build.views)
+    code, build.symbols = module.assemble(
+        build.kernels, build.graph.inputs, build.graph.outputs, build.views, build.memory, build.weights, target
+    )
+    build.report = build_report(build)
+    threads = options.threads or target.cores
+    build.library = LibrarySpec(
+        name=options.name or build.imported.name,
+        inputs=build.imported.inputs,
+        outputs=build.imported.outputs,
+        object_bytes=code,
+        weights=list(build.weights.stream()),
+        planned_bytes=build.memory.planned_bytes,
+        workspace_bytes=module.workspace_bytes(build.kernels),
+        max_threads=max(threads, 64),
+        default_threads=threads,
+        target=target,
+        report=build.report,
+    )
+
+
+def link(build: Build) -> None:
+    from dataclasses import replace
+
+    from .codegen.library import build_library
+
+    assert build.library is not None and build.output is not None
+    build.library = replace(build.library, report=build_report(build))
+    build.built = build_library(build.library, build.output)
+
+
+_STAGE_FUNCTIONS: dict[str, Callable[[Build], None]] = {
+    "import": import_,
+    "simplify": simplify,
+    "fuse": fuse,
+    "layout": layout,
+    "tile": tile,
+    "schedule": schedule,
+    "plan": plan,
+    "assemble": assemble,
+    "link": link,
+}

@@ -1,0 +1,105 @@
+"""The report of a build: plain data, filled in as far as the stages have come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+
+if TYPE_CHECKING:
+    from .pipeline import Build
+
+
+def build_report(build: Build) -> dict[str, Any]:
+    """Kernels, bytes, times and notes. Bytes are exact: ``arena_bytes`` is what a run with ``threads`` uses."""
+    options = build.options
+    threads = options.threads or options.target.cores
+    report: dict[str, Any] = {
+        "target": options.target.id,
+        "cpu": options.target.cpu,
+        "threads": threads,
+        "exact": options.exact,
+        "float_mode": options.float_mode,
+        "seconds": dict(build.seconds),
+        "notes": {stage: notes for stage, notes in build.notes.items() if notes},
+        "versions": _versions(),
+    }
+    if build.imported is not None:
+        report["operators_before"] = dict(build.imported.operators)
+    if build.graph is not None:
+        report["operators_after"] = len(build.graph.nodes)
+        report["macs"] = sum(macs(node) for node in build.graph.nodes)
+    if build.groups:
+        report["groups"] = [_group(build, group) for group in build.groups]
+    if build.kernels:
+        from .codegen.module import workspace_bytes
+
+        report["kernels"] = [_kernel(build, i) for i in range(len(build.kernels))]
+        report["workspace_bytes"] = workspace_bytes(build.kernels)
+    if build.memory is not None:
+        report["planned_bytes"] = build.memory.planned_bytes
+        report["arena_bytes"] = build.memory.planned_bytes + threads * report["workspace_bytes"]
+    if build.weights is not None:
+        report["weight_bytes"] = build.weights.bytes
+    return report
+
+
+def macs(node: Any) -> int:
+    """Multiply-adds of a convolution or matrix multiplication, else 0."""
+    if node.operator.startswith("relax.nn.conv") and len(node.inputs) > 1:
+        weight = node.inputs[1].shape
+        taps = 1
+        for k in weight[1:]:
+            taps *= k
+        return int(node.results[0].elements * taps)
+    if node.operator == "relax.matmul":
+        return int(node.results[0].elements * node.inputs[0].shape[-1])
+    return 0
+
+
+def _group(build: Build, group: Any) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "operators": list(group.operators),
+        "anchor": group.anchor.operator if group.anchor is not None else None,
+        "inputs": [_value(build, v) for v in group.inputs],
+        "outputs": [_value(build, v) for v in group.outputs],
+        "notes": list(group.notes),
+    }
+
+
+def _value(build: Build, value: Any) -> dict[str, Any]:
+    layout = build.layouts.get(value)
+    return {
+        "name": value.name,
+        "shape": list(value.shape),
+        "dtype": value.dtype,
+        "layout": str(layout) if layout is not None else "plain",
+    }
+
+
+def _kernel(build: Build, index: int) -> dict[str, Any]:
+    group, kernel = build.groups[index], build.kernels[index]
+    entry: dict[str, Any] = {
+        "name": group.name,
+        "operators": list(group.operators),
+        "schedule": kernel.schedule,
+        "flops": max(kernel.flops, 2 * sum(macs(n) for n in group.nodes)),
+        "bytes": sum(v.bytes for v in (*group.inputs, *group.outputs)),
+        "notes": [*group.notes, *kernel.notes],
+    }
+    if build.symbols:
+        entry["function"] = build.symbols[index]
+    return entry
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"halotile": __version__}
+    for package in ("apache-tvm", "onnx", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,145 @@
+"""Gives every buffer a place: model input or output, weights, or an offset in the arena.
+
+Live ranges come from the kernel order. Buffers are placed largest first at the lowest offset that no overlapping live
+range occupies (greedy by size; Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
+A kernel that may work in place lets its output take over an input that dies there. The size is exact: it is
+what a run uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...schedules.group import Kernel, Scratch, Value, dtype_bytes
+from ...schedules.layout import Layout
+
+ALIGNMENT = 64  # a cache line, and the widest vector
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One stretch of arena memory and the steps (inclusive) during which it is in use."""
+
+    name: str
+    bytes: int
+    first: int
+    last: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """``offsets`` in the arena by root Value or Scratch; ``inplace`` pairs (output, input) that share memory."""
+
+    offsets: Mapping[Value | Scratch, int]
+    planned_bytes: int
+    buffers: tuple[Buffer, ...]
+    inplace: tuple[tuple[Value, Value], ...]
+
+
+def plan_memory(
+    kernels: Sequence[Kernel],
+    layouts: Mapping[Value, Layout],
+    roots: Mapping[Value, Value],
+    placed: set[Value],
+) -> MemoryPlan:
+    """Places everything the kernels touch that is not ``placed`` elsewhere (inputs, outputs, constants).
+
+    ``roots`` maps a view to the value whose memory it is.
+    """
+    root = _Roots(roots)
+    sizes: dict[Value | Scratch, int] = {}
+    first: dict[Value | Scratch, int] = {}
+    last: dict[Value | Scratch, int] = {}
+    for step, kernel in enumerate(kernels):
+        for operand in kernel.operands:
+            if isinstance(operand, Scratch):
+                sizes[operand], first[operand], last[operand] = operand.bytes, step, step
+                continue
+            if not isinstance(operand, Value):
+                continue
+            value = root(operand)
+            if value in placed or value.constant is not None:
+                continue
+            sizes[value] = max(sizes.get(value, 0), _bytes(operand, layouts))
+            first.setdefault(value, step)
+            last[value] = step
+
+    merged, pairs = _merge_inplace(kernels, root, sizes, first, last)
+    offsets: dict[Value | Scratch, int] = {}
+    buffers: list[Buffer] = []
+    total = 0
+    taken: list[tuple[int, int, int, int]] = []  # offset, end, first, last
+    leaders = [v for v in sizes if merged.get(v, v) is v]
+    leaders.sort(key=lambda v: (-sizes[v], first[v]))
+    for value in leaders:
+        size = -(-sizes[value] // ALIGNMENT) * ALIGNMENT
+        offset = _lowest(taken, size, first[value], last[value])
+        taken.append((offset, offset + size, first[value], last[value]))
+        offsets[value] = offset
+        total = max(total, offset + size)
+        name = value.name if isinstance(value, Value) else "scratch"
+        buffers.append(Buffer(name, size, first[value], last[value], offset))
+    for value in sizes:
+        leader = value
+        while merged.get(leader, leader) is not leader:
+            leader = merged[leader]
+        offsets[value] = offsets[leader]
+    return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs))
+
+
+class _Roots:
+    def __init__(self, table: Mapping[Value, Value]) -> None:
+        self.table = table
+
+    def __call__(self, value: Value) -> Value:
+        while value in self.table:
+            value = self.table[value]
+        return value
+
+
+def _bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:
+    layout = layouts.get(value)
+    elements = layout.elements if layout is not None else value.elements
+    return max(1, elements * dtype_bytes(value.dtype))
+
+
+def _merge_inplace(
+    kernels: Sequence[Kernel],
+    root: _Roots,
+    sizes: dict[Value | Scratch, int],
+    first: dict[Value | Scratch, int],
+    last: dict[Value | Scratch, int],
+) -> tuple[dict[Value | Scratch, Value], list[tuple[Value, Value]]]:
+    merged: dict[Value | Scratch, Value] = {}
+    pairs: list[tuple[Value, Value]] = []
+    for step, kernel in enumerate(kernels):
+        output = root(kernel.outputs[0])
+        if output not in sizes or first[output] != step:
+            continue
+        for candidate in kernel.inplace:
+            source = root(candidate)
+            leader = source
+            while leader in merged:
+                leader = merged[leader]
+            reads = sum(1 for o in kernel.operands if isinstance(o, Value) and root(o) is source)
+            if source not in sizes or last[leader] != step or reads != 1 or sizes[leader] != sizes[output]:
+                continue
+            merged[output] = leader
+            last[leader] = max(last[leader], last[output])
+            pairs.append((output, source))
+            break
+    return merged, pairs
+
+
+def _lowest(taken: list[tuple[int, int, int, int]], size: int, first: int, last: int) -> int:
+    """The smallest gap that fits between live neighbours (best fit), else the end of the last of them."""
+    live = sorted((o, e) for o, e, f, la in taken if not (la < first or f > last))
+    best, best_gap, position = -1, None, 0
+    for offset, end in live:
+        gap = offset - position
+        if gap >= size and (best_gap is None or gap < best_gap):
+            best, best_gap = position, gap
+        position = max(position, end)
+    return best if best_gap is not None else position

@@ -1,0 +1,180 @@
+"""What a kernel under construction knows: its builder, its pointers, and how values are read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import Range
+from tvm.ir.prim import expr as prim
+
+from .emit import KernelBuilder
+from .group import Packed, Request, Scratch, Value
+from .inline import Inliner, Source, key, narrow
+from .layout import Layout
+from .tegraph import GroupGraph
+
+
+@dataclass(frozen=True)
+class Channel:
+    """The channel coordinate of a kernel that runs over blocks and lanes: ``index == block * lanes + lane``."""
+
+    index: Any
+    block: Any
+    lane: Any
+    lanes: int
+    extent: int
+
+    @property
+    def has_tail(self) -> bool:
+        return self.extent % self.lanes != 0
+
+
+class Context:
+    """Pointers are declared when first used; their order is the order of ``operands``."""
+
+    def __init__(self, request: Request, graph: GroupGraph, name: str) -> None:
+        self.request = request
+        self.graph = graph
+        self.k = KernelBuilder(name)
+        self.operands: list[Value | Packed | Scratch] = []
+        self.channel: Channel | None = None
+        self.log: list[Any] | None = None
+        self._buffers: dict[Any, Any] = {}
+        self.analyzer = sym.Analyzer()
+
+    # -- pointers --------------------------------------------------------------------------------
+
+    def buffer(self, value: Value) -> Any:
+        found = self._buffers.get(value)
+        if found is None:
+            found = self.k.pointer(f"b{len(self._buffers)}", value.dtype, self.request.layout(value).elements)
+            self._buffers[value] = found
+            self.operands.append(value)
+        return found
+
+    def packed(self, packed: Packed) -> Any:
+        buffer = self.k.pointer(packed.name, str(packed.data.dtype), packed.data.size)
+        self.operands.append(packed)
+        return buffer
+
+    # -- reading and writing ---------------------------------------------------------------------
+
+    def offset(self, layout: Layout, indices: Sequence[Any]) -> Any:
+        """The simplified flat position; uses block and lane directly where the channel is the kernel's own."""
+        channel = self.channel
+        block = lane = None
+        if layout.block and channel is not None and layout.block == channel.lanes:
+            index = indices[1]
+            if not isinstance(index, int) and tvm_ffi.structural_equal(index, channel.index):
+                block, lane = channel.block, channel.lane
+        position = layout.offset([narrow(i) for i in indices], block, lane)
+        return self.analyzer.simplify(narrow(position))
+
+    def source(self, value: Value) -> Source:
+        """Reads one element of an input; a constant of one element becomes a literal."""
+        if value.constant is not None and value.elements == 1:
+            return lambda _indices: literal(value.constant.reshape(-1)[0], value.dtype)
+        layout = self.request.layout(value)
+
+        def read(indices: tuple[Any, ...]) -> Any:
+            position = self.offset(layout, indices)
+            if self.log is not None:
+                self.log.append(position)
+            load = self.buffer(value)[position]
+            return self._guarded(value, layout, indices, load)
+
+        return read
+
+    def _guarded(self, value: Value, layout: Layout, indices: Sequence[Any], load: Any) -> Any:
+        """Lanes past the last channel must not read past a plain run-time tensor. (Blocked tensors hold zeros there,
+        constants are padded.)"""
+        channel = self.channel
+        if channel is None or not channel.has_tail or layout.block or value.constant is not None:
+            return load
+        if not any(_uses(i, channel.lane) for i in indices):
+            return load
+        self.k.guard(channel.index < channel.extent)
+        return tirx.if_then_else(channel.index < channel.extent, load, tirx.Cast(load.ty, tirx.IntImm("int32", 0)))
+
+    def inliner(self, sources: dict[Any, Source] | None = None, bind: bool = True) -> Inliner:
+        """An inliner that reads the group's inputs from memory, and ``sources`` from where they say."""
+        table: dict[Any, Source] = {}
+        for value in self.graph.group.inputs:
+            table[key(self.graph.tensors[value])] = self.source(value)
+        table.update(sources or {})
+        return Inliner(table, self.k.bind if bind else None, self.k.guard)
+
+    def write(self, value: Value, indices: Sequence[Any], element: Any) -> None:
+        """Stores one element of an output; lanes past the last channel get zero, or nothing in a plain tensor."""
+        layout = self.request.layout(value)
+        position = self.offset(layout, indices)
+        if self.log is not None:
+            self.log.append(position)
+        channel = self.channel
+        buffer = self.buffer(value)
+        if str(element.ty.dtype) != value.dtype:
+            element = tirx.Cast(value.dtype, element)
+        if channel is not None and channel.has_tail and any(_uses(i, channel.lane) for i in indices):
+            inside = channel.index < channel.extent
+            if layout.block:
+                zero = tirx.Cast(element.ty, tirx.IntImm("int32", 0))
+                element = tirx.Select(inside, element, zero)
+            else:
+                with self.k.when(inside):
+                    self.k.store(buffer, position, element)
+                return
+        self.k.store(buffer, position, element)
+
+    def ranged(self, var: Any, extent: int) -> Any:
+        """Tells the simplifier that ``0 <= var < extent``."""
+        if isinstance(var, tirx.Var):
+            self.analyzer.bind(var, Range(0, extent))
+        return var
+
+    def fill_margins(self, value: Value, zero: float = 0.0) -> None:
+        """Writes the margins of an output, slab by slab."""
+        layout = self.request.layout(value)
+        if not layout.margins:
+            return
+        dims, strides = layout.physical_shape, layout.strides
+        buffer, k = self.buffer(value), self.k
+        for axis, (before, after) in enumerate(layout.margins):
+            size = layout.shape[axis]
+            for start, count in ((0, before), (before + size, after)):
+                if count == 0:
+                    continue
+                outer, length = 1, count * strides[axis]
+                for d in dims[:axis]:
+                    outer *= d
+                step = dims[axis] * strides[axis]
+                lanes = layout.block or 1
+                with k.loop(outer, name="m") as o, k.loop(length // lanes, name="e") as e:
+                    with k.loop(lanes, "vectorized", name="v") as v:
+                        fill = tirx.Cast(value.dtype, tirx.FloatImm("float32", zero))
+                        k.store(buffer, o * step + (start * strides[axis]) + e * lanes + v, fill)
+
+
+def literal(number: Any, dtype: str) -> Any:
+    """An immediate of ``dtype``."""
+    if dtype == "bool":
+        return tirx.IntImm("bool", int(number))
+    if dtype.startswith(("float", "bfloat")):
+        return tirx.FloatImm(dtype, float(number))
+    return tirx.IntImm(dtype, int(number))
+
+
+def _uses(expr: Any, var: Any) -> bool:
+    if isinstance(expr, int):
+        return False
+    return any(v.same_as(var) for v in tirx.analysis.undefined_vars(expr))
+
+
+def positions(log: Sequence[Any]) -> list[Any]:
+    return [p for p in log if not isinstance(p, (int, prim.IntImm))]
+
+
+Emit = Callable[..., None]

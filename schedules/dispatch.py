@@ -1,0 +1,16 @@
+"""Which generator builds a group. One line a family; each family decides the rest for itself."""
+
+from __future__ import annotations
+
+from .classify import Facts
+from .group import Kernel, Request
+from .opaque import build_opaque
+from .staged import build_staged
+
+
+def build_kernel(request: Request) -> Kernel:
+    """The kernel of ``request.group`` in the layouts that ``request`` gives."""
+    anchor = request.group.anchor
+    if anchor is not None and Facts(anchor).kind == "opaque":
+        return build_opaque(request)
+    return build_staged(request)

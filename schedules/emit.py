@@ -1,0 +1,159 @@
+"""Writes kernels: a small builder of S-TIR loop nests on flat buffers behind raw pointers.
+
+A kernel is a plain C function ``int32_t name(T *p0, T *p1, ...)``. Buffers are one-dimensional; positions come from
+:class:`Layout`, so that margins, blocks and tiles need no special buffer types.
+
+    k = KernelBuilder("copy")
+    x, y = k.pointer("x", "float32", n), k.pointer("y", "float32", n)
+    with k.loop(n // 16, "parallel") as i, k.loop(16, "vectorized") as v:
+        k.store(y, i * 16 + v, k.load(x, i * 16 + v))
+    function = k.finish()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.tirx.stmt import ForKind
+
+STACK_LIMIT = 1024  # bytes from which TVM takes local memory from the workspace instead of the stack
+
+_KINDS = {
+    "serial": ForKind.SERIAL,
+    "parallel": ForKind.PARALLEL,
+    "vectorized": ForKind.VECTORIZED,
+    "unroll": ForKind.UNROLLED,
+}
+
+
+class KernelBuilder:
+    """Collects statements; each ``with loop`` or ``with when`` opens a scope."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._params: list[Any] = []
+        self._prologue: list[Any] = []
+        self._scopes: list[list[Any]] = [[]]
+        self._fresh = 0
+        self._local_bytes = 0
+        self.guards: list[Any] = []  # conditions of if_then_else written so far
+        self._bound: list[Any] = []
+
+    # -- buffers ---------------------------------------------------------------------------------
+
+    def pointer(self, name: str, dtype: str, elements: int) -> Any:
+        """A parameter: a pointer to ``elements`` values, aligned to one element only."""
+        var = tirx.Var(f"p_{name}", tvm.ir.PointerType(tvm.ir.PrimType(storage_dtype(dtype))))
+        size = dtype_size(dtype)
+        buffer = tirx.decl_buffer(
+            (max(1, elements),), storage_dtype(dtype), name=name, data=var, data_alignment=size, layout=None
+        )
+        self._params.append(var)
+        self._prologue.append(tirx.DeclBuffer(buffer, data=var))
+        return buffer
+
+    def local(self, name: str, dtype: str, elements: int, scope: str = "local") -> Any:
+        """Memory on the stack (``local``: registers, after unrolling), uninitialised, for the enclosing scope."""
+        buffer = tirx.decl_buffer((elements,), dtype, name=self.fresh(name), scope=scope, layout=None)
+        self.add(tirx.AllocBuffer(buffer))
+        self._local_bytes += -(-elements * dtype_size(dtype) // 64) * 64 + 64
+        return buffer
+
+    @property
+    def workspace(self) -> int:
+        """A bound of what the kernel's locals take from the worker's workspace: nothing while all of them together
+        fit the stack (TVM may merge them, so that single sizes say nothing)."""
+        return self._local_bytes if self._local_bytes >= STACK_LIMIT else 0
+
+    def fresh(self, name: str) -> str:
+        self._fresh += 1
+        return f"{name}{self._fresh}"
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def add(self, statement: Any) -> None:
+        self._scopes[-1].append(statement)
+
+    def load(self, buffer: Any, offset: Any) -> Any:
+        return buffer[offset]
+
+    def store(self, buffer: Any, offset: Any, value: Any) -> None:
+        self.add(tirx.BufferStore(buffer, value, [_index(offset)]))
+
+    def bind(self, value: Any, name: str = "t") -> Any:
+        """Names a value so that it is computed once."""
+        var = tirx.Var(self.fresh(name), value.ty)
+        self.add(tirx.Bind(var, value))
+        self._bound.append(var)
+        return var
+
+    @contextmanager
+    def loop(self, extent: int | Any, kind: str = "serial", name: str = "i") -> Iterator[Any]:
+        """``for var in range(extent)``. A loop of one iteration is no loop.
+
+        A vectorised loop whose body has a guard that depends on the lane becomes a plain one: TVM would scalarise it
+        and lose the names bound inside. LLVM may still vectorise it.
+        """
+        if isinstance(extent, int) and extent == 1:
+            yield tirx.IntImm("int32", 0)
+            return
+        guards, bound = len(self.guards), len(self._bound)
+        var = tirx.Var(self.fresh(name), "int32")
+        self._scopes.append([])
+        yield var
+        body = sequence(self._scopes.pop())
+        if kind == "vectorized" and self.guards[guards:]:
+            inner = [var, *self._bound[bound:]]
+            if any(v.same_as(u) for c in self.guards[guards:] for u in tirx.analysis.undefined_vars(c) for v in inner):
+                kind = "serial"
+        self.add(tirx.For(var, tirx.IntImm("int32", 0), _index(extent), _KINDS[kind], body))
+
+    def guard(self, condition: Any) -> None:
+        """Notes a condition under which something is read (see :meth:`loop`)."""
+        self.guards.append(condition)
+
+    @contextmanager
+    def when(self, condition: Any) -> Iterator[None]:
+        self._scopes.append([])
+        yield
+        self.guard(condition)
+        body = sequence(self._scopes.pop())
+        self.add(tirx.IfThenElse(condition, body, None))
+
+    @contextmanager
+    def capture(self) -> Iterator[list[Any]]:
+        """Collects statements without adding them."""
+        self._scopes.append([])
+        statements = self._scopes[-1]
+        yield statements
+        self._scopes.pop()
+
+    def finish(self, attributes: dict[str, Any] | None = None) -> Any:
+        body = sequence([*self._prologue, *self._scopes[0], tirx.Return(tirx.IntImm("int32", 0))])
+        function = tirx.PrimFunc(self._params, body, ret_type=tvm.ir.PrimType("int32"))
+        attrs = {"tirx.noalias": True, "s_tir": True, **(attributes or {})}
+        return function.with_attrs(attrs)
+
+
+def sequence(statements: Sequence[Any]) -> Any:
+    if len(statements) == 1:
+        return statements[0]
+    if not statements:
+        return tirx.Evaluate(tirx.IntImm("int32", 0))
+    return tirx.SeqStmt(list(statements))
+
+
+def storage_dtype(dtype: str) -> str:
+    return dtype
+
+
+def dtype_size(dtype: str) -> int:
+    return max(1, tvm.DataType(dtype).bits // 8)
+
+
+def _index(value: Any) -> Any:
+    return tirx.IntImm("int32", value) if isinstance(value, int) else value

@@ -1,0 +1,131 @@
+"""The words that fusion and the kernel generators share: values, nodes, groups, kernels.
+
+They are plain data and live here, in the lower room, so that a pass can ask a generator for a kernel and no generator
+ever reaches back into a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .layout import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One tensor of the graph. ``constant`` holds its data where it is known at compile time."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    constant: np.ndarray | None = None
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * dtype_bytes(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"{self.name}{list(self.shape)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator. ``operands`` mirror the call's arguments: a Value, a tuple of Values, or the Relax argument itself
+    (shapes, prim values)."""
+
+    name: str
+    operator: str
+    call: Any
+    operands: tuple[Any, ...]
+    results: tuple[Value, ...]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """All Values this node reads, tuples flattened, in order."""
+        flat: list[Value] = []
+        for operand in self.operands:
+            if isinstance(operand, Value):
+                flat.append(operand)
+            elif isinstance(operand, tuple):
+                flat.extend(v for v in operand if isinstance(v, Value))
+        return tuple(flat)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The unit of fusion: at most one anchor, with the operators fused before and after it, in program order."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    anchor: Node | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(n.operator for n in self.nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A constant that a kernel wants in a form of its own (packed weights), made at compile time."""
+
+    name: str
+    data: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Scratch:
+    """Arena memory that a kernel needs while it runs."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One compiled group: a PrimFunc on raw pointers, and what its pointers are.
+
+    ``operands`` follow the function's parameters: Values, Packed constants and Scratch memory.
+    ``inplace`` are inputs whose memory the first output may take over: each element is read before it is written, by
+    the iteration that writes it. ``workspace`` bounds the bytes a worker takes from its workspace slot.
+    """
+
+    function: Any
+    operands: tuple[Value | Packed | Scratch, ...]
+    outputs: tuple[Value, ...]
+    schedule: str
+    flops: int = 0
+    workspace: int = 0
+    inplace: tuple[Value, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a generator is asked for: this group, values in these layouts, for this target."""
+
+    group: Group
+    layouts: Mapping[Value, Layout]
+    target: Any
+    exact: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def layout(self, value: Value) -> Layout:
+        found = self.layouts.get(value)
+        return found if found is not None else Layout.plain(value.shape)
+
+
+def dtype_bytes(dtype: str) -> int:
+    if dtype == "bool":
+        return 1
+    digits = "".join(c for c in dtype.split("_")[0] if c.isdigit())
+    return max(1, int(digits[:2]) // 8) if dtype.startswith("float8") is False else 1

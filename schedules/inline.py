@@ -1,0 +1,278 @@
+"""Evaluates TE tensors at given coordinates: the heart of fusion.
+
+A group is a DAG of TE compute stages between *sources* (tensors whose elements come from elsewhere: a buffer, an
+accumulator). ``Inliner.at(tensor, indices)`` writes the expression of one element, by substitution:
+
+    t = exp(x[i, j] + b[j])      at(t, (n, c))  ->  exp(load(x, n, c) + load(b, c))
+
+so that an operator written once works alone, in a prologue and in an epilogue, in any layout. A stage used twice at the
+same coordinates is bound to a name once, except under a guard (``if_then_else``), whose arms must not be
+evaluated outside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import te, tirx
+from tvm.ir import Call
+from tvm.ir.prim import expr as prim
+
+from . import mathlib
+
+Source = Callable[[tuple[Any, ...]], Any]
+
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    prim.Add: lambda a, b: a + b,
+    prim.Sub: lambda a, b: a - b,
+    prim.Mul: lambda a, b: a * b,
+    prim.Div: tirx.div,
+    prim.Mod: tirx.truncmod,
+    prim.FloorDiv: tirx.floordiv,
+    prim.FloorMod: tirx.floormod,
+    prim.LShift: lambda a, b: a << b,
+    prim.RShift: lambda a, b: a >> b,
+    prim.BitwiseAnd: lambda a, b: a & b,
+    prim.BitwiseOr: lambda a, b: a | b,
+    prim.BitwiseXor: lambda a, b: a ^ b,
+    prim.EQ: prim.EQ,
+    prim.NE: prim.NE,
+    prim.LT: prim.LT,
+    prim.LE: prim.LE,
+    prim.GT: prim.GT,
+    prim.GE: prim.GE,
+    prim.And: prim.And,
+    prim.Or: prim.Or,
+}
+
+
+def key(tensor: te.Tensor) -> tuple[Any, int]:
+    """A hashable identity of a TE tensor (its own ``==`` builds an expression)."""
+    return (tensor.op, int(tensor.value_index))
+
+
+class Inliner:
+    """Writes expressions of TE tensors' elements. ``bind`` names a value (or returns it as it is)."""
+
+    def __init__(
+        self,
+        sources: dict[tuple[Any, int], Source],
+        bind: Callable[[Any], Any] | None = None,
+        guard: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.sources = sources
+        self._bind = bind
+        self._guard = guard
+        self._extents: dict[Any, int] = {}
+        self._guards = 0
+        self._indexing = 0
+        self.values: list[Any] | None = None  # axis values used other than as an index, if somebody asks
+        self._cache: dict[Any, list[tuple[tuple[Any, ...], Any]]] = {}
+
+    def bind(self, value: Any) -> Any:
+        if self._bind is None or self._guards or isinstance(value, (tirx.Var, prim.IntImm, prim.FloatImm)):
+            return value
+        return self._bind(value)
+
+    def at(self, tensor: te.Tensor, indices: Sequence[Any]) -> Any:
+        """The element of ``tensor`` at ``indices``, as an expression."""
+        source = self.sources.get(key(tensor))
+        indices = tuple(indices)
+        if source is None and not isinstance(tensor.op, te.ComputeOp):
+            raise ValueError(f"stage {tensor.op.name} can't be inlined")
+        entries = self._cache.setdefault((key(tensor), _hash(indices)), [])
+        for known, value in entries:
+            if all(tvm_ffi.structural_equal(a, b) for a, b in zip(known, indices)):
+                return value
+        if source is not None:
+            value = source(indices)
+        else:
+            axes = {axis.var: index for axis, index in zip(tensor.op.axis, indices)}
+            self.declare(tensor.op)
+            value = self.expression(tensor.op.body[tensor.value_index], axes)
+        if not self._guards:
+            value = self.bind(value)
+            entries.append((indices, value))
+        return value
+
+    def declare(self, op: Any) -> None:
+        """Notes the extents of a stage's axes, by which reads at bare axes are known to be inside."""
+        for axis in (*op.axis, *op.reduce_axis):
+            if isinstance(axis.dom.extent, prim.IntImm):
+                self._extents[axis.var] = int(axis.dom.extent.value)
+
+    def expression(self, expr: Any, axes: dict[Any, Any]) -> Any:
+        """``expr`` with axes substituted and tensor reads inlined."""
+        kind = type(expr)
+        if kind is tirx.Var:
+            found = axes.get(expr)
+            if found is None:
+                return expr
+            if self.values is not None and not self._indexing and not isinstance(found, int):
+                self.values.append(found)
+            return match_type(found, expr)
+        if kind in (prim.IntImm, prim.FloatImm) or not isinstance(expr, tvm.ir.Expr):
+            return expr
+        rebuild = _BINARY.get(kind)
+        if rebuild is not None:
+            a, b = self.expression(expr.a, axes), self.expression(expr.b, axes)
+            return _product(a, b) if kind is prim.Mul else rebuild(a, b)
+        if kind is prim.Max or kind is prim.Min:
+            return self._extremum(kind, self.expression(expr.a, axes), self.expression(expr.b, axes))
+        if kind is prim.Cast:
+            return tirx.Cast(expr.ty, self.expression(expr.value, axes))
+        if kind is prim.Not:
+            return _negation(self.expression(expr.a, axes))
+        if kind is prim.BitwiseNot:
+            return ~self.expression(expr.a, axes)
+        if kind is prim.Select:
+            return self._choice(expr.condition, expr.true_value, expr.false_value, axes)
+        if kind is prim.Let:
+            return self.expression(expr.body, {**axes, expr.var: self.expression(expr.value, axes)})
+        if isinstance(expr, Call):
+            return self._call(expr, axes)
+        if kind is tirx.Reduce:
+            raise ValueError("a reduction can't be inlined")
+        return expr
+
+    def _extremum(self, kind: type, a: Any, b: Any) -> Any:
+        """max/min that keep NaN whichever side it is on. TVM's own lowering drops it on one, and its simplifier
+        turns ``not (a < b)`` and ``x != x`` into forms that are wrong for NaN, so neither may be written."""
+        if not str(a.ty.dtype).startswith(("float", "bfloat")):
+            return kind(a, b)
+        if isinstance(a, prim.FloatImm) and not isinstance(b, prim.FloatImm):
+            a, b = b, a
+        a, b = self.bind(a), self.bind(b)
+        keep_a = tirx.Select((prim.GT if kind is prim.Max else prim.LT)(b, a), b, a)  # a where either is NaN
+        if isinstance(b, prim.FloatImm):
+            return keep_a
+        return tirx.Select(mathlib.ordered(b), keep_a, b)
+
+    def _choice(self, condition: Any, yes: Any, no: Any, axes: dict[Any, Any]) -> Any:
+        condition = self.expression(condition, axes)
+        known = _known(condition)
+        if known is not None:
+            return self.expression(yes if known else no, axes)
+        if not self._may_escape(yes) and not self._may_escape(no):
+            return tirx.Select(condition, self.expression(yes, axes), self.expression(no, axes))
+        self._guards += 1
+        try:
+            a, b = self.expression(yes, axes), self.expression(no, axes)
+        finally:
+            self._guards -= 1
+        if self._guard is not None:
+            self._guard(condition)
+        return tirx.if_then_else(condition, a, b)
+
+    def _may_escape(self, expr: Any) -> bool:
+        """True if ``expr`` reads a tensor elsewhere than at bare axes that fit, and so perhaps outside it."""
+        if isinstance(expr, Call):
+            if isinstance(expr.op, tvm.ir.Op) and expr.op.name == "te.tensor_load":
+                return not all(self._fits(i, d) for i, d in zip(expr.args[1:], expr.args[0].shape))
+            return any(self._may_escape(a) for a in expr.args)
+        return any(self._may_escape(part) for part in children(expr))
+
+    def _fits(self, index: Any, extent: Any) -> bool:
+        while isinstance(index, prim.Cast):
+            index = index.value
+        if isinstance(index, prim.IntImm):
+            return 0 <= index.value < int(extent)
+        return isinstance(index, tirx.Var) and self._extents.get(index, 1 << 62) <= int(extent)
+
+    def _call(self, expr: Any, axes: dict[Any, Any]) -> Any:
+        name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
+        if name == "te.tensor_load":
+            self._indexing += 1
+            indices = [self.expression(i, axes) for i in expr.args[1:]]
+            self._indexing -= 1
+            return self.at(expr.args[0], indices)
+        if name.endswith("if_then_else"):
+            return self._choice(*expr.args, axes)
+        args = [self.expression(a, axes) for a in expr.args]
+        if name.endswith(".isnan"):
+            return mathlib.is_nan(self.bind(args[0]))
+        fast = mathlib.FLOAT32.get(name)
+        if fast is not None and str(expr.ty.dtype) == "float32":
+            return fast(self.bind(args[0]), self.bind)
+        return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
+
+
+def _is_float(expr: Any) -> bool:
+    return str(expr.ty.dtype).startswith(("float", "bfloat"))
+
+
+def _negation(condition: Any) -> Any:
+    """``not condition``. TVM's simplifier would turn ``not (a < b)`` into ``b <= a``, which is wrong for NaN; it does
+    not look through the cast."""
+    compares_floats = isinstance(condition, prim.CmpExpr) and _is_float(condition.a)
+    if compares_floats or isinstance(condition, (prim.And, prim.Or)):
+        return prim.EQ(tirx.Cast("int32", condition), tirx.IntImm("int32", 0))
+    return tirx.Not(condition)
+
+
+def _product(a: Any, b: Any) -> Any:
+    """``a * b``; a literal zero is hidden, since TVM folds ``x * 0.0`` to zero, which is wrong for NaN and inf."""
+    if isinstance(a, prim.FloatImm):
+        a, b = b, a
+    if isinstance(b, prim.FloatImm) and b.value == 0 and not isinstance(a, prim.FloatImm):
+        width = "".join(c for c in str(b.ty.dtype) if c.isdigit())
+        bits = np.array(b.value, str(b.ty.dtype)).view(f"int{width}") if "bfloat" not in str(b.ty.dtype) else 0
+        b = tirx.reinterpret(b.ty.dtype, tirx.IntImm(f"int{width}", int(bits)))
+    return a * b
+
+
+def match_type(value: Any, like: Any) -> Any:
+    """``value`` in the integer type of ``like``."""
+    if isinstance(value, int):
+        return tirx.IntImm(like.ty, value)
+    if str(value.ty.dtype) == str(like.ty.dtype):
+        return value
+    if isinstance(value, prim.IntImm):
+        return tirx.IntImm(like.ty, value.value)
+    return tirx.Cast(like.ty, value)
+
+
+def narrow(expr: Any) -> Any:
+    """An index expression in int32: casts to int64 of int32 parts vanish, other 64-bit leaves are cast down."""
+    if isinstance(expr, int):
+        return tirx.IntImm("int32", expr)
+    if str(expr.ty.dtype) == "int32":
+        return expr
+    kind = type(expr)
+    if kind is prim.IntImm:
+        return tirx.IntImm("int32", expr.value) if -(2**31) <= expr.value < 2**31 else expr
+    if kind is prim.Cast and str(expr.value.ty.dtype) == "int32":
+        return expr.value
+    if kind in _BINARY and kind not in (prim.EQ, prim.NE, prim.LT, prim.LE, prim.GT, prim.GE, prim.And, prim.Or):
+        return _BINARY[kind](narrow(expr.a), narrow(expr.b))
+    if kind in (prim.Max, prim.Min):
+        return kind(narrow(expr.a), narrow(expr.b))
+    if kind is prim.Select:
+        return tirx.Select(expr.condition, narrow(expr.true_value), narrow(expr.false_value))
+    return tirx.Cast("int32", expr)
+
+
+def _hash(indices: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(i if isinstance(i, int) else tvm_ffi.structural_hash(i) for i in indices)
+
+
+def _known(condition: Any) -> bool | None:
+    if isinstance(condition, prim.IntImm):
+        return bool(condition.value)
+    return None
+
+
+def children(expr: Any) -> list[Any]:
+    """The sub-expressions of anything but a call."""
+    if not isinstance(expr, tvm.ir.Expr) or isinstance(expr, (tirx.Var, prim.IntImm, prim.FloatImm)):
+        return []
+    found = []
+    for field in ("a", "b", "value", "condition", "true_value", "false_value", "body"):
+        part = getattr(expr, field, None)
+        if isinstance(part, tvm.ir.Expr):
+            found.append(part)
+    return found

@@ -1,0 +1,113 @@
+"""How a tensor lies in memory: an index map from logical coordinates to a position in a flat buffer.
+
+    logical  (n, c, h, w)
+    plain    n, c, h, w                      row-major
+    blocked  n, c // v, h + top, w + left, c % v    NCHW[v]c with margins
+
+Margins are physical border elements around the spatial axes that hold zeros, so that a padded convolution reads past
+the edge without a check. Channels are padded to a multiple of ``v``; those lanes always hold zeros, an invariant
+that every kernel which writes a blocked tensor keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Layout:
+    """``block`` splits axis 1 by that many lanes (0: not split); ``margins`` has (before, after) for each axis."""
+
+    shape: tuple[int, ...]
+    block: int = 0
+    margins: tuple[tuple[int, int], ...] = ()
+
+    @staticmethod
+    def plain(shape: Sequence[int]) -> Layout:
+        return Layout(tuple(int(s) for s in shape))
+
+    @staticmethod
+    def blocked(shape: Sequence[int], block: int, margins: Sequence[tuple[int, int]] = ()) -> Layout:
+        clean = tuple((int(a), int(b)) for a, b in margins)
+        return Layout(tuple(int(s) for s in shape), block, clean if any(a or b for a, b in clean) else ())
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.block and not self.margins
+
+    def margin(self, axis: int) -> tuple[int, int]:
+        return self.margins[axis] if self.margins else (0, 0)
+
+    @property
+    def physical_shape(self) -> tuple[int, ...]:
+        dims = [s + sum(self.margin(i)) for i, s in enumerate(self.shape)]
+        if self.block:
+            dims[1] = -(-self.shape[1] // self.block)
+            dims.append(self.block)
+        return tuple(dims)
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.physical_shape, dtype=np.int64))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Row-major strides of the physical shape, in elements."""
+        dims, strides = self.physical_shape, []
+        step = 1
+        for d in reversed(dims):
+            strides.append(step)
+            step *= d
+        return tuple(reversed(strides))
+
+    def offset(self, indices: Sequence[Any], block_index: Any = None, lane: Any = None) -> Any:
+        """Flat position of logical ``indices`` (ints or expressions). With ``block_index`` and ``lane`` given, they
+        stand for the channel instead of ``indices[1]``, which saves the division."""
+        strides = self.strides
+        total: Any = 0
+        for axis, index in enumerate(indices):
+            if axis == 1 and self.block:
+                block = block_index if block_index is not None else index // self.block
+                rest = lane if lane is not None else index % self.block
+                total = total + block * strides[1] + rest
+            else:
+                total = total + (index + self.margin(axis)[0]) * strides[axis]
+        return total
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        """``array`` (logical) as a contiguous physical array, margins and padding lanes zero."""
+        array = np.asarray(array).reshape(self.shape)
+        if self.is_plain:
+            return np.ascontiguousarray(array)
+        pads = [self.margin(i) for i in range(array.ndim)]
+        if self.block:
+            pads[1] = (0, -self.shape[1] % self.block)
+        array = np.pad(array, pads)
+        if self.block:
+            n, c, *spatial = array.shape
+            array = np.moveaxis(array.reshape(n, c // self.block, self.block, *spatial), 2, -1)
+        return np.ascontiguousarray(array)
+
+    def unpack(self, array: np.ndarray) -> np.ndarray:
+        """The inverse of :meth:`pack`."""
+        array = np.asarray(array).reshape(self.physical_shape)
+        if self.block:
+            array = np.moveaxis(array, -1, 2)
+            array = array.reshape(array.shape[0], -1, *array.shape[3:])
+        crop = []
+        for axis, size in enumerate(self.shape):
+            before = 0 if (axis == 1 and self.block) else self.margin(axis)[0]
+            crop.append(slice(before, before + size))
+        return np.ascontiguousarray(array[tuple(crop)])
+
+    def __str__(self) -> str:
+        if self.is_plain:
+            return "plain"
+        text = f"C{self.block}" if self.block else "plain"
+        if self.margins:
+            text += " margins " + ",".join(f"{a}+{b}" for a, b in self.margins)
+        return text

@@ -1,0 +1,175 @@
+"""Cuts a group's TE DAG into phases: the stages whose elements are stored, in order.
+
+    softmax(x, axis=-1):   max_i = max_j x_ij | e_ij = exp(x_ij - max_i) | sum_i = sum_j e_ij | e_ij / sum_i
+                           reduce               map (shared, costly)       reduce              map (output)
+
+A reduction is always a phase. So is an elementwise stage that costs something and is read by two phases; the
+others are inlined where they are read. The output stages form the last phases, those of one shape sharing one.
+``prefix`` is the number of leading axes that all phases share, index for index: one parallel loop over them holds all
+phases, and what passes from phase to phase stays in cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+from tvm.ir import Call
+
+from .group import Value
+from .inline import Inliner, key
+from .tegraph import GroupGraph
+
+_COSTLY = {"exp", "log", "sqrt", "rsqrt", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "if_then_else"}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One loop nest. ``outputs`` pairs each stored tensor with the group's output Value, or None for scratch."""
+
+    tensors: tuple[te.Tensor, ...]
+    values: tuple[Value | None, ...]
+    reduce: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(s) for s in self.tensors[0].shape)
+
+
+@dataclass(frozen=True)
+class Plan:
+    phases: tuple[Phase, ...]
+    prefix: int
+
+    @property
+    def stored(self) -> dict[Any, tuple[int, int]]:
+        """Which phase and position stores a tensor, for tensors that other phases read back."""
+        return {key(t): (p, i) for p, phase in enumerate(self.phases[:]) for i, t in enumerate(phase.tensors)}
+
+
+def is_reduce(tensor: te.Tensor) -> bool:
+    return isinstance(tensor.op, te.ComputeOp) and isinstance(tensor.op.body[0], tirx.Reduce)
+
+
+def plan_phases(graph: GroupGraph, outputs: tuple[Value, ...]) -> Plan:
+    stages = graph.stages(outputs)
+    by_key = {key(t): t for t in stages}
+    named: dict[Any, list[Value]] = {}
+    for value in outputs:
+        named.setdefault(key(graph.tensors[value]), []).append(value)
+
+    readers = _readers(stages, set(named))
+    phases: list[Phase] = []
+    seen_reduce: set[Any] = set()
+    for tensor in stages:
+        if is_reduce(tensor):
+            if tensor.op in seen_reduce:
+                continue
+            seen_reduce.add(tensor.op)
+            tensors = tuple(tensor.op.output(i) for i in range(tensor.op.num_outputs))
+            values = tuple(next(iter(named.get(key(t), [])), None) for t in tensors)
+            phases.append(Phase(tensors, values, True))
+        elif len(readers.get(key(tensor), ())) > 1 and key(tensor) not in named and _costly(tensor):
+            phases.append(Phase((tensor,), (None,), False))
+    maps: dict[tuple[int, ...], list[Value]] = {}
+    reduced = {id(v) for phase in phases if phase.reduce for v in phase.values if v is not None}
+    for value in outputs:
+        if id(value) not in reduced:
+            maps.setdefault(value.shape, []).append(value)
+    for values_ in maps.values():
+        phases.append(Phase(tuple(graph.tensors[v] for v in values_), tuple(values_), False))
+    del by_key
+    return Plan(tuple(phases), _prefix(graph, phases))
+
+
+def _readers(stages: list[te.Tensor], outputs: set[Any]) -> dict[Any, set[Any]]:
+    """For each stage, the phases that would read it: reductions and outputs, seen through inlined stages."""
+    consumers: dict[Any, list[te.Tensor]] = {}
+    for tensor in stages:
+        for read in tensor.op.input_tensors:
+            consumers.setdefault(key(read), []).append(tensor)
+    result: dict[Any, set[Any]] = {}
+    for tensor in reversed(stages):
+        roots: set[Any] = set()
+        if key(tensor) in outputs:
+            roots.add(key(tensor))
+        for consumer in consumers.get(key(tensor), []):
+            if is_reduce(consumer):
+                roots.add((consumer.op, 0))
+            else:
+                roots |= result.get(key(consumer), set())
+        result[key(tensor)] = roots
+    return result
+
+
+def _costly(tensor: te.Tensor) -> bool:
+    if not isinstance(tensor.op, te.ComputeOp):
+        return False
+    return any(_has_costly(b) for b in tensor.op.body)
+
+
+def _has_costly(expr: Any) -> bool:
+    if isinstance(expr, Call):
+        name = getattr(expr.op, "name", "").rsplit(".", 1)[-1]
+        return name in _COSTLY or any(_has_costly(a) for a in expr.args)
+    for field in ("a", "b", "value", "condition", "true_value", "false_value"):
+        part = getattr(expr, field, None)
+        if part is not None and hasattr(part, "ty") and _has_costly(part):
+            return True
+    return False
+
+
+def _prefix(graph: GroupGraph, phases: list[Phase]) -> int:
+    """The largest number of leading axes that all phases have in common and index identically."""
+    if len(phases) == 1:
+        return 0
+    limit = min(len(p.shape) for p in phases)
+    shared = 0
+    while shared < limit and len({p.shape[shared] for p in phases}) == 1:
+        shared += 1
+    stored = {key(t) for p in phases for t in p.tensors if p.reduce or p.values[0] is None}
+    for phase in phases:
+        shared = min(shared, _identical(graph, phase, stored, shared))
+    return shared
+
+
+def _identical(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int) -> int:
+    """How many leading indices of every read of a stored stage are the phase's own axes."""
+    axes = [tirx.Var(f"a{i}", "int32") for i in range(len(phase.shape))]
+    best = limit
+
+    def watch(tensor_key: Any) -> Any:
+        def read(indices: tuple[Any, ...]) -> Any:
+            nonlocal best
+            count = 0
+            while count < min(best, len(indices)) and _same(indices[count], axes[count]):
+                count += 1
+            best = min(best, count)
+            return tirx.Var("read", tensor_key[0].output(tensor_key[1]).expr_ty())
+
+        return read
+
+    def ignore(tensor: te.Tensor) -> Any:
+        return lambda _indices: tirx.Var("input", tensor.expr_ty())
+
+    for tensor in phase.tensors:
+        sources: dict[Any, Any] = {k: watch(k) for k in stored if k[0] != tensor.op}
+        for value in graph.tensors.values():
+            if isinstance(value.op, te.PlaceholderOp):
+                sources[key(value)] = ignore(value)
+        inliner = Inliner(sources)
+        mapping = {axis.var: a for axis, a in zip(tensor.op.axis, axes)}
+        body = tensor.op.body[tensor.value_index]
+        if isinstance(body, tirx.Reduce):
+            for part in body.source:
+                inliner.expression(part, mapping)
+        else:
+            inliner.expression(body, mapping)
+    return best
+
+
+def _same(index: Any, axis: Any) -> bool:
+    while type(index).__name__ == "Cast":
+        index = index.value
+    return hasattr(index, "same_as") and index.same_as(axis)
