@@ -1,6 +1,6 @@
 """``make demo``: SqueezeNet from the onnx package, with seeded weights, built, checked against ONNX Runtime, and run.
 
-The package ships its models with every weight equal; seeded ones keep the network and make the comparison mean something.
+The package ships its models with every weight equal; seeded ones keep the network and give the comparison meaning.
 """
 
 from __future__ import annotations
