@@ -25,12 +25,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,verify]'
 	@touch $@
 
-# The onnx package carries this model for its own tests; nothing is downloaded.
-DEMO = $$($(BIN)/python -c 'import onnx, pathlib; print(next(pathlib.Path(onnx.__file__).parent.rglob("light_squeezenet.onnx")))')
-
 demo: $(STAMP)
-	$(BIN)/halotile build "$(DEMO)" --name squeezenet -o out/squeezenet --verify --table
-	$(BIN)/halotile run out/squeezenet --repeat 20
+	$(BIN)/python -m halotile.benchmarks.demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest tests

@@ -66,7 +66,7 @@ def violations(path: Path) -> list[str]:
             if target in PEERS and here != "benchmarks" and relative.as_posix() not in MAY_COMPARE:
                 found.append(f"{relative}:{line} knows the peer {target}")
             continue
-        there = room_of(target) if target[0] in (*ROOMS, "benchmarks", "errors") else "package"
+        there = room_of(target) if target and target[0] in (*ROOMS, "benchmarks", "errors") else "package"
         if there not in ALLOWED[here] | {here}:
             found.append(f"{relative}:{line} {here} imports {there} ({'.'.join(target)})")
     return found
