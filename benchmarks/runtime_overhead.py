@@ -81,7 +81,10 @@ static double now(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
-static int order(const void *a, const void *b) { return *(double *)a < *(double *)b ? -1 : *(double *)a > *(double *)b; }
+static int order(const void *a, const void *b) {
+    double difference = *(double *)a - *(double *)b;
+    return difference < 0 ? -1 : difference > 0;
+}
 static float y[4];
 static double median(overhead_instance *instance, float mode, int repeats, long pause_ns) {
     static double samples[SAMPLES];

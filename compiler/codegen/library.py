@@ -27,9 +27,6 @@ from .toolchain import Toolchain, find_toolchain
 from .weights import ALIGNMENT, write_weights
 
 RUNTIME = Path(__file__).parent.parent / "runtime"
-_SHARED = ("-shared", "-Wl,--version-script=exports.map", "-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,--as-needed",
-         "-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,-z,defs", "-Wl,-z,text", "-Wl,--build-id=none",
-         "-Wl,-s")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -154,14 +151,16 @@ def _link_shared(spec: LibrarySpec, toolchain: Toolchain, sources: Sources, work
     name = f"lib{spec.identifier}.so"
     exports = " ".join(f"{function};" for function in spec.functions)
     (work / "exports.map").write_text(f"{{ global: {exports} local: *; }};\n")
-    arguments = [*toolchain.compile_flags, *sources.c_files, *sources.objects, *_SHARED, f"-Wl,-soname,{name}",
-                 "-o", name, "-pthread", "-lm"]  # fmt: skip
-    toolchain.run(arguments, work, f"linking {name}")
+    arguments = [*toolchain.compile_flags, *sources.c_files, *sources.objects, *toolchain.link_flags,
+                 "-Wl,--version-script=exports.map", f"-Wl,-soname,{name}", "-pthread", "-lm"]  # fmt: skip
+    toolchain.run([*arguments, "-o", name], work, f"linking {name}")
 
 
 def _link_static(spec: LibrarySpec, toolchain: Toolchain, sources: Sources, work: Path) -> None:
-    toolchain.run([*toolchain.compile_flags, "-c", *sources.c_files], work, "compiling the runtime")
     compiled = [f"{Path(source).stem}.o" for source in sources.c_files]
+    for source, made in zip(sources.c_files, compiled, strict=True):
+        # One at a time: not every driver (zig's) takes several sources with -c.
+        toolchain.run([*toolchain.compile_flags, "-c", source, "-o", made], work, f"compiling {source}")
     arguments = ["-r", "-nostdlib", *compiled, *sources.objects, "-Wl,-S", "-o", "whole.o"]
     toolchain.run(arguments, work, f"joining lib{spec.identifier}.a")
     localise(work / "whole.o", spec.functions)

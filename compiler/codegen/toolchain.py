@@ -23,6 +23,8 @@ from ...targets.target import Target
 _GLIBC = "2.28"  # the oldest that current distributions for boards still ship
 _TIMEOUT_SECONDS = 900
 _COMMON = ("-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-ident")
+_LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z,now",
+         "-Wl,-z,noexecstack", "-Wl,-z,defs", "-Wl,--build-id=none", "-Wl,-s")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,12 @@ class Toolchain:
         if self.machine == "aarch64":
             return _COMMON
         return (*_COMMON, "-ftls-model=initial-exec")
+
+    @property
+    def link_flags(self) -> tuple[str, ...]:
+        """Options that make a library of objects: everything bound at load, nothing unresolved, nothing to trace."""
+        # zig refuses an option that only states its default.
+        return _LINK if self.family == "zig" else (*_LINK, "-Wl,-z,text")
 
     def run(self, arguments: Sequence[str], directory: Path, what: str) -> None:
         """Runs the compiler in ``directory``; raises ToolchainError with its last lines when it fails."""

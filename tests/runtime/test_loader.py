@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -268,9 +270,31 @@ def test_threads_of_closed_models_end(built, x):
 
 
 def _threads():
-    import os
-
     return os.listdir("/proc/self/task")
+
+
+@pytest.mark.parametrize("arena", [0, 64, 4096, 4 << 20, (21 << 20) + 64])
+def test_an_arena_is_made_and_given_back_whole(make_spec, tmp_path, arena):
+    """The kernel writes every byte of the arena and reads it back; no mapping is left behind."""
+    source = f"""int32_t halotile_kernel_main(void *x, void *y, const void *w, void *a) {{
+        unsigned char *p = a;
+        memset(p, 7, {arena});
+        memset(y, 0, 16);
+        for (long i = 0; i < {arena}; ++i) ((float *)y)[0] += p[i] == 7;
+        return (uintptr_t)a % 64 != 0;
+    }}"""
+    built = build_library(make_spec(source, planned_bytes=arena), tmp_path)
+    with load(built.directory) as model:  # the process's own one-time mappings happen here
+        assert model({"x": np.zeros(4, "f")})["y"][0] == min(arena, 2**24)
+    before = _mapped_pages()
+    for _ in range(30):
+        with load(built.directory) as model:
+            model({"x": np.zeros(4, "f")})
+    assert abs(_mapped_pages() - before) * 4096 < max(arena, 1 << 20)
+
+
+def _mapped_pages():
+    return int(Path("/proc/self/statm").read_text().split()[0])
 
 
 def test_a_saved_model_is_the_same_model(model, built, x, tmp_path):
