@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .classify import Facts
+from .conv import build_conv, supports_conv
 from .group import Kernel, Request
 from .opaque import build_opaque
 from .staged import build_staged
@@ -11,6 +12,9 @@ from .staged import build_staged
 def build_kernel(request: Request) -> Kernel:
     """The kernel of ``request.group`` in the layouts that ``request`` gives."""
     anchor = request.group.anchor
-    if anchor is not None and Facts(anchor).kind == "opaque":
-        return build_opaque(request)
+    if anchor is not None:
+        if supports_conv(anchor) and request.layout(request.group.outputs[0]).block:
+            return build_conv(request)
+        if Facts(anchor).kind == "opaque":
+            return build_opaque(request)
     return build_staged(request)

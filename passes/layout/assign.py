@@ -1,13 +1,27 @@
-"""Chooses every value's layout for the whole graph, so that conversions happen at its edges only."""
+"""Chooses every value's layout for the whole graph, so that conversions happen at its edges only.
+
+1. Convolutions write NCHW[v]c. Maps, pools and per-channel norms stay in it if they can run over channel lanes.
+2. A value that padded convolutions read gets margins of zeros, which its producer writes: no copy, no checks.
+3. What must be plain (model inputs and outputs, matrix products, views) and must be blocked meets in a conversion, an
+   extra group with a note.
+
+    x (plain) -> [convert] -> x' C16 margins 1+1 -> conv -> C16 -> relu -> C16 margins 1+1 -> conv -> ...
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...schedules.group import Group, Value
+from ...schedules.classify import Facts
+from ...schedules.conv import ConvFacts, supports_conv
+from ...schedules.group import Group, Node, Value
 from ...schedules.layout import Layout
+from ...schedules.preserving import preserves_channels
+from ..fuse.outputs import copy_group, root_of
+
+FEW_CHANNELS = 4  # inputs with no more channels than this are read plain: a broadcast needs no lanes
 
 
 @dataclass(frozen=True)
@@ -22,10 +36,192 @@ class LayoutResult:
 
 @dataclass(frozen=True)
 class AssignLayouts:
-    """``enabled=False`` leaves everything plain."""
+    """``enabled=False`` leaves everything plain (convolutions then run on the general generator)."""
 
     enabled: bool = True
     name: str = "layout"
 
     def apply(self, graph: Any, groups: Sequence[Group], views: dict[Value, Value], target: Any) -> LayoutResult:
-        return LayoutResult(tuple(groups), {}, dict(views))
+        if not self.enabled:
+            return LayoutResult(tuple(groups), {}, dict(views))
+        return _Assigner(graph, list(groups), dict(views), target).run()
+
+
+@dataclass
+class _Assigner:
+    graph: Any
+    groups: list[Group]
+    views: dict[Value, Value]
+    target: Any
+    blocks: dict[Value, int] = field(default_factory=dict)
+    margins: dict[Value, list[tuple[int, int]]] = field(default_factory=dict)
+    converted: dict[tuple[Value, int], Value] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def run(self) -> LayoutResult:
+        self.pinned = {v for v in (*self.graph.inputs, *self.graph.outputs)}
+        self.pinned |= {v for v in self.views if root_of(v, self.views) in self.pinned}
+        self._release_outputs()
+        self._choose_blocks()
+        self._settle_views()
+        self._convert_inputs()
+        layouts = {}
+        for value in {*self.blocks, *self.margins}:
+            block, margins = self.blocks.get(value, 0), self.margins.get(value, [])
+            layout = Layout.blocked(value.shape, block, margins)
+            if not layout.is_plain:
+                layouts[value] = layout
+        return LayoutResult(tuple(self.groups), layouts, self.views, tuple(self.notes))
+
+    # -- 1: which values are blocked -------------------------------------------------------------
+
+    def _release_outputs(self) -> None:
+        """A convolution that writes a model output writes a value of its own, converted on the way out."""
+        result: list[Group] = []
+        for group in self.groups:
+            result.append(group)
+            if not _is_conv(group):
+                continue
+            for value in group.outputs:
+                if value not in self.pinned:
+                    continue
+                inner = Value(f"{value.name}.blocked", value.shape, value.dtype)
+                result[-1] = _substitute(group, value, inner)
+                result.append(copy_group(f"convert_{len(result)}", inner, value, "layout: a model output is plain"))
+        self.groups = result
+
+    def _choose_blocks(self) -> None:
+        readers: dict[Value, list[Group]] = {}
+        for group in self.groups:
+            for value in group.inputs:
+                readers.setdefault(value, []).append(group)
+        for group in self.groups:
+            lanes = self.target.lanes(group.outputs[0].dtype)
+            if _is_conv(group):
+                for value in group.outputs:
+                    self.blocks[value] = lanes
+                continue
+            if any(v in self.pinned for v in group.outputs) or not any(v in self.blocks for v in group.inputs):
+                continue
+            if len({v.dtype for v in group.outputs}) > 1 or not any(readers.get(v) for v in group.outputs):
+                continue
+            mine = {v: b for v, b in self.blocks.items() if v in group.inputs}
+            if set(mine.values()) == {lanes} and _is_staged(group) and preserves_channels(group, mine, lanes):
+                for value in group.outputs:
+                    self.blocks[value] = lanes
+
+    # -- 2: views of blocked values --------------------------------------------------------------
+
+    def _settle_views(self) -> None:
+        """A view of a blocked value is a copy, unless the block is all there is (1 x 1 maps of whole vectors)."""
+        for value, base in list(self.views.items()):
+            block = self.blocks.get(base, 0)
+            if not block or _same_as_plain(base, block):
+                continue
+            del self.views[value]
+            node = next(n for n in self.graph.nodes if value in n.results)
+            group = Group(f"view_{len(self.groups)}", (node,), (base,), (value,), None, ("layout: view of C-blocks",))
+            self._insert_after(base, group)
+            self.notes.append(f"{node.operator} ({value.name}) copies: its input is blocked")
+
+    def _insert_after(self, value: Value, group: Group) -> None:
+        for i, other in enumerate(self.groups):
+            if value in other.outputs:
+                self.groups.insert(i + 1, group)
+                return
+        self.groups.insert(0, group)
+
+    # -- 3: what each convolution reads ----------------------------------------------------------
+
+    def _convert_inputs(self) -> None:
+        result: list[Group] = []
+        producers = {v for g in self.groups for v in g.outputs}
+        for group in self.groups:
+            if _is_conv(group):
+                assert group.anchor is not None
+                facts = ConvFacts.of(group.anchor)
+                lanes = self.target.lanes(facts.output.dtype)
+                few = facts.channels <= FEW_CHANNELS and not facts.is_depthwise
+                block = 0 if few else lanes
+                data = facts.data
+                movable = data in producers and data not in self.pinned and not self._is_viewed(data)
+                if movable and few and self.blocks.get(data):
+                    block = self.blocks[data]
+                needs = any(a or b for a, b in facts.margins())
+                if self.blocks.get(data, 0) != block or (needs and not movable):
+                    data, made = self._converted(data, block)
+                    if made is not None:
+                        result.append(made)
+                    group = _substitute_input(group, facts.data, data)
+                if needs:
+                    self._widen(data, facts.margins())
+            result.append(group)
+        self.groups = result
+
+    def _is_viewed(self, value: Value) -> bool:
+        return value in self.views or any(base is value for base in self.views.values())
+
+    def _converted(self, value: Value, block: int) -> tuple[Value, Group | None]:
+        key = (value, block)
+        if key in self.converted:
+            return self.converted[key], None
+        fresh = Value(f"{value.name}.c{block}", value.shape, value.dtype)
+        self.converted[key] = fresh
+        if block:
+            self.blocks[fresh] = block
+        why = "layout: a convolution reads it in channel blocks" if block else "layout: margins for a padded convolution"
+        self.notes.append(f"{value.name} is converted: {why}")
+        return fresh, copy_group(f"convert_{value.name}_{block}", value, fresh, why)
+
+    def _widen(self, value: Value, margins: tuple[tuple[int, int], ...]) -> None:
+        known = self.margins.setdefault(value, [(0, 0)] * len(value.shape))
+        self.margins[value] = [(max(a, c), max(b, d)) for (a, b), (c, d) in zip(known, margins)]
+
+
+def _is_conv(group: Group) -> bool:
+    return group.anchor is not None and supports_conv(group.anchor)
+
+
+def _is_staged(group: Group) -> bool:
+    kinds = {Facts(n).kind for n in group.nodes}
+    return not kinds & {"opaque", "anchor"}
+
+
+def _same_as_plain(value: Value, block: int) -> bool:
+    return all(s == 1 for s in value.shape[2:]) and value.shape[1] % block == 0
+
+
+def _substitute(group: Group, old: Value, new: Value) -> Group:
+    """``group`` with its result ``old`` called ``new``."""
+    nodes, anchor = [], group.anchor
+    for node in group.nodes:
+        fresh = replace(
+            node,
+            results=tuple(new if r is old else r for r in node.results),
+            operands=tuple(_renamed(o, old, new) for o in node.operands),
+        )
+        anchor = fresh if node is group.anchor else anchor
+        nodes.append(fresh)
+    outputs = tuple(new if v is old else v for v in group.outputs)
+    return replace(group, nodes=tuple(nodes), outputs=outputs, anchor=anchor)
+
+
+def _substitute_input(group: Group, old: Value, new: Value) -> Group:
+    """``group`` with the anchor reading ``new`` instead of ``old`` (other operators keep reading ``old``)."""
+    nodes: list[Node] = []
+    anchor = group.anchor
+    for node in group.nodes:
+        if node is group.anchor:
+            node = replace(node, operands=(new, *node.operands[1:]))
+            anchor = node
+        nodes.append(node)
+    still = any(old in n.inputs for n in nodes)
+    inputs = dict.fromkeys(v for v in group.inputs if v is not old or still)
+    inputs[new] = None
+    return replace(group, nodes=tuple(nodes), inputs=tuple(inputs), anchor=anchor)
+
+
+def _renamed(operand: Any, old: Value, new: Value) -> Any:
+    if isinstance(operand, tuple):
+        return tuple(_renamed(o, old, new) for o in operand)
+    return new if operand is old else operand

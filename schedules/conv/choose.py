@@ -1,0 +1,57 @@
+"""Chooses the register tile of a direct convolution from the target's facts and the shape.
+
+A tile is ``rows x columns`` output positions by ``blocks`` vectors of output channels. Each step of the reduction takes
+``rows * columns * blocks`` multiply-adds, ``blocks`` vector loads of weights and ``rows * columns`` broadcasts:
+
+    cycles = max(fmas / ports, loads / 2, latency)        two loads a cycle on every core we target
+
+and all accumulators, one step's weights and one broadcast must fit the vector registers. The tile that needs the
+fewest cycles over the whole output, waste at its edges included, wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...targets.target import Target
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Register tile: output rows, output columns, vectors of output channels."""
+
+    rows: int
+    columns: int
+    blocks: int
+
+    @property
+    def positions(self) -> int:
+        return self.rows * self.columns
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}x{self.blocks}"
+
+
+def choose_tile(target: Target, height: int, width: int, channel_blocks: int, block_limit: int) -> Tile:
+    """``height x width`` outputs in ``channel_blocks`` vectors, of which ``block_limit`` (a divisor bound) may share a
+    tile."""
+    registers = target.vector_registers
+    best, best_cost = Tile(1, 1, 1), float("inf")
+    for blocks in range(1, min(8, block_limit) + 1):
+        if block_limit % blocks or channel_blocks % blocks:
+            continue
+        most = (registers - blocks - 1) // blocks
+        for columns in range(1, min(width, most) + 1):
+            for rows in range(1, min(height, most // columns, 4) + 1):
+                cost = _cost(target, Tile(rows, columns, blocks), height, width, channel_blocks)
+                if cost < best_cost - 1e-9:
+                    best, best_cost = Tile(rows, columns, blocks), cost
+    return best
+
+
+def _cost(target: Target, tile: Tile, height: int, width: int, channel_blocks: int) -> float:
+    tiles = -(-height // tile.rows) * -(-width // tile.columns) * (channel_blocks // tile.blocks)
+    fmas = tile.positions * tile.blocks / target.fma_ports
+    loads = (tile.positions + tile.blocks) / 2
+    # a few cycles of loop control a step, which larger tiles spread over more work
+    return tiles * (max(fmas, loads, float(target.fma_latency)) + 0.5)

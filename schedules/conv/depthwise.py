@@ -1,0 +1,91 @@
+"""Depthwise convolution in NCHW[v]c: a vector of channels at a time, a row of outputs in registers.
+
+    parallel for n, channel block, row
+      for column of tiles
+        acc[columns][lanes] = 0
+        for tap row (unrolled if small), tap column (unrolled)
+          acc[x] += x[row, x * stride + tap] * w[tap]     neighbouring outputs share their loads
+        epilogue(acc)
+
+It is bound by memory: each input row is read once per tap row, from L1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..group import Kernel, Packed, Request
+from .choose import Tile
+from .facts import ConvFacts
+from .tile import ConvKernel
+
+UNROLLED_TAPS = 12  # taps that are unrolled completely: 3 x 3, and 1-D kernels up to 12
+
+
+def build_depthwise(request: Request, facts: ConvFacts) -> Kernel:
+    lanes = request.layout(request.group.outputs[0]).block
+    width = facts.out_spatial[-1]
+    tile = Tile(1, _columns(request, facts, width), 1)
+    conv = ConvKernel(request, facts, tile, lanes)
+    _emit(conv)
+    return Kernel(
+        function=conv.k.finish(),
+        operands=tuple(conv.ctx.operands),
+        outputs=request.group.outputs,
+        schedule=f"depthwise conv C{lanes}, tile {tile}",
+        flops=facts.flops,
+        workspace=conv.k.workspace,
+    )
+
+
+def _columns(request: Request, facts: ConvFacts, width: int) -> int:
+    """Accumulators, the loads they share and a weight fit the registers; the fewest positions wasted at the edge."""
+    registers = request.target.vector_registers
+    most = max(1, min(width, 8, (registers - 2) // (1 + min(facts.strides[-1], 2))))
+    return min(range(1, most + 1), key=lambda c: (-(-width // c) * (c + 1), -c))
+
+
+def _emit(conv: ConvKernel) -> None:
+    k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
+    dtype = facts.output.dtype
+    data = conv.read(facts.data)
+    blocks = conv.channel_blocks
+    weight = np.asarray(facts.weight.constant).reshape(facts.outputs, facts.taps)
+    padded = np.zeros((blocks * lanes, facts.taps), weight.dtype)
+    padded[: facts.outputs] = weight
+    packed = np.ascontiguousarray(padded.reshape(blocks, lanes, facts.taps).transpose(0, 2, 1))
+    weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
+    for value in conv.request.group.outputs:
+        ctx.fill_margins(value)
+    unroll = facts.taps <= UNROLLED_TAPS
+    with conv.tasks(blocks) as (n, block, origins), conv.columns() as column:
+        acc = k.local("acc", dtype, tile.positions * lanes)
+        with k.loop(tile.positions, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+            k.store(acc, z * lanes + v, tirx.const(0, dtype))
+
+        def body(taps: list[Any]) -> None:
+            index: Any = block
+            for i, tap in enumerate(taps):
+                index = index * facts.kernel[i] + tap
+            with k.loop(tile.columns, "unroll", "dx") as dx:
+                with k.loop(lanes, "vectorized", "v") as v:
+                    at = conv.positions(origins, column, tirx.IntImm("int32", 0), dx)
+                    where = conv.input_offset(n, (block, v), at, taps)
+                    slot = dx * lanes + v
+                    k.store(acc, slot, acc[slot] + data[where] * weights[index * lanes + v])
+
+        def nest(i: int, taps: list[Any]) -> None:
+            if i == len(facts.kernel):
+                body(taps)
+                return
+            last = i == len(facts.kernel) - 1
+            kind = "unroll" if unroll or (last and facts.kernel[i] <= UNROLLED_TAPS) else "serial"
+            with k.loop(facts.kernel[i], kind, "t") as t:
+                ctx.ranged(t, facts.kernel[i])
+                nest(i + 1, [*taps, t])
+
+        nest(0, [])
+        conv.epilogue(acc, n, block, origins, column, 1)

@@ -1,0 +1,181 @@
+"""Direct convolution in NCHW[v]c: register tiles, rolled loops over channels and taps.
+
+    parallel for n, group of blocks, row of tiles
+      for column of tiles                               last one moved back, never smaller
+        acc[positions][blocks][lanes] = 0
+        for channel block, taps, channel in block       rolled: LLVM keeps the tile in registers
+          acc[p][b] += x[p, channel] (broadcast) * w[group][block][tap][channel][b]
+        epilogue(acc)
+
+One tile of 14 x 2 vectors of 16 floats holds 28 accumulators, 2 weights and 1 broadcast in 31 of 32 registers and
+needs 16 loads for 28 multiply-adds. Weights lie in the order they are read. A group convolution whose vectors of
+output channels span several groups reads the channels of all of them, with zero weights where a lane has no part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..group import Kernel, Packed, Request
+from .choose import choose_tile
+from .facts import ConvFacts
+from .tile import ConvKernel
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Input channels ``first + [0, blocks * lanes)`` of a channel group, read block by block."""
+
+    first: int
+    blocks: int
+    lanes: int
+
+
+def build_direct(request: Request, facts: ConvFacts) -> Kernel:
+    lanes = request.layout(request.group.outputs[0]).block
+    channel_blocks = -(-facts.outputs // lanes)
+    height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
+    limit = channel_blocks if facts.groups == 1 else _blocks_per_group(facts, lanes)
+    tile = choose_tile(request.target, height, facts.out_spatial[-1], channel_blocks, limit)
+    conv = ConvKernel(request, facts, tile, lanes)
+    span = _span(facts, tile.blocks * lanes)
+    segments = _segments(request, facts, span, lanes)
+    _emit(conv, span, segments)
+    return Kernel(
+        function=conv.k.finish(),
+        operands=tuple(conv.ctx.operands),
+        outputs=request.group.outputs,
+        schedule=f"direct conv C{lanes}, tile {tile}",
+        flops=facts.flops,
+        workspace=conv.k.workspace,
+    )
+
+
+def _blocks_per_group(facts: ConvFacts, lanes: int) -> int:
+    """Vectors that may share a tile: those of one group, or one where vectors span groups."""
+    return facts.group_out // lanes if facts.group_out % lanes == 0 else 1
+
+
+def _span(facts: ConvFacts, width: int) -> int:
+    """The most input channels that ``width`` neighbouring output channels read."""
+    if facts.groups == 1:
+        return facts.channels
+    span = 0
+    for first in range(0, facts.outputs, width):
+        last = min(first + width, facts.outputs) - 1
+        span = max(span, (last // facts.group_out - first // facts.group_out + 1) * facts.group_in)
+    return span
+
+
+def _start(facts: ConvFacts, first_output: Any, span: int) -> Any:
+    """First input channel that the outputs from ``first_output`` on read, moved back where the span would overrun."""
+    start = first_output // facts.group_out * facts.group_in
+    most = facts.channels - span
+    return min(start, most) if isinstance(start, int) else tirx.min(start, most)
+
+
+def _segments(request: Request, facts: ConvFacts, span: int, lanes: int) -> list[Segment]:
+    block = request.layout(facts.data).block
+    aligned = facts.groups == 1 or (facts.group_in % lanes == 0 and facts.channels % lanes == 0)
+    if not block or not aligned:
+        return [Segment(0, 1, span)]
+    segments = [Segment(0, span // block, block)] if span >= block else []
+    if span % block:
+        segments.append(Segment(span - span % block, 1, span % block))
+    return segments
+
+
+def pack_weights(facts: ConvFacts, blocks: int, lanes: int, span: int, segments: list[Segment]) -> np.ndarray:
+    """[group of blocks][segment][block][tap][channel][vector][lane], zero where a lane has no part."""
+    weight = np.asarray(facts.weight.constant)
+    width = blocks * lanes
+    groups = -(-facts.outputs // width)
+    flat = weight.reshape(facts.outputs, facts.group_in, facts.taps)
+    dense = np.zeros((groups * width, span, facts.taps), weight.dtype)
+    for output in range(facts.outputs):
+        first = output // width * width
+        start = _start(facts, first, span) if facts.groups > 1 else 0
+        own = output // facts.group_out * facts.group_in - start
+        dense[output, own : own + facts.group_in] = flat[output]
+    dense = dense.reshape(groups, blocks, lanes, span, facts.taps)
+    parts = []
+    for s in segments:
+        part = dense[:, :, :, s.first : s.first + s.blocks * s.lanes]
+        part = part.reshape(groups, blocks, lanes, s.blocks, s.lanes, facts.taps)
+        parts.append(part.transpose(0, 3, 5, 4, 1, 2).reshape(groups, -1))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+
+def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
+    k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
+    dtype = facts.output.dtype
+    width = tile.blocks * lanes
+    data = conv.read(facts.data)
+    packed = pack_weights(facts, tile.blocks, lanes, span, segments)
+    weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
+    row = packed.shape[1]
+    for value in conv.request.group.outputs:
+        ctx.fill_margins(value)
+    block = conv.request.layout(facts.data).block
+    with conv.tasks(conv.channel_blocks // tile.blocks) as (n, group, origins), conv.columns() as column:
+        acc = k.local("acc", dtype, tile.positions * width)
+        with k.loop(tile.positions * tile.blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+            k.store(acc, z * lanes + v, tirx.const(0, dtype))
+        start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
+        offset = 0
+        for segment in segments:
+            with k.loop(segment.blocks, name="cb") as cb:
+                ctx.ranged(cb, segment.blocks)
+                _taps(conv, segment, block, acc, data, weights, (n, start, cb, origins, column), group * row + offset)
+            offset += segment.blocks * segment.lanes * facts.taps * width
+        conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
+
+
+def _taps(
+    conv: ConvKernel, segment: Segment, block: int, acc: Any, data: Any, weights: Any, at: Any, base: Any
+) -> None:
+    """Loops over the taps and the channels of one block of one segment."""
+    k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
+    n, start, cb, origins, column = at
+    width = tile.blocks * lanes
+
+    def body(taps: list[Any]) -> None:
+        index: Any = cb
+        for i, tap in enumerate(taps):
+            index = index * facts.kernel[i] + tap
+        with k.loop(segment.lanes, name="c") as c:
+            ctx.ranged(c, segment.lanes)
+            channel = _channel(segment, block, start, cb, c)
+            step = base + (index * segment.lanes + c) * width
+            with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
+                where = conv.input_offset(n, channel, conv.positions(origins, column, dy, dx), taps)
+                with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
+                    slot = ((dy * tile.columns + dx) * tile.blocks + b) * lanes + v
+                    k.store(acc, slot, acc[slot] + data[where] * weights[step + b * lanes + v])
+
+    def nest(i: int, taps: list[Any]) -> None:
+        if i == len(facts.kernel):
+            body(taps)
+            return
+        with k.loop(facts.kernel[i], name="t") as t:
+            ctx.ranged(t, facts.kernel[i])
+            nest(i + 1, [*taps, t])
+
+    nest(0, [])
+
+
+def _channel(segment: Segment, block: int, start: Any, cb: Any, c: Any) -> Any:
+    """The channel as the input's layout wants it: (block, lane), or an index."""
+    if not block:
+        return start + segment.first + c
+    if segment.lanes <= block and segment.first % block == 0 and (segment.lanes == block or segment.blocks == 1):
+        aligned = isinstance(start, int) or segment.lanes == block
+        if aligned:
+            first = start // block if isinstance(start, int) else tirx.floordiv(start, block)
+            return first + segment.first // block + cb, c
+    channel = start + segment.first + cb * segment.lanes + c
+    return tirx.floordiv(channel, block), tirx.floormod(channel, block)

@@ -1,0 +1,83 @@
+"""The numbers of a convolution, read once off its node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..group import Node, Value
+
+
+@dataclass(frozen=True)
+class ConvFacts:
+    """N, C, spatial... -> N, O, spatial...; all tuples have one entry a spatial axis."""
+
+    data: Value
+    weight: Value
+    output: Value
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    groups: int
+
+    @staticmethod
+    def of(node: Node) -> ConvFacts:
+        attrs = node.call.attrs
+        data, weight = node.operands[0], node.operands[1]
+        rank = len(data.shape) - 2
+        pads = [int(p) for p in attrs.padding]
+        return ConvFacts(
+            data=data,
+            weight=weight,
+            output=node.results[0],
+            kernel=tuple(weight.shape[2:]),
+            strides=tuple(int(s) for s in attrs.strides),
+            dilation=tuple(int(d) for d in attrs.dilation),
+            before=tuple(pads[:rank]),
+            after=tuple(pads[rank:]),
+            groups=int(attrs.groups),
+        )
+
+    @property
+    def channels(self) -> int:
+        return self.data.shape[1]
+
+    @property
+    def outputs(self) -> int:
+        return self.weight.shape[0]
+
+    @property
+    def group_in(self) -> int:
+        return self.weight.shape[1]
+
+    @property
+    def group_out(self) -> int:
+        return self.outputs // self.groups
+
+    @property
+    def out_spatial(self) -> tuple[int, ...]:
+        return self.output.shape[2:]
+
+    @property
+    def is_depthwise(self) -> bool:
+        return self.groups > 1 and self.group_in == 1 and self.group_out == 1
+
+    @property
+    def taps(self) -> int:
+        total = 1
+        for k in self.kernel:
+            total *= k
+        return total
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.output.elements * self.group_in * self.taps
+
+    def margins(self) -> tuple[tuple[int, int], ...]:
+        """Border that the input needs so that no read leaves it: the padding, as far as the last window reaches."""
+        needed = []
+        for i, size in enumerate(self.data.shape[2:]):
+            last = (self.out_spatial[i] - 1) * self.strides[i] + self.dilation[i] * (self.kernel[i] - 1)
+            needed.append((self.before[i], max(0, last - self.before[i] - size + 1)))
+        return ((0, 0), (0, 0), *needed)

@@ -1,0 +1,137 @@
+"""What the convolution kernels share: tasks, tile origins, and the epilogue that turns accumulators into outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from ..classify import Facts
+from ..context import Channel, Context
+from ..group import Request, Value
+from ..inline import key
+from ..tegraph import GroupGraph
+from .choose import Tile
+from .facts import ConvFacts
+
+PARALLEL_FLOPS = 400_000  # below this a launch costs more than the second core saves
+
+
+@dataclass
+class ConvKernel:
+    """A convolution kernel under construction."""
+
+    request: Request
+    facts: ConvFacts
+    tile: Tile
+    lanes: int
+
+    def __post_init__(self) -> None:
+        anchor = self.request.group.anchor
+        assert anchor is not None
+        self.graph = GroupGraph(self.request.group, [anchor])
+        self.ctx = Context(self.request, self.graph, self.request.group.name)
+        self.k = self.ctx.k
+        self.output = self.request.group.outputs[-1]
+        self.costly = any(Facts(n).costly for n in self.request.group.nodes if n is not anchor)
+
+    @property
+    def channel_blocks(self) -> int:
+        return -(-self.facts.outputs // self.lanes)
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        return self.facts.out_spatial
+
+    def input_offset(self, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
+        """Flat position of input ``channel`` (or, for blocked inputs, a (block, lane) pair) under one tap."""
+        layout = self.request.layout(self.facts.data)
+        indices: list[Any] = [n, channel if not isinstance(channel, tuple) else 0]
+        for i, (at, tap) in enumerate(zip(position, taps)):
+            indices.append(at * self.facts.strides[i] + tap * self.facts.dilation[i] - self.facts.before[i])
+        block, lane = channel if isinstance(channel, tuple) else (None, None)
+        return self.ctx.analyzer.simplify(layout.offset(indices, block, lane))
+
+    @contextmanager
+    def tasks(self, channel_groups: int) -> Iterator[tuple[Any, Any, list[Any]]]:
+        """The parallel loop over batch, groups of channel blocks and rows of tiles; gives n, the channel group and
+        the origins of all spatial axes but the last."""
+        outer = list(self.spatial[:-1])
+        counts = [-(-s // (self.tile.rows if i == len(outer) - 1 else 1)) for i, s in enumerate(outer)]
+        batch = self.facts.data.shape[0]
+        total = batch * channel_groups
+        for c in counts:
+            total *= c
+        parallel = total > 1 and self.facts.flops >= PARALLEL_FLOPS
+        with self.k.loop(total, "parallel" if parallel else "serial", "p") as p:
+            self.ctx.ranged(p, total)
+            rest: Any = p
+            origins: list[Any] = []
+            for i in reversed(range(len(outer))):
+                index = tirx.floormod(rest, counts[i])
+                rest = tirx.floordiv(rest, counts[i])
+                step = self.tile.rows if i == len(outer) - 1 else 1
+                start = tirx.min(index * step, outer[i] - step) if outer[i] % step else index * step
+                origins.append(self.bind(start, outer[i] - step + 1))
+            origins.reverse()
+            group = self.bind(tirx.floormod(rest, channel_groups), channel_groups)
+            n = self.bind(tirx.floordiv(rest, channel_groups), batch)
+            yield n, group, origins
+
+    def bind(self, value: Any, extent: int) -> Any:
+        """Names an index and tells the simplifier its range."""
+        value = self.ctx.analyzer.simplify(value)
+        if isinstance(value, (int, tirx.IntImm, tirx.Var)):
+            return value
+        return self.ctx.ranged(self.k.bind(value, "o"), extent)
+
+    @contextmanager
+    def columns(self) -> Iterator[Any]:
+        """The loop over tiles of the last axis; the last tile moves back where the width doesn't divide."""
+        width, step = self.spatial[-1], self.tile.columns
+        with self.k.loop(-(-width // step), name="x") as x:
+            self.ctx.ranged(x, -(-width // step))
+            start = tirx.min(x * step, width - step) if width % step else x * step
+            yield self.bind(start, width - step + 1)
+
+    def positions(self, origins: list[Any], column: Any, dy: Any, dx: Any) -> list[Any]:
+        """Output coordinates of one position in the tile."""
+        if not origins:
+            return [column + dx]
+        return [*origins[:-1], origins[-1] + dy, column + dx]
+
+    def epilogue(
+        self, accumulators: Any, n: Any, first_block: Any, origins: list[Any], column: Any, blocks: int
+    ) -> None:
+        """Writes the group's output for every position of the tile, fused operators included."""
+        k, lanes, tile = self.k, self.lanes, self.tile
+        source, kind = accumulators, "unroll"
+        if self.costly:
+            # the epilogue is long: one copy of it in a loop, with the accumulators spilled once
+            size = tile.positions * blocks * lanes
+            source, kind = k.local("spill", self.facts.output.dtype, size, "global"), "serial"
+            with k.loop(tile.positions * blocks, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
+                k.store(source, e * lanes + v, accumulators[e * lanes + v])
+        with k.loop(tile.rows, kind, "dy") as dy, k.loop(tile.columns, kind, "dx") as dx:
+            with k.loop(blocks, kind, "b") as b, k.loop(lanes, "vectorized", "v") as v:
+                slot = ((dy * tile.columns + dx) * blocks + b) * lanes + v
+                self.element(lambda: source[slot], n, first_block + b, v, self.positions(origins, column, dy, dx))
+
+    def element(self, value: Callable[[], Any], n: Any, block: Any, lane: Any, position: list[Any]) -> None:
+        """One vector of outputs from one accumulator."""
+        anchor = self.request.group.anchor
+        assert anchor is not None
+        channel = block * self.lanes + lane
+        self.ctx.ranged(lane, self.lanes)
+        self.ctx.channel = Channel(channel, block, lane, self.lanes, self.facts.outputs)
+        made = self.graph.tensors[anchor.results[0]]
+        inliner = self.ctx.inliner({key(made): lambda _indices: value()})
+        indices = [n, channel, *position]
+        for output in self.request.group.outputs:
+            self.ctx.write(output, indices, inliner.at(self.graph.tensors[output], indices))
+
+    def read(self, value: Value) -> Any:
+        return self.ctx.buffer(value)

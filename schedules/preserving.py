@@ -1,0 +1,95 @@
+"""Can a group of maps and reductions run over channel lanes, in a blocked layout? Read off its index expressions.
+
+It can if all its phases have the same rank and channels, and whatever they read of blocked tensors and of each other
+they read at the lane's own channel, at a fixed channel, or at one whole blocks away (concatenation, slices).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import sym, te, tirx
+from tvm.ir.prim import expr as prim
+
+from .group import Group, Value
+from .inline import Inliner, key
+from .phases import plan_phases
+from .tegraph import GroupGraph
+
+
+def preserves_channels(group: Group, blocked: dict[Value, int], lanes: int) -> bool:
+    """True if every output of ``group`` may be blocked by ``lanes``, given which inputs are."""
+    graph = GroupGraph(group)
+    stages = graph.stages(group.outputs)
+    if any(not isinstance(t.op, te.ComputeOp) for t in stages):
+        return False
+    phases = plan_phases(graph, group.outputs).phases
+    rank, channels = len(phases[-1].shape), phases[-1].shape[1] if len(phases[-1].shape) > 1 else 0
+    if rank < 3 or channels == 0:
+        return False
+    if any(len(p.shape) != rank or p.shape[1] != channels for p in phases):
+        return False
+    stored = {key(t) for p in phases for t in p.tensors}
+    for phase in phases:
+        for tensor in phase.tensors:
+            if not _tensor_preserves(graph, tensor, stored, blocked, lanes):
+                return False
+    return True
+
+
+def _tensor_preserves(
+    graph: GroupGraph, tensor: te.Tensor, stored: set[Any], blocked: dict[Value, int], lanes: int
+) -> bool:
+    axes = [tirx.Var(f"a{i}", "int32") for i in range(len(tensor.shape))]
+    fine = True
+
+    def strict(indices: tuple[Any, ...]) -> None:
+        nonlocal fine
+        fine = fine and len(indices) > 1 and _is(indices[1], axes[1])
+
+    def loose(indices: tuple[Any, ...]) -> None:
+        nonlocal fine
+        fine = fine and len(indices) > 1 and _shifted(indices[1], axes[1], lanes)
+
+    def reader(watch: Any, like: te.Tensor) -> Any:
+        def read(indices: tuple[Any, ...]) -> Any:
+            if watch is not None:
+                watch(indices)
+            return tirx.Var("read", like.expr_ty())
+
+        return read
+
+    sources: dict[Any, Any] = {}
+    for value in graph.group.inputs:
+        like = graph.tensors[value]
+        sources[key(like)] = reader(loose if value in blocked else None, like)
+    for tensor_key in stored:
+        if tensor_key[0] != tensor.op:
+            sources[tensor_key] = reader(strict, tensor_key[0].output(tensor_key[1]))
+    inliner = Inliner(sources)
+    mapping = {axis.var: a for axis, a in zip(tensor.op.axis, axes)}
+    body = tensor.op.body[tensor.value_index]
+    for part in body.source if isinstance(body, tirx.Reduce) else [body]:
+        inliner.expression(part, mapping)
+    return fine
+
+
+def _bare(index: Any) -> Any:
+    while isinstance(index, prim.Cast):
+        index = index.value
+    return index
+
+
+def _is(index: Any, axis: Any) -> bool:
+    index = _bare(index)
+    return isinstance(index, tirx.Var) and index.same_as(axis)
+
+
+def _shifted(index: Any, axis: Any, lanes: int) -> bool:
+    index = _bare(index)
+    if isinstance(index, int | prim.IntImm) or _is(index, axis):
+        return True
+    linear = sym.detect_linear_equation(index, [axis])
+    if len(linear) != 2 or not all(isinstance(c, prim.IntImm) for c in linear):
+        return False
+    return int(linear[0].value) == 1 and int(linear[1].value) % lanes == 0
