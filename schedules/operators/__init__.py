@@ -14,6 +14,7 @@ from . import (  # noqa: F401
     overrides,
     pool,
     resize,
+    sampling,
     scan,
     scatter,
 )

@@ -54,14 +54,19 @@ def larger(a: Any, b: Any) -> Any:
     """The larger of two, and NaN when either is one (a plain max drops it)."""
     if not is_float(dtype_of(a)):
         return tirx.max(a, b)
-    return tirx.Select(tirx.any(a > b, a != a), a, b)
+    return tirx.Select(tirx.any(a > b, is_nan(a)), a, b)
 
 
 def smaller(a: Any, b: Any) -> Any:
     """The smaller of two, and NaN when either is one."""
     if not is_float(dtype_of(a)):
         return tirx.min(a, b)
-    return tirx.Select(tirx.any(a < b, a != a), a, b)
+    return tirx.Select(tirx.any(a < b, is_nan(a)), a, b)
+
+
+def is_nan(value: Any) -> Any:
+    """NaN or not. (``value != value`` will not do: the simplifier takes it for false.)"""
+    return tirx.isnan(value.astype("float32") if dtype_of(value) == "bfloat16" else value)
 
 
 def lowest(dtype: str) -> Any:

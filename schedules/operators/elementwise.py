@@ -62,14 +62,17 @@ def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
 
 @define("halotile.bit_shift")
 def bit_shift(a: te.Tensor, b: te.Tensor, *, left: bool) -> te.Tensor:
-    """a << b or a >> b; a shift by the width of the type or more gives zero."""
+    """a << b or a >> b (arithmetic for signed types); a shift outside the type's width leaves only the sign's fill."""
 
     def shift(x: Any, y: Any) -> Any:
-        bits = int(tirx.const(0, dtype_of(x)).tdtype_of(y).bits) if hasattr(x, "ty") else 64
-        inside = y < tirx.const(bits, dtype_of(y))
-        amount = tirx.Select(inside, y, tirx.const(0, dtype_of(y))).astype(dtype_of(x))
-        moved = x << amount if left else x >> amount
-        return tirx.Select(inside, moved, tirx.const(0, dtype_of(x)))
+        dtype = dtype_of(x)
+        bits = int("".join(c for c in dtype if c.isdigit()))
+        inside = tirx.all(y >= 0, y < tirx.const(bits, dtype_of(y)))
+        amount = tirx.Select(inside, y, tirx.const(0, dtype_of(y))).astype(dtype)
+        fill: Any = tirx.const(0, dtype)
+        if not left and not dtype.startswith("u"):
+            fill = tirx.Select(x < 0, tirx.const(-1, dtype), fill)
+        return tirx.Select(inside, x << amount if left else x >> amount, fill)
 
     return elementwise("bit_shift", shift, a, b)
 

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ..operator import define
-from .common import highest, is_float, lowest, shape_of
+from .common import highest, is_float, is_nan, lowest, shape_of
 
 
 def wrapped(index: Any, length: int) -> Any:
@@ -41,7 +41,7 @@ def _extreme(x: te.Tensor, axis: int, keepdims: bool, last: bool, largest: bool)
         wins = a[1] > b[1] if largest else a[1] < b[1]
         if not is_float(x.dtype):
             return tirx.any(wins, tirx.all(a[1] == b[1], earlier))
-        nan_a, nan_b = a[1] != a[1], b[1] != b[1]  # a NaN counts as the extreme, as in numpy
+        nan_a, nan_b = is_nan(a[1]), is_nan(b[1])  # a NaN counts as the extreme, as in numpy
         same = tirx.any(a[1] == b[1], tirx.all(nan_a, nan_b))
         return tirx.any(wins, tirx.all(nan_a, tirx.Not(nan_b)), tirx.all(same, earlier))
 
@@ -73,3 +73,45 @@ def argmax(x: te.Tensor, *, axis: int, keepdims: bool, last: bool) -> te.Tensor:
 def argmin(x: te.Tensor, *, axis: int, keepdims: bool, last: bool) -> te.Tensor:
     """The position (int64) of the smallest element along ``axis``: the first of equals, or the last."""
     return _extreme(x, axis, keepdims, last, largest=False)
+
+
+@define("halotile.gather_elements")
+def gather_elements(x: te.Tensor, indices: te.Tensor, *, axis: int) -> te.Tensor:
+    """y[i] = x[i with indices[i] in place of i[axis]]; the shape is that of indices."""
+    length = shape_of(x)[axis]
+
+    def read(*i: Any) -> Any:
+        at = list(i)
+        at[axis] = wrapped(indices(*i), length)
+        return x(*at)
+
+    return te.compute(shape_of(indices), read, name="gather_elements")
+
+
+@define("halotile.gather_nd")
+def gather_nd(x: te.Tensor, indices: te.Tensor, *, batch_dims: int) -> te.Tensor:
+    """The last axis of indices holds positions in the axes of x after the batch ones."""
+    shape, index_shape = shape_of(x), shape_of(indices)
+    depth = index_shape[-1]
+    outer = len(index_shape) - 1
+
+    def read(*i: Any) -> Any:
+        at = [wrapped(indices(*i[:outer], d), shape[batch_dims + d]) for d in range(depth)]
+        return x(*i[:batch_dims], *at, *i[outer:])
+
+    return te.compute(index_shape[:-1] + shape[batch_dims + depth :], read, name="gather_nd")
+
+
+@define("halotile.reverse_sequence")
+def reverse_sequence(x: te.Tensor, lengths: te.Tensor, *, batch_axis: int, time_axis: int) -> te.Tensor:
+    """The first lengths[b] elements along time_axis of every b turned round, the rest left where they are."""
+    size = shape_of(x)[time_axis]
+
+    def read(*i: Any) -> Any:
+        t = i[time_axis].astype("int64")
+        count = lengths(i[batch_axis]).astype("int64")
+        at = list(i)
+        at[time_axis] = wrapped(tirx.Select(t < count, count - 1 - t, t), size)
+        return x(*at)
+
+    return te.compute(shape_of(x), read, name="reverse_sequence")

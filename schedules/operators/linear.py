@@ -62,3 +62,22 @@ def einsum(*operands: te.Tensor, equation: str) -> te.Tensor:
     shape = [size[label] for label in output]
     return te.compute(shape, product, name="einsum")
 
+
+
+@define("halotile.determinant")
+def determinant(x: te.Tensor) -> te.Tensor:
+    """The determinant of each small square matrix [..., n, n], by cofactors along the first row."""
+    shape = shape_of(x)
+    size = shape[-1]
+
+    def minor(at: Any, row: int, columns: list[int]) -> Any:
+        if len(columns) == 1:
+            return x(*at, row, columns[0])
+        total = None
+        for n, column in enumerate(columns):
+            rest = columns[:n] + columns[n + 1 :]
+            term = x(*at, row, column) * minor(at, row + 1, rest)
+            total = term if total is None else (total - term if n % 2 else total + term)
+        return total
+
+    return te.compute(shape[:-2], lambda *at: minor(at, 0, list(range(size))), name="determinant")

@@ -12,6 +12,7 @@ from tvm import te, tirx, topi
 
 from ..operator import override
 from .common import dtype_of, elementwise, highest, is_float, larger, lowest, smaller
+from .indexing import gather
 
 
 @override("relax.maximum")
@@ -49,6 +50,20 @@ def clip(call: Any, x: te.Tensor, low: Any, high: Any) -> te.Tensor:
 
 def _number(value: Any) -> float | int:
     return value.value if hasattr(value, "value") else value
+
+
+@override("relax.power")
+def power(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """The same as Relax's, without a warning on standard error for every constant exponent."""
+    return elementwise("power", lambda x, y: tirx.call_intrin(dtype_of(x), "tirx.pow", x, y), a, b)
+
+
+@override("relax.take")
+def take(call: Any, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+    """x at ``indices`` along an axis; an index outside the tensor reads the nearest element instead of stray memory."""
+    if call.attrs.axis is None:
+        return topi.take(x, indices, mode="clip")
+    return gather(x, indices, axis=int(call.attrs.axis) % len(x.shape))
 
 
 @override("relax.max")

@@ -11,7 +11,12 @@ from . import (  # noqa: F401
     movement,
     normalization,
     pooling,
+    quantize,
+    recurrent,
     reduction,
     resize,
+    scatter,
+    signal,
     tensor,
+    vision,
 )

@@ -198,8 +198,8 @@ def clip(node: Node) -> Value:
 
 
 def _clip(node: Node, x: Value, low: Any, high: Any) -> Value:
-    if low is not None and high is not None and x.dtype == "float32":
-        return node.do(R.clip, x, min=float(low), max=float(high)) if low <= high else _clip(node, x, None, high)
+    if low is not None and high is not None and x.dtype == "float32" and low <= high:
+        return node.do(R.clip, x, min=float(low), max=float(high))
     if low is not None:
         x = node.do(R.maximum, x, node.scalar(low, x))
     if high is not None:
@@ -215,7 +215,7 @@ def where(node: Node) -> Value:
 @converts("IsNaN", since=9)
 def is_nan(node: Node) -> Value:
     x = node.need(0)
-    return node.do(R.not_equal, x, x)
+    return node.do(R.isnan, node.cast(x, "float32") if x.dtype == "bfloat16" else x)
 
 
 @converts("IsInf", since=10)

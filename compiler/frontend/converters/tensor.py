@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from tvm import relax
 
@@ -96,10 +98,13 @@ def dropout(node: Node) -> list[Value | None]:
 
 @converts("Range", since=11)
 def range_(node: Node) -> Value:
-    start, limit, delta = (node.constant(i, "its bounds") for i in range(3))
-    if start is None or limit is None or delta is None:
-        raise Refusal("a bound is missing")
-    return node.const(np.arange(start, limit, delta, dtype=start.dtype))
+    arrays = [node.constant(i, "a bound") for i in range(3)]
+    if any(a is None or a.size != 1 for a in arrays):
+        raise Refusal("its bounds are not three scalars")
+    start, limit, delta = (a.reshape(()).item() for a in arrays if a is not None)
+    dtype = node.need(0).dtype
+    count = max(math.ceil((limit - start) / delta), 0)
+    return node.const((start + np.arange(count) * delta).astype(dtype))
 
 
 @converts("EyeLike", since=9)

@@ -1,0 +1,305 @@
+"""The ONNX node tests: each must pass or be refused with a clear error, never give a wrong answer.
+
+Every test of the onnx package whose inputs and outputs are tensors is run with all inputs but the first frozen to
+constants. ``python -m halotile.benchmarks.node_tests`` prints the counts and writes the support table to SUPPORT.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing as mp
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PASS, REFUSED, WRONG, CRASH = "pass", "refused", "WRONG", "CRASH"
+NOT_TENSORS = "not tensors"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one test; ``detail`` is the reason, the largest error, or the failure."""
+
+    name: str
+    operators: tuple[str, ...]
+    verdict: str
+    detail: str = ""
+    seconds: float = 0.0
+
+
+def load_cases() -> dict[str, Any]:
+    """All node test cases by name (building them takes a few seconds)."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {case.name: case for case in collect_testcases(None)}
+
+
+def has_only_tensors(case: Any) -> bool:
+    graph = case.model.graph
+    for info in [*graph.input, *graph.output]:
+        kind = info.type.WhichOneof("value")
+        if kind != "tensor_type" or info.type.tensor_type.elem_type == 8:  # 8 is a string
+            return False
+    return True
+
+
+def frozen(case: Any) -> tuple[Any, dict[str, Any], list[Any]]:
+    """The model with all inputs but the first as initialisers, the input left, and the expected outputs."""
+    import onnx
+    from onnx import numpy_helper
+
+    inputs, outputs = case.data_sets[0]
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    graph = model.graph
+    names = [i.name for i in graph.input]
+    arrays = [i if isinstance(i, np.ndarray) else numpy_helper.to_array(i) for i in map(_tensor, inputs)]
+    given: dict[str, Any] = {}
+    for position, (name, array) in enumerate(zip(names, arrays)):
+        if position == 0:
+            given[name] = array
+            shape = graph.input[0].type.tensor_type.shape
+            del shape.dim[:]
+            for length in array.shape:
+                shape.dim.add().dim_value = length
+            graph.input[0].type.tensor_type.shape.CopyFrom(shape)
+        else:
+            source = inputs[position]
+            tensor = (
+                numpy_helper.from_array(array, name) if not isinstance(source, onnx.TensorProto) else source
+            )
+            tensor.name = name
+            graph.initializer.append(tensor)
+    if model.ir_version >= 4:  # before, every initialiser is an input as well
+        del graph.input[1:]
+    return (
+        model,
+        given,
+        [o if isinstance(o, np.ndarray) else numpy_helper.to_array(o) for o in map(_tensor, outputs)],
+    )
+
+
+def _tensor(value: Any) -> Any:
+    import onnx
+
+    return value if isinstance(value, onnx.TensorProto) else np.asarray(value)
+
+
+def run_case(case: Any, backend: str) -> Outcome:
+    """Imports, compiles and runs one test, and compares with what ONNX expects."""
+    from halotile.errors import HalotileError, InternalError
+
+    operators = tuple(sorted({n.op_type for n in case.model.graph.node}))
+    started = time.monotonic()
+
+    def outcome(verdict: str, detail: str = "") -> Outcome:
+        return Outcome(case.name, operators, verdict, detail[:400], round(time.monotonic() - started, 2))
+
+    if not has_only_tensors(case):
+        return outcome(NOT_TENSORS)
+    try:
+        model, given, expected = frozen(case)
+        results = BACKENDS[backend](model, given)
+    except InternalError as error:
+        return outcome(CRASH, str(error))
+    except HalotileError as error:
+        text = " ".join(str(error).split())
+        return outcome(CRASH if "Error:" in text else REFUSED, text)
+    except Exception as error:  # anything else is our own defect
+        return outcome(CRASH, f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}")
+    if len(results) != len(expected):
+        return outcome(WRONG, f"{len(results)} outputs instead of {len(expected)}")
+    for index, (result, wanted) in enumerate(zip(results, expected)):
+        difference = compare(result, wanted, case.rtol, case.atol)
+        if difference:
+            return outcome(WRONG, f"output {index}: {difference}")
+    return outcome(PASS)
+
+
+def compare(result: np.ndarray, wanted: np.ndarray, rtol: float, atol: float) -> str:
+    """Empty when the two agree, else how they differ."""
+    if result.shape != wanted.shape:
+        return f"shape {list(result.shape)} instead of {list(wanted.shape)}"
+    if result.dtype != wanted.dtype:
+        return f"dtype {result.dtype} instead of {wanted.dtype}"
+    if wanted.dtype.name in ("bfloat16", "float16"):
+        rtol = max(rtol, 2e-2 if wanted.dtype.name == "bfloat16" else 2e-3)
+    if "float" not in wanted.dtype.name:
+        return "" if np.array_equal(result, wanted) else f"{int((result != wanted).sum())} elements differ"
+    a, b = result.astype("float64"), wanted.astype("float64")
+    if np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True):
+        return ""
+    with np.errstate(invalid="ignore"):
+        return f"largest error {np.nanmax(np.abs(a - b)) if a.size else 0:.3g}"
+
+
+def _te(model: Any, given: dict[str, np.ndarray]) -> list[np.ndarray]:
+    from halotile.compiler.frontend import import_model
+    from halotile.schedules.reference import compile_reference
+
+    imported = import_model(model)
+    return compile_reference(imported.module)(*(given[i.name] for i in imported.inputs))
+
+
+def _aot(model: Any, given: dict[str, np.ndarray]) -> list[np.ndarray]:
+    import halotile
+
+    compiled = halotile.compile(model)
+    results = compiled({spec.name: given[spec.name] for spec in compiled.inputs})
+    return [results[o.name] for o in model.graph.output]
+
+
+BACKENDS: dict[str, Callable[[Any, dict[str, np.ndarray]], list[np.ndarray]]] = {"te": _te, "aot": _aot}
+
+
+# ---------------------------------------------------------------------- workers
+
+
+def _serve(connection: Any, backend: str) -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    cases = load_cases()
+    connection.send("ready")
+    while (name := connection.recv()) is not None:
+        connection.send(run_case(cases[name], backend))
+
+
+class Worker:
+    """A process that runs tests one by one, and is started anew when a test takes too long or brings it down."""
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+        self._start()
+
+    def _start(self) -> None:
+        context = mp.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, self.backend), daemon=True)
+        self.process.start()
+        theirs.close()
+        if not self.connection.poll(120):
+            raise RuntimeError("the test worker does not start")
+        self.connection.recv()
+
+    def run(self, name: str, operators: tuple[str, ...], timeout: float) -> Outcome:
+        self.connection.send(name)
+        try:
+            if self.connection.poll(timeout):
+                return self.connection.recv()
+            failure = f"took more than {timeout:.0f} s"
+        except EOFError:
+            failure = "the process died"
+        self.process.kill()
+        self.process.join()
+        self._start()
+        return Outcome(name, operators, CRASH, failure, timeout)
+
+    def stop(self) -> None:
+        self.connection.send(None)
+        self.process.join(10)
+
+
+def run_all(
+    names: Iterable[str], backend: str, timeout: float, progress: Callable[[Outcome], None] = lambda _o: None
+) -> list[Outcome]:
+    cases = load_cases()
+    worker = Worker(backend)
+    outcomes = []
+    for name in names:
+        operators = tuple(sorted({n.op_type for n in cases[name].model.graph.node}))
+        outcomes.append(worker.run(name, operators, timeout))
+        progress(outcomes[-1])
+    worker.stop()
+    return outcomes
+
+
+# ---------------------------------------------------------------------- the table
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """The support table as Markdown."""
+    import onnx
+
+    counts = Counter(o.verdict for o in outcomes)
+    tested = [o for o in outcomes if o.verdict != NOT_TENSORS]
+    lines = [
+        "# Supported operators",
+        "",
+        "Generated by `python -m halotile.benchmarks.node_tests`; do not edit.",
+        "",
+        f"ONNX {onnx.__version__} has {len(tested)} node tests on tensors (all inputs but the first frozen to constants): "
+        f"{counts[PASS]} pass, {counts[REFUSED]} are refused with an error, {counts[WRONG]} give a wrong answer, "
+        f"{counts[CRASH]} crash.",
+        "",
+        "| operator | pass | refused | wrong or crash | why refused |",
+        "|---|---|---|---|---|",
+    ]
+    rows: dict[str, list[Outcome]] = {}
+    for o in tested:
+        rows.setdefault(_family(o), []).append(o)
+    for family in sorted(rows, key=str.lower):
+        group = rows[family]
+        per = Counter(o.verdict for o in group)
+        reasons = sorted({_reason(o.detail) for o in group if o.verdict == REFUSED})
+        lines.append(
+            f"| {family} | {per[PASS] or ''} | {per[REFUSED] or ''} | {per[WRONG] + per[CRASH] or ''} "
+            f"| {'; '.join(reasons[:3]).replace('|', '/')} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _family(outcome: Outcome) -> str:
+    if len(outcome.operators) == 1:
+        return outcome.operators[0]
+    return f"{outcome.name.removeprefix('test_').split('_')[0]} (as a graph of other operators)"
+
+
+def _reason(detail: str) -> str:
+    """The reason alone, without the node it was found at."""
+    text = detail.removeprefix("the model can't be compiled: ")
+    return text.split("): ", 1)[-1][:160] if "): " in text else text[:160]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="node_tests", description=__doc__.splitlines()[0] if __doc__ else None
+    )
+    parser.add_argument("--backend", choices=sorted(BACKENDS), default="aot")
+    parser.add_argument("--only", default="", help="run tests whose name contains this")
+    parser.add_argument("--part", default="0/1", help="I/N: every N-th test, beginning with the I-th")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds a test may take")
+    parser.add_argument("--table", type=Path, help="where to write the support table")
+    parser.add_argument("--json", type=Path, help="where to write all outcomes")
+    options = parser.parse_args(arguments)
+    part, parts = map(int, options.part.split("/"))
+    names = [n for n in sorted(load_cases()) if options.only in n][part::parts]
+    done: Counter[str] = Counter()
+
+    def progress(outcome: Outcome) -> None:
+        done[outcome.verdict] += 1
+        if outcome.verdict in (WRONG, CRASH):
+            print(f"{outcome.verdict} {outcome.name}: {outcome.detail}", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"\r{sum(done.values())}/{len(names)} {dict(done)} ", end="", file=sys.stderr, flush=True)
+
+    outcomes = run_all(names, options.backend, options.timeout, progress)
+    if options.table:
+        options.table.write_text(table(outcomes))
+    if options.json:
+        options.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
+    print(json.dumps(dict(done)))
+    return 1 if done[WRONG] or done[CRASH] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

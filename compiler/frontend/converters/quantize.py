@@ -1,0 +1,144 @@
+"""Quantisation: to and from integers by a scale and a zero point, and the integer products."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from ..functions import dtype_name
+from ..node import Node, normal_axis
+from ..registry import Refusal, converts
+from ..value import Value
+from .conv import convolve, per_channel
+from .matmul import product
+
+R = relax.op
+
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
+
+
+@converts("QuantizeLinear", since=10)
+def quantize_linear(node: Node) -> Value:
+    """saturate(round_half_even(x / scale) + zero_point)"""
+    x, scale, zero = node.need(0), node.need(1), node[2]
+    target = zero.dtype if zero is not None else (dtype_name(node.attr("output_dtype", 0)) or "uint8")
+    _need_integer(target)
+    precision = dtype_name(node.attr("precision", 0)) or scale.dtype
+    axis, block = node.attr("axis", 1), node.attr("block_size", 0)
+    spread = _spread(node, scale, x, axis, block)
+    quotient = node.do(R.divide, node.cast(x, precision), node.cast(spread, precision))
+    offset = None if zero is None else _spread(node, zero, x, axis, block)
+    return _quantized(node, quotient, offset, target)
+
+
+@converts("DequantizeLinear", since=10)
+def dequantize_linear(node: Node) -> Value:
+    """(x - zero_point) * scale"""
+    x, scale, zero = node.need(0), node.need(1), node[2]
+    _need_integer(x.dtype)
+    target = dtype_name(node.attr("output_dtype", 0)) or scale.dtype
+    axis, block = node.attr("axis", 1), node.attr("block_size", 0)
+    x = node.cast(x, "int32")
+    if zero is not None and not (zero.array is not None and not zero.array.any()):
+        x = node.do(R.subtract, x, node.cast(_spread(node, zero, x, axis, block), "int32"))
+    wide = "float64" if target == "float64" else "float32"
+    spread = node.cast(_spread(node, scale, x, axis, block), wide)
+    return node.cast(node.do(R.multiply, node.cast(x, wide), spread), target)
+
+
+@converts("MatMulInteger", since=10)
+def matmul_integer(node: Node) -> Value:
+    a, b = node.need(0), node.need(1)
+    return product(node, _centred(node, a, node[2], rows=True), _centred(node, b, node[3], rows=False))
+
+
+@converts("ConvInteger", since=10)
+def conv_integer(node: Node) -> Value:
+    x, w = node.need(0), node.need(1)
+    zero = node[3]
+    if zero is not None and zero.rank == 1 and zero.size > 1:
+        zero = node.reshape(zero, (zero.size,) + (1,) * (w.rank - 1))
+    return convolve(node, _centred(node, x, node[2]), _centred(node, w, zero))
+
+
+@converts("QLinearMatMul", since=10)
+def qlinear_matmul(node: Node) -> Value:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node.need(i) for i in range(8))
+    total = product(node, _centred(node, a, a_zero, rows=True), _centred(node, b, b_zero, rows=False))
+    factor = node.do(
+        R.multiply,
+        node.cast(_rows(node, a_scale, a, True), "float32"),
+        node.cast(_rows(node, b_scale, b, False), "float32"),
+    )
+    scaled = node.do(R.multiply, node.cast(total, "float32"), factor)
+    quotient = node.do(R.divide, scaled, node.cast(_rows(node, y_scale, total, True), "float32"))
+    return _quantized(node, quotient, _rows(node, y_zero, total, True), y_zero.dtype)
+
+
+@converts("QLinearConv", since=10)
+def qlinear_conv(node: Node) -> Value:
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.need(i) for i in range(8))
+    bias = node[8]
+    per_output = w_zero
+    if w_zero.rank == 1 and w_zero.size > 1:
+        per_output = node.reshape(w_zero, (w_zero.size,) + (1,) * (w.rank - 1))
+    total = convolve(node, _centred(node, x, x_zero), _centred(node, w, per_output))
+    if bias is not None:
+        total = node.do(R.add, total, per_channel(node, bias, total.rank))
+    scale = per_channel(node, w_scale, total.rank) if w_scale.size > 1 else node.reshape(w_scale, ())
+    factor = node.do(R.multiply, scale, node.reshape(x_scale, ()))
+    factor = node.do(R.divide, factor, node.reshape(y_scale, ()))
+    scaled = node.do(R.multiply, node.cast(total, "float32"), node.cast(factor, "float32"))
+    return _quantized(node, scaled, node.reshape(y_zero, ()), y_zero.dtype)
+
+
+def _need_integer(dtype: str) -> None:
+    if dtype not in INTEGERS:
+        raise Refusal(f"the quantised type {dtype} is not supported")
+
+
+def _quantized(node: Node, quotient: Value, zero: Value | None, target: str) -> Value:
+    _need_integer(target)
+    limits = np.iinfo(target)
+    value = node.do(R.round, node.cast(quotient, "float32"))
+    if zero is not None:
+        value = node.do(R.add, value, node.cast(zero, "float32"))
+    return node.cast(node.do(R.clip, value, min=float(limits.min), max=float(limits.max)), target)
+
+
+def _centred(node: Node, x: Value, zero: Value | None, rows: bool | None = None) -> Value:
+    """x - zero_point as int32; for a matrix, a vector of zero points is one per row or per column."""
+    _need_integer(x.dtype)
+    wide = node.cast(x, "int32")
+    if zero is None or (zero.array is not None and not zero.array.any()):
+        return wide
+    if rows is not None:
+        zero = _rows(node, zero, x, rows)
+    elif zero.size == 1:
+        zero = node.reshape(zero, ())
+    return node.do(R.subtract, wide, node.cast(zero, "int32"))
+
+
+def _rows(node: Node, vector: Value, matrix: Value, rows: bool) -> Value:
+    """A scale or zero point so that it broadcasts over a matrix: a scalar, one per row, or one per column."""
+    if vector.size == 1:
+        return node.reshape(vector, ())
+    if vector.rank == 1 and rows and matrix.rank > 1:
+        return node.reshape(vector, (vector.size, 1))
+    return vector
+
+
+def _spread(node: Node, scale: Value, x: Value, axis: int, block: int) -> Value:
+    """A scale that broadcasts over x: a scalar, one per position of ``axis``, or one per block of it."""
+    if scale.size == 1 and scale.rank <= 1:
+        return node.reshape(scale, ())
+    axis = normal_axis(axis, x.rank)
+    if scale.rank == 1:
+        return node.reshape(scale, [scale.size if a == axis else 1 for a in range(x.rank)])
+    if not block:
+        raise Refusal(f"a scale {scale} without block_size does not fit {x}")
+    if scale.array is not None:
+        wide = np.repeat(scale.array, block, axis)
+        return node.const(np.ascontiguousarray(wide.take(np.arange(x.shape[axis]), axis)))
+    factors = [block if a == axis else 1 for a in range(x.rank)]
+    return node.slice(node.own("halotile.upsample", scale, factors=factors), axis, 0, x.shape[axis])

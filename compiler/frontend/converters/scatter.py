@@ -1,0 +1,125 @@
+"""Writing at computed positions: ScatterElements, ScatterND, TensorScatter, MaxUnpool."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..node import Node, normal_axis
+from ..registry import Refusal, converts
+from ..value import Value
+
+LARGEST_SEARCH = 1 << 26  # positions times updates; beyond it a run-time scatter would take far too long
+
+
+@converts("ScatterElements", "Scatter", since=9)
+def scatter_elements(node: Node) -> Value:
+    x, indices, updates = (node.need(i) for i in range(3))
+    axis = normal_axis(node.attr("axis", 0), x.rank)
+    reduction = node.attr("reduction", "none")
+    if not indices.size:
+        return x
+    if indices.array is not None:
+        known = _resolved(indices.array, x.shape[axis])
+        where = list(np.indices(indices.shape))
+        where[axis] = known
+        flat = np.ravel_multi_index(tuple(where), x.shape).reshape(-1)
+        done = _known(node, x, flat, updates, math.prod(x.shape), reduction)
+        if done is not None:
+            return done
+    _limit(x.size * updates.shape[axis])
+    return node.own("halotile.scatter_elements", x, indices, updates, axis=axis, reduction=reduction)
+
+
+@converts("ScatterND", since=11)
+def scatter_nd(node: Node) -> Value:
+    x, indices, updates = (node.need(i) for i in range(3))
+    reduction = node.attr("reduction", "none")
+    if not indices.size and 0 in indices.shape[:-1]:
+        return x
+    depth = indices.shape[-1]
+    if indices.array is not None and depth:
+        places = indices.array.reshape(-1, depth)
+        known = [_resolved(places[:, d], x.shape[d]) for d in range(depth)]
+        flat = np.ravel_multi_index(tuple(known), x.shape[:depth])
+        done = _known(node, x, flat, updates, math.prod(x.shape[:depth]), reduction)
+        if done is not None:
+            return done
+    _limit(math.prod(x.shape[:depth]) * math.prod(indices.shape[:-1]))
+    return node.own("halotile.scatter_nd", x, indices, updates, reduction=reduction)
+
+
+def _known(
+    node: Node, x: Value, flat: np.ndarray, updates: Value, places: int, reduction: str
+) -> Value | None:
+    """The scatter as a look-up, when its positions are known and (for a reduction) hit at most once."""
+    if reduction != "none" and np.unique(flat).size != flat.size:
+        return None
+    table = np.full(places, -1, "int32")
+    table[flat] = np.arange(flat.size)  # numpy, too, lets the last one win
+    rows = node.reshape(x, (places, x.size // places))
+    new = node.reshape(updates, (flat.size, x.size // places))
+    result = node.own("halotile.scatter_known", rows, node.const(table), new, reduction=reduction)
+    return node.reshape(result, x.shape)
+
+
+def _resolved(indices: np.ndarray, length: int) -> np.ndarray:
+    known = indices.astype("int64")
+    known = np.where(known < 0, known + length, known)
+    if known.size and (known.min() < 0 or known.max() >= length):
+        raise Refusal(f"its indices reach outside an axis of length {length}")
+    return known
+
+
+def _limit(work: int) -> None:
+    if work > LARGEST_SEARCH:
+        raise Refusal("so large a scatter at positions computed at run time is not supported")
+
+
+@converts("TensorScatter", since=24)
+def tensor_scatter(node: Node) -> Value:
+    """Writes ``update`` into the cache from a position per batch element on, going round when circular."""
+    past, update = node.need(0), node.need(1)
+    starts = node.constant(2, "its write indices")
+    axis = normal_axis(node.attr("axis", -2), past.rank)
+    circular = node.attr("mode", "linear") == "circular"
+    batch, length, steps = past.shape[0], past.shape[axis], update.shape[axis]
+    begin = np.zeros(batch, "int64") if starts is None else starts.reshape(-1)
+    where = list(np.indices(update.shape))
+    at = begin.reshape([-1] + [1] * (past.rank - 1)) + where[axis]
+    if not circular and (at.min() < 0 or at.max() >= length):
+        raise Refusal(f"its {steps} steps reach outside a cache of length {length}")
+    where[axis] = at % length
+    flat = np.ravel_multi_index(tuple(where), past.shape).reshape(-1)
+    done = _known(node, past, flat, update, past.size, "none")
+    assert done is not None
+    return done
+
+
+@converts("MaxUnpool", since=9)
+def max_unpool(node: Node) -> Value:
+    """Puts every element back where MaxPool found it; the rest is zero."""
+    x = node.need(0)
+    indices = node.constant(1, "its indices")
+    wanted = node.ints(2, "its output shape")
+    if indices is None:
+        raise Refusal("it has no indices")
+    kernel = node.attr("kernel_shape")
+    spatial = x.rank - 2
+    strides = node.attr("strides", [1] * spatial)
+    pads = node.attr("pads", [0] * (2 * spatial))
+    inferred = [
+        (n - 1) * s + k - b - e
+        for n, s, k, b, e in zip(x.shape[2:], strides, kernel, pads[:spatial], pads[spatial:])
+    ]
+    full = [*x.shape[:2], *inferred]
+    flat = indices.reshape(-1).astype("int64")
+    target = full if wanted is None else wanted
+    if wanted is not None and list(wanted) != full:
+        # The indices count in the inferred shape; the wanted one only pads it at the end.
+        flat = np.ravel_multi_index(np.unravel_index(flat, full), target)
+    zeros = node.const(np.zeros(target, x.dtype))
+    done = _known(node, zeros, flat, x, math.prod(target), "none")
+    assert done is not None
+    return done

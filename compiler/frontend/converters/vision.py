@@ -1,0 +1,115 @@
+"""Sampling and folding: GridSample, AffineGrid's helper forms, RoiAlign, Col2Im, DeformConv."""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from ..node import Node
+from ..registry import Refusal, converts
+from ..value import Value
+from .conv import per_channel
+
+R = relax.op
+
+
+@converts("GridSample", since=16)
+def grid_sample(node: Node) -> Value:
+    x, grid = node.need(0), node.need(1)
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(node.attr("mode", "linear"), node.attr("mode", "linear"))
+    if mode not in ("linear", "nearest", "cubic"):
+        raise Refusal(f"mode '{mode}' does not exist")
+    if mode == "cubic" and x.rank != 4:
+        raise Refusal("cubic sampling needs two spatial dimensions")
+
+    def run(x: Value, grid: Value) -> Value:
+        return node.own(
+            "halotile.grid_sample",
+            x,
+            grid,
+            mode=mode,
+            padding=node.attr("padding_mode", "zeros"),
+            align_corners=bool(node.attr("align_corners", 0)),
+        )
+
+    return node.in_float32(run, x, node.cast(grid, x.dtype))
+
+
+@converts("RoiAlign", since=10)
+def roi_align(node: Node) -> Value:
+    """Regions as [x1, y1, x2, y2]; the number of samples per bin must be fixed, because it is a loop's extent."""
+    x, rois, batch = (node.need(i) for i in range(3))
+    ratio = node.attr("sampling_ratio", 0)
+    if ratio <= 0:
+        raise Refusal("sampling_ratio 0 makes the number of samples depend on the data")
+    mode = node.attr("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel")
+
+    def run(x: Value, rois: Value) -> Value:
+        return node.own(
+            "halotile.roi_align",
+            x,
+            rois,
+            batch,
+            height=node.attr("output_height", 1),
+            width=node.attr("output_width", 1),
+            ratio=ratio,
+            scale=float(node.attr("spatial_scale", 1.0)),
+            largest=node.attr("mode", "avg") == "max",
+            half_pixel=mode == "half_pixel",
+        )
+
+    return node.in_float32(run, x, rois)
+
+
+@converts("Col2Im", since=18)
+def col2im(node: Node) -> Value:
+    """The sum of overlapping blocks put back in place: [N, C * prod(block), L] -> [N, C, image...]."""
+    x = node.need(0)
+    image, block = node.ints(1, "its image shape"), node.ints(2, "its block shape")
+    if image is None or block is None:
+        raise Refusal("its image or block shape is missing")
+    spatial = len(image)
+    pads = node.attr("pads", [0] * (2 * spatial))
+    strides = node.attr("strides", [1] * spatial)
+    dilations = node.attr("dilations", [1] * spatial)
+    counts = [
+        (n + b + e - (k - 1) * d - 1) // s + 1
+        for n, k, s, d, b, e in zip(image, block, strides, dilations, pads[:spatial], pads[spatial:])
+    ]
+    product = 1
+    for k in block:
+        product *= k
+    n, rows, _ = x.shape
+    blocks = node.reshape(x, (n, rows // product, *block, *counts))
+    return node.in_float32(
+        lambda v: node.own(
+            "halotile.col2im",
+            v,
+            image=list(image),
+            strides=list(strides),
+            dilations=list(dilations),
+            begin=list(pads[:spatial]),
+        ),
+        blocks,
+    )
+
+
+@converts("DeformConv", since=19)
+def deform_conv(node: Node) -> Value:
+    x, w, offset, bias, mask = node.need(0), node.need(1), node.need(2), node[3], node[4]
+    if x.rank != 4:
+        raise Refusal("only two spatial dimensions are supported")
+    operands = [x, w, offset] + ([mask] if mask is not None else [])
+
+    def run(*values: Value) -> Value:
+        return node.own(
+            "halotile.deform_conv",
+            *values,
+            strides=list(node.attr("strides", [1, 1])),
+            dilations=list(node.attr("dilations", [1, 1])),
+            begin=list(node.attr("pads", [0, 0, 0, 0]))[:2],
+            groups=node.attr("group", 1),
+            offset_groups=node.attr("offset_group", 1),
+        )
+
+    result = node.in_float32(run, *operands)
+    return result if bias is None else node.do(R.add, result, per_channel(node, bias, result.rank))

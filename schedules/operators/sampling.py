@@ -1,0 +1,282 @@
+"""Reading between the elements: GridSample, RoiAlign, deformable convolution; and Col2Im."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from ..operator import define
+from .common import dtype_of, larger, lowest, shape_of
+
+
+def _clamped(i: Any, length: int) -> Any:
+    return tirx.max(tirx.min(i, tirx.const(length - 1, dtype_of(i))), tirx.const(0, dtype_of(i)))
+
+
+def _inside(i: Any, length: int) -> Any:
+    return tirx.all(i >= 0, i < length)
+
+
+def _reflected(x: Any, low: float, high: float) -> Any:
+    """x mirrored at the borders until it lies between them."""
+    dtype = dtype_of(x)
+    span = high - low
+    if span <= 0:
+        return tirx.const(0, dtype)
+    bottom, top, width = (tirx.const(v, dtype) for v in (low, high, span))
+    distance = tirx.Select(x < bottom, bottom - x, x - top)
+    turns = tirx.floor(distance / width)
+    rest = distance - turns * width
+    even = turns - tirx.const(2.0, dtype) * tirx.floor(turns / tirx.const(2.0, dtype)) < tirx.const(0.5, dtype)
+    below = tirx.Select(even, bottom + rest, top - rest)
+    above = tirx.Select(even, top - rest, bottom + rest)
+    return tirx.Select(x < bottom, below, tirx.Select(x > top, above, x))
+
+
+def _linear_weights(t: Any) -> list[Any]:
+    return [tirx.const(1, dtype_of(t)) - t, t]
+
+
+def _cubic_weights(t: Any) -> list[Any]:
+    """Keys' kernel with a = -0.75 at distances t + 1, t, 1 - t, 2 - t."""
+    dtype = dtype_of(t)
+    a = -0.75
+
+    def c(v: float) -> Any:
+        return tirx.const(v, dtype)
+
+    def near(d: Any) -> Any:
+        return (c(a + 2) * d - c(a + 3)) * d * d + c(1)
+
+    def far(d: Any) -> Any:
+        return ((c(a) * d - c(5 * a)) * d + c(8 * a)) * d - c(4 * a)
+
+    return [far(t + c(1)), near(t), near(c(1) - t), far(c(2) - t)]
+
+
+@define("halotile.grid_sample")
+def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align_corners: bool) -> te.Tensor:
+    """x [N, C, ...] read at grid [N, ..., d], whose last axis holds positions in [-1, 1], the last axis of x first.
+
+    The read positions are made once (a stage of their own) and shared by all channels.
+    """
+    n, c, *size = shape_of(x)
+    out = shape_of(grid)[1:-1]
+    rank = len(size)
+    dtype = dtype_of(grid)
+
+    def position(b: Any, *rest: Any) -> Any:
+        *at, d = rest
+        value = None
+        for axis in range(rank):  # the axis is the innermost index, unrolled as a choice
+            here = _source(grid(b, *at, rank - 1 - axis), size[axis], dtype, mode, padding, align_corners)
+            value = here if value is None else tirx.Select(d == axis, here, value)
+        return value
+
+    where = te.compute([n, *out, rank], position, name="position")
+
+    def read(b: Any, ch: Any, index: Sequence[Any]) -> Any:
+        resolved, inside = [], []
+        for i, length in zip(index, size):
+            if padding == "zeros":
+                inside.append(_inside(i, length))
+            elif padding == "reflection":
+                low, high = (0.0, length - 1.0) if align_corners else (-0.5, length - 0.5)
+                i = _reflected(i.astype(dtype), low, high).astype("int32")
+            resolved.append(_clamped(i, length))
+        value = x(b, ch, *resolved)
+        return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, dtype_of(x))) if inside else value
+
+    def sample(b: Any, ch: Any, *at: Any) -> Any:
+        point = [where(b, *at, d) for d in range(rank)]
+        if mode == "nearest":
+            return read(b, ch, [p.astype("int32") for p in point])
+        base = [tirx.floor(p) for p in point]
+        weights = [(_linear_weights if mode == "linear" else _cubic_weights)(p - f) for p, f in zip(point, base)]
+        first = 0 if mode == "linear" else -1
+        total = None
+        for taps in itertools.product(range(len(weights[0])), repeat=rank):
+            weight = weights[0][taps[0]]
+            for d in range(1, rank):
+                weight = weight * weights[d][taps[d]]
+            term = weight * read(b, ch, [f.astype("int32") + (t + first) for f, t in zip(base, taps)])
+            total = term if total is None else total + term
+        return total
+
+    return te.compute([n, c, *out], sample, name="grid_sample")
+
+
+def _source(g: Any, length: int, dtype: str, mode: str, padding: str, align_corners: bool) -> Any:
+    """The position in elements of the normalised coordinate ``g``."""
+    one, two, size = tirx.const(1, dtype), tirx.const(2, dtype), tirx.const(length, dtype)
+    p = (g + one) / two * (size - one) if align_corners else ((g + one) * size - one) / two
+    if mode == "nearest":
+        p = tirx.nearbyint(p)
+    if padding == "border":
+        return tirx.max(tirx.min(p, size - one), tirx.const(0, dtype))
+    if padding == "reflection":
+        low, high = (0.0, length - 1.0) if align_corners else (-0.5, length - 0.5)
+        return _reflected(p, low, high)
+    # Far outside everything is zero; the clamp keeps the conversion to an integer defined.
+    return tirx.max(tirx.min(p, size + two), tirx.const(-3, dtype))
+
+
+@define("halotile.roi_align")
+def roi_align(
+    x: te.Tensor,
+    rois: te.Tensor,
+    batch: te.Tensor,
+    *,
+    height: int,
+    width: int,
+    ratio: int,
+    scale: float,
+    largest: bool,
+    half_pixel: bool,
+) -> te.Tensor:
+    """x [N, C, H, W] averaged (or its maximum) over ratio x ratio samples of every bin: [regions, C, height, width]."""
+    n, c, rows, columns = shape_of(x)
+    count = shape_of(rois)[0]
+    dtype = dtype_of(x)
+
+    def const(v: float) -> Any:
+        return tirx.const(v, dtype)
+
+    def along(r: Any, begin: int, bins: int, bin_: Any, sample: Any) -> Any:
+        offset = const(0.5 if half_pixel else 0.0)
+        start = rois(r, begin) * const(scale) - offset
+        extent = rois(r, begin + 2) * const(scale) - offset - start
+        if not half_pixel:
+            extent = tirx.max(extent, const(1))
+        step = extent / const(bins)
+        return start + bin_.astype(dtype) * step + (sample.astype(dtype) + const(0.5)) * step / const(ratio)
+
+    iy, ix = (te.reduce_axis((0, ratio), name=f"r{a}") for a in "yx")
+
+    def value(r: Any, ch: Any, ph: Any, pw: Any) -> list[Any]:
+        y, xx = along(r, 1, height, ph, iy.var), along(r, 0, width, pw, ix.var)
+        inside = tirx.all(y >= const(-1), y <= const(rows), xx >= const(-1), xx <= const(columns))
+        b = _clamped(batch(r).astype("int32"), n)
+        terms = []
+        (y0, y1, wy), (x0, x1, wx) = _corners(y, rows, dtype), _corners(xx, columns, dtype)
+        for yi, fy in ((y0, const(1) - wy), (y1, wy)):
+            for xi, fx in ((x0, const(1) - wx), (x1, wx)):
+                terms.append(tirx.Select(inside, fy * fx * x(b, ch, yi, xi), const(0)))
+        return terms
+
+    shape = [count, c, height, width]
+    if largest:
+        biggest = te.comm_reducer(larger, lowest, name="biggest")
+
+        def top(*i: Any) -> Any:
+            terms = value(*i)
+            best = terms[0]
+            for term in terms[1:]:
+                best = larger(best, term)
+            return biggest(best, axis=[iy, ix])
+
+        return te.compute(shape, top, name="roi_align")
+    total = te.compute(
+        shape, lambda *i: te.sum(_sum(value(*i)), axis=[iy, ix]), name="total"
+    )
+    return te.compute(shape, lambda *i: total(*i) * const(1.0 / (ratio * ratio)), name="roi_align")
+
+
+def _sum(terms: Sequence[Any]) -> Any:
+    result = terms[0]
+    for term in terms[1:]:
+        result = result + term
+    return result
+
+
+def _corners(p: Any, length: int, dtype: str) -> tuple[Any, Any, Any]:
+    """The two elements around p (clamped into the tensor) and the weight of the second."""
+    p = tirx.max(tirx.min(p, tirx.const(length - 1, dtype)), tirx.const(0, dtype))
+    low = tirx.floor(p).astype("int32")
+    return low, tirx.min(low + 1, length - 1), p - tirx.floor(p)
+
+
+@define("halotile.col2im")
+def col2im(
+    x: te.Tensor,
+    *,
+    image: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+) -> te.Tensor:
+    """x [N, C, block..., counts...] -> [N, C, image...]: every position sums the block elements that fall on it."""
+    n, c, *rest = shape_of(x)
+    spatial = len(image)
+    block, counts = rest[:spatial], rest[spatial:]
+    taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(block)]
+
+    def total(b: Any, ch: Any, *o: Any) -> Any:
+        at, inside = [], []
+        for p, t, s, d, f, m in zip(o, taps, strides, dilations, begin, counts):
+            distance = p + f - t.var * d
+            step = tirx.floordiv(distance, s)
+            inside += [distance >= 0, tirx.floormod(distance, s) == 0, step < m]
+            at.append(_clamped(step, m))
+        value = x(b, ch, *[t.var for t in taps], *at)
+        return te.sum(tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, dtype_of(x))), axis=taps)
+
+    return te.compute([n, c, *image], total, name="col2im")
+
+
+@define("halotile.deform_conv")
+def deform_conv(
+    x: te.Tensor,
+    w: te.Tensor,
+    offset: te.Tensor,
+    *mask: te.Tensor,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    groups: int,
+    offset_groups: int,
+) -> te.Tensor:
+    """A 2-D convolution whose taps are moved by ``offset`` and weighed by ``mask``, read bilinearly, zero outside."""
+    n, channels, rows, columns = shape_of(x)
+    outputs, per_group, kh, kw = shape_of(w)
+    _, _, oh, ow = shape_of(offset)
+    dtype = dtype_of(x)
+    share = channels // offset_groups
+
+    def moved(b: Any, ch: Any, ky: Any, kx: Any, oy: Any, ox: Any) -> Any:
+        group = tirx.floordiv(ch, share)
+        tap = (group * kh + ky) * kw + kx
+        y = (oy * strides[0] - begin[0] + ky * dilations[0]).astype(dtype) + offset(b, tap * 2, oy, ox)
+        xx = (ox * strides[1] - begin[1] + kx * dilations[1]).astype(dtype) + offset(b, tap * 2 + 1, oy, ox)
+        read = _bilinear(lambda i, j: x(b, ch, i, j), y, xx, rows, columns, dtype)
+        return read * mask[0](b, tap, oy, ox) if mask else read
+
+    columns_ = te.compute([n, channels, kh, kw, oh, ow], moved, name="moved")
+    c = te.reduce_axis((0, per_group), name="rc")
+    ky, kx = te.reduce_axis((0, kh), name="ry"), te.reduce_axis((0, kw), name="rx")
+
+    def total(b: Any, m: Any, oy: Any, ox: Any) -> Any:
+        ch = tirx.floordiv(m, outputs // groups) * per_group + c if groups > 1 else c
+        return te.sum(columns_(b, ch, ky, kx, oy, ox) * w(m, c, ky, kx), axis=[c, ky, kx])
+
+    return te.compute([n, outputs, oh, ow], total, name="deform_conv")
+
+
+def _bilinear(
+    read: Callable[[Any, Any], Any], y: Any, x: Any, rows: int, columns: int, dtype: str
+) -> Any:
+    """The four elements around (y, x), each zero when it lies outside."""
+    limit = [tirx.max(tirx.min(p, tirx.const(m + 1, dtype)), tirx.const(-2, dtype)) for p, m in ((y, rows), (x, columns))]
+    base = [tirx.floor(p) for p in limit]
+    weights = [_linear_weights(p - f) for p, f in zip(limit, base)]
+    terms = []
+    for dy in range(2):
+        for dx in range(2):
+            i, j = base[0].astype("int32") + dy, base[1].astype("int32") + dx
+            inside = tirx.all(_inside(i, rows), _inside(j, columns))
+            value = read(_clamped(i, rows), _clamped(j, columns))
+            terms.append(tirx.Select(inside, weights[0][dy] * weights[1][dx] * value, tirx.const(0, dtype)))
+    return _sum(terms)
