@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..spec import TensorSpec
 from .names import comment, literal
+from .processor import processor_check
 
 if TYPE_CHECKING:
     from .library import LibrarySpec
@@ -27,7 +28,7 @@ FUNCTIONS = (
     "error_text",
 )
 _CODES = ("OK", "ERROR_ARGUMENT", "ERROR_THREADS", "ERROR_MEMORY", "ERROR_ARENA", "ERROR_BUSY", "ERROR_KERNEL",
-          "ERROR_WORKSPACE", "ERROR_SYSTEM")  # fmt: skip
+          "ERROR_WORKSPACE", "ERROR_SYSTEM", "ERROR_PROCESSOR")  # fmt: skip
 
 
 def header_text(spec: LibrarySpec) -> str:
@@ -182,6 +183,7 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         parameters=parameters,
         arguments=arguments,
         weights=weights,
+        processor_check=processor_check(spec.target),
         declare_weights=(
             "extern const unsigned char halotile_weights[];"
             if spec.weight_bytes
@@ -228,13 +230,14 @@ _MODEL = """#pragma GCC visibility push(default)
 int32_t halotile_kernel_main({parameters});
 {declare_weights}
 
+{processor_check}
 static int32_t call(const void *const *inputs, void *const *outputs, const void *weights, void *arena) {{
     (void)inputs, (void)outputs;
     return halotile_kernel_main({arguments});
 }}
 
 const struct halotile_model halotile_model = {{
-    call, {weights}, {inputs}, {outputs}, {planned}, {workspace}, {max_threads}, {default_threads},
+    call, processor_fits, {weights}, {inputs}, {outputs}, {planned}, {workspace}, {max_threads}, {default_threads},
 }};
 
 {tensors}

@@ -14,6 +14,7 @@ from ..spec import TensorSpec
 from .elf import check_library
 
 ABI = 1
+_WRONG_PROCESSOR = 9
 
 _size, _text, _int, _pointer = ctypes.c_size_t, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p
 
@@ -104,6 +105,8 @@ class Binding:
         return str(self._error_text(code).decode())
 
     def _check(self, code: int, threads: int) -> None:
+        if code == _WRONG_PROCESSOR:
+            raise OutputError(f"{self.name} was built for {self.target}: {self.error_text(code)}")
         if code:
             raise RunError(
                 f"can't make an instance of {self.name} with {threads} threads "

@@ -86,6 +86,9 @@ static int start_pool(struct halotile_instance *instance, int threads) {
 
 int halotile_create(int threads, const struct halotile_memory *arena, struct halotile_instance **result) {
     *result = NULL;
+    if (!halotile_model.processor_fits()) {
+        return HALOTILE_ERROR_PROCESSOR;
+    }
     threads = decide_threads(threads);
     if (!threads) {
         return HALOTILE_ERROR_THREADS;
@@ -174,6 +177,7 @@ const char *halotile_error_text(int code) {
     case HALOTILE_ERROR_KERNEL: return "a kernel reported a failure";
     case HALOTILE_ERROR_WORKSPACE: return "a kernel asked for more scratch than was planned";
     case HALOTILE_ERROR_SYSTEM: return "a thread could not be started";
+    case HALOTILE_ERROR_PROCESSOR: return "this processor lacks instructions that the library was compiled for";
     default: return "unknown error code";
     }
 }

@@ -70,7 +70,6 @@ class LoadedModel:
         self.manifest = manifest
         self._binding = binding
         self._lock = threading.Lock()
-        self._default = threads or 0
         self._instances: dict[int, int] = {}
         self._closed = False
         self._expected = tuple((s.name, numpy_dtype(s.dtype), s.shape) for s in self.inputs)
@@ -78,7 +77,7 @@ class LoadedModel:
         self._in = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._out = (ctypes.c_void_p * max(1, len(self.outputs)))()
         self._in_address, self._out_address = ctypes.addressof(self._in), ctypes.addressof(self._out)
-        self._instance(self._default)
+        self._default = self._resolved(threads or 0)
 
     @property
     def report(self) -> dict[str, Any]:
@@ -88,12 +87,11 @@ class LoadedModel:
     @property
     def threads(self) -> int:
         """Threads of a call that does not ask for a number."""
-        with self._lock:
-            return int(self._binding.threads(self._instance(self._default)))
+        return self._default
 
     def arena_bytes(self, threads: int | None = None) -> int:
         """Bytes of the arena for a number of threads; exactly what a run uses."""
-        return int(self._binding.arena_bytes(self._default if threads is None else threads))
+        return int(self._binding.arena_bytes(threads or self._default))
 
     def __call__(
         self, inputs: Mapping[str, np.ndarray[Any, Any]], threads: int | None = None
@@ -108,7 +106,7 @@ class LoadedModel:
             raise RunError(self._unknown(inputs))
         results = [np.empty(shape, dtype) for _, dtype, shape in self._made]
         with self._lock:
-            instance = self._instance(self._default if threads is None else threads)
+            instance = self._instance(threads)
             slots = self._in
             for i, array in enumerate(arrays):
                 slots[i] = _address(array)
@@ -152,13 +150,23 @@ class LoadedModel:
     def _names(self) -> str:
         return ", ".join(repr(spec.name) for spec in self.inputs) or "no inputs"
 
-    def _instance(self, threads: int) -> int:
+    def _resolved(self, threads: int) -> int:
+        """Makes an instance and returns its number of threads, which the library decides for 0."""
+        instance = self._binding.create(threads)
+        threads = int(self._binding.threads(instance))
+        self._instances[threads] = instance
+        return threads
+
+    def _instance(self, threads: int | None) -> int:
         """The instance for a number of threads, made when first asked for. The caller holds the lock."""
         if self._closed:
             raise RunError(f"{self.name} was closed")
-        instance = self._instances.get(threads)
+        number = threads or self._default
+        instance = self._instances.get(number)
         if instance is None:
-            instance = self._instances[threads] = self._binding.create(threads)
+            if not isinstance(number, int):
+                raise RunError(f"threads must be a positive integer, got {threads!r}")
+            instance = self._instances[number] = self._binding.create(number)
         return instance
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -201,8 +209,12 @@ class LoadedModel:
 def _address(array: np.ndarray[Any, Any]) -> int:
     """The address of a contiguous array's first byte; a third of the time of ``array.ctypes.data`` in most cases."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
-    except (TypeError, ValueError, BufferError):  # read-only, empty, or a dtype that the buffer protocol lacks
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
+    except (
+        TypeError,
+        ValueError,
+        BufferError,
+    ):  # read-only, empty, or a dtype that the buffer protocol lacks
         return int(array.ctypes.data)
 
 

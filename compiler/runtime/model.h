@@ -16,12 +16,15 @@ enum halotile_code {
     HALOTILE_ERROR_BUSY = 5,
     HALOTILE_ERROR_KERNEL = 6,
     HALOTILE_ERROR_WORKSPACE = 7,
-    HALOTILE_ERROR_SYSTEM = 8
+    HALOTILE_ERROR_SYSTEM = 8,
+    HALOTILE_ERROR_PROCESSOR = 9
 };
 
 struct halotile_model {
     /* Spreads the pointers over the arguments of the compiled function; 0 is success. */
     int32_t (*call)(const void *const *inputs, void *const *outputs, const void *weights, void *arena);
+    /* Whether this processor has the instructions that the kernels use. */
+    int (*processor_fits)(void);
     const void *weights;
     size_t input_count;
     size_t output_count;

@@ -3,7 +3,8 @@
  * A launch gives every worker a share: tasks i, i + shares, i + 2 * shares ... of share i. The launcher raises the flag
  * of each share, runs share 0, and then takes whatever flags are still raised. A flag is taken by an exchange, so each
  * share runs once. Whoever takes a flag knows that the launch is not over (its own share is pending), which is why the
- * fields of the launch may be read without a lock. A run never waits for a worker that sleeps or was never scheduled.
+ * fields of the launch may be read without a lock. A run never waits for a worker that sleeps or was never scheduled,
+ * and a child that was forked between two runs, which has no workers, does all of the work itself.
  */
 #define _GNU_SOURCE
 #include "pool.h"
@@ -11,6 +12,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "floats.h"
 #include "model.h"
@@ -194,6 +196,7 @@ int halotile_pool_start(struct halotile_pool *pool) {
     sigset_t all;
     sigset_t before;
     int code = HALOTILE_OK;
+    pool->process = getpid();
     for (int i = 0; i < pool->threads; ++i) {
         atomic_init(&pool->workers[i].ready, 0);
         halotile_park_init(&pool->workers[i].park);
@@ -209,6 +212,9 @@ int halotile_pool_start(struct halotile_pool *pool) {
 }
 
 void halotile_pool_finish(struct halotile_pool *pool) {
+    if (pool->process != getpid()) {
+        return;
+    }
     atomic_store(&pool->stop, 1);
     for (int i = 1; i < pool->threads; ++i) {
         if (pool->workers[i].joinable) {

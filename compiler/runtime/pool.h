@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "pause.h"
 
@@ -42,6 +43,7 @@ struct halotile_pool {
     int tasks;
     int shares;
     int threads;
+    pid_t process; /* that has the threads; a forked child has none of them */
     struct halotile_worker *workers;
 };
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from halotile.compiler.codegen.library import build_library, write_sources
 from halotile.compiler.codegen.names import comment, identifier, literal
+from halotile.compiler.codegen.processor import processor_check, required_features
+from halotile.targets.target import Target
 
 MAIN = Path(__file__).parent / "programs"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -90,6 +92,25 @@ def test_identifiers(name, expected):
 def test_literals_and_comments():
     assert literal('a"\\?é\n') == '"a\\042\\134\\077\\303\\251\\012"'
     assert comment("/**/*/ é?") == "/ ** / * / __"
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu", "switches", "expected"),
+    [
+        ("x86_64-linux-gnu", "x86-64", (), ()),
+        ("x86_64-linux-gnu", "x86-64-v3", ("-bmi2",), ("avx2", "fma", "bmi")),
+        ("x86_64-linux-gnu", "x86-64-v4", (), ("avx512f", "avx512vl")),
+        ("aarch64-linux-gnu", "cortex-a53", (), ()),
+        ("aarch64-linux-gnu", "cortex-a76", (), ("lse", "dotprod")),
+        ("armv7l-linux-gnueabihf", "cortex-a9", (), ("neon",)),
+    ],
+)
+def test_what_a_processor_is_asked_for(triple, cpu, switches, expected):
+    target = Target("some", triple, cpu, switches)
+    required = required_features(target)
+    assert set(expected) <= set(required) and (expected or not required)
+    assert "bmi2" not in required or not switches
+    assert all(feature in processor_check(target) for feature in required if triple.startswith("x86"))
 
 
 def test_a_program_in_c(built, cc, tmp_path, rounds_reference):

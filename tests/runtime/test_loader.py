@@ -99,6 +99,42 @@ def test_wrong_inputs_are_named(model, inputs, message):
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("threads", ["two", 1.5])
+def test_thread_counts_that_are_no_numbers_are_refused(model, x, threads):
+    with pytest.raises(RunError, match="threads must be a positive integer"):
+        model({"x": x}, threads=threads)
+
+
+def test_a_library_for_a_better_processor_is_refused(make_spec, monkeypatch, tmp_path):
+    """Rather than dying of an illegal instruction inside a kernel."""
+    lacking = "static int processor_fits(void) { return 0; }\n"
+    monkeypatch.setattr("halotile.compiler.codegen.header.processor_check", lambda target: lacking)
+    with pytest.raises(OutputError, match="this processor lacks instructions"):
+        load(build_library(make_spec(), tmp_path).directory)
+
+
+def test_a_forked_child_runs_without_the_parents_threads(built, x, rounds_reference):
+    program = """
+import os, sys, numpy, halotile
+model = halotile.load(sys.argv[1], threads=4)
+x = numpy.ones((64, 32), "float32")
+expected = model({"x": x})["y"]
+child = os.fork()
+if child == 0:
+    same = all(numpy.array_equal(model({"x": x})["y"], expected) for _ in range(100))
+    model.close()
+    os._exit(0 if same else 1)
+print(os.waitpid(child, 0)[1], numpy.array_equal(model({"x": x})["y"], expected))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, built.directory],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "0 True\n", done.stderr
+
+
 @pytest.mark.parametrize("threads", [-1, 65, 10**6])
 def test_impossible_thread_counts_are_refused(model, x, threads):
     with pytest.raises(RunError, match=r"threads \(at most 64\)"):
