@@ -21,6 +21,7 @@ import onnx
 import psutil
 
 from ..errors import RunError
+from ..targets.detect import native
 from .check_models import TOLERANCE, compare, reference
 from .models import MODELS, ModelEntry
 from .peak import Peak
@@ -29,8 +30,13 @@ from .peers.process import EngineProcess
 from .results import BuildResult, EngineResult, ModelResult
 from .summary import summarise, warnings
 
-# What can be switched off to see what it is worth, as arguments of halotile.compile.
-ABLATIONS: dict[str, dict[str, Any]] = {"exact": {"exact": True}}
+# What can be switched off to see what it is worth, as options of the pipeline.
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "simplify": {"simplify": False},
+    "fuse": {"fuse": False},
+    "layout": {"layout": False},
+    "exact": {"exact": True},
+}
 
 
 @dataclass(frozen=True)
@@ -106,17 +112,22 @@ def _measure_model(
 
 
 def _variants(ablate: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    return [(OURS.name, {}), *((f"{OURS.name} ({name})", ABLATIONS[name]) for name in ablate)]
+    return [
+        (OURS.name, {}),
+        *(
+            (f"{OURS.name} (no {name})" if name != "exact" else f"{OURS.name} (exact)", ABLATIONS[name])
+            for name in ablate
+        ),
+    ]
 
 
 def _compile(path: Path, output: Path, threads: int, options: dict[str, Any]) -> BuildResult:
-    import halotile
+    """Builds a library in ``output``, in this process: as ``halotile.compile`` does, with the ablations' options."""
+    from ..compiler.pipeline import Options, run_pipeline
 
     started = time.perf_counter()
-    compiled = halotile.compile(path, threads=threads, **options)
+    report = run_pipeline(path, Options(native(), threads=threads, **options), output=output).report
     seconds = time.perf_counter() - started
-    compiled.save(output)
-    report = compiled.report
     kernels = list(report["kernels"])
     return BuildResult(
         seconds=seconds,
