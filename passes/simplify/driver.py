@@ -16,7 +16,7 @@ from .measure import measure
 from .rule import Builder, Declined, Rewrite, Rule
 
 #: A rewrite may add this many bytes of constants beyond those that it makes superfluous.
-CONSTANT_GROWTH = 4 << 20
+CONSTANT_GROWTH = 64 << 20
 
 Check = Callable[[Rule, dict[Node, Node]], None]
 

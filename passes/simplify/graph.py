@@ -30,7 +30,7 @@ class Node:
 
     __slots__ = (
         *("op", "inputs", "operands", "attrs", "ty", "value"),
-        *("name", "order", "users", "outputs", "span", "_var"),
+        *("name", "order", "users", "outputs", "span", "level", "_var", "_array", "_shape"),
     )
 
     def __init__(
@@ -47,7 +47,11 @@ class Node:
         self.users: dict[Node, int] = {}
         self.outputs = 0
         self.span: Any = None
+        #: The longest way from an input when the node was made; never less than it is now.
+        self.level = 0
         self._var: Any = None
+        self._array: np.ndarray | None = None
+        self._shape: Any = False
 
     @property
     def var(self) -> relax.Var:
@@ -63,9 +67,10 @@ class Node:
     @property
     def shape(self) -> tuple[Any, ...] | None:
         """The dims, as ints where they are known, else as expressions; None when even the rank is open."""
-        if not self.is_tensor or not isinstance(self.ty.shape, relax.ShapeExpr):
-            return None
-        return tuple(plain_dim(d) for d in self.ty.shape.values)
+        if self._shape is False:
+            known = self.is_tensor and isinstance(self.ty.shape, relax.ShapeExpr)
+            self._shape = tuple(plain_dim(d) for d in self.ty.shape.values) if known else None
+        return self._shape
 
     @property
     def static(self) -> bool:
@@ -89,9 +94,9 @@ class Node:
     @property
     def array(self) -> np.ndarray:
         """The value of a constant (a read-only view where TVM allows it)."""
-        if not isinstance(self.value, np.ndarray):
-            self.value = _as_numpy(self.value)
-        return self.value
+        if self._array is None:
+            self._array = self.value if isinstance(self.value, np.ndarray) else _as_numpy(self.value)
+        return self._array
 
     @property
     def nbytes(self) -> int:
@@ -136,6 +141,7 @@ class Graph:
         """Enters ``node`` as a user of its inputs."""
         for i in node.inputs:
             i.users[node] = i.users.get(node, 0) + 1
+            node.level = max(node.level, i.level + 1)
         return node
 
     def unlink(self, node: Node) -> None:

@@ -46,9 +46,6 @@ def _value(node: Node, inputs: list[Any]) -> Any:
         return inputs[0]
     if node.op == ITEM and isinstance(inputs[0], (list, tuple)):
         return inputs[0][node.attrs]
-    dynamic = _DYNAMIC.get(node.op)
-    if dynamic is not None and not node.static:
-        return dynamic(node, inputs)
     value = evaluate(node, inputs)
     if value is None and node.op in _TABLE:
         value = _TABLE[node.op](node, *inputs)
@@ -188,9 +185,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 def _split(node: Node, x: np.ndarray) -> list[np.ndarray]:
-    sections = node.attrs.indices_or_sections
-    parts = int(sections) if isinstance(sections, int) else [int(s) for s in sections]
-    return np.split(x, parts, int(node.attrs.axis))
+    return np.split(x, node.attr("indices_or_sections"), int(node.attrs.axis))
 
 
 def _global_mean(node: Node, x: np.ndarray) -> np.ndarray | None:
@@ -223,9 +218,6 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "relax.nn.silu": lambda node, x: _silu(x.astype(_WIDE)),
     "relax.split": _split,
 }
-
-#: Operators whose static form reads the (open) shape of the result.
-_DYNAMIC: dict[str, Callable[..., Any]] = {}
 
 _cache: dict[str, Any] = {}
 

@@ -1,8 +1,13 @@
 """The measure that every rewrite lowers, and so the reason why the pass ends.
 
-It is a tuple of natural numbers, compared in order: the number of operators, the sum of their strengths, the number of
-elements they compute, the number of elements in constants. A strength is a rough cost in multiply-adds per element; its
-order alone matters, and only between operators that replace one another. An open dim counts as 8 elements.
+It is a tuple of natural numbers, compared in order:
+
+1. the number of operators,
+2. the sum of their strengths, a rough cost per element of which only the order matters, and only between
+   operators that replace one another,
+3. the number of elements that they read and write, an open dim counting as 8,
+4. the number of elements in constants,
+5. the sum of their levels, so that a chain whose inner part has other readers is still shortened.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ _STRENGTH = {
     "relax.multiply": 4,
     "relax.nn.relu": 3,
     "relax.maximum": 4,
-    "relax.where": 6,
+    "relax.where": 10,
     "relax.logical_not": 2,
     "relax.permute_dims": 9,
     "relax.expand_dims": 3,
@@ -58,13 +63,14 @@ def volume(node: Node) -> int:
     return math.prod(d if isinstance(d, int) else OPEN_DIM for d in node.shape or ())
 
 
-def measure(nodes: Iterable[Node]) -> tuple[int, int, int, int]:
-    operators = total = computed = stored = 0
+def measure(nodes: Iterable[Node]) -> tuple[int, int, int, int, int]:
+    operators = total = moved = stored = levels = 0
     for node in nodes:
         if is_operator(node):
             operators += 1
             total += strength(node)
-            computed += volume(node)
+            moved += volume(node) + sum(map(volume, node.inputs))
+            levels += node.level
         elif node.op == CONST:
             stored += volume(node)
-    return operators, total, computed, stored
+    return operators, total, moved, stored, levels

@@ -96,6 +96,7 @@ class Builder:
                     args.append(relax.Tuple([inputs[k].var for k in operand]))
                 else:
                     args.append(operand)
+            copy._shape = False
             copy.ty = self._normalizer.normalize(Call(relax_op(node.op), args, node.attrs)).ty
         return self._enter(copy)
 

@@ -53,7 +53,16 @@ def operators(result: Result | Any) -> list[str]:
 
 
 def values(mod: Any, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
-    graph = read(mod["main"])
+    """The outputs of ``main``; open dims take the lengths that the feeds have."""
+    function = mod["main"]
+    lengths = {}
+    for parameter, array in zip(function.params, feeds):
+        for dim, length in zip(parameter.ty.shape.values, array.shape):
+            if isinstance(dim, Var):
+                lengths[dim] = length
+    if lengths:
+        function = function.bind_symbolic_vars(lengths)
+    graph = read(function)
     return interpret(graph.outputs, dict(zip(graph.inputs, feeds)))
 
 
