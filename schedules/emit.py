@@ -20,8 +20,6 @@ import tvm
 from tvm import tirx
 from tvm.tirx.stmt import ForKind
 
-STACK_LIMIT = 1024  # bytes from which TVM takes local memory from the workspace instead of the stack
-
 _KINDS = {
     "serial": ForKind.SERIAL,
     "parallel": ForKind.PARALLEL,
@@ -39,7 +37,6 @@ class KernelBuilder:
         self._prologue: list[Any] = []
         self._scopes: list[list[Any]] = [[]]
         self._fresh = 0
-        self._local_bytes = 0
         self.guards: list[Any] = []  # conditions of if_then_else written so far
         self._bound: list[Any] = []
 
@@ -57,17 +54,10 @@ class KernelBuilder:
         return buffer
 
     def local(self, name: str, dtype: str, elements: int, scope: str = "local") -> Any:
-        """Memory on the stack (``local``: registers, after unrolling), uninitialised, for the enclosing scope."""
+        """Memory on the stack (registers, after unrolling), uninitialised, for the enclosing scope. Keep it small."""
         buffer = tirx.decl_buffer((elements,), dtype, name=self.fresh(name), scope=scope, layout=None)
         self.add(tirx.AllocBuffer(buffer))
-        self._local_bytes += -(-elements * dtype_size(dtype) // 64) * 64 + 64
         return buffer
-
-    @property
-    def workspace(self) -> int:
-        """A bound of what the kernel's locals take from the worker's workspace: nothing while all of them together
-        fit the stack (TVM may merge them, so that single sizes say nothing)."""
-        return self._local_bytes if self._local_bytes >= STACK_LIMIT else 0
 
     def fresh(self, name: str) -> str:
         self._fresh += 1

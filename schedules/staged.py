@@ -84,7 +84,6 @@ class _Staged:
             outputs=self.group.outputs,
             schedule=self._describe(),
             flops=self._work(),
-            workspace=self.k.workspace,
             inplace=self._inplace(),
             notes=tuple(self.notes),
         )

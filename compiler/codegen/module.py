@@ -8,10 +8,10 @@ differ in pointers only).
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -121,16 +121,50 @@ def build_object(module: tvm.IRModule, target: Target) -> bytes:
         return path.read_bytes()
 
 
+STACK = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM would take even a register tile from the heap, through a callback
+STACK_BYTES = 64 * 1024
+
+
 def _on_cpu(module: tvm.IRModule) -> tvm.IRModule:
-    """Marks every function's memory as the CPU's: TVM asks when it lowers local memory, and only its own packed
-    calling convention says."""
+    """Puts local memory on the stack, and marks the rest as the CPU's (TVM asks when it lowers it, and only its own
+    packed calling convention says). After lowering, since TVM's storage pass drops annotations."""
     functions = {}
     for var, function in module.functions.items():
-        body = function.body
+        body = _on_stack(function.body)
         for attribute, number in (("device_type", 1), ("device_id", 0)):
             body = tirx.AttrStmt("default", attribute, tirx.IntImm("int32", number), body)
-        functions[var] = function.with_body(body) if hasattr(function, "with_body") else _rebuilt(function, body)
+        functions[var] = _rebuilt(function, body)
     return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _on_stack(statement: Any) -> Any:
+    if isinstance(statement, tirx.AllocBuffer):
+        return tirx.AllocBuffer(statement.buffer, STACK) if _bytes(statement.buffer) <= STACK_BYTES else statement
+    if isinstance(statement, tirx.SeqStmt):
+        return tirx.SeqStmt([_on_stack(s) for s in statement.seq])
+    if isinstance(statement, tirx.For):
+        s = statement
+        return tirx.For(
+            s.loop_var, s.min, s.extent, s.kind, _on_stack(s.body), s.thread_binding, s.annotations, s.step
+        )
+    if isinstance(statement, tirx.AttrStmt):
+        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, _on_stack(statement.body))
+    if isinstance(statement, tirx.IfThenElse):
+        otherwise = statement.else_case
+        return tirx.IfThenElse(
+            statement.condition, _on_stack(statement.then_case), None if otherwise is None else _on_stack(otherwise)
+        )
+    return statement
+
+
+def _bytes(buffer: Any) -> int:
+    size = 1
+    for extent in buffer.shape:
+        if not isinstance(extent, tirx.IntImm):
+            return 1 << 62
+        size *= int(extent)
+    dtype = tvm.DataType(str(buffer.dtype))
+    return int(size * dtype.lanes * dtype.bits // 8)
 
 
 def _rebuilt(function: Any, body: Any) -> Any:

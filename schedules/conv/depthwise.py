@@ -37,7 +37,6 @@ def build_depthwise(request: Request, facts: ConvFacts) -> Kernel:
         outputs=request.group.outputs,
         schedule=f"depthwise conv C{lanes}, tile {tile}",
         flops=facts.flops,
-        workspace=conv.k.workspace,
     )
 
 

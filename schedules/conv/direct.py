@@ -51,7 +51,6 @@ def build_direct(request: Request, facts: ConvFacts) -> Kernel:
         outputs=request.group.outputs,
         schedule=f"direct conv C{lanes}, tile {tile}",
         flops=facts.flops,
-        workspace=conv.k.workspace,
     )
 
 
