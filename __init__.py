@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import errors
+
 __version__ = "0.1.0"
 __all__ = ["compile", "inspect", "load", "errors", "__version__"]
 
@@ -25,8 +27,4 @@ def __getattr__(name: str) -> Any:
         from .compiler.runtime.loader import load
 
         return load
-    if name == "errors":
-        from . import errors
-
-        return errors
     raise AttributeError(f"module 'halotile' has no attribute {name!r}")

@@ -44,7 +44,7 @@ def compile(
     from ..targets.detect import runs_here
     from ..targets.resolve import resolve
     from .model import Model
-    from .options import checked_shapes, checked_threads
+    from .options import checked_float_mode, checked_shapes, checked_threads
     from .pipeline import Options, run_pipeline
 
     chosen = resolve(target) if isinstance(target, str) else target
@@ -53,7 +53,7 @@ def compile(
         shapes=checked_shapes(shapes),
         threads=checked_threads(threads),
         exact=bool(exact),
-        float_mode=float_mode,
+        float_mode=checked_float_mode(float_mode),
         name=name,
         dump_ir=Path(dump_ir) if dump_ir is not None else None,
     )

@@ -16,7 +16,7 @@ def operators(module: IRModule) -> list[dict[str, Any]]:
             if isinstance(call, relax.Call):
                 listed.append(
                     {
-                        "name": binding.var.name_hint,
+                        "name": str(binding.var.name),
                         "operator": operator_name(call),
                         "inputs": [_type(a) for a in call.args],
                         "outputs": _type(binding.var),
@@ -46,9 +46,14 @@ def _render(type_: Any) -> str:
 
 
 def _attributes(call: relax.Call) -> dict[str, Any]:
-    if call.attrs is None:
+    """Attributes by name: of a dictionary as it is, of an operator's own attribute type through its field list."""
+    attrs = call.attrs
+    if attrs is None:
         return {}
-    return {str(k): _plain(v) for k, v in dict(call.attrs).items()}
+    if hasattr(attrs, "items"):
+        return {str(k): _plain(v) for k, v in attrs.items()}
+    info = getattr(type(attrs), "__tvm_ffi_type_info__", None)
+    return {f.name: _plain(getattr(attrs, f.name)) for f in (info.fields if info else ())}
 
 
 def _plain(value: Any) -> Any:

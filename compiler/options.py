@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import HalotileError, ShapeError
 
 MAX_THREADS = 1024
+FLOAT_MODES = ("strict", "finite", "exact")
 
 
 def checked_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]] | None:
@@ -26,6 +27,13 @@ def checked_threads(threads: int | None) -> int | None:
             f"threads={threads!r}: give a whole number from 1 to {MAX_THREADS}, or None for the target's cores"
         )
     return threads
+
+
+def checked_float_mode(mode: str) -> str:
+    """``strict``, ``finite`` or ``exact``."""
+    if mode not in FLOAT_MODES:
+        raise HalotileError(f"float_mode={mode!r} is not one of {', '.join(FLOAT_MODES)}")
+    return mode
 
 
 def _shape(name: str, dims: Any) -> tuple[int, ...]:

@@ -87,3 +87,12 @@ def test_external_weights_are_counted(tmp_path) -> None:
     external(tmp_path / "m.onnx", "w.bin")
     data = inspect(tmp_path / "m.onnx")
     assert data["weights"]["bytes"] == 80 and data["macs"] == 40
+
+
+def test_operators_after_a_stage_have_shapes_and_attributes() -> None:
+    data = inspect(conv_model(kind="Conv", group=2, strides=[2, 1]), stage="import")
+    (conv,) = [o for o in data["operators"] if o["operator"] == "relax.nn.conv2d"]
+    assert conv["inputs"] == ["float32[2, 8, 10, 12]", "float32[8, 4, 3, 3]"]
+    assert conv["outputs"] == "float32[2, 8, 4, 10]"
+    assert conv["attributes"]["groups"] == 2 and conv["attributes"]["strides"] == [2, 1]
+    json.dumps(data)

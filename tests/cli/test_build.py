@@ -1,0 +1,295 @@
+"""``build``, ``run``, ``verify`` and ``inspect --stop-after`` on real builds of small models."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from halotile.compiler import pipeline
+from halotile.compiler.cli import build as build_command
+from halotile.compiler.cli import inspect as inspect_command
+from onnx import TensorProto, helper, numpy_helper
+from small_models import WEIGHT, tiny
+
+COMMAND = [sys.executable, "-m", "halotile.compiler.cli"]
+
+
+def halotile(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=240,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.onnx").write_bytes(tiny().SerializeToString())
+    return tmp_path
+
+
+def two_by_two() -> onnx.ModelProto:
+    """(a, b) -> (sum, difference): several inputs and outputs, names that are no identifiers."""
+    a, b = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in ("in.put/0", "b=c"))
+    s, d = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in ("sum", "dif:0"))
+    nodes = [
+        helper.make_node("Add", ["in.put/0", "b=c"], ["sum"]),
+        helper.make_node("Sub", ["in.put/0", "b=c"], ["dif:0"]),
+    ]
+    graph = helper.make_graph(nodes, "two", [a, b], [s, d])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_stages_are_the_pipelines() -> None:
+    assert build_command.STAGES == pipeline.STAGES
+    assert inspect_command.STAGES == pipeline.STAGES[: len(inspect_command.STAGES)]
+
+
+def test_build_writes_a_whole_library_and_nothing_else(folder: Path) -> None:
+    done = halotile("build", "tiny.onnx", "-o", "lib", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "lib\n"
+    assert sorted(p.name for p in folder.iterdir()) == ["lib", "tiny.onnx"]
+    assert sorted(p.name for p in (folder / "lib").iterdir()) == ["libtiny.so", "manifest.json", "tiny.h"]
+
+
+def test_default_output_and_name(folder: Path) -> None:
+    assert halotile("build", "tiny.onnx", "--name", "Small One", cwd=folder).returncode == 0
+    assert (folder / "out" / "tiny" / "libSmall_One.so").is_file()
+
+
+def test_build_json_has_the_promised_report(folder: Path) -> None:
+    done = halotile("build", "tiny.onnx", "-o", "lib", "--json", "--threads", "2", cwd=folder)
+    assert done.returncode == 0 and done.stderr == ""
+    report = json.loads(done.stdout)
+    assert report["output"] == "lib" and report["threads"] == 2
+    assert report["operators_before"] == {"MatMul": 1, "Relu": 1}
+    assert report["macs"] == 40 and report["weight_bytes"] >= 80
+    assert isinstance(report["arena_bytes"], int)
+    assert set(pipeline.STAGES) <= set(report["seconds"])
+    for kernel in report["kernels"]:
+        assert {"name", "operators", "schedule", "flops", "bytes"} <= kernel.keys()
+    check = report["verification"]
+    assert check["ok"] and check["reference"].startswith("onnxruntime") and check["inputs"] == "random"
+
+
+def test_the_table_is_for_terminals(folder: Path) -> None:
+    piped = halotile("build", "tiny.onnx", "-o", "lib", cwd=folder)
+    assert piped.stderr == ""
+    text = on_a_terminal(["build", "tiny.onnx", "-o", "lib"], folder)
+    for word in (
+        "operators before",
+        "kernels after",
+        "multiply-adds",
+        "weights",
+        "arena",
+        "largest error",
+        "time, link",
+    ):
+        assert word in text
+    assert "\x1b[1m" in text
+    plain = on_a_terminal(["build", "tiny.onnx", "-o", "lib"], folder, NO_COLOR="1")
+    assert "kernels after" in plain and "\x1b[3" not in plain
+
+
+def on_a_terminal(arguments: list[str], folder: Path, **environment: str) -> str:
+    """What a command writes to a terminal on stderr; stdout goes elsewhere."""
+    ours, theirs = pty.openpty()
+    full = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "OMP_NUM_THREADS": "1", **environment}
+    for name in ("NO_COLOR", "CI", "FORCE_COLOR"):
+        if name not in environment:
+            full.pop(name, None)
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        stdin=subprocess.DEVNULL,
+        env=full,
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            chunk = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not chunk:
+            break
+        seen += chunk
+    os.close(ours)
+    assert process.wait(timeout=240) == 0, seen
+    return seen.decode()
+
+
+def test_table_on_request_without_a_terminal(folder: Path) -> None:
+    done = halotile("build", "tiny.onnx", "-o", "lib", "--table", "--no-verify", cwd=folder)
+    assert "kernels after" in done.stderr and "not compared" in done.stderr and "\x1b" not in done.stderr
+    assert done.stdout == "lib\n"
+
+
+def test_explain_names_every_kernel(folder: Path) -> None:
+    done = halotile("build", "tiny.onnx", "-o", "lib", "--explain", cwd=folder)
+    kernels = json.loads((folder / "lib" / "manifest.json").read_text())["report"]["kernels"]
+    assert kernels and all(k["name"] in done.stdout for k in kernels)
+    assert "schedule" in done.stdout
+
+
+def test_stop_after_builds_nothing(folder: Path) -> None:
+    done = halotile("build", "tiny.onnx", "--stop-after", "simplify", "--json", cwd=folder)
+    report = json.loads(done.stdout)
+    assert report["output"] is None and list(report["seconds"]) == ["import", "simplify"]
+    assert [p.name for p in folder.iterdir()] == ["tiny.onnx"]
+
+
+def test_verify_of_a_build_that_stops_early_is_a_usage_error(folder: Path) -> None:
+    done = halotile("build", "tiny.onnx", "--stop-after", "fuse", "--verify", cwd=folder)
+    assert done.returncode == 2 and "--verify" in done.stderr
+
+
+def test_dump_ir_has_every_stage(folder: Path) -> None:
+    assert halotile("build", "tiny.onnx", "-o", "lib", "--dump-ir", "ir", cwd=folder).returncode == 0
+    names = " ".join(sorted(p.name for p in (folder / "ir").iterdir()))
+    for stage in ("import", "simplify", "fuse", "schedule"):
+        assert stage in names
+
+
+def test_open_dimensions_fixed_on_the_command_line(folder: Path) -> None:
+    (folder / "open.onnx").write_bytes(tiny(("batch", 4)).SerializeToString())
+    assert halotile("build", "open.onnx", "-o", "lib", "--shape", "x=5,4", cwd=folder).returncode == 0
+    done = halotile("run", "lib", "--json", cwd=folder)
+    assert json.loads(done.stdout)["outputs"][0]["shape"] == [5, 5]
+
+
+def test_a_second_build_replaces_the_first(folder: Path) -> None:
+    assert halotile("build", "tiny.onnx", "-o", "lib", "--name", "first", cwd=folder).returncode == 0
+    (folder / "lib" / "notes.txt").write_text("mine")
+    assert halotile("build", "tiny.onnx", "-o", "lib", "--name", "second", cwd=folder).returncode == 0
+    assert sorted(p.name for p in (folder / "lib").iterdir()) == [
+        "libsecond.so", "manifest.json", "notes.txt", "second.h",
+    ]  # fmt: skip
+
+
+def test_a_failed_build_leaves_the_earlier_library(folder: Path) -> None:
+    assert halotile("build", "tiny.onnx", "-o", "lib", cwd=folder).returncode == 0
+    before = {p.name: p.read_bytes() for p in (folder / "lib").iterdir()}
+    (folder / "broken.onnx").write_bytes(tiny(weight=np.zeros((3, 5), np.float32)).SerializeToString())
+    assert halotile("build", "broken.onnx", "-o", "lib", cwd=folder).returncode == 1
+    assert {p.name: p.read_bytes() for p in (folder / "lib").iterdir()} == before
+    assert sorted(p.name for p in folder.iterdir()) == ["broken.onnx", "lib", "tiny.onnx"]
+
+
+def test_a_wrong_library_is_not_written(folder: Path) -> None:
+    """The check fails: exit code 3, the output is told, and neither the folder nor a remnant is there."""
+    code = (
+        "import sys, numpy as np\n"
+        "from halotile.compiler import verify\n"
+        "real = verify.Reference.__call__\n"
+        "def off(self, arrays, seed):\n    return {k: v + np.float32(1) for k, v in real(self, arrays, seed).items()}\n"
+        "verify.Reference.__call__ = off\n"
+        "from halotile.compiler.cli.main import entry\nentry()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "build", "tiny.onnx", "-o", "deep/er/lib"],
+        cwd=folder, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr.startswith("error[E800]: output 'y' differs") and "nothing was written" in done.stderr
+    assert [p.name for p in folder.iterdir()] == ["tiny.onnx"]
+
+
+def test_verify_command(folder: Path) -> None:
+    fresh = halotile("verify", "tiny.onnx", cwd=folder)
+    assert fresh.returncode == 0 and "agree" in fresh.stdout, fresh.stderr
+    assert halotile("build", "tiny.onnx", "-o", "lib", "--no-verify", cwd=folder).returncode == 0
+    built = halotile("verify", "tiny.onnx", "lib", "--json", "--seed", "3", cwd=folder)
+    data = json.loads(built.stdout)
+    assert data["ok"] and data["seed"] == 3 and data["outputs"][0]["name"] == "y"
+
+
+def test_verify_against_another_model_fails_with_3(folder: Path) -> None:
+    assert halotile("build", "tiny.onnx", "-o", "lib", cwd=folder).returncode == 0
+    (folder / "other.onnx").write_bytes(tiny(weight=WEIGHT * 2).SerializeToString())
+    done = halotile("verify", "other.onnx", "lib", cwd=folder)
+    assert done.returncode == 3 and "DIFFERS" in done.stdout and "output 'y' differs" in done.stdout
+    np.save(folder / "x.npy", np.zeros((2, 4), np.float32))
+    given = halotile("verify", "other.onnx", "lib", "-i", "x=x.npy", "--json", cwd=folder)
+    assert given.returncode == 0 and json.loads(given.stdout)["inputs"] == "given"
+
+
+def test_run_with_several_inputs_and_outputs(folder: Path) -> None:
+    (folder / "two.onnx").write_bytes(two_by_two().SerializeToString())
+    assert halotile("build", "two.onnx", "-o", "lib", cwd=folder).returncode == 0
+    a, b = np.float32([1, 2, 3]), np.float32([10, 20, 30])
+    np.save(folder / "a.npy", a)
+    np.save(folder / "b.npy", b)
+    done = halotile(
+        "run",
+        "lib",
+        "-i",
+        "in.put/0=a.npy",
+        "-i",
+        "b=c=b.npy",
+        "-o",
+        "sum=s.npy",
+        "-o",
+        "dif:0=d.npy",
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "s.npy\nd.npy\n" and "random" not in done.stderr
+    assert np.load(folder / "s.npy").tolist() == [11, 22, 33]
+    assert np.load(folder / "d.npy").tolist() == [-9, -18, -27]
+    np.savez(folder / "in.npz", **{"in.put/0": a, "b=c": b})
+    assert halotile("run", "lib", "-i", "in.npz", "-o", "out.npz", cwd=folder).returncode == 0
+    assert np.load(folder / "out.npz")["sum"].tolist() == [11, 22, 33]
+
+
+def test_run_says_when_inputs_are_random(folder: Path) -> None:
+    assert halotile("build", "tiny.onnx", "-o", "lib", cwd=folder).returncode == 0
+    done = halotile("run", "lib", "-o", "y.npy", "--seed", "5", cwd=folder)
+    assert "random values for x: float32[2, 4] (seed 5)" in done.stderr
+    first = np.load(folder / "y.npy")
+    halotile("run", "lib", "-o", "y.npy", "--seed", "5", cwd=folder)
+    assert (np.load(folder / "y.npy") == first).all()
+    described = json.loads(halotile("run", "lib", "--repeat", "3", "--json", cwd=folder).stdout)
+    assert described["random_inputs"] == ["x"] and described["runs"] == 3 and described["seconds"] > 0
+    assert described["outputs"][0] | {"min": 0, "mean": 0, "max": 0} == {
+        "name": "y", "dtype": "float32", "shape": [2, 5], "min": 0, "mean": 0, "max": 0,
+    }  # fmt: skip
+
+
+def test_inspect_after_simplify_lists_operators(folder: Path) -> None:
+    (folder / "m.onnx").write_bytes(with_identity().SerializeToString())
+    data = json.loads(halotile("inspect", "m.onnx", "--stop-after", "simplify", "--json", cwd=folder).stdout)
+    assert data["nodes_before"] == 3 and data["nodes_after"] == len(data["operators"]) < 3
+    for operator in data["operators"]:
+        assert {"name", "operator", "inputs", "outputs", "attributes"} <= operator.keys()
+    text = halotile("inspect", "m.onnx", "--stop-after", "simplify", cwd=folder).stdout
+    assert "operators before" in text and "matmul" in text
+
+
+def with_identity() -> onnx.ModelProto:
+    """y = relu(x @ w) * 1"""
+    model = tiny()
+    model.graph.node[1].output[0] = "h2"
+    model.graph.node.append(helper.make_node("Mul", ["h2", "one"], ["y"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.float32([1]), "one"))
+    return model
+
+
+def test_doctor_finds_everything_here(folder: Path) -> None:
+    done = halotile("doctor", "--json", cwd=folder)
+    data = json.loads(done.stdout)
+    assert done.returncode == 0 and data["ok"], data
+    assert {"Python", "TVM", "ONNX", "C compiler", "native target", "round trip"} <= {
+        c["name"] for c in data["checks"]
+    }
+    assert "ok" in halotile("doctor", cwd=folder).stdout

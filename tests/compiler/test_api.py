@@ -1,0 +1,131 @@
+"""The Python API: compile, call, save, load, verify, report."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import halotile
+import numpy as np
+import pytest
+from halotile import errors
+from small_models import WEIGHT, tiny
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4) - 3
+Y = np.maximum(X @ WEIGHT, 0)
+
+
+@pytest.fixture(scope="module")
+def model() -> halotile.compiler.model.Model:
+    return halotile.compile(tiny())
+
+
+def test_dict_in_dict_out(model) -> None:
+    result = model({"x": X})
+    assert list(result) == ["y"]
+    np.testing.assert_allclose(result["y"], Y, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(model({"x": X}, threads=1)["y"], result["y"])
+
+
+def test_inputs_outputs_and_report(model) -> None:
+    assert [(t.name, t.dtype, t.shape) for t in model.inputs] == [("x", "float32", (2, 4))]
+    assert [(t.name, t.dtype, t.shape) for t in model.outputs] == [("y", "float32", (2, 5))]
+    assert model.report["kernels"] and model.report["seconds"]["assemble"] > 0
+    json.dumps(model.report)
+    assert "x: float32[2, 4]" in repr(model)
+
+
+def test_verify(model) -> None:
+    assert model.verify().ok
+    assert model.verify({"x": X}, seed=4).inputs == "given"
+    assert not model.verify(rtol=0, atol=0).ok or model.verify(rtol=0, atol=0).max_error == 0
+    with pytest.raises(errors.RunError, match="no input 'z'"):
+        model.verify({"z": X})
+
+
+def test_save_and_load(model, tmp_path: Path) -> None:
+    assert model.save(tmp_path / "a" / "lib") == tmp_path / "a" / "lib"
+    loaded = halotile.load(tmp_path / "a" / "lib")
+    np.testing.assert_array_equal(loaded({"x": X})["y"], model({"x": X})["y"])
+    assert loaded.report["target"] == "native"
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["lib"]
+
+
+def test_a_saved_library_runs_without_tvm_and_onnx(model, tmp_path: Path) -> None:
+    model.save(tmp_path / "lib")
+    code = (
+        "import sys\n"
+        "for n in ('tvm', 'tvm_ffi', 'onnx', 'onnxruntime', 'click', 'rich', 'msgspec'): sys.modules[n] = None\n"
+        "import numpy as np, halotile\n"
+        "print(halotile.load('lib')({'x': np.ones((2, 4), np.float32)})['y'].shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "(2, 5)\n", done.stderr
+
+
+def test_the_private_folder_goes_with_the_model() -> None:
+    model = halotile.compile(tiny())
+    folder = Path(model._folder.name)
+    assert folder.is_dir()
+    del model
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_a_failed_compile_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(errors.ShapeError):
+        halotile.compile(tiny(("batch", 4)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shapes_path_bytes_and_threads(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(tiny(("batch", 4)).SerializeToString())
+    for source in (path, str(path), path.read_bytes()):
+        model = halotile.compile(source, shapes={"x": [2, 4]}, threads=1)
+        np.testing.assert_allclose(model({"x": X})["y"], Y, rtol=1e-5, atol=1e-6)
+        assert model.report["threads"] == 1
+        assert model.verify().ok
+
+
+def test_progress_tells_every_stage_in_order() -> None:
+    from halotile.compiler.pipeline import STAGES
+
+    seen: list[str] = []
+    halotile.compile(tiny(), progress=lambda stage, done, total: seen.append(stage))
+    assert list(dict.fromkeys(seen)) == list(STAGES)
+
+
+def test_code_for_another_machine_is_saved_not_run(tmp_path: Path) -> None:
+    try:
+        model = halotile.compile(tiny(), target="aarch64")
+    except errors.ToolchainError as error:
+        assert "ziglang" in str(error)
+        return
+    with pytest.raises(errors.RunError, match="save"):
+        model({"x": X})
+    assert (model.save(tmp_path / "lib") / "libtiny.so").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"target": "toaster"}, errors.TargetError),
+        ({"threads": 0}, errors.HalotileError),
+        ({"threads": 1.5}, errors.HalotileError),
+        ({"shapes": {"z": (1,)}}, errors.ShapeError),
+        ({"shapes": {"x": "wide"}}, errors.ShapeError),
+        ({"shapes": {"x": (-1, 4)}}, errors.ShapeError),
+        ({"float_mode": "loose"}, errors.HalotileError),
+    ],
+)
+def test_bad_arguments(arguments: dict, error: type[Exception]) -> None:
+    with pytest.raises(error) as caught:
+        halotile.compile(tiny(), **arguments)
+    assert "\n" not in str(caught.value)
