@@ -40,7 +40,7 @@ def _type(expr: Any) -> Any:
 
 def _render(type_: Any) -> str:
     if isinstance(type_, relax.TensorType):
-        shape = ", ".join(map(str, type_.shape)) if type_.shape is not None else "?"
+        shape = ", ".join(str(_plain(d)) for d in type_.shape) if type_.shape is not None else "?"
         return f"{getattr(type_.dtype, 'dtype', type_.dtype)}[{shape}]"
     return str(type_)
 
