@@ -138,6 +138,11 @@ def compare(result: np.ndarray, wanted: np.ndarray, rtol: float, atol: float) ->
     if "float" not in wanted.dtype.name:
         return "" if np.array_equal(result, wanted) else f"{int((result != wanted).sum())} elements differ"
     a, b = result.astype("float64"), wanted.astype("float64")
+    if wanted.dtype.name == "float32" and b.size:
+        # A sum that cancels is only known to a rounding of its largest terms, in what ONNX expects as well.
+        with np.errstate(invalid="ignore"):
+            largest = np.abs(np.where(np.isfinite(b), b, 0)).max()
+        atol = max(atol, float(np.finfo("float32").eps) * largest)
     if np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True):
         return ""
     with np.errstate(invalid="ignore"):

@@ -17,7 +17,7 @@ import onnx
 from tvm import relax
 
 from ...errors import HalotileError, ModelError
-from . import fold, functions
+from . import control, fold, functions
 from .node import Node
 from .prune import live_nodes, used_names
 from .registry import Refusal, converter
@@ -26,6 +26,7 @@ from .value import POISON, Poison, Value
 
 Scope = MutableMapping[str, "Value | Poison | None"]
 
+CONTROL = ("If", "Loop", "Scan")
 LARGEST_DEPTH = 64  # nested function bodies; deeper means recursion, which ONNX forbids
 
 
@@ -136,8 +137,8 @@ class Walk:
         used: set[str],
         depth: int,
     ) -> Sequence[Value | Poison | None] | None:
-        if (domain, proto.op_type) == ("", "If"):
-            return self._if(proto, inputs, scope, opsets, where, depth)
+        if domain == "" and proto.op_type in CONTROL:
+            return self._control(proto, inputs, scope, opsets, where)
         key = (domain, proto.op_type, proto.overload)
         if key in self.functions:
             body = self.functions[key]
@@ -201,32 +202,36 @@ class Walk:
         self.nodes(nodes, wanted, scope, opsets, f"{where} in its function body", depth + 1)
         return [scope.get(name) if output else None for name, output in zip(body.output, proto.output)]
 
-    def _if(
+    def _control(
         self,
         proto: onnx.NodeProto,
         inputs: list[Value | None],
         scope: Scope,
         opsets: dict[str, int],
         where: str,
-        depth: int,
     ) -> list[Value | Poison | None]:
-        condition = inputs[0].array if inputs and inputs[0] is not None else None
-        if condition is None:
-            raise Refusal("its condition is computed at run time")
-        wanted = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
-        branch = next(a.g for a in proto.attribute if a.name == wanted)
-        inner: Scope = ChainMap({}, scope)
-        for output in branch.output:
-            if output.type.WhichOneof("value") not in ("tensor_type", None):
-                raise Refusal("its outputs are not tensors")
-        self.graph(branch, inner, opsets, f"{where} in its {wanted}")
-        return [inner[o.name] for o in branch.output]
+        def run(
+            graph: onnx.GraphProto, given: dict[str, Value | Poison | None], part: str
+        ) -> list[Value | Poison | None]:
+            inner: Scope = ChainMap(dict(given), scope)
+            self.graph(graph, inner, opsets, f"{where} in its {part}")
+            return [inner[o.name] for o in graph.output]
+
+        if proto.op_type == "If":
+            return control.run_if(proto, inputs, run)
+        attributes = {a.name: self._attribute(a) for a in proto.attribute if a.type != onnx.AttributeProto.GRAPH}
+        node = Node(proto.op_type, "", opsets.get("", 1), inputs, attributes, proto.output, self.builder)
+        if proto.op_type == "Loop":
+            return control.run_loop(proto, inputs, run, node)
+        if node.opset < 9:
+            raise Refusal("Scan before opset 9 is not supported")
+        return control.run_scan(proto, inputs, run, node)
 
     # ------------------------------------------------------------------ support
 
     def _is_known(self, proto: onnx.NodeProto, domain: str, opset: int) -> str | None:
         """None when the operator can be converted in some form, else why it can't."""
-        if (domain, proto.op_type) == ("", "If") or (domain, proto.op_type, proto.overload) in self.functions:
+        if (domain, proto.op_type, proto.overload) in self.functions:
             return None
         return why_unsupported(domain, proto.op_type, opset)
 
@@ -243,7 +248,7 @@ class Walk:
 
 def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
     """Why no form of ``operator`` can be converted; None when some form can."""
-    if converter(domain, operator, opset) is not None:
+    if converter(domain, operator, opset) is not None or (domain == "" and operator in CONTROL):
         return None
     if domain not in ("", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.ml"):
         return f"operators of the domain '{domain}' are not supported"
@@ -258,13 +263,11 @@ def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
 
 
 _DYNAMIC = "the shape of its output depends on the data"
-_LOOP = "control flow that is decided at run time is not supported"
 _RANDOM = "it draws random numbers"
 _SEQUENCE = "sequences, maps and optionals are not supported"
 _TEXT = "strings are not supported"
 _REASONS = {
     **dict.fromkeys("NonZero NonMaxSuppression Unique Compress".split(), _DYNAMIC),
-    **dict.fromkeys("Loop Scan".split(), _LOOP),
     **dict.fromkeys(fold.RANDOM, _RANDOM),
     **dict.fromkeys(
         "SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap "

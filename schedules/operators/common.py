@@ -51,17 +51,17 @@ def is_float(dtype: str) -> bool:
 
 
 def larger(a: Any, b: Any) -> Any:
-    """The larger of two, and NaN when either is one (a plain max drops it)."""
+    """The larger of two, and NaN when either is one (a plain max, a > b ? a : b, keeps only the second's)."""
     if not is_float(dtype_of(a)):
         return tirx.max(a, b)
-    return tirx.Select(tirx.any(a > b, is_nan(a)), a, b)
+    return tirx.Select(is_nan(a), a, tirx.max(a, b))
 
 
 def smaller(a: Any, b: Any) -> Any:
     """The smaller of two, and NaN when either is one."""
     if not is_float(dtype_of(a)):
         return tirx.min(a, b)
-    return tirx.Select(tirx.any(a < b, is_nan(a)), a, b)
+    return tirx.Select(is_nan(a), a, tirx.min(a, b))
 
 
 def is_nan(value: Any) -> Any:

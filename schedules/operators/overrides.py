@@ -27,23 +27,18 @@ def minimum(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
 @override("relax.nn.relu")
 def relu(_call: Any, x: te.Tensor) -> te.Tensor:
-    """x < 0 ? 0 : x, which one instruction does and which keeps a NaN."""
-
-    def apply(v: Any) -> Any:
-        zero = tirx.const(0, str(v.ty.dtype))
-        return tirx.Select(v < zero, zero, v)
-
-    return elementwise("relu", apply, x)
+    """max(0, x): one instruction, and with the constant first it keeps a NaN (a > b ? a : b takes b then)."""
+    return elementwise("relu", lambda v: tirx.max(tirx.const(0, dtype_of(v)), v), x)
 
 
 @override("relax.clip")
-def clip(call: Any, x: te.Tensor, low: Any, high: Any) -> te.Tensor:
+def clip(call: Any, x: te.Tensor, _low: Any, _high: Any) -> te.Tensor:
+    """min(high, max(low, x)), constants first for the same reason."""
     low, high = (_number(b) for b in call.args[1:3])
 
     def apply(v: Any) -> Any:
-        bottom, top = tirx.const(low, str(v.ty.dtype)), tirx.const(high, str(v.ty.dtype))
-        v = tirx.Select(v < bottom, bottom, v)
-        return tirx.Select(v > top, top, v)
+        bottom, top = tirx.const(low, dtype_of(v)), tirx.const(high, dtype_of(v))
+        return tirx.min(top, tirx.max(bottom, v))
 
     return elementwise("clip", apply, x)
 

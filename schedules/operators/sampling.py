@@ -175,7 +175,7 @@ def roi_align(
             terms = value(*i)
             best = terms[0]
             for term in terms[1:]:
-                best = larger(best, term)
+                best = tirx.max(best, term)
             return biggest(best, axis=[iy, ix])
 
         return te.compute(shape, top, name="roi_align")
