@@ -87,7 +87,7 @@ def _measure_model(
 ) -> Iterator[ModelResult]:
     model = entry.model(small=settings.small)
     feeds = entry.inputs(model, seed=7)
-    path = folder / "model.onnx"
+    path = folder / f"{entry.name}.onnx"
     onnx.save(model, path)
     expected = reference(model, feeds)
     contenders = [Contender(name, PEERS[name], path) for name in settings.peers]

@@ -9,9 +9,12 @@ disagrees or fails.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import onnx
@@ -87,6 +90,27 @@ def check(entry: ModelEntry, small: bool, exact: bool) -> tuple[bool, str]:
     )
 
 
+def check_all(names: list[str], small: bool, exact: bool) -> Iterator[tuple[str, bool, str]]:
+    """(name, whether it agrees, line) for each model. They run in a child process: one that crashes hides no other."""
+    workers: ProcessPoolExecutor | None = None
+    for name in names:
+        workers = workers or ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        try:
+            yield name, *workers.submit(_check_named, name, small, exact).result()
+        except BrokenProcessPool:
+            yield name, False, "crashed"
+            workers = None
+    if workers is not None:
+        workers.shutdown()
+
+
+def _check_named(name: str, small: bool, exact: bool) -> tuple[bool, str]:
+    try:
+        return check(MODELS[name], small, exact)
+    except Exception as error:
+        return False, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else error!r}"
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="models of the registry (all unless given)")
@@ -101,14 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"unknown model {', '.join(unknown)}; known: {', '.join(MODELS)}")
     names = options.names or [n for n, e in MODELS.items() if not options.tag or options.tag in e.tags]
     wrong = 0
-    for name in names:
-        try:
-            good, line = check(MODELS[name], options.small, options.exact)
-        except Exception as error:  # one model that fails must not hide the others
-            good, line = (
-                False,
-                f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else error!r}",
-            )
+    for name, good, line in check_all(names, options.small, options.exact):
         wrong += not good
         print(f"{'ok  ' if good else 'FAIL'} {name}: {line}", flush=True)
     print(f"{len(names) - wrong} of {len(names)} agree")

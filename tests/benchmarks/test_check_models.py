@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+
 import numpy as np
 import pytest
+from halotile.benchmarks import check_models
 from halotile.benchmarks.check_models import compare, main
 
 Y = np.array([1.0, -2.0, 4.0], np.float32)
@@ -33,6 +37,33 @@ def test_differences_are_named(ours: dict[str, np.ndarray], message: str) -> Non
 
 def test_an_output_too_many_is_named() -> None:
     assert compare({"y": Y, "z": Y}, {"y": Y}, 1e-3) == ["z: not an output of the model"]
+
+
+def test_a_model_that_crashes_hides_no_other(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Pool:
+        """Stands for a child process that dies on its first model."""
+
+        made = 0
+
+        def __init__(self, *_: object, **__: object) -> None:
+            Pool.made += 1
+
+        def submit(self, _: object, name: str, *__: object) -> Future[tuple[bool, str]]:
+            future: Future[tuple[bool, str]] = Future()
+            if name == "vgg16":
+                future.set_exception(BrokenProcessPool())
+            else:
+                future.set_result((True, "fine"))
+            return future
+
+        def shutdown(self) -> None: ...
+
+    monkeypatch.setattr(check_models, "ProcessPoolExecutor", Pool)
+    assert main(["vgg16", "espcn"]) == 1
+    assert capsys.readouterr().out.splitlines() == ["FAIL vgg16: crashed", "ok   espcn: fine", "1 of 2 agree"]
+    assert Pool.made == 2
 
 
 def test_unknown_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
