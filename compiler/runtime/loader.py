@@ -9,7 +9,7 @@ import ctypes
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,37 +118,71 @@ class LoadedModel:
             raise RunError(f"{self.name} failed: {self._binding.error_text(code)}")
         return {made[0]: array for made, array in zip(self._made, results, strict=True)}
 
+    def bind(
+        self,
+        inputs: Mapping[str, np.ndarray[Any, Any]],
+        outputs: Mapping[str, np.ndarray[Any, Any]],
+        threads: int | None = None,
+    ) -> Callable[[], None]:
+        """Fixes the arrays of many runs: each call of what is returned reads ``inputs`` and fills ``outputs`` in place.
+
+        Saves the checks and the fresh outputs of an ordinary call. Every array must be contiguous, outputs writeable;
+        they live as long as the function that is returned. Raises RunError as a call does.
+        """
+        for kind, arrays, expected in (("input", inputs, self._expected), ("output", outputs, self._made)):
+            for name, dtype, shape in expected:
+                if self._checked(arrays, name, dtype, shape, kind) is not arrays[name]:
+                    raise RunError(f"{kind} {name!r} is not a contiguous array; only such can be bound")
+        for name, _, _ in self._made:
+            if not outputs[name].flags.writeable:
+                raise RunError(f"output {name!r} is read-only")
+        kept = [inputs[spec.name] for spec in self.inputs], [outputs[spec.name] for spec in self.outputs]
+        pointers = [(ctypes.c_void_p * max(1, len(group)))(*map(_address, group)) for group in kept]
+        addresses = [ctypes.addressof(array) for array in pointers]
+
+        def run(_alive: Any = (kept, pointers)) -> None:
+            with self._lock:
+                code = self._binding.run(self._instance(threads), *addresses)
+            if code:
+                raise RunError(f"{self.name} failed: {self._binding.error_text(code)}")
+
+        return run
+
     def _checked(
-        self, inputs: Mapping[str, Any], name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+        self,
+        arrays: Mapping[str, Any],
+        name: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        kind: str = "input",
     ) -> np.ndarray[Any, Any]:
+        """The array of that name, contiguous; RunError when it is missing or not what the model states."""
         try:
-            array = inputs[name]
-        except (KeyError, TypeError) as error:
-            raise RunError(self._missing(inputs, name)) from error
+            array = arrays[name]
+        except (KeyError, TypeError, IndexError) as error:
+            raise RunError(self._missing(arrays, name, kind)) from error
         if not isinstance(array, np.ndarray):
             array = _as_array(name, array)
         if array.dtype != dtype:
             raise RunError(
-                f"input {name!r} has dtype {array.dtype}, expected {dtype}; convert it with .astype"
+                f"{kind} {name!r} has dtype {array.dtype}, expected {dtype}; convert it with .astype"
             )
         if array.shape != shape:
-            raise RunError(f"input {name!r} has shape {_text(array.shape)}, expected {_text(shape)}")
+            raise RunError(f"{kind} {name!r} has shape {_text(array.shape)}, expected {_text(shape)}")
         flags = array.flags
         return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=["C", "A"])
 
-    def _missing(self, inputs: Any, name: str) -> str:
-        if not isinstance(inputs, Mapping):
-            return f"inputs must be a dict of names to arrays, got {type(inputs).__name__}"
-        given = ", ".join(map(repr, inputs)) or "nothing"
-        return f"input {name!r} is missing; the model takes {self._names()}, given: {given}"
+    def _missing(self, arrays: Any, name: str, kind: str) -> str:
+        if not isinstance(arrays, Mapping):
+            return f"{kind}s must be a dict of names to arrays, got {type(arrays).__name__}"
+        given = ", ".join(map(repr, arrays)) or "nothing"
+        verb, specs = ("takes", self.inputs) if kind == "input" else ("gives", self.outputs)
+        return f"{kind} {name!r} is missing; the model {verb} {_names(specs)}, given: {given}"
 
     def _unknown(self, inputs: Mapping[str, Any]) -> str:
         known = {spec.name for spec in self.inputs}
         extra = ", ".join(repr(name) for name in inputs if name not in known)
-        return f"unknown input {extra}; the model takes {self._names()}"
-
-    def _names(self) -> str:
-        return ", ".join(repr(spec.name) for spec in self.inputs) or "no inputs"
+        return f"unknown input {extra}; the model takes {_names(self.inputs)}"
 
     def _resolved(self, threads: int) -> int:
         """Makes an instance and returns its number of threads, which the library decides for 0."""
@@ -233,6 +267,10 @@ def _as_array(name: str, value: Any) -> np.ndarray[Any, Any]:
         return np.asarray(value)
     except Exception as error:
         raise RunError(f"input {name!r} is a {type(value).__name__}, expected a numpy array") from error
+
+
+def _names(specs: tuple[TensorSpec, ...]) -> str:
+    return ", ".join(repr(spec.name) for spec in specs) or "nothing"
 
 
 def _text(shape: tuple[int, ...]) -> str:

@@ -64,6 +64,28 @@ def test_outputs_are_fresh(model, x):
     assert np.array_equal(first, kept)
 
 
+def test_bound_arrays_are_read_and_filled_in_place(model, x, rounds_reference):
+    y = np.empty_like(x)
+    run = model.bind({"x": x}, {"y": y}, threads=2)
+    for i in range(5):
+        x[:] = i
+        assert run() is None
+        assert np.array_equal(y, rounds_reference(x))
+
+
+def test_arrays_that_cannot_be_bound_are_refused(model, x):
+    y, read_only = np.empty_like(x), np.empty_like(x)
+    read_only.flags.writeable = False
+    for inputs, outputs, message in (
+        ({"x": np.asfortranarray(x)}, {"y": y}, "input 'x' is not a contiguous array"),
+        ({"x": x}, {"y": y.T}, "output 'y' has shape"),
+        ({"x": x}, {"y": read_only}, "output 'y' is read-only"),
+        ({"x": x}, {}, "output 'y' is missing; the model gives 'y', given: nothing"),
+    ):
+        with pytest.raises(RunError, match=message):
+            model.bind(inputs, outputs)
+
+
 def test_an_array_in_any_memory_order_is_taken(model, x, rounds_reference):
     wide = np.zeros((64, 64), np.float32)
     wide[:, ::2] = x
