@@ -42,6 +42,8 @@ def read(function: relax.Function) -> Graph:
     graph.set_outputs(result.inputs if result.op == TUPLE else [result])
     if any(o.op == TUPLE for o in graph.outputs):
         raise Unreadable("it returns nested tuples")
+    unread = [n for n in dict.fromkeys(table.values()) if not n.users and n.op not in (INPUT, TUPLE)]
+    graph.dead = sum(n.attrs != CONST for n in graph.remove_unused(unread))
     return graph
 
 

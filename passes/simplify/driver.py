@@ -38,13 +38,18 @@ def run(graph: Graph, rules: Sequence[Rule], check: Check | None = None) -> Reco
         by_root[root] = [r for _, r in sorted([*mine, *everywhere], key=lambda kr: kr[0])]
     general = [r for _, r in everywhere]
     record = Record()
+    if graph.dead:
+        record.applied["dead-code"] = graph.dead
     changed = True
     while changed:
         changed = False
         record.declined.clear()
         for name, count in share_common(graph).items():
             record.applied[name] += count
-        for node in graph.order():
+        nodes = graph.order()
+        for node in nodes:
+            node.level = 1 + max((i.level for i in node.inputs), default=-1)
+        for node in nodes:
             if node.op in (INPUT, CONST, "removed"):
                 continue
             for rule in by_root.get(node.op, general):
@@ -91,7 +96,9 @@ def _objection(graph: Graph, replacements: dict[Node, Node], created: list[Node]
             return f"the result would be {new.ty} instead of {old.ty}"
     dying = _dying(replacements, created)
     alive = [n for n in created if n not in dying]
-    if measure(alive) >= measure(dying.difference(created)):
+    after, before = measure(alive), measure(dying.difference(created))
+    # Levels decide only between equals, and only if no reader's level can rise: their sum then falls for good.
+    if after >= before or after[:-1] == before[:-1] and any(n.level > o.level for o, n in replacements.items()):
         return ""
     grown = sum(n.nbytes for n in alive if n.op == CONST)
     freed = sum(n.nbytes for n in dying if n.op == CONST and n not in created)

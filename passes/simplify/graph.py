@@ -47,7 +47,7 @@ class Node:
         self.users: dict[Node, int] = {}
         self.outputs = 0
         self.span: Any = None
-        #: The longest way from an input when the node was made; never less than it is now.
+        #: The longest way from an input, at the beginning of the sweep or when the node was made.
         self.level = 0
         self._var: Any = None
         self._array: np.ndarray | None = None
@@ -135,6 +135,8 @@ class Graph:
         self.outputs: list[Node] = []
         self.pinned: list[Node] = []
         self.returns_tuple = True
+        #: How many operators the function held that nobody reads.
+        self.dead = 0
         self.analyzer = Analyzer()
 
     def link(self, node: Node) -> Node:

@@ -41,7 +41,7 @@ class Simplify:
             graph = read(function)
         except Unreadable as reason:
             return Result(module, False, (f"simplify: left alone, because {reason}",))
-        before = sum(map(is_operator, graph.order()))
+        before = sum(map(is_operator, graph.order())) + graph.dead
         record = run(graph, rules_for(self.float_mode), self._checker())
         after = sum(map(is_operator, graph.order()))
         details = _details(record, graph, before, after, self.float_mode)

@@ -13,8 +13,11 @@ from halotile.passes.simplify import Simplify
 from halotile.passes.simplify.convert import read
 from halotile.passes.simplify.graph import CONST, INPUT
 from halotile.passes.simplify.interpret import interpret
+from hypothesis import settings
 from tvm import relax
 from tvm.tirx import Var
+
+settings.register_profile("thorough", max_examples=5000, deadline=None)
 
 
 def const(value: Any, dtype: str = "float32") -> Any:

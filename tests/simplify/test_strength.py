@@ -134,4 +134,4 @@ def test_dead_code_goes(check):
         emit(op.exp(x))
         return emit(op.tanh(x))
 
-    check(X, body, ["tanh"], mode="exact")
+    assert check(X, body, ["tanh"], mode="exact").details["applied"] == {"dead-code": 1}
