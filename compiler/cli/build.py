@@ -11,6 +11,7 @@ import click
 from ...errors import TargetError, ToolchainError, VerificationError
 from . import parameters
 from .console import StageProgress, emit, emit_json, note, on_terminal
+from .interrupt import removed_on_exit
 
 STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
 
@@ -87,7 +88,7 @@ def _build(
         target=target, shapes=shapes, threads=threads, exact=exact, float_mode=float_mode, name=name,
         stop_after=stop, dump_ir=Path(dump_ir) if dump_ir else None,
     )  # fmt: skip
-    with StageProgress(on_terminal() and not as_json) as progress:
+    with removed_on_exit(final), StageProgress(on_terminal() and not as_json) as progress:
         if final is None:
             report = run_pipeline(path, options, progress=progress).report
         else:

@@ -1,14 +1,13 @@
 """``halotile``: the list of commands, and what becomes of their errors.
 
 Exit codes: 0 done, 1 the user can mend it, 2 usage, 3 outputs differ from the reference, 70 a defect of ours,
-130 interrupted, 141 the reader of our output went away.
+130 interrupted (143 by a polite kill), 141 the reader of our output went away.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ import click
 
 from ... import __version__
 from ...errors import HalotileError
+from . import interrupt
 from .failure import internal_error, report_error
 
 # Name -> module (from this folder), help line. A module is imported when its command runs, not to list it.
@@ -67,24 +67,36 @@ def run(arguments: Sequence[str], last: bool = False) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (click.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        return 130
+        return _interrupted(last)
     except click.UsageError as error:
         error.show()
         return 2
     except Exception as error:
+        if interrupt.received():  # raised inside one of TVM's calls, an interrupt comes back as another error
+            return _interrupted(last)
         told = error if isinstance(error, HalotileError) else internal_error(error, arguments)
         code = report_error(told, as_json=as_json, debug=debug)
         if last and not debug:
-            sys.stderr.flush()
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            _mute()
         return code
+
+
+def _interrupted(last: bool) -> int:
+    print("interrupted", file=sys.stderr)
+    if last:
+        _mute()
+    return interrupt.received() or 130
+
+
+def _mute() -> None:
+    """Nothing more goes to stderr: TVM's destructors have a lot to say about work that was left off."""
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def entry() -> None:
     """The console script."""
-    # A polite kill cleans up like Ctrl-C does; without this, half-made folders would stay behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    interrupt.install()
     sys.exit(run(sys.argv[1:], last=True))
 
 

@@ -11,6 +11,7 @@ import click
 from ...errors import ToolchainError
 from . import parameters
 from .console import StageProgress, columns, emit, emit_json, on_terminal
+from .interrupt import removed_on_exit
 
 
 @click.command()
@@ -43,7 +44,7 @@ def verify(model: str, directory: str | None, inputs: Any, shapes: Any, as_json:
     if folder is not None:
         result = _compare(path, folder, inputs, **options)
     else:
-        with tempfile.TemporaryDirectory(prefix="halotile-") as temporary:
+        with removed_on_exit(), tempfile.TemporaryDirectory() as temporary:
             library = Path(temporary) / "library"
             _compile(path, library, fixed, options["threads"], options["exact"], quiet=as_json)
             result = _compare(path, library, inputs, **options)

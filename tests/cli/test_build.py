@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -203,6 +204,32 @@ def test_a_wrong_library_is_not_written(folder: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.startswith("error[E800]: output 'y' differs") and "nothing was written" in done.stderr
     assert [p.name for p in folder.iterdir()] == ["tiny.onnx"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_even_a_call_that_never_returns(folder: Path, number: int, code: int) -> None:
+    """LLVM can't be interrupted from Python; the key derivation stands in for it. All folders are gone afterwards."""
+    blocking = (
+        "import sys, hashlib, tempfile\n"
+        "from halotile.compiler import pipeline\n"
+        "def work(model, options, progress, output):\n"
+        "    output.mkdir()\n    (output / 'half').write_text('half')\n    tempfile.mkdtemp()\n"
+        "    print('started', flush=True)\n    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)\n"
+        "pipeline.run_pipeline = work\n"
+        "from halotile.compiler.cli.main import entry\nentry()"
+    )
+    (folder / "tmp").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", blocking, "build", "tiny.onnx", "-o", "deep/er/lib"],
+        cwd=folder, env={**os.environ, "TMPDIR": str(folder / "tmp")}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == "started\n"
+    assert (folder / "deep" / "er").is_dir()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == code and err == "interrupted\n"
+    assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*")) == ["tiny.onnx", "tmp"]
 
 
 def test_verify_command(folder: Path) -> None:

@@ -1,0 +1,102 @@
+"""Ctrl-C and a polite kill end a command promptly and leave nothing behind, whatever it is doing.
+
+Python sees a signal only between its own instructions, and LLVM may work for a minute on one call; an exception
+raised there comes back as some other error. So a thread of ours hears of every signal too: it gives the command a
+moment to end by itself, then removes what the command has registered and ends the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+GRACE_SECONDS = 1.5
+
+_received: list[int] = []
+_sweeps: list[Callable[[], None]] = []
+
+
+def install() -> None:
+    """Handles SIGINT and SIGTERM from now on. Call it once, from the main thread."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _raise)
+    threading.Thread(target=_watch, args=(reader,), name="interrupt", daemon=True).start()
+
+
+def received() -> int:
+    """The exit code of the signal that came (130, 143), or 0."""
+    return 128 + _received[0] if _received else 0
+
+
+@contextlib.contextmanager
+def removed_on_exit(destination: Path | None = None) -> Iterator[None]:
+    """Temporary files of the enclosed work go into one folder that is removed in any case.
+
+    ``destination`` is the folder that the work will make: what stands there afterwards is left alone, but folders above
+    it that were not there before, and staging folders beside it, go when the process has to be ended.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="halotile-"))
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    sweep = _sweep_of(folder, destination)
+    _sweeps.append(sweep)
+    try:
+        yield
+    finally:
+        _sweeps.remove(sweep)
+        tempfile.tempdir = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep_of(temporary: Path, destination: Path | None) -> Callable[[], None]:
+    """Removes ``temporary``, and what this process has made beside and above ``destination``."""
+    final = Path(os.path.abspath(destination)) if destination is not None else None
+    above = [p for p in final.parents if not p.exists()] if final is not None else []
+
+    def staging() -> set[Path]:
+        return set(final.parent.glob(f".{glob.escape(final.name)}.????????")) if final is not None else set()
+
+    others = staging()
+
+    def sweep() -> None:
+        for folder in (temporary, *(staging() - others)):
+            shutil.rmtree(folder, ignore_errors=True)
+        for folder in above:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    return sweep
+
+
+def _raise(number: int, _frame: FrameType | None) -> None:
+    _received.append(number)
+    raise KeyboardInterrupt
+
+
+def _watch(reader: int) -> None:
+    while True:
+        numbers = os.read(reader, 1)
+        if numbers and numbers[0] in (signal.SIGINT, signal.SIGTERM):
+            threading.Event().wait(GRACE_SECONDS)
+            _end(numbers[0])
+
+
+def _end(number: int) -> None:
+    """The command did not end by itself: clean up in its place."""
+    for sweep in list(_sweeps):
+        sweep()
+    with contextlib.suppress(OSError):
+        os.write(2, b"interrupted\n")
+    sys.stdout.flush()
+    os._exit(128 + number)
