@@ -98,7 +98,11 @@ def _objection(graph: Graph, replacements: dict[Node, Node], created: list[Node]
     alive = [n for n in created if n not in dying]
     after, before = measure(alive), measure(dying.difference(created))
     # Levels decide only between equals, and only if no reader's level can rise: their sum then falls for good.
-    if after >= before or after[:-1] == before[:-1] and any(n.level > o.level for o, n in replacements.items()):
+    if (
+        after >= before
+        or after[:-1] == before[:-1]
+        and any(n.level > o.level for o, n in replacements.items())
+    ):
         return ""
     grown = sum(n.nbytes for n in alive if n.op == CONST)
     freed = sum(n.nbytes for n in dying if n.op == CONST and n not in created)

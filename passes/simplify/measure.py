@@ -43,6 +43,7 @@ _STRENGTH = {
     "relax.mean": 8,
     "relax.take": 8,
     "item": 0,
+    **{f"relax.nn.{kind}{d}d": 20 for kind in ("adaptive_avg_pool", "avg_pool") for d in (1, 2, 3)},
 }
 _DEFAULT = 6
 OPEN_DIM = 8

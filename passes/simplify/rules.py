@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from . import activations, broadcasts, fold_affine, identity, logic, norms, padding, slices, strength
+from . import (
+    activations,
+    broadcasts,
+    fold_affine,
+    identity,
+    logic,
+    norms,
+    padding,
+    scales,
+    slices,
+    space,
+    strength,
+    transposes,
+)
 from .constant_fold import FoldConstants
 from .rule import Rule
 
@@ -40,7 +53,11 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         broadcasts.DropBroadcast(),
         broadcasts.SinkBroadcast(),
         broadcasts.ShrinkConstant(),
+        transposes.CancelTransposes(),
+        space.FocusAsSpaceToDepth(),
+        space.ReshapeOfReduction(),
         # recognition
+        space.PoolAsMean(),
         activations.RecogniseGelu(),
         activations.RecogniseSilu(),
         activations.RecogniseSigmoid(),
@@ -59,6 +76,10 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         fold_affine.FoldAffineIntoWeights(),
         fold_affine.FoldInputAffine(),
         fold_affine.MergeAffine(),
+        scales.ScaleToWeights(),
+        scales.ShareBias(),
+        scales.PrecomputeGather(),
+        space.SpaceToDepthIntoConvolution(),
         # strength
         strength.PowerOfTwo(),
         strength.PowerOfHalf(float_mode),

@@ -101,6 +101,7 @@ class SliceOfSlice(Rule):
     """x[2:10][1:5] -> x[3:7];  x[0:-2:2][0:-2:2] -> x[0:-6:4];  slices of different axes -> one slice
 
     Strides are positive and the bounds known; where the length is open, the composition must hold for every length.
+    Tried at the inner slice, all of whose readers must be slices: then it goes.
     """
 
     name = "slice-of-slice"
@@ -109,20 +110,29 @@ class SliceOfSlice(Rule):
     roots = frozenset(("relax.strided_slice",))
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        inner = node.inputs[0]
-        if inner.op != "relax.strided_slice":
+        if node.outputs or not node.users or any(u.op != node.op for u in node.users):
             return None
-        first, second = cuts(inner), cuts(node)
-        if first is None or second is None:
-            return Declined("a bound is computed at run time, or a stride is negative")
-        x = inner.inputs[0]
-        merged: dict[int, Cut] = dict(first)
-        for axis, cut in second.items():
-            both = first.get(axis, WHOLE).then(cut) if axis in first else cut
+        first, merged = cuts(node), {}
+        for user in node.users:
+            second = cuts(user)
+            if first is None or second is None:
+                return Declined("a bound is computed at run time, or a stride is negative")
+            both = _composed(first, second)
             if both is None:
                 return Declined("no single slice gives the same elements for every length")
-            merged[axis] = both
-        return Rewrite(lambda b: emit_slice(b, x, merged))
+            merged[user] = both
+        x = node.inputs[0]
+        return Rewrite(lambda b: {user: emit_slice(b, x, wanted) for user, wanted in merged.items()})
+
+
+def _composed(first: dict[int, Cut], second: dict[int, Cut]) -> dict[int, Cut] | None:
+    result = dict(first)
+    for axis, cut in second.items():
+        both = first[axis].then(cut) if axis in first else cut
+        if both is None:
+            return None
+        result[axis] = both
+    return result
 
 
 class SliceOfConcat(Rule):

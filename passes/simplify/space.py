@@ -1,0 +1,174 @@
+"""Space and depth: Focus slices, space-to-depth before a convolution, means over whole images."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from .graph import CONST, Graph, Node
+from .identity import permutation
+from .rule import EXACT, STRICT, Builder, Declined, Rewrite, Rule
+from .slices import cuts
+
+op = relax.op
+
+
+class FocusAsSpaceToDepth(Rule):
+    """concat(x[..., 0::2, 0::2], x[..., 1::2, 0::2], ...)    ->    reshape, permute, reshape of x
+
+    All r * r phases of an NCHW tensor whose height and width r divides, rows or columns first: one permuted store
+    instead of r * r strided reads.
+    """
+
+    name = "focus-as-space-to-depth"
+    family = "data_movement"
+    modes = EXACT
+    roots = frozenset(("relax.concat",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        if node.rank != 4 or (node.attr("axis") or 0) % 4 != 1 or not node.static:
+            return None
+        found = [cuts(i) for i in node.inputs]
+        x = node.inputs[0].inputs[0] if found[0] is not None else None
+        if x is None or any(f is None or i.inputs[0] is not x for f, i in zip(found, node.inputs)):
+            return None
+        r = round(len(node.inputs) ** 0.5)
+        n, c, h, w = x.shape or (0, 0, 0, 0)
+        if r < 2 or r * r != len(node.inputs):
+            return None
+        phases = []
+        for f in found:
+            if f is None or set(f) != {2, 3} or any(cut.stride != r for cut in f.values()):
+                return None
+            phases.append((f[2].begin, f[3].begin))
+        if h % r or w % r:
+            return Declined(f"{h} x {w} is not divided by {r}")
+        by_rows = [(a, b) for a in range(r) for b in range(r)]
+        by_columns = [(a, b) for b in range(r) for a in range(r)]
+        if phases not in (by_rows, by_columns) or any(i.shape != (n, c, h // r, w // r) for i in node.inputs):
+            return Declined("the phases are not in the order of rows or columns")
+        order = [0, 3, 5, 1, 2, 4] if phases == by_rows else [0, 5, 3, 1, 2, 4]
+
+        def build(b: Builder) -> Node:
+            parts = b.call(op.reshape, x, [n, c, h // r, r, w // r, r])
+            return b.call(op.reshape, b.call(op.permute_dims, parts, order), [n, c * r * r, h // r, w // r])
+
+        return Rewrite(build)
+
+
+class SpaceToDepthIntoConvolution(Rule):
+    """conv(space_to_depth(x, r), W: k x k, stride s)    ->    conv(x, W': rk x rk, stride rs)
+
+    The same products, read in place: W'[o, c, r i + a, r j + b] = W[o, phase(a, b) C + c, i, j], pads times r. The
+    weights are constant, one group, no dilation.
+    """
+
+    name = "space-to-depth-into-convolution"
+    family = "folds"
+    modes = STRICT
+    roots = frozenset(("relax.nn.conv2d",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        weight = node.inputs[1]
+        found = space_to_depth(node.inputs[0])
+        if found is None or weight.op != CONST:
+            return None
+        x, r, columns_first = found
+        if node.inputs[0].uses != 1:
+            return Declined("the rearranged tensor has other readers")
+        if int(node.attr("groups")) != 1 or any(d != 1 for d in node.attr("dilation")):
+            return Declined("groups or dilation")
+        if not str(node.attr("kernel_layout")).startswith("OI") or not str(
+            node.attr("data_layout")
+        ).startswith("NC"):
+            return None
+        w = weight.array
+        o, i, kh, kw = w.shape
+        split = w.reshape(o, r, r, i // (r * r), kh, kw)
+        order = (0, 3, 4, 2, 5, 1) if columns_first else (0, 3, 4, 1, 5, 2)
+        wide = np.ascontiguousarray(split.transpose(order)).reshape(o, i // (r * r), kh * r, kw * r)
+        return Rewrite(
+            lambda b: b.call(
+                op.nn.conv2d,
+                x,
+                b.const(wide),
+                strides=[int(s) * r for s in node.attr("strides")],
+                padding=[int(p) * r for p in node.attr("padding")],
+            )
+        )
+
+
+def space_to_depth(node: Node) -> tuple[Node, int, bool] | None:
+    """(x, r, whether columns are the slower phase) of a reshape, permute, reshape that moves blocks to channels."""
+    if node.op != "relax.reshape" or node.inputs[0].op != "relax.permute_dims":
+        return None
+    moved = node.inputs[0]
+    parts = moved.inputs[0]
+    if parts.op != "relax.reshape" or parts.rank != 6 or node.rank != 4 or not node.static:
+        return None
+    x, axes = parts.inputs[0], permutation(moved)
+    if (
+        axes not in ([0, 3, 5, 1, 2, 4], [0, 5, 3, 1, 2, 4])
+        or x.rank != 4
+        or moved.uses != 1
+        or parts.uses != 1
+    ):
+        return None
+    shape = parts.shape or ()
+    n, c, h, r, w, q = shape
+    if r != q or x.shape != (n, c, h * r, w * r) or node.shape != (n, c * r * r, h, w):
+        return None
+    return x, r, axes[1] == 5
+
+
+class PoolAsMean(Rule):
+    """adaptive_avg_pool(x, 1), avg_pool over the whole image    ->    mean over space
+
+    A mean keeps the same sum; only its order may differ.
+    """
+
+    name = "pool-as-mean"
+    family = "recognition"
+    modes = STRICT
+    roots = frozenset(f"relax.nn.{kind}{d}d" for kind in ("adaptive_avg_pool", "avg_pool") for d in (1, 2, 3))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        x = node.inputs[0]
+        if not str(node.attr("layout")).startswith("NC") or x.shape is None:
+            return None
+        space = x.shape[2:]
+        if "adaptive" in node.op:
+            if node.attr("output_size") is None or any(s != 1 for s in node.attr("output_size")):
+                return None
+        else:
+            whole = list(space) == list(node.attr("pool_size"))
+            if not whole or any(node.attr("padding")) or any(d != 1 for d in node.attr("dilation")):
+                return None
+        axes = list(range(2, x.rank))
+        return Rewrite(lambda b: b.call(op.mean, x, axes, True))
+
+
+_KEEPING = {f"relax.{n}": getattr(op, n) for n in ("mean", "sum", "max", "min", "prod")}
+
+
+class ReshapeOfReduction(Rule):
+    """reshape(mean(x, axes, keepdims), without those dims)    ->    mean(x, axes), and the other way round"""
+
+    name = "reshape-of-reduction"
+    family = "shape_slice"
+    modes = EXACT
+    roots = frozenset(("relax.reshape", "relax.squeeze", "relax.flatten", "relax.expand_dims"))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        inner = node.inputs[0]
+        function = _KEEPING.get(inner.op)
+        x = inner.inputs[0] if function is not None else None
+        if function is None or x is None or x.shape is None or inner.attr("axis") is None or inner.uses != 1:
+            return None
+        axes = sorted(int(a) % x.rank for a in inner.attr("axis"))
+        kept = tuple(d for k, d in enumerate(x.shape) if k not in axes)
+        full = tuple(1 if k in axes else d for k, d in enumerate(x.shape))
+        keepdims = bool(inner.attr("keepdims"))
+        if not graph.same_shape(node.shape, kept if keepdims else full):
+            return None
+        return Rewrite(lambda b: b.call(function, x, axes, not keepdims))
