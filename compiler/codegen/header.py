@@ -221,7 +221,7 @@ def _tensor_table(name: str, kind: str, tensors: tuple[TensorSpec, ...]) -> str:
 
 
 _MODEL = """#pragma GCC visibility push(default)
-#include "{name}.h"
+#include "../{name}.h"
 #pragma GCC visibility pop
 
 #include "instance.h"

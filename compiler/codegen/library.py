@@ -114,7 +114,9 @@ def build_library(
             _link_static(spec, toolchain, sources, stage.work)
         for name in files.values():
             os.replace(stage.work / name, stage.result / name)
-        manifest = json.dumps(_manifest(spec, files, sources.fingerprint), indent=1, ensure_ascii=False)
+        manifest = json.dumps(
+            _manifest(spec, files, sources.fingerprint), indent=1, ensure_ascii=False, default=_plain
+        )
         (stage.result / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
     final = Path(directory)
     paths = {kind: final / name for kind, name in files.items()}
@@ -140,11 +142,13 @@ def write_sources(spec: LibrarySpec, work: Path) -> Sources:
     header = header_text(spec)
     fingerprint = _fingerprint(spec, header, digest)
     (work / f"{spec.identifier}.h").write_text(header)
-    (work / "model.c").write_text(model_text(spec, fingerprint))
+    runtime = work / "runtime"  # apart from the header, whose name is the model's choice
+    runtime.mkdir()
+    (runtime / "generated.c").write_text(model_text(spec, fingerprint))
     for source in runtime_sources():
-        (work / source.name).write_bytes(source.read_bytes())
-    c_files = ["model.c", *(s.name for s in runtime_sources() if s.suffix == ".c")]
-    return Sources(tuple(c_files), tuple(objects), fingerprint)
+        (runtime / source.name).write_bytes(source.read_bytes())
+    names = ["generated.c", *(s.name for s in runtime_sources() if s.suffix == ".c")]
+    return Sources(tuple(f"runtime/{name}" for name in names), tuple(objects), fingerprint)
 
 
 def _link_shared(spec: LibrarySpec, toolchain: Toolchain, sources: Sources, work: Path) -> None:
@@ -157,7 +161,7 @@ def _link_shared(spec: LibrarySpec, toolchain: Toolchain, sources: Sources, work
 
 
 def _link_static(spec: LibrarySpec, toolchain: Toolchain, sources: Sources, work: Path) -> None:
-    compiled = [f"{Path(source).stem}.o" for source in sources.c_files]
+    compiled = [f"{source}.o" for source in sources.c_files]
     for source, made in zip(sources.c_files, compiled, strict=True):
         # One at a time: not every driver (zig's) takes several sources with -c.
         toolchain.run([*toolchain.compile_flags, "-c", source, "-o", made], work, f"compiling {source}")
@@ -207,3 +211,8 @@ def _manifest(spec: LibrarySpec, files: dict[str, str], fingerprint: str) -> dic
 
 def _tensor(tensor: TensorSpec) -> dict[str, Any]:
     return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers and paths in a report as JSON's."""
+    return value.item() if hasattr(value, "item") else str(value)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 
+# Prefixes with which <prefix>_create or <prefix>_destroy is a function of libc, or of our own runtime.
+_TAKEN = re.compile(r"(pthread|posix|sem|timer|thrd|mtx|cnd|tss|halotile)(_|$)")
+_LONGEST = 100  # file names have an end
+
 
 def identifier(name: str) -> str:
     """A C identifier for a model's name: ``my-model.v2`` -> ``my_model_v2``, ``3d`` -> ``model_3d``."""
-    text = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
+    text = re.sub(r"[^A-Za-z0-9]+", "_", name)[:_LONGEST].strip("_")
     if not text:
         return "model"
-    return f"model_{text}" if text[0].isdigit() else text
+    return f"model_{text}" if text[0].isdigit() or _TAKEN.match(text) else text
 
 
 def literal(text: str) -> str:

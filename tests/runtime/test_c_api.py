@@ -7,10 +7,12 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from halotile.compiler.codegen.library import build_library, write_sources
 from halotile.compiler.codegen.names import comment, identifier, literal
 from halotile.compiler.codegen.processor import processor_check, required_features
+from halotile.compiler.runtime.loader import load
 from halotile.targets.target import Target
 
 MAIN = Path(__file__).parent / "programs"
@@ -83,10 +85,55 @@ def test_names_that_would_break_c_do_not(make_spec, cc, tmp_path):
         ("_x_", "x"),
         ("été", "t"),
         ("ResNet", "ResNet"),
+        ("halotile", "model_halotile"),
+        ("timer", "model_timer"),
+        ("timers", "timers"),
+        ("x" * 300, "x" * 100),
     ],
 )
 def test_identifiers(name, expected):
     assert identifier(name) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model",
+        "pool",
+        "instance",
+        "runtime",
+        "generated",
+        "halotile",
+        "pthread",
+        "kernels",
+        "weights",
+        "int",
+        "y",
+    ],
+)
+def test_names_that_meet_ours_or_cs(name, rounds, cc, tmp_path):
+    """Files of the build, functions of the runtime and of libc, keywords: none of them is in a model's way."""
+    built = build_library(replace(rounds, name=name), tmp_path / "out", static=True)
+    x = np.ones((64, 32), np.float32)
+    with load(built.directory) as model:
+        assert model({"x": x})["y"][0, 0] == 8 * (1 + 31 / 8)
+    (tmp_path / "main.c").write_text(
+        f'#include <pthread.h>\n#include <time.h>\n#include "{built.header.name}"\n'
+        f"int main(void) {{ return {identifier(name)}_describe()->input_count != 1; }}\n"
+    )
+    run(
+        cc,
+        *STRICT,
+        "main.c",
+        f"-I{built.directory}",
+        built.archive,
+        "-pthread",
+        "-lm",
+        "-o",
+        "main",
+        cwd=tmp_path,
+    )
+    run(tmp_path / "main")
 
 
 def test_literals_and_comments():
@@ -114,8 +161,6 @@ def test_what_a_processor_is_asked_for(triple, cpu, switches, expected):
 
 
 def test_a_program_in_c(built, cc, tmp_path, rounds_reference):
-    import numpy as np
-
     program = link(cc, built, "example.c", tmp_path)
     x = (np.arange(64 * 32, dtype=np.float32) % 7).reshape(64, 32)
     lines = run(program).split("\n")
