@@ -78,6 +78,7 @@ def inspect_stage(
         "nodes_after": len(listed),
         "operators": listed,
         "notes": {k: list(v) for k, v in build.report.get("notes", {}).items()},
+        "details": dict(build.details),
         "kernels": build.report.get("kernels", []),
         "seconds": dict(build.report.get("seconds", {})),
     }
