@@ -67,10 +67,9 @@ def bit_shift(a: te.Tensor, b: te.Tensor, *, left: bool) -> te.Tensor:
     def shift(x: Any, y: Any) -> Any:
         dtype = dtype_of(x)
         bits = int("".join(c for c in dtype if c.isdigit()))
-        inside = y < tirx.const(bits, dtype_of(y))
-        if not dtype.startswith("u"):
-            inside = tirx.all(inside, y >= 0)
-        amount = tirx.Select(inside, y, tirx.const(0, dtype_of(y))).astype(dtype)
+        wide = y.astype("int64")  # an unsigned comparison with a constant trips TVM's simplifier
+        inside = tirx.all(wide >= 0, wide < bits)
+        amount = tirx.Select(inside, wide, tirx.const(0, "int64")).astype(dtype)
         fill: Any = tirx.const(0, dtype)
         if not left and not dtype.startswith("u"):
             fill = tirx.Select(x < 0, tirx.const(-1, dtype), fill)

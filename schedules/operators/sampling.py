@@ -115,6 +115,8 @@ def _source(g: Any, length: int, dtype: str, mode: str, padding: str, align_corn
     p = (g + one) / two * (size - one) if align_corners else ((g + one) * size - one) / two
     if mode == "nearest":
         p = tirx.nearbyint(p)
+    if mode == "cubic" and padding != "zeros":
+        return p  # cubic treats each of its neighbours for itself, as PyTorch and ONNX Runtime do
     if padding == "border":
         return tirx.max(tirx.min(p, size - one), tirx.const(0, dtype))
     if padding == "reflection":

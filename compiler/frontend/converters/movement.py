@@ -256,7 +256,7 @@ def depth_to_space(node: Node) -> Value:
 
 @converts("SpaceToDepth")
 def space_to_depth(node: Node) -> Value:
-    """The inverse of DepthToSpace, in the same two orders (CRD since opset 27)."""
+    """The inverse of DepthToSpace, in the same two orders (CRD since opset 28)."""
     x, b = node.need(0), node.attr("blocksize")
     n, c, h, w = x.shape
     if h % b or w % b:

@@ -249,7 +249,8 @@ def _extrapolated(node: Node, y: Value, axes: list[Axis]) -> Value:
     outside = np.zeros((1,) * y.rank, bool)
     for axis in axes:
         position = _positions(axis, "tf_crop_and_resize")
-        beyond = (position < 0) | (position > axis.size - 1)
+        slack = 1e-6 * axis.size  # a position on the border is inside, however its float32 box was rounded
+        beyond = (position < -slack) | (position > axis.size - 1 + slack)
         outside = outside | beyond.reshape([-1 if a == axis.axis else 1 for a in range(y.rank)])
     if not outside.any():
         return y
