@@ -166,7 +166,7 @@ def assemble(build: Build) -> None:
 
     options, target = build.options, build.options.target
     build.weights = module.gather_weights(build.kernels, build.views)
-    code, build.symbols = module.assemble(
+    code, kernels, build.symbols = module.assemble(
         build.kernels, build.graph.inputs, build.graph.outputs, build.views, build.memory, build.weights, target
     )
     build.report = build_report(build)
@@ -183,6 +183,7 @@ def assemble(build: Build) -> None:
         default_threads=threads,
         target=target,
         report=build.report,
+        kernel_objects=(kernels,) if kernels else (),
     )
 
 

@@ -39,6 +39,7 @@ class KernelBuilder:
         self._fresh = 0
         self.guards: list[Any] = []  # conditions of if_then_else written so far
         self._bound: list[Any] = []
+        self._vectors: list[tuple[Any, int, list[Any]]] = []  # lane, width and buffers of open vectorised loops
 
     # -- buffers ---------------------------------------------------------------------------------
 
@@ -75,7 +76,19 @@ class KernelBuilder:
         self.add(tirx.BufferStore(buffer, value, [_index(offset)]))
 
     def bind(self, value: Any, name: str = "t") -> Any:
-        """Names a value so that it is computed once."""
+        """Names a value so that it is computed once.
+
+        In a vectorised loop the value goes through a local buffer of one vector, which LLVM keeps in a register: TVM's
+        simplifier would put the value of a named variable back wherever it is used, and the code of a chain of
+        activations would double with every link.
+        """
+        dtype = str(value.ty.dtype)
+        if self._vectors and dtype != "bool":
+            lane, width, before = self._vectors[-1]
+            buffer = tirx.decl_buffer((width,), dtype, name=self.fresh(name), scope="local", layout=None)
+            before.append(tirx.AllocBuffer(buffer))
+            self.store(buffer, lane, value)
+            return buffer[lane]
         var = tirx.Var(self.fresh(name), value.ty)
         self.add(tirx.Bind(var, value))
         self._bound.append(var)
@@ -94,8 +107,13 @@ class KernelBuilder:
         guards, bound = len(self.guards), len(self._bound)
         var = tirx.Var(self.fresh(name), "int32")
         self._scopes.append([])
+        if kind == "vectorized":
+            self._vectors.append((var, int(extent), []))
         yield var
         body = sequence(self._scopes.pop())
+        if kind == "vectorized":
+            for statement in self._vectors.pop()[2]:
+                self.add(statement)
         if kind == "vectorized" and self.guards[guards:]:
             inner = [var, *self._bound[bound:]]
             if any(v.same_as(u) for c in self.guards[guards:] for u in tirx.analysis.undefined_vars(c) for v in inner):

@@ -34,6 +34,7 @@ class LibrarySpec:
     """All that the link stage needs.
 
     ``object_bytes`` is an ELF object with ``int32_t halotile_kernel_main(inputs..., outputs..., weights, arena)``.
+    ``kernel_objects`` are further objects that it calls into.
     ``weights`` are bytes-like chunks that lie one behind the other. The arena of T threads has
     ``planned_bytes + T * workspace_bytes``, both multiples of 64; ``default_threads`` 0 means as many as the process
     may use. ``report`` is plain data that goes into the manifest.
@@ -51,6 +52,7 @@ class LibrarySpec:
     target: Target
     report: dict[str, Any] = field(default_factory=dict)
     version: str = __version__
+    kernel_objects: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
         for what in ("planned_bytes", "workspace_bytes"):
@@ -136,6 +138,9 @@ def write_sources(spec: LibrarySpec, work: Path) -> Sources:
     """Writes the runtime, the header, the C file behind it, the kernels and the weights into ``work``."""
     (work / "kernels.o").write_bytes(spec.object_bytes)
     objects, digest = ["kernels.o"], ""
+    for i, code in enumerate(spec.kernel_objects):
+        (work / f"kernels{i}.o").write_bytes(code)
+        objects.append(f"kernels{i}.o")
     if spec.weight_bytes:
         _, digest = write_weights(work / "weights.o", spec.target.triple, spec.weights)
         objects.append("weights.o")
@@ -178,6 +183,8 @@ def runtime_sources() -> list[Path]:
 
 def _fingerprint(spec: LibrarySpec, header: str, weights: str) -> str:
     digest = hashlib.blake2b(spec.object_bytes, digest_size=16)
+    for code in spec.kernel_objects:
+        digest.update(code)
     digest.update(f"{header}\0{weights}\0{ABI}".encode())
     return digest.hexdigest()
 

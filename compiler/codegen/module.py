@@ -1,9 +1,11 @@
-"""Assembles one LLVM module: every kernel once, and one ``main`` that calls them on arena offsets.
+"""Assembles the object code: every kernel once, and one ``main`` that calls them on arena offsets.
 
     int32_t halotile_kernel_main(in0, ..., out0, ..., const void *weights, void *arena)
 
-Kernels are private functions on raw pointers, equal ones are emitted once (a network's repeated blocks share code and
-differ in pointers only).
+Kernels are C functions on raw pointers, equal ones are emitted once (a network's repeated blocks share code and
+differ in pointers only). ``main`` is an object of its own, and must be: TVM tells LLVM that two buffers of different
+names never overlap, which holds inside a kernel but not between two kernels that use the same arena bytes one after
+the other. Inlined into one function, their loads and stores would be reordered.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call
 
 from ...errors import UnsupportedError
 from ...passes.memory.plan import MemoryPlan
@@ -26,6 +27,7 @@ from ...schedules.group import Kernel, Packed, Value
 from ...targets.target import Target
 
 MAIN = "halotile_kernel_main"
+C_CALL = 1  # TVM's name for "already has its final signature": a plain C function
 ALIGNMENT = 64
 SLACK = 64  # bytes after each constant, so that a last vector may read past it
 
@@ -85,26 +87,24 @@ def assemble(
     memory: MemoryPlan,
     weights: Weights,
     target: Target,
-) -> tuple[bytes, list[str]]:
-    """The object file, and for each kernel the name of the function that computes it."""
-    functions: dict[Any, Any] = {}
-    unique: dict[int, list[tuple[Any, Any]]] = {}
+) -> tuple[bytes, bytes, list[str]]:
+    """The objects of main and of the kernels, and for each kernel the name of the function that computes it."""
+    functions: dict[str, Any] = {}
+    unique: dict[int, list[tuple[Any, str]]] = {}
     names: list[str] = []
-    calls: list[tuple[Any, Kernel]] = []
     for kernel in kernels:
-        digest = tvm_ffi.structural_hash(kernel.function, map_free_vars=True)
-        for function, var in unique.setdefault(digest, []):
+        same = unique.setdefault(tvm_ffi.structural_hash(kernel.function, map_free_vars=True), [])
+        for function, name in same:
             if tvm_ffi.structural_equal(function, kernel.function, map_free_vars=True):
                 break
         else:
-            var = tvm.ir.GlobalVar(f"k{len(functions)}")
-            unique[digest].append((kernel.function, var))
-            functions[var] = kernel.function
-        names.append(var.name_hint)
-        calls.append((var, kernel))
-    main = _main(calls, inputs, outputs, roots, memory, weights)
-    functions[tvm.ir.GlobalVar(MAIN)] = main
-    return build_object(tvm.IRModule(functions), target), names
+            name = f"halotile_k{len(functions)}"
+            same.append((kernel.function, name))
+            functions[name] = kernel.function.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
+        names.append(name)
+    main = _main(list(zip(names, kernels)), inputs, outputs, roots, memory, weights)
+    kernels_object = build_object(tvm.IRModule(functions), target) if functions else b""
+    return build_object(tvm.IRModule({MAIN: main}), target), kernels_object, names
 
 
 def build_object(module: tvm.IRModule, target: Target) -> bytes:
@@ -172,7 +172,7 @@ def _rebuilt(function: Any, body: Any) -> Any:
 
 
 def _main(
-    calls: Sequence[tuple[Any, Kernel]],
+    calls: Sequence[tuple[str, Kernel]],
     inputs: Sequence[Value],
     outputs: Sequence[Value],
     roots: Mapping[Value, Value],
@@ -208,12 +208,11 @@ def _main(
         raise UnsupportedError(f"value {operand} has no place in memory")
 
     body = [*declare]
-    for var, kernel in calls:
-        arguments = [address(o) for o in kernel.operands]
-        body.append(tirx.Evaluate(Call(var, arguments, ret_ty=tvm.ir.PrimType("int32"))))
+    for name, kernel in calls:
+        body.append(tirx.Evaluate(tirx.call_extern("int32", name, *(address(o) for o in kernel.operands))))
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     main = tirx.PrimFunc(params, tirx.SeqStmt(body), ret_type=tvm.ir.PrimType("int32"))
-    return main.with_attrs({"global_symbol": MAIN, "calling_conv": 1, "s_tir": True})
+    return main.with_attrs({"global_symbol": MAIN, "calling_conv": C_CALL, "s_tir": True})
 
 
 def _at(buffer: Any, offset: int) -> Any:
