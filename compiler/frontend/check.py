@@ -12,7 +12,7 @@ SMALL = 1024  # initialisers above this many bytes are left out of what the chec
 
 
 def check(source: Source) -> None:
-    """Raises ModelError (UnsupportedError for versions newer than the onnx package) with one line that names the node."""
+    """Raises ModelError, or UnsupportedError for versions newer than the onnx package; one line, naming the node."""
     model = source.model
     if model.ir_version > onnx.IR_VERSION:
         raise UnsupportedError(
@@ -23,10 +23,29 @@ def check(source: Source) -> None:
     _check_names(model.graph)
     in_order(model.graph)
     if _all_known(model):
+        _check_nodes(model)
         try:
             onnx.checker.check_model(_skeleton(model))
         except onnx.checker.ValidationError as error:
             raise ModelError(f"not a valid ONNX model: {_one_line(str(error))}") from None
+
+
+def _check_nodes(model: onnx.ModelProto) -> None:
+    """Attributes and numbers of operands, node by node, because the checker of a whole model names no node."""
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = model.ir_version
+    context.opset_imports = {
+        ("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import
+    }
+    own = {(f.domain, f.name) for f in model.functions}
+    for index, node in enumerate(model.graph.node):
+        if (node.domain, node.op_type) in own or any(subgraphs(node)):
+            continue
+        try:
+            onnx.checker.check_node(node, context)
+        except onnx.checker.ValidationError as error:
+            where = f"{label(node, index)} ({node.op_type})"
+            raise ModelError(f"not a valid ONNX model: {where}: {_one_line(str(error))}") from None
 
 
 def _check_opsets(model: onnx.ModelProto) -> None:
@@ -54,6 +73,27 @@ def _check_opsets(model: onnx.ModelProto) -> None:
 
 
 def _check_names(graph: onnx.GraphProto) -> None:
+    """Every name is produced once, and every name that is read is produced."""
+    defined = _defined(graph)
+    for index, node in enumerate(graph.node):
+        for name in sorted(reads(node)):
+            if name not in defined:
+                raise ModelError(
+                    f"{label(node, index)} ({node.op_type}) reads '{name}', which nothing produces"
+                )
+    if not graph.output:
+        raise ModelError("the model has no outputs")
+    outputs: set[str] = set()
+    for info in graph.output:
+        if info.name not in defined:
+            raise ModelError(f"output '{info.name}' is produced by no node")
+        if info.name in outputs:
+            raise ModelError(f"two outputs are called '{info.name}'")
+        outputs.add(info.name)
+
+
+def _defined(graph: onnx.GraphProto) -> dict[str, str]:
+    """Every name that the graph produces, and by what."""
     defined: dict[str, str] = {}
     for info in graph.input:
         if info.name in defined:
@@ -74,19 +114,7 @@ def _check_names(graph: onnx.GraphProto) -> None:
                 )
             if output:
                 defined[output] = f"an output of {label(node, index)} ({node.op_type})"
-    for index, node in enumerate(graph.node):
-        for name in sorted(reads(node)):
-            if name not in defined:
-                raise ModelError(f"{label(node, index)} ({node.op_type}) reads '{name}', which nothing produces")
-    if not graph.output:
-        raise ModelError("the model has no outputs")
-    outputs: set[str] = set()
-    for info in graph.output:
-        if info.name not in defined:
-            raise ModelError(f"output '{info.name}' is produced by no node")
-        if info.name in outputs:
-            raise ModelError(f"two outputs are called '{info.name}'")
-        outputs.add(info.name)
+    return defined
 
 
 def in_order(graph: onnx.GraphProto) -> list[int] | None:
@@ -101,7 +129,9 @@ def in_order(graph: onnx.GraphProto) -> list[int] | None:
     while pending:
         ready = [i for i in pending if needs[i] <= done]
         if not ready:
-            names = ", ".join(f"{label(graph.node[i], i)} ({graph.node[i].op_type})" for i in _cycle(needs, pending))
+            names = ", ".join(
+                f"{label(graph.node[i], i)} ({graph.node[i].op_type})" for i in _cycle(needs, pending)
+            )
             raise ModelError(f"the graph has a cycle through {names}")
         order += ready
         done.update(ready)

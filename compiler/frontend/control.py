@@ -1,6 +1,6 @@
 """Control flow that import can decide: If with a known condition, Loop and Scan with a known number of rounds.
 
-    Loop(3, true, x) { y = f(x) }     becomes     f(f(f(x)))
+Loop(3, true, x) { y = f(x) }     becomes     f(f(f(x)))
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def run_loop(
     while (going is None or going) and (limit is None or rounds < limit):
         if rounds >= LONGEST:
             raise Refusal(f"it has more than {LONGEST} rounds")
-        given = dict(zip(names, [Value.of_array(np.array(rounds, "int64")), Value.of_array(np.array(True)), *state]))
+        given = dict(
+            zip(names, [Value.of_array(np.array(rounds, "int64")), Value.of_array(np.array(True)), *state])
+        )
         results = run(body, given, f"round {rounds}")
         if any(isinstance(r, Poison) for r in results):
             return [POISON] * len(proto.output)
@@ -93,8 +95,8 @@ def run_scan(
         if any(isinstance(r, Poison) for r in results):
             return [POISON] * len(proto.output)
         state = results[: len(state)]
-        for store, value in zip(kept, results[len(state) :]):
-            store.append(_tensor(value))
+        for store, result in zip(kept, results[len(state) :]):
+            store.append(_tensor(result))
     out_axes = node.attr("scan_output_axes", [0] * outputs)
     out_back = node.attr("scan_output_directions", [0] * outputs)
     return [*state, *(_stacked(node, v, a, bool(b)) for v, a, b in zip(kept, out_axes, out_back))]
@@ -108,7 +110,10 @@ def _slice(node: Node, value: Value, axis: int, at: int) -> Value:
 
 def _stacked(node: Node, values: list[Value], axis: int, backwards: bool) -> Value:
     axis = normal_axis(axis, values[0].rank + 1)
-    rows = [node.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in (values[::-1] if backwards else values)]
+    rows = [
+        node.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:]))
+        for v in (values[::-1] if backwards else values)
+    ]
     if all(r.array is not None for r in rows):
         return Value.of_array(np.concatenate([r.array for r in rows if r.array is not None], axis))
     return rows[0] if len(rows) == 1 else node.do(relax.op.concat, rows, axis=axis)
@@ -126,4 +131,3 @@ def _tensor(value: Value | Poison | None) -> Value:
     if not isinstance(value, Value):
         raise Refusal("an operand is missing")
     return value
-

@@ -16,7 +16,8 @@ from onnx.reference import ReferenceEvaluator
 
 # Operators whose result may be far larger than their operands; folding those would bloat the weights.
 EXPANDING = frozenset(
-    "ConstantOfShape Expand Tile Range OneHot EyeLike Resize Upsample Pad GatherND Gather Add Mul Where Einsum MatMul".split()
+    "ConstantOfShape Expand Tile Range OneHot EyeLike Resize Upsample Pad GatherND Gather Add Mul Where "
+    "Einsum MatMul".split()
 )
 LARGEST_EXPANSION = 16 << 20  # bytes a folded result may have when it is larger than its operands
 
@@ -70,7 +71,11 @@ def evaluate(
             outputs.append(None)
             continue
         result = np.asarray(found[name])
-        if result.dtype.kind in "OUSV" and "float" not in result.dtype.name and "int" not in result.dtype.name:
+        if (
+            result.dtype.kind in "OUSV"
+            and "float" not in result.dtype.name
+            and "int" not in result.dtype.name
+        ):
             return None
         outputs.append(result)
     return _as_declared(proto, opsets, inputs, outputs)
@@ -87,14 +92,14 @@ def _as_declared(
         schema = onnx.defs.get_schema(proto.op_type, opsets.get(proto.domain, 1), proto.domain)
     except onnx.defs.SchemaError:
         return None
-    tied = {}
+    tied: dict[str, np.dtype] = {}
     for formal, array in zip(schema.inputs, inputs):
         if array is not None:
             tied.setdefault(formal.type_str, array.dtype)
     result: list[np.ndarray | None] = []
     for n, output in enumerate(outputs):
         formal = schema.outputs[min(n, len(schema.outputs) - 1)]
-        dtype = tied.get(formal.type_str)
+        dtype: np.dtype | None = tied.get(formal.type_str)
         if formal.type_str.startswith("tensor("):
             dtype = _NUMPY.get(formal.type_str[7:-1])
         if output is not None and dtype is not None and output.dtype != dtype:
@@ -103,7 +108,7 @@ def _as_declared(
     return result
 
 
-_NUMPY = {
+_NUMPY: dict[str, np.dtype] = {
     "float": np.dtype("float32"),
     "double": np.dtype("float64"),
     "int64": np.dtype("int64"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx
 
@@ -23,7 +24,7 @@ def schema_body(
     Bodies that depend on the node (its attributes, which operands are present, their types) are asked for with them.
     """
     try:
-        schema = onnx.defs.get_schema(proto.op_type, opset, proto.domain)
+        schema: Any = onnx.defs.get_schema(proto.op_type, opset, proto.domain)
     except onnx.defs.SchemaError:
         return None
     if schema.has_context_dependent_function:
@@ -66,9 +67,7 @@ def with_defaults(proto: onnx.NodeProto, opset: int) -> onnx.NodeProto:
     return full
 
 
-def bind_attributes(
-    proto: onnx.NodeProto, given: dict[str, onnx.AttributeProto]
-) -> onnx.NodeProto:
+def bind_attributes(proto: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> onnx.NodeProto:
     """A body's node with references to the function's attributes replaced by the caller's; absent ones vanish."""
     if not any(_refers(a) for a in proto.attribute):
         return proto

@@ -13,7 +13,7 @@ import onnx
 import tvm
 from tvm import relax
 
-from ...errors import ModelError, UnsupportedError
+from ...errors import HalotileError, ModelError, UnsupportedError
 from ..spec import TensorSpec
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
@@ -23,6 +23,8 @@ from .shapes import fixed_inputs
 from .tensors import TensorReader
 from .value import Poison, Value
 from .walk import Offender, Walk
+
+MOST_NAMES = 8  # in a note; more are counted
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ def convert(
     walk = Walk(proto, builder, tensors)
     doubled = {i.name for i in graph.input} & {t.name for t in graph.initializer}
     if doubled:
-        walk.notes.append(f"initialisers that are inputs as well were taken as constants: {_listed(sorted(doubled))}")
+        walk.notes.append(
+            f"initialisers that are inputs as well were taken as constants: {_listed(sorted(doubled))}"
+        )
 
     variables = _variables(specs)
     scope: dict[str, Value | Poison | None] = {}
@@ -78,14 +82,21 @@ def convert(
             scope[spec.name] = Value.of_array(np.empty(spec.shape, spec.dtype))
     with builder.function("main", variables):
         with builder.dataflow():
+            # An error waits until the builder is closed, which otherwise complains on standard error.
+            failure: HalotileError | None = None
+            results: list[Value | Poison] = []
             try:
                 walk.graph(_ordered(graph), scope, opsets)
+                results = [_output(scope, o.name) for o in graph.output]
             except Refusal as refusal:
-                raise UnsupportedError(f"the graph can't be converted: {refusal}") from None
-            results = [_output(scope, o.name) for o in graph.output]
+                failure = UnsupportedError(f"the graph can't be converted: {refusal}")
+            except HalotileError as error:
+                failure = error
             good = [r for r in results if isinstance(r, Value)]
             tuple_ = builder.emit_output(relax.Tuple([r.expr for r in good]))
         builder.emit_func_output(tuple_)
+    if failure is not None:
+        raise failure
     outputs = tuple(
         TensorSpec(o.name, r.dtype, r.shape) for o, r in zip(graph.output, results) if isinstance(r, Value)
     )
@@ -171,4 +182,6 @@ def _identifier(name: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"'{n}'" for n in names)
+    """The names in quotes, the first few of many."""
+    shown = ", ".join(f"'{n}'" for n in names[:MOST_NAMES])
+    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"

@@ -106,10 +106,13 @@ def _apply(
 
 def _open_message(open_: Sequence[tuple[str, list[int | str | None] | None]]) -> str:
     listed = "; ".join(
-        f"'{name}' has {_text(dims)}" if dims is not None else f"'{name}' has no shape at all" for name, dims in open_
+        f"'{name}' has {_text(dims)}" if dims is not None else f"'{name}' has no shape at all"
+        for name, dims in open_
     )
     name, dims = open_[0]
-    example = ",".join(str(d if isinstance(d, int) else _guess(d, i)) for i, d in enumerate(dims or [1, 3, 224, 224]))
+    example = ",".join(
+        str(d if isinstance(d, int) else _guess(d, i)) for i, d in enumerate(dims or [1, 3, 224, 224])
+    )
     return (
         f"dimensions are open: {listed}; fix them, for instance with --shape {name}={example} "
         f"(or shapes={{'{name}': ({example}{',' if ',' not in example else ''})}})"

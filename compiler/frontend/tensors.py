@@ -23,7 +23,11 @@ class TensorReader:
     def value(self, tensor: onnx.TensorProto) -> Value:
         dtype = dtype_name(tensor.data_type)
         if dtype is None or dtype.startswith("complex"):
-            kind = onnx.TensorProto.DataType.Name(tensor.data_type) if tensor.data_type <= 28 else tensor.data_type
+            kind = (
+                onnx.TensorProto.DataType.Name(tensor.data_type)
+                if tensor.data_type <= 28
+                else tensor.data_type
+            )
             raise UnsupportedError(f"tensor '{tensor.name}' holds {kind} data, which is not supported")
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             return Value.of_array(self._external(tensor, dtype))
@@ -61,7 +65,11 @@ class TensorReader:
         if packed is not None:
             inline = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())
             return numpy_helper.to_array(inline)
-        return np.asarray(raw).view(item.newbyteorder("<") if item.kind in "iuf" else item).reshape(tuple(tensor.dims))
+        return (
+            np.asarray(raw)
+            .view(item.newbyteorder("<") if item.kind in "iuf" else item)
+            .reshape(tuple(tensor.dims))
+        )
 
     def locate(self, name: str, location: str) -> Path:
         """The file of an external tensor; refuses one that is missing or lies outside the model's folder."""

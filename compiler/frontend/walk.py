@@ -7,6 +7,7 @@ or recorded as an offender. Offenders are collected, not raised, so that one mes
 
 from __future__ import annotations
 
+import re
 from collections import ChainMap
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from ...errors import HalotileError, ModelError
+from ...errors import HalotileError
 from . import control, fold, functions
 from .node import Node
 from .prune import live_nodes, used_names
@@ -77,7 +78,9 @@ class Walk:
         live = live_nodes(nodes, outputs)
         if not where and len(live) < len(nodes):
             dropped = len(nodes) - len(live)
-            self.notes.append(f"{dropped} node{'s' if dropped > 1 else ''} dropped: no output depends on them")
+            self.notes.append(
+                f"{dropped} node{'s' if dropped > 1 else ''} dropped: no output depends on them"
+            )
         used = used_names((nodes[i] for i in live), outputs)
         for index in live:
             proto = nodes[index]
@@ -109,6 +112,8 @@ class Walk:
         operands = [scope[n] if n else None for n in proto.input]
         if any(isinstance(o, Poison) for o in operands):
             known = self._is_known(proto, domain, opset)
+            if known is None and isinstance(operands[_NEEDS_KNOWN.get(proto.op_type, -1)], Poison):
+                known = _DYNAMIC if proto.op_type in _NEEDS_KNOWN else None
             return poisoned if known is None else offend(known)
         inputs = [o for o in operands if not isinstance(o, Poison)]
         if depth > LARGEST_DEPTH:
@@ -120,7 +125,8 @@ class Walk:
         except HalotileError:
             raise
         except Exception as error:  # TVM and numpy raise anything on operands that do not fit together
-            return offend(_one_line(error), defect=True)
+            shown = ", ".join("nothing" if i is None else str(i) for i in inputs)
+            return offend(f"it can't be converted for operands {shown} ({_one_line(error)})", defect=True)
         if results is None:
             return offend(self._is_known(proto, domain, opset) or "no converter and no function body")
         return results
@@ -141,11 +147,12 @@ class Walk:
             return self._control(proto, inputs, scope, opsets, where)
         key = (domain, proto.op_type, proto.overload)
         if key in self.functions:
-            body = self.functions[key]
-            return self._body(proto, body, inputs, where, depth)
+            return self._body(proto, self.functions[key], inputs, where, depth)
         write = converter(domain, proto.op_type, opset)
         foldable = domain == "" and all(i is None or i.is_constant for i in inputs)
-        graphs = any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in proto.attribute)
+        graphs = any(
+            a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in proto.attribute
+        )
         foldable = foldable and fold.may_fold(proto.op_type, graphs) and proto.op_type != "Constant"
         expanding = proto.op_type in fold.EXPANDING and write is not None
         if foldable and not expanding:
@@ -219,7 +226,9 @@ class Walk:
 
         if proto.op_type == "If":
             return control.run_if(proto, inputs, run)
-        attributes = {a.name: self._attribute(a) for a in proto.attribute if a.type != onnx.AttributeProto.GRAPH}
+        attributes = {
+            a.name: self._attribute(a) for a in proto.attribute if a.type != onnx.AttributeProto.GRAPH
+        }
         node = Node(proto.op_type, "", opsets.get("", 1), inputs, attributes, proto.output, self.builder)
         if proto.op_type == "Loop":
             return control.run_loop(proto, inputs, run, node)
@@ -256,7 +265,7 @@ def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
         if onnx.defs.has(operator, domain=domain):
             return f"opset {opset} has no such operator (later ones do)"
         return "ONNX has no such operator"
-    schema = onnx.defs.get_schema(operator, opset, domain)
+    schema: Any = onnx.defs.get_schema(operator, opset, domain)
     if schema.has_function or schema.has_context_dependent_function:
         return None
     return _REASONS.get(operator, "this operator is not supported")
@@ -264,10 +273,11 @@ def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
 
 _DYNAMIC = "the shape of its output depends on the data"
 _RANDOM = "it draws random numbers"
+_NEEDS_KNOWN = {"NonZero": 0, "Compress": 1}  # the operand that the shape of the output depends on
 _SEQUENCE = "sequences, maps and optionals are not supported"
 _TEXT = "strings are not supported"
 _REASONS = {
-    **dict.fromkeys("NonZero NonMaxSuppression Unique Compress".split(), _DYNAMIC),
+    **dict.fromkeys("NonMaxSuppression Unique".split(), _DYNAMIC),
     **dict.fromkeys(fold.RANDOM, _RANDOM),
     **dict.fromkeys(
         "SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap "
@@ -293,12 +303,6 @@ def _bytes(value: Value) -> int:
 
 def _one_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[-1] if lines else type(error).__name__
+    text = lines[-1] if lines else "no message"
+    text = re.sub(r"^In ir\.Op\(.*support_level=\d+\),?\s*", "", text)
     return f"{type(error).__name__}: {text}"[:300]
-
-
-def scope_value(scope: Scope, name: str, what: str) -> Value | Poison:
-    value = scope.get(name)
-    if value is None:
-        raise ModelError(f"{what} '{name}' is produced by no node")
-    return value

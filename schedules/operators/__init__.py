@@ -6,7 +6,9 @@ Importing this package registers them all; the list below is the whole of it.
 from __future__ import annotations
 
 from . import (  # noqa: F401
+    contraction,
     conv,
+    copy,
     elementwise,
     indexing,
     linear,
@@ -18,4 +20,3 @@ from . import (  # noqa: F401
     scan,
     scatter,
 )
-from . import contraction, copy  # noqa: F401

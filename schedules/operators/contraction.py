@@ -27,7 +27,8 @@ def conv(call: Call, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     out_channels, group_in = int(weight.shape[0]), int(weight.shape[1])
     group_out = out_channels // groups
     out = [
-        (size[i] + begin[i] + end[i] - dilation[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i in range(rank)
+        (size[i] + begin[i] + end[i] - dilation[i] * (kernel[i] - 1) - 1) // strides[i] + 1
+        for i in range(rank)
     ]
     c = te.reduce_axis((0, group_in), "c")
     taps = [te.reduce_axis((0, k), "k") for k in kernel]
@@ -62,7 +63,7 @@ def matmul(call: Call, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     out = [*batch, *([] if row else [a_shape[-2]]), *([] if column else [b_shape[-1]])]
 
     def pick(shape: list[int], indices: Any) -> list[Any]:
-        used = indices[rank - len(shape):] if shape else []
+        used = indices[rank - len(shape) :] if shape else []
         return [0 if s == 1 else i for s, i in zip(shape, used)]
 
     def element(*i: Any) -> Any:

@@ -41,14 +41,14 @@ def conv_transpose(
     high = [max(a.last_read - (a.size - 1), 0) for a in axes]
 
     def padded(*i: Any) -> Any:
-        inside = [c for p, a, l in zip(i[2:], axes, low) for c in (p >= l, p < l + a.size)]
+        inside = [c for p, a, pad in zip(i[2:], axes, low) for c in (p >= pad, p < pad + a.size)]
         return tirx.if_then_else(
-            tirx.all(*inside), x(*i[:2], *[p - l for p, l in zip(i[2:], low)]), tirx.const(0, x.dtype)
+            tirx.all(*inside), x(*i[:2], *[p - pad for p, pad in zip(i[2:], low)]), tirx.const(0, x.dtype)
         )
 
     data = x
     if any(low) or any(high):
-        shape = [n, channels, *[a.size + l + h for a, l, h in zip(axes, low, high)]]
+        shape = [n, channels, *[a.size + first + last for a, first, last in zip(axes, low, high)]]
         data = te.compute(shape, padded, name="padded")
     taps = w
     if any(a.kernel % a.step for a in axes):
@@ -65,10 +65,10 @@ def conv_transpose(
         group = tirx.floordiv(m, per_group) if groups > 1 else 0
         c = group * (channels // groups) + inner
         at, tap, meets = [], [], []
-        for p, j, a, l in zip(o, steps, axes, low):
+        for p, j, a, pad in zip(o, steps, axes, low):
             k = a.first_tap(p) + a.step * j
             tap.append(k)
-            at.append(a.read(p, k) + l)
+            at.append(a.read(p, k) + pad)
             if a.divisor > 1:
                 meets.append(tirx.floormod(p + a.begin, a.divisor) == 0)
         product = data(b, c, *at) * taps(c, tirx.floormod(m, per_group) if groups > 1 else m, *tap)
@@ -91,7 +91,10 @@ class _Axis:
         self.taps = -(-kernel // self.step)
         reads = [
             self._read(o, j)
-            for o in [*range(min(output, 2 * self.step * self.divisor)), *range(max(output - 2 * stride, 0), output)]
+            for o in [
+                *range(min(output, 2 * self.step * self.divisor)),
+                *range(max(output - 2 * stride, 0), output),
+            ]
             for j in (0, self.taps - 1)
         ]
         self.first_read, self.last_read = min(reads, default=0), max(reads, default=0)

@@ -47,7 +47,9 @@ def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
             p, q = x.astype(wide), y.astype(wide)
             r = tirx.call_pure_extern(wide, "fmod" if wide == "float64" else "fmodf", p, q)
             if not truncate:
-                r = tirx.Select(tirx.all(r != 0, tirx.any(tirx.all(r < 0, q > 0), tirx.all(r > 0, q < 0))), r + q, r)
+                r = tirx.Select(
+                    tirx.all(r != 0, tirx.any(tirx.all(r < 0, q > 0), tirx.all(r > 0, q < 0))), r + q, r
+                )
             return r.astype(dtype)
         safe = tirx.Select(y == 0, tirx.const(1, dtype_of(y)), y)
         r = tirx.truncmod(x, safe)

@@ -55,13 +55,12 @@ def einsum(*operands: te.Tensor, equation: str) -> te.Tensor:
         at = dict(zip(output, i)) | {label: axis.var for label, axis in axes.items()}
         value = None
         for term, x in zip(terms, operands):
-            read = x(*[at[l] if d != 1 else 0 for l, d in zip(term, shape_of(x))])
+            read = x(*[at[label] if d != 1 else 0 for label, d in zip(term, shape_of(x))])
             value = read if value is None else value * read
         return te.sum(value, axis=list(axes.values())) if axes else value
 
     shape = [size[label] for label in output]
     return te.compute(shape, product, name="einsum")
-
 
 
 @define("halotile.determinant")

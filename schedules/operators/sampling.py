@@ -30,7 +30,9 @@ def _reflected(x: Any, low: float, high: float) -> Any:
     distance = tirx.Select(x < bottom, bottom - x, x - top)
     turns = tirx.floor(distance / width)
     rest = distance - turns * width
-    even = turns - tirx.const(2.0, dtype) * tirx.floor(turns / tirx.const(2.0, dtype)) < tirx.const(0.5, dtype)
+    even = turns - tirx.const(2.0, dtype) * tirx.floor(turns / tirx.const(2.0, dtype)) < tirx.const(
+        0.5, dtype
+    )
     below = tirx.Select(even, bottom + rest, top - rest)
     above = tirx.Select(even, top - rest, bottom + rest)
     return tirx.Select(x < bottom, below, tirx.Select(x > top, above, x))
@@ -95,7 +97,9 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
         if mode == "nearest":
             return read(b, ch, [p.astype("int32") for p in point])
         base = [tirx.floor(p) for p in point]
-        weights = [(_linear_weights if mode == "linear" else _cubic_weights)(p - f) for p, f in zip(point, base)]
+        weights = [
+            (_linear_weights if mode == "linear" else _cubic_weights)(p - f) for p, f in zip(point, base)
+        ]
         first = 0 if mode == "linear" else -1
         total = None
         for taps in itertools.product(range(len(weights[0])), repeat=rank):
@@ -181,9 +185,7 @@ def roi_align(
             return biggest(best, axis=[iy, ix])
 
         return te.compute(shape, top, name="roi_align")
-    total = te.compute(
-        shape, lambda *i: te.sum(_sum(value(*i)), axis=[iy, ix]), name="total"
-    )
+    total = te.compute(shape, lambda *i: te.sum(_sum(value(*i)), axis=[iy, ix]), name="total")
     return te.compute(shape, lambda *i: total(*i) * const(1.0 / (ratio * ratio)), name="roi_align")
 
 
@@ -267,11 +269,12 @@ def deform_conv(
     return te.compute([n, outputs, oh, ow], total, name="deform_conv")
 
 
-def _bilinear(
-    read: Callable[[Any, Any], Any], y: Any, x: Any, rows: int, columns: int, dtype: str
-) -> Any:
+def _bilinear(read: Callable[[Any, Any], Any], y: Any, x: Any, rows: int, columns: int, dtype: str) -> Any:
     """The four elements around (y, x), each zero when it lies outside."""
-    limit = [tirx.max(tirx.min(p, tirx.const(m + 1, dtype)), tirx.const(-2, dtype)) for p, m in ((y, rows), (x, columns))]
+    limit = [
+        tirx.max(tirx.min(p, tirx.const(m + 1, dtype)), tirx.const(-2, dtype))
+        for p, m in ((y, rows), (x, columns))
+    ]
     base = [tirx.floor(p) for p in limit]
     weights = [_linear_weights(p - f) for p, f in zip(limit, base)]
     terms = []

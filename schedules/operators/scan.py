@@ -66,7 +66,9 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
         same = theirs == mine
         if is_float(dtype_of(x)):
             my_nan, their_nan = is_nan(mine), is_nan(theirs)
-            beats = tirx.all(their_nan, tirx.Not(my_nan)) if largest else tirx.all(my_nan, tirx.Not(their_nan))
+            beats = (
+                tirx.all(their_nan, tirx.Not(my_nan)) if largest else tirx.all(my_nan, tirx.Not(their_nan))
+            )
             wins = tirx.any(wins, beats)
             same = tirx.any(same, tirx.all(my_nan, their_nan))
         first = tirx.any(wins, tirx.all(same, other.var < i[axis]))

@@ -57,7 +57,9 @@ def scatter_elements(
     partial = [a for a in range(len(shape)) if a != axis and extent[a] < shape[a]]
 
     def at(i: Sequence[Any], k: Any) -> list[Any]:
-        return [k if a == axis else (tirx.min(p, extent[a] - 1) if a in partial else p) for a, p in enumerate(i)]
+        return [
+            k if a == axis else (tirx.min(p, extent[a] - 1) if a in partial else p) for a, p in enumerate(i)
+        ]
 
     def hits(i: Sequence[Any]) -> Any:
         inside = [i[a] < extent[a] for a in partial]
@@ -107,7 +109,9 @@ def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reductio
     return _reduced(x, shape, hits, lambda i: updates(*at, *i[depth:]), along, reduction)
 
 
-def _reduced(x: te.Tensor, shape: list[int], hits: Any, update: Any, axes: list[Any], reduction: str) -> te.Tensor:
+def _reduced(
+    x: te.Tensor, shape: list[int], hits: Any, update: Any, axes: list[Any], reduction: str
+) -> te.Tensor:
     reducer = te.comm_reducer(
         lambda a, b: _combine(reduction, a, b), lambda dtype: _identity(reduction, dtype), name=reduction
     )

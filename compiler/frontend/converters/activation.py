@@ -112,7 +112,9 @@ def shrink(node: Node) -> Value:
     bias, lambd = node.attr("bias", 0.0), node.attr("lambd", 0.5)
     dtype = x.dtype
     x = node.cast(x, "float32") if x.is_integer else x
-    low = node.do(R.where, node.do(R.less, x, node.scalar(-lambd, x)), _plus(node, x, bias), node.scalar(0, x))
+    low = node.do(
+        R.where, node.do(R.less, x, node.scalar(-lambd, x)), _plus(node, x, bias), node.scalar(0, x)
+    )
     result = node.do(R.where, node.do(R.greater, x, node.scalar(lambd, x)), _plus(node, x, -bias), low)
     return node.cast(result, dtype)
 

@@ -32,7 +32,9 @@ def convolve(node: Node, x: Value, w: Value) -> Value:
         raise Refusal(f"kernel_shape {list(kernel)} does not match the weights {w}")
     groups = node.attr("group", 1)
     if x.shape[1] != w.shape[1] * groups:
-        raise Refusal(f"input {x} has {x.shape[1]} channels; weights {w} in {groups} groups need {w.shape[1] * groups}")
+        raise Refusal(
+            f"input {x} has {x.shape[1]} channels; weights {w} in {groups} groups need {w.shape[1] * groups}"
+        )
     strides = node.attr("strides", [1] * spatial)
     dilations = node.attr("dilations", [1] * spatial)
     begin, end = window_pads(node, x.shape[2:], kernel, strides, dilations)

@@ -87,7 +87,10 @@ for _name, _function in {
 @converts("Div", since=7)
 def divide(node: Node) -> Value:
     """Integers divide towards zero, as in C."""
-    a, b = same_dtype(node, 2)
+    return _quotient(node, *same_dtype(node, 2))
+
+
+def _quotient(node: Node, a: Value, b: Value) -> Value:
     return node.own("halotile.integer_divide", a, b) if a.is_integer else node.do(R.divide, a, b)
 
 
@@ -101,7 +104,7 @@ def legacy_binary(node: Node) -> Value:
         b = node.reshape(b, b.shape + (1,) * (a.rank - axis - b.rank))
     node.inputs = [a, b]
     if node.operator == "Div":
-        return divide(node)
+        return _quotient(node, a, b)
     function = {
         "Add": R.add,
         "Sub": R.subtract,
@@ -238,4 +241,8 @@ def same_dtype(node: Node, count: int) -> list[Value]:
     values = [node.need(i) for i in range(count)]
     if len({v.dtype for v in values}) > 1:
         raise Refusal(f"its operands have different types: {', '.join(map(str, values))}")
+    try:
+        np.broadcast_shapes(*(v.shape for v in values))
+    except ValueError:
+        raise Refusal(f"its operands do not broadcast: {', '.join(map(str, values))}") from None
     return values

@@ -54,6 +54,4 @@ def gemm(node: Node) -> Value:
 def einsum(node: Node) -> Value:
     operands = [node.need(i) for i in range(len(node.inputs))]
     equation = node.attr("equation").replace(" ", "")
-    return node.in_float32(
-        lambda *values: node.own("halotile.einsum", *values, equation=equation), *operands
-    )
+    return node.in_float32(lambda *values: node.own("halotile.einsum", *values, equation=equation), *operands)

@@ -111,7 +111,9 @@ def split(node: Node) -> list[Value | None]:
         if not node.wants(index):
             results.append(None)
         elif start == end:
-            results.append(node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype)))
+            results.append(
+                node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
+            )
         else:
             results.append(node.slice(x, axis, start, end))
         start = end
@@ -176,7 +178,11 @@ def pad(node: Node) -> Value:
         value = node[2]
         if value is not None and value.array is None:
             raise Refusal("its fill value is computed at run time")
-        fill = node.attr("value", 0.0) if value is None or value.array is None else value.array.reshape(-1)[0].item()
+        fill = (
+            node.attr("value", 0.0)
+            if value is None or value.array is None
+            else value.array.reshape(-1)[0].item()
+        )
         return constant_pad(node, x, begin, end, fill)
     if mode not in ("edge", "reflect", "wrap"):
         raise Refusal(f"mode '{mode}' does not exist")
@@ -207,7 +213,11 @@ def take(node: Node, x: Value, index: np.ndarray, axis: int) -> Value:
         begin = [int(index[0]) if a == axis else 0 for a in range(x.rank)]
         shape = [index.size if a == axis else d for a, d in enumerate(x.shape)]
         return node.own(
-            "halotile.slice", x, begin=begin, step=[step if a == axis else 1 for a in range(x.rank)], shape=shape
+            "halotile.slice",
+            x,
+            begin=begin,
+            step=[step if a == axis else 1 for a in range(x.rank)],
+            shape=shape,
         )
     return node.do(R.take, x, node.const(index), axis=axis)
 

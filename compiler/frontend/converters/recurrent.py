@@ -39,10 +39,12 @@ _ACTIVATIONS: dict[str, Callable[[float | None, float | None], Activation]] = {
     "leakyrelu": lambda a, _b: lambda n, x: n.do(R.nn.leakyrelu, x, alpha=0.01 if a is None else a),
     "hardsigmoid": lambda a, b: _hard_sigmoid(0.2 if a is None else a, 0.5 if b is None else b),
     "softsign": lambda _a, _b: lambda n, x: n.do(R.divide, x, n.do(R.add, n.do(R.abs, x), n.scalar(1, x))),
-    "scaledtanh": lambda a, b: lambda n, x: n.do(
-        R.multiply,
-        n.do(R.tanh, n.do(R.multiply, x, n.scalar(1.0 if b is None else b, x))),
-        n.scalar(1.0 if a is None else a, x),
+    "scaledtanh": lambda a, b: (
+        lambda n, x: n.do(
+            R.multiply,
+            n.do(R.tanh, n.do(R.multiply, x, n.scalar(1.0 if b is None else b, x))),
+            n.scalar(1.0 if a is None else a, x),
+        )
     ),
 }
 
@@ -221,9 +223,7 @@ def _cell(node: Node, d: int, gates: int, hidden: int, directions: int) -> Cell:
     )
 
 
-def _initial(
-    node: Node, index: int, d: int, batch: int, hidden: int, batch_first: bool, dtype: str
-) -> Value:
+def _initial(node: Node, index: int, d: int, batch: int, hidden: int, batch_first: bool, dtype: str) -> Value:
     given = node[index]
     if given is None:
         return node.const(np.zeros((batch, hidden), dtype))

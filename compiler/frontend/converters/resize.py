@@ -54,7 +54,9 @@ def _simple(node: Node, x: Value, scales: list[float]) -> Value:
     if len(scales) != x.rank:
         raise Refusal(f"scales {scales} do not fit {x}")
     axes = [
-        Axis(a, n, math.floor(n * s), s, (0.0, 1.0)) for a, (n, s) in enumerate(zip(x.shape, scales)) if s != 1.0
+        Axis(a, n, math.floor(n * s), s, (0.0, 1.0))
+        for a, (n, s) in enumerate(zip(x.shape, scales))
+        if s != 1.0
     ]
     mode = node.attr("mode", "nearest")
     if mode == "nearest":

@@ -22,7 +22,9 @@ def _tables(length: int, kept: int, inverse: bool) -> tuple[np.ndarray, np.ndarr
     return np.cos(angle) * scale, np.sin(angle) * sign * scale
 
 
-def _transform(node: Node, real: Value, imaginary: Value | None, kept: int, inverse: bool) -> tuple[Value, Value]:
+def _transform(
+    node: Node, real: Value, imaginary: Value | None, kept: int, inverse: bool
+) -> tuple[Value, Value]:
     """(real + i imaginary) @ (cos + i sin) along the last axis."""
     length = real.shape[-1]
     if length > LONGEST:
@@ -92,7 +94,9 @@ def _from_half(node: Node, real: Value, imaginary: Value | None, length: int) ->
     signal = node.do(R.matmul, real, node.const(np.cos(angle) * weight, real.dtype))
     if imaginary is None:
         return signal
-    return node.do(R.subtract, signal, node.do(R.matmul, imaginary, node.const(np.sin(angle) * weight, real.dtype)))
+    return node.do(
+        R.subtract, signal, node.do(R.matmul, imaginary, node.const(np.sin(angle) * weight, real.dtype))
+    )
 
 
 @converts("STFT", since=17)
@@ -113,7 +117,9 @@ def stft(node: Node) -> Value:
         parts = []
         for c in range(x.shape[2] if x.rank == 3 else 1):
             part = node.slice(x, 2, c, c + 1) if x.rank == 3 else x
-            framed = node.reshape(take(node, node.reshape(part, (batch, total)), at, 1), (batch, frames, length))
+            framed = node.reshape(
+                take(node, node.reshape(part, (batch, total)), at, 1), (batch, frames, length)
+            )
             parts.append(framed if window is None else node.do(R.multiply, framed, window))
         kept = length // 2 + 1 if onesided else length
         out = _transform(node, parts[0], parts[1] if len(parts) == 2 else None, kept, False)

@@ -76,9 +76,7 @@ def to_dtype(node: Node, x: Value, dtype: str | None) -> Value:
     return node.cast(x, dtype)
 
 
-PLAIN = (
-    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64".split()
-)
+PLAIN = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64".split()
 
 
 @converts("Dropout")
@@ -111,7 +109,7 @@ def range_(node: Node) -> Value:
 def eye_like(node: Node) -> Value:
     x = node.need(0)
     dtype = dtype_name(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
-    return node.const(np.eye(*x.shape, k=node.attr("k", 0)), dtype)
+    return node.const(np.eye(x.shape[0], x.shape[1], k=node.attr("k", 0)), dtype)
 
 
 @converts("OneHot", since=9)

@@ -15,7 +15,9 @@ R = relax.op
 @converts("GridSample", since=16)
 def grid_sample(node: Node) -> Value:
     x, grid = node.need(0), node.need(1)
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(node.attr("mode", "linear"), node.attr("mode", "linear"))
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
+        node.attr("mode", "linear"), node.attr("mode", "linear")
+    )
     if mode not in ("linear", "nearest", "cubic"):
         raise Refusal(f"mode '{mode}' does not exist")
     if mode == "cubic" and x.rank != 4:
@@ -41,7 +43,9 @@ def roi_align(node: Node) -> Value:
     ratio = node.attr("sampling_ratio", 0)
     if ratio <= 0:
         raise Refusal("sampling_ratio 0 makes the number of samples depend on the data")
-    mode = node.attr("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel")
+    mode = node.attr(
+        "coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    )
 
     def run(x: Value, rois: Value) -> Value:
         return node.own(
