@@ -18,7 +18,8 @@ from .rule import Builder, Declined, Rewrite, Rule
 #: A rewrite may add this many bytes of constants beyond those that it makes superfluous.
 CONSTANT_GROWTH = 64 << 20
 
-Check = Callable[[Rule, dict[Node, Node]], None]
+#: Called with the rule, its replacements, and the nodes that it makes or removes.
+Check = Callable[[Rule, dict[Node, Node], set[Node]], None]
 
 
 @dataclass
@@ -31,41 +32,58 @@ class Record:
 
 def run(graph: Graph, rules: Sequence[Rule], check: Check | None = None) -> Record:
     """Rewrites ``graph`` in place; ``check`` is called with each rewrite before it is carried out."""
-    by_root: dict[str, list[Rule]] = {}
-    everywhere = [(k, r) for k, r in enumerate(rules) if not r.roots]
-    for root in {root for r in rules for root in r.roots}:
-        mine = [(k, r) for k, r in enumerate(rules) if root in r.roots]
-        by_root[root] = [r for _, r in sorted([*mine, *everywhere], key=lambda kr: kr[0])]
-    general = [r for _, r in everywhere]
     record = Record()
     if graph.dead:
         record.applied["dead-code"] = graph.dead
-    changed = True
-    while changed:
-        changed = False
+    early, everything = _by_root([r for r in rules if not r.late]), _by_root(rules)
+    while True:
         record.declined.clear()
         for name, count in share_common(graph).items():
             record.applied[name] += count
-        nodes = graph.order()
-        for node in nodes:
-            node.level = 1 + max((i.level for i in node.inputs), default=-1)
-        for node in nodes:
-            if node.op in (INPUT, CONST, "removed"):
+        if not _sweep(graph, early, record, check):
+            record.declined.clear()
+            if not _sweep(graph, everything, record, check, stop_at_first=True):
+                return record
+
+
+def _by_root(rules: Sequence[Rule]) -> Callable[[str], list[Rule]]:
+    """For each operator the rules that are tried at it, in the order given."""
+    general = [r for r in rules if not r.roots]
+    table = {root: [r for r in rules if not r.roots or root in r.roots] for r in rules for root in r.roots}
+    return lambda name: table.get(name, general)
+
+
+def _sweep(
+    graph: Graph,
+    rules: Callable[[str], list[Rule]],
+    record: Record,
+    check: Check | None,
+    stop_at_first: bool = False,
+) -> bool:
+    """Tries the rules at every node, inputs first; whether anything changed."""
+    nodes = graph.order()
+    for node in nodes:
+        node.level = 1 + max((i.level for i in node.inputs), default=-1)
+    changed = False
+    for node in nodes:
+        if node.op in (INPUT, CONST, "removed"):
+            continue
+        for rule in rules(node.op):
+            outcome: Rewrite | Declined | bool | None = rule.match(node, graph)
+            if isinstance(outcome, Rewrite):
+                outcome = _apply(graph, node, outcome, rule, check)
+            if outcome is None:
                 continue
-            for rule in by_root.get(node.op, general):
-                outcome: Rewrite | Declined | bool | None = rule.match(node, graph)
-                if isinstance(outcome, Rewrite):
-                    outcome = _apply(graph, node, outcome, rule, check)
-                if outcome is None:
-                    continue
-                if isinstance(outcome, Declined):
-                    record.declined.setdefault((rule.name, outcome.reason), []).append(node.name)
-                    continue
-                record.applied[rule.name] += 1
-                changed = True
-                if node.op == "removed":
-                    break
-    return record
+            if isinstance(outcome, Declined):
+                record.declined.setdefault((rule.name, outcome.reason), []).append(node.name)
+                continue
+            record.applied[rule.name] += 1
+            changed = True
+            if stop_at_first:
+                return True
+            if node.op == "removed":
+                break
+    return changed
 
 
 def _apply(
@@ -80,7 +98,7 @@ def _apply(
         graph.remove_unused(reversed(builder.created))
         return Declined(reason) if reason else None
     if check is not None:
-        check(rule, replacements)
+        check(rule, replacements, _dying(replacements, builder.created).union(builder.created))
     for old, new in replacements.items():
         if new.op not in (INPUT, CONST) and new in builder.created:
             new.order, new.name = old.order, old.name

@@ -14,12 +14,6 @@ from .rule import STRICT, Builder, Declined, Rewrite, Rule
 _LINKS = frozenset(("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.negative", ITEM))
 
 
-def _numpy_dtype(node: Node) -> np.dtype:
-    import ml_dtypes
-
-    return np.dtype(ml_dtypes.bfloat16 if node.dtype == "bfloat16" else node.dtype)
-
-
 def _compact(array: np.ndarray) -> np.ndarray:
     """The same constant without axes along which it does not vary, where that shows cheaply."""
     if array.size > 1 and np.all(array == array.reshape(-1)[0]):
@@ -75,7 +69,7 @@ class FoldAffineIntoWeights(Rule):
         folded = scale_output(anchor, chain.scale)
         if isinstance(folded, str):
             return Declined(folded)
-        dtype = _numpy_dtype(anchor)
+        dtype = anchor.array_dtype
         weight = rounded(folded, dtype)
         shift = rounded(chain.shift, dtype)
         if weight is None or shift is None:
@@ -118,7 +112,7 @@ class MergeAffine(Rule):
             return None
         if not needed and not is_float(node):
             return Rewrite(lambda b: chain.base)
-        dtype = _numpy_dtype(node)
+        dtype = node.array_dtype
         scale, shift = rounded(_compact(chain.scale), dtype), rounded(_compact(chain.shift), dtype)
         if scale is None or shift is None:
             return Declined(f"a merged constant overflows or vanishes in {node.dtype}")
@@ -182,7 +176,7 @@ class FoldInputAffine(Rule):
         shift = np.asarray(after + bias)
         if not _fits(shift, anchor, graph):
             return Declined("the shift would not broadcast against the result")
-        dtype = _numpy_dtype(anchor)
+        dtype = anchor.array_dtype
         narrow_weight, narrow_shift = rounded(np.asarray(weight), dtype), rounded(shift, dtype)
         if narrow_weight is None or narrow_shift is None:
             return Declined(f"a folded weight overflows or vanishes in {anchor.dtype}")

@@ -87,6 +87,13 @@ class Node:
         return str(self.ty.dtype.dtype) if self.is_tensor and self.ty.dtype is not None else ""
 
     @property
+    def array_dtype(self) -> np.dtype:
+        """The dtype as numpy knows it."""
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, self.dtype, None) or self.dtype)
+
+    @property
     def uses(self) -> int:
         """How often the value is read, graph outputs included."""
         return sum(self.users.values()) + self.outputs

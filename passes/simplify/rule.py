@@ -39,12 +39,14 @@ class Rewrite:
 
 
 class Rule:
-    """One rewrite. ``match`` is pure; ``roots`` are the operators at which it is tried (empty: at all)."""
+    """One rewrite. ``match`` is pure; ``roots`` are the operators at which it is tried (empty: everywhere)."""
 
     name: ClassVar[str] = ""
     family: ClassVar[str] = ""
     modes: ClassVar[frozenset[str]] = EXACT
     roots: ClassVar[frozenset[str]] = frozenset()
+    #: Tried only where no other rule has anything left to do: a move that would hide a pattern from the others.
+    late: ClassVar[bool] = False
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         raise NotImplementedError

@@ -10,6 +10,7 @@ from tvm.ir import IRModule
 
 from ...targets.target import Target
 from ..result import Result
+from .check import TranslationCheck
 from .convert import Unreadable, read, replace_main, write
 from .driver import Record, run
 from .graph import CONST, INPUT, Graph
@@ -42,15 +43,15 @@ class Simplify:
         except Unreadable as reason:
             return Result(module, False, (f"simplify: left alone, because {reason}",))
         before = sum(map(is_operator, graph.order())) + graph.dead
-        record = run(graph, rules_for(self.float_mode), self._checker())
+        check = TranslationCheck(self.float_mode) if self.check else None
+        record = run(graph, rules_for(self.float_mode), check)
         after = sum(map(is_operator, graph.order()))
         details = _details(record, graph, before, after, self.float_mode)
+        if check is not None:
+            details["checked"], details["unchecked"] = check.checked, check.skipped
         if not record.applied:
             return Result(module, False, _notes(record), details)
         return Result(replace_main(module, write(graph, function)), True, _notes(record), details)
-
-    def _checker(self) -> Any:
-        return None
 
 
 def _notes(record: Record) -> tuple[str, ...]:

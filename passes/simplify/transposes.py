@@ -121,6 +121,7 @@ class CancelTransposes(Rule):
     family = "data_movement"
     modes = EXACT
     roots = frozenset(("relax.permute_dims",))
+    late = True
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         if node.outputs or not any(carries(u, node.rank) for u in node.users):

@@ -141,6 +141,8 @@ def check(tools: SimpleNamespace) -> Callable[..., Result]:
             reasons = [d["reason"] for d in result.details["declined"]]
             assert any(declined in r for r in reasons), (declined, reasons)
         assert_same_values(before, result.module, exact=exact or mode == "exact", special=special, **dims)
+        checked = Simplify(mode, check=True).apply(before)
+        assert operators(checked) == operators(result) and not checked.details.get("unchecked")
         again = Simplify(mode).apply(result.module)
         assert not again.changed, again.notes
         assert len(operators(result)) <= len(operators(before))
