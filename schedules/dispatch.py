@@ -5,6 +5,7 @@ from __future__ import annotations
 from .classify import Facts
 from .conv import build_conv, supports_conv
 from .group import Kernel, Request
+from .matmul import build_matmul, supports_matmul
 from .opaque import build_opaque
 from .staged import build_staged
 
@@ -15,6 +16,14 @@ def build_kernel(request: Request) -> Kernel:
     if anchor is not None:
         if supports_conv(anchor) and request.layout(request.group.outputs[0]).block:
             return build_conv(request)
+        if supports_matmul(anchor) and _all_plain(request):
+            return build_matmul(request)
         if Facts(anchor).kind == "opaque":
             return build_opaque(request)
     return build_staged(request)
+
+
+def _all_plain(request: Request) -> bool:
+    anchor = request.group.anchor
+    assert anchor is not None
+    return all(request.layout(v).is_plain for v in (*anchor.inputs, *request.group.outputs))

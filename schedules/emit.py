@@ -78,11 +78,15 @@ class KernelBuilder:
     def bind(self, value: Any, name: str = "t") -> Any:
         """Names a value so that it is computed once.
 
-        In a vectorised loop the value goes through a local buffer of one vector, which LLVM keeps in a register: TVM's
-        simplifier would put the value of a named variable back wherever it is used, and the code of a chain of
-        activations would double with every link.
+        The value goes through a local buffer of one element or vector, which LLVM keeps in a register: TVM's simplifier
+        would put the value of a named variable back wherever it is used, and the code of a chain of activations would
+        double with every link. Indices outside of vector loops stay variables, for the simplifier to see.
         """
         dtype = str(value.ty.dtype)
+        if not self._vectors and dtype.startswith(("float", "bfloat")):
+            buffer = self.local(name, dtype, 1)
+            self.store(buffer, 0, value)
+            return buffer[0]
         if self._vectors and dtype != "bool":
             lane, width, before = self._vectors[-1]
             buffer = tirx.decl_buffer((width,), dtype, name=self.fresh(name), scope="local", layout=None)

@@ -102,7 +102,9 @@ def _prim_func(call: Call) -> Any:
     inputs = [operand(a) for a in call.args]
     outputs: Sequence[te.Tensor] = expression(call, inputs)
     identity = [
-        te.compute(o.shape, lambda *i, o=o: o(*i), name="copied") if any(o.same_as(p) for p in placeholders) else o
+        te.compute(o.shape, lambda *i, o=o: o(*i), name="copied")
+        if any(o.same_as(p) for p in placeholders)
+        else o
         for o in outputs
     ]
     return te.create_prim_func([*placeholders, *identity])

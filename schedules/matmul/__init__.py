@@ -1,0 +1,7 @@
+"""The matrix multiplication family."""
+
+from __future__ import annotations
+
+from .build import build_matmul, supports_matmul
+
+__all__ = ["build_matmul", "supports_matmul"]

@@ -1,0 +1,59 @@
+"""The numbers of a matrix multiplication, read once off its node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..group import Node, Value
+
+
+@dataclass(frozen=True)
+class MatmulFacts:
+    """(..., M, K) x (..., K, N) -> (..., M, N), operands at least 2-D; batch axes broadcast."""
+
+    a: Value
+    b: Value
+    output: Value
+
+    @staticmethod
+    def of(node: Node) -> MatmulFacts:
+        return MatmulFacts(node.operands[0], node.operands[1], node.results[0])
+
+    @property
+    def m(self) -> int:
+        return self.a.shape[-2]
+
+    @property
+    def k(self) -> int:
+        return self.a.shape[-1]
+
+    @property
+    def n(self) -> int:
+        return self.b.shape[-1]
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return self.output.shape[:-2]
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.output.elements * self.k
+
+    @property
+    def packs(self) -> bool:
+        """True if B is one constant matrix, to be laid out in panels at compile time."""
+        return self.b.constant is not None and all(s == 1 for s in self.b.shape[:-2])
+
+    @property
+    def rows(self) -> int:
+        """Rows of A that meet the same B: with one B for all, batch and M are one axis."""
+        total = self.m
+        if self.flat:
+            for s in self.batch:
+                total *= s
+        return total
+
+    @property
+    def flat(self) -> bool:
+        """True if all batches of A lie behind one another and share B."""
+        return all(s == 1 for s in self.b.shape[:-2]) and self.a.shape[:-2] == self.batch
