@@ -2,7 +2,8 @@
 
 The object is written here rather than by an assembler: an assembler keeps all of it in memory and writes it twice.
 On x86-64 the section is a *large* one (``.lrodata``), which linkers place behind everything else, and its address is
-reached through a pointer in data: so weights beyond 2 GB do not push code and data out of each other's reach.
+reached through a pointer in data: so weights beyond 2 GB do not push code and data out of each other's reach. They are
+cut into sections of one name, which a linker copies one by one and joins in order: it holds a piece, not the whole.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...errors import ToolchainError
 from .toolchain import machine_of
 
 ALIGNMENT = 64
+PIECE = 16 << 20
 SYMBOL = "halotile_weights"
 
 # machine -> (ELF machine number, 64-bit, e_flags)
@@ -55,7 +57,7 @@ def write_weights(path: Path, triple: str, chunks: Iterable[Any]) -> tuple[int, 
             total += len(view)
         _write_all(file, memoryview(_tables(machine, wide, total)))
         file.seek(0)
-        file.write(_header(number, wide, flags, ALIGNMENT + total + _padding(total)))
+        file.write(_header(number, wide, flags, total))
     return total, digest.hexdigest()
 
 
@@ -70,16 +72,22 @@ def _padding(total: int) -> int:
 
 _SECTION_NAMES = b"\0.lrodata\0.note.GNU-stack\0.symtab\0.strtab\0.shstrtab\0.halotile_weights\0"
 _SYMBOL_NAMES = b"\0" + SYMBOL.encode() + b"\0"
-_SECTIONS = 6
+_OTHERS = 5  # sections beside those of the weights: the empty one, the note, symbols, and two of names
 
 
-def _header(number: int, wide: bool, flags: int, sections_offset: int) -> bytes:
+def _pieces(total: int) -> list[tuple[int, int]]:
+    """(offset, size) of the sections that hold the weights: one behind the other, joined again by the linker."""
+    return [(start, min(PIECE, total - start)) for start in range(0, total, PIECE)] or [(0, 0)]
+
+
+def _header(number: int, wide: bool, flags: int, total: int) -> bytes:
     ident = b"\x7fELF" + bytes([2 if wide else 1, 1, 1]) + bytes(9)
     word = "Q" if wide else "I"
     size, entry = (64, 64) if wide else (52, 40)
+    count = len(_pieces(total)) + _OTHERS
     return ident + struct.pack(
         f"<HHI{word}{word}{word}IHHHHHH",
-        1, number, 1, 0, 0, sections_offset, flags, size, 0, 0, entry, _SECTIONS, _SECTIONS - 1,
+        1, number, 1, 0, 0, ALIGNMENT + total + _padding(total), flags, size, 0, 0, entry, count, count - 1,
     )  # fmt: skip
 
 
@@ -87,34 +95,41 @@ def _tables(machine: str, wide: bool, total: int) -> bytes:
     """What follows the weights: padding, section headers, symbols and names."""
     large = machine == "x86_64"
     entry = 64 if wide else 40
+    pieces = _pieces(total)
     headers_at = ALIGNMENT + total + _padding(total)
     symbols = _symbol(wide, 0, 0, 0, 0) + _symbol(wide, 1, total, _OBJECT_GLOBAL, 1)
-    symbols_at = headers_at + _SECTIONS * entry
+    symbols_at = headers_at + (len(pieces) + _OTHERS) * entry
     names_at = symbols_at + len(symbols)
     section_names_at = names_at + len(_SYMBOL_NAMES)
 
     def section(name: bytes, kind: int, flags: int, at: int, size: int, *rest: int) -> bytes:
-        offset = _SECTION_NAMES.index(name + b"\0") if name else 0
+        offset = _SECTION_NAMES.index(name + b"\0")
         link, info, align, each = rest or (0, 0, 1, 0)
         layout = "<IIQQQQIIQQ" if wide else "<IIIIIIIIII"
         return struct.pack(layout, offset, kind, flags, 0, at, size, link, info, align, each)
 
-    headers = (
-        bytes(entry)
-        + section(
-            b".lrodata" if large else b".halotile_weights",
-            _PROGBITS,
-            _ALLOC | (_X86_64_LARGE if large else 0),
-            ALIGNMENT,
-            total,
-            0, 0, ALIGNMENT, 0,
-        )
-        + section(b".note.GNU-stack", _PROGBITS, 0, headers_at, 0)
-        + section(b".symtab", _SYMTAB, 0, symbols_at, len(symbols), 4, 1, 8 if wide else 4, len(symbols) // 2)
-        + section(b".strtab", _STRTAB, 0, names_at, len(_SYMBOL_NAMES))
-        + section(b".shstrtab", _STRTAB, 0, section_names_at, len(_SECTION_NAMES))
-    )  # fmt: skip
-    return bytes(_padding(total)) + headers + symbols + _SYMBOL_NAMES + _SECTION_NAMES
+    name = b".lrodata" if large else b".halotile_weights"
+    flags = _ALLOC | (_X86_64_LARGE if large else 0)
+    names_index = len(pieces) + _OTHERS - 2
+    headers = [
+        bytes(entry),
+        *(section(name, _PROGBITS, flags, ALIGNMENT + at, size, 0, 0, ALIGNMENT, 0) for at, size in pieces),
+        section(b".note.GNU-stack", _PROGBITS, 0, headers_at, 0),
+        section(
+            b".symtab",
+            _SYMTAB,
+            0,
+            symbols_at,
+            len(symbols),
+            names_index,
+            1,
+            8 if wide else 4,
+            len(symbols) // 2,
+        ),
+        section(b".strtab", _STRTAB, 0, names_at, len(_SYMBOL_NAMES)),
+        section(b".shstrtab", _STRTAB, 0, section_names_at, len(_SECTION_NAMES)),
+    ]
+    return bytes(_padding(total)) + b"".join(headers) + symbols + _SYMBOL_NAMES + _SECTION_NAMES
 
 
 def _symbol(wide: bool, name: int, size: int, info: int, section: int) -> bytes:

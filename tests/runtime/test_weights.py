@@ -66,6 +66,23 @@ def test_writing_holds_one_chunk_at_a_time(tmp_path):
     assert total == 64 * MIB and peak < MIB
 
 
+@pytest.mark.parametrize("size", [4096, 4097, 12288, 100_000])
+def test_pieces_join_without_a_gap(make_spec, monkeypatch, tmp_path, size):
+    """Sections of one name are joined in order; here they are small, so that there are many."""
+    monkeypatch.setattr("halotile.compiler.codegen.weights.PIECE", 4096)
+    source = f"""int32_t halotile_kernel_main(void *y, const void *w, void *a) {{
+        memcpy(y, w, {size});
+        return 0;
+    }}"""
+    data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    y = replace(make_spec().outputs[0], dtype="uint8", shape=(size,))
+    spec = make_spec(source, inputs=(), outputs=(y,), weights=[data.data])
+    built = build_library(spec, tmp_path, static=True)
+    assert data.tobytes() in built.archive.read_bytes()
+    with load(built.directory) as model:
+        assert np.array_equal(model({})["y"], data)
+
+
 def test_loading_maps_the_weights_and_reads_none(make_spec, tmp_path):
     source = """int32_t halotile_kernel_main(void *x, void *y, const void *w, void *a) {
         memcpy(y, (const char *)w + (63 << 20), 16);
