@@ -111,6 +111,24 @@ def test_weights_keep_their_order_and_alignment_whatever_the_chunks(make_spec, t
         assert np.array_equal(model({})["y"], data)
 
 
+def test_kernels_in_further_objects_are_linked_hidden_and_fingerprinted(make_spec, tmp_path):
+    main = """
+    int32_t k0(void *x, void *y);
+    int32_t halotile_kernel_main(void *x, void *y, const void *w, void *a) { return k0(x, y); }"""
+    kernel = "int32_t k0(void *x, void *y) { for (int i = 0; i < 4; ++i) ((float *)y)[i] = %s; return 0; }"
+    built = []
+    for factor in ("((float *)x)[i] * 3", "((float *)x)[i] * 5"):
+        further = (make_spec(kernel % factor).object_bytes,)
+        built.append(
+            build_library(make_spec(main, kernel_objects=further), tmp_path / factor[-1], static=True)
+        )
+    assert built[0].fingerprint != built[1].fingerprint
+    for library, factor in zip(built, (3, 5), strict=True):
+        with load(library.directory) as model:
+            assert model({"x": np.ones(4, "f")})["y"].tolist() == [factor] * 4
+        assert " T k0" not in output_of("nm", library.archive)
+
+
 def test_an_earlier_library_is_replaced_and_its_files_go(rounds, make_spec, tmp_path):
     out = tmp_path / "out"
     build_library(rounds, out, static=True)
