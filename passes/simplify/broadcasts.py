@@ -10,6 +10,7 @@ from .patterns import BINARY, ELEMENTWISE
 from .rule import EXACT, Builder, Declined, Rewrite, Rule
 
 op = relax.op
+_LARGEST_REGION = 64
 _BROADCASTING = BINARY | {"relax.where"}
 
 
@@ -127,11 +128,62 @@ class SinkBroadcast(Rule):
 
         def build(b: Builder) -> Node:
             small = b.same(node, *(i.inputs[0] if i in movers else i for i in node.inputs))
-            if first.op == "relax.tile":
-                return b.call(op.tile, small, [int(r) for r in first.attr("repeats")])
-            return b.call(op.broadcast_to, small, list(node.shape or ()))
+            return _repeat(b, small, first)
 
         return Rewrite(build)
+
+
+class SinkSharedBroadcast(Rule):
+    """u = exp(tile(x)); v = tanh(tile(x)); u + v    ->    tile(exp(x) + tanh(x))
+
+    A repeat with several readers sinks past the whole region of elementwise operators below it, where the ways join
+    again: as many repeats come out of the region as went in, or fewer, and the region works on fewer elements.
+    """
+
+    name = "sink-shared-broadcast"
+    family = "data_movement"
+    modes = EXACT
+    roots = frozenset(("relax.broadcast_to", "relax.tile"))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        if node.outputs or len(node.users) < 2 or node.shape is None:
+            return None
+        members: dict[Node, None] = {}
+        movers: dict[Node, None] = {node: None}
+        queue = list(node.users)
+        while queue and len(members) < _LARGEST_REGION:
+            user = queue.pop(0)
+            if user in members or user.op not in ELEMENTWISE or not graph.same_shape(user.shape, node.shape):
+                continue
+            fed = [i for i in user.inputs if i not in members and not _constant_along(i, node)]
+            if not all(
+                i.op == node.op and graph.same_shape(i.shape, node.shape) and _alike(i, node, graph)
+                for i in fed
+            ):
+                continue
+            members[user] = None
+            movers.update(dict.fromkeys(fed))
+            queue.extend(user.users)
+        exposed = [m for m in members if m.outputs or any(u not in members for u in m.users)]
+        if not members or len(exposed) > len(movers):
+            return None
+        return Rewrite(lambda b: self._sunk(b, node, list(members), list(movers), exposed, graph))
+
+    @staticmethod
+    def _sunk(
+        b: Builder, node: Node, members: list[Node], movers: list[Node], exposed: list[Node], graph: Graph
+    ) -> dict[Node, Node]:
+        small: dict[Node, Node] = {m: m.inputs[0] for m in movers}
+        inside = set(members)
+        for member in [n for n in graph.order() if n in inside]:
+            small[member] = b.same(member, *(small.get(i, i) for i in member.inputs))
+        return {m: _repeat(b, small[m], node) for m in exposed}
+
+
+def _repeat(b: Builder, x: Node, mover: Node) -> Node:
+    if mover.op == "relax.tile":
+        return b.call(op.tile, x, [int(r) for r in mover.attr("repeats")])
+    return b.call(op.broadcast_to, x, list(mover.shape or ()))
 
 
 def _alike(a: Node, b: Node, graph: Graph) -> bool:

@@ -89,9 +89,8 @@ def _alike(a: np.ndarray, b: np.ndarray, exact: bool) -> bool:
     ):
         return False
     tolerance = 2e-2 if a.dtype.itemsize == 2 else 2e-3
-    return bool(
-        np.all(np.abs(wide - other)[finite] <= tolerance * max(1.0, np.max(np.abs(wide[finite]), initial=0)))
-    )
+    largest = max(1.0, float(np.max(np.abs(wide[finite]), initial=0)))
+    return bool(np.all(np.abs(wide[finite] - other[finite]) <= tolerance * largest))
 
 
 def _first(array: np.ndarray) -> str:

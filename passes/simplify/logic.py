@@ -27,8 +27,9 @@ _OPPOSITE: dict[str, Callable[..., Any]] = {
 class NotOfComparison(Rule):
     """not(a < b)    ->    a >= b, and so on for all six
 
-    Equality turns round for every value. An order does so only where NaN is excluded: for integers and booleans always,
-    for floats in ``finite`` mode (not(NaN < b) is true, NaN >= b is false).
+    Where NaN is excluded: for integers and booleans always, for floats in ``finite`` mode. not(NaN < b) is true and
+    NaN >= b is false; an inequality of floats would hold for NaN, but the compiler below lowers it to one that
+    does not.
     """
 
     name = "not-of-comparison"
@@ -44,9 +45,8 @@ class NotOfComparison(Rule):
         function = _OPPOSITE.get(compare.op)
         if function is None:
             return None
-        ordered = compare.op not in ("relax.equal", "relax.not_equal")
-        if ordered and is_float(compare.inputs[0]) and not self._finite:
-            return Declined("a comparison with NaN and its opposite are both false")
+        if compare.op != "relax.not_equal" and is_float(compare.inputs[0]) and not self._finite:
+            return Declined("a comparison with NaN and its opposite can both be false")
         return Rewrite(lambda b: b.call(function, *compare.inputs))
 
 

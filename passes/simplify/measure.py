@@ -2,7 +2,7 @@
 
 It is a tuple of natural numbers, compared in order:
 
-1. the number of operators,
+1. the number of operators (a general einsum counts as several),
 2. the sum of their strengths, a rough cost per element of which only the order matters, and only between
    operators that replace one another,
 3. the number of elements that they read and write, an open dim counting as 8,
@@ -46,6 +46,8 @@ _STRENGTH = {
     **{f"relax.nn.{kind}{d}d": 20 for kind in ("adaptive_avg_pool", "avg_pool") for d in (1, 2, 3)},
 }
 _DEFAULT = 6
+#: Operators that stand for several: a general einsum is worth this many plain ones.
+_SIZE = {"halotile.einsum": 8}
 OPEN_DIM = 8
 
 
@@ -68,7 +70,7 @@ def measure(nodes: Iterable[Node]) -> tuple[int, int, int, int, int]:
     operators = total = moved = stored = levels = 0
     for node in nodes:
         if is_operator(node):
-            operators += 1
+            operators += _SIZE.get(node.op, 1)
             total += strength(node)
             moved += volume(node) + sum(map(volume, node.inputs))
             levels += node.level

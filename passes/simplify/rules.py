@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import (
     activations,
     broadcasts,
+    einsum,
     fold_affine,
     identity,
     logic,
@@ -52,6 +53,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         broadcasts.BroadcastChain(),
         broadcasts.DropBroadcast(),
         broadcasts.SinkBroadcast(),
+        broadcasts.SinkSharedBroadcast(),
         broadcasts.ShrinkConstant(),
         transposes.CancelTransposes(),
         space.FocusAsSpaceToDepth(),
@@ -68,6 +70,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         norms.RecogniseRmsNorm(),
         norms.RecogniseSoftmax(float_mode),
         norms.LogOfSoftmax(float_mode),
+        einsum.EinsumAsMatmul(),
         # folds
         norms.NormAffine(),
         padding.PadIntoConvolution(),

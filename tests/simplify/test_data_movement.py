@@ -114,3 +114,21 @@ def test_a_causal_mask_becomes_a_constant(check, tools):
         return emit(op.add(s, mask))
 
     check([(("b", 6, 6), F32)], body, ["add"], mode="exact", b=2)
+
+
+def test_one_tile_that_feeds_two_chains_sinks_where_they_join(check):
+    def body(emit, x):
+        t = emit(op.tile(x, [1, 2]))
+        u = emit(op.multiply(emit(op.exp(t)), relax.const(2.0, F32)))
+        return emit(op.add(u, emit(op.tanh(t))))
+
+    result = check([((3, 4), F32)], body, ["exp", "multiply", "tanh", "add", "tile"], mode="exact")
+    assert result.details["applied"] == {"sink-shared-broadcast": 1}
+
+
+def test_one_tile_whose_chains_never_join_stays(check):
+    def body(emit, x):
+        t = emit(op.tile(x, [1, 2]))
+        return emit(op.exp(t)), emit(op.tanh(t))
+
+    check([((3, 4), F32)], body, ["tile", "exp", "tanh"])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+import halotile.schedules.operators  # noqa: F401
 import numpy as np
 import pytest
+from halotile.passes.simplify import Simplify
+from halotile.schedules.operator import call
 from tvm import relax
 
 op = relax.op
@@ -171,3 +174,40 @@ def test_clips_that_do_not_overlap_stay(check):
         ["minimum", "maximum"],
         declined="overlap",
     )
+
+
+@pytest.mark.parametrize(
+    ("equation", "a", "b", "expected"),
+    [
+        ("bhij,bhjd->bhid", (2, 3, 4, 5), (2, 3, 5, 6), ["matmul"]),
+        ("bhid,bhjd->bhij", (2, 3, 4, 5), (2, 3, 6, 5), ["permute_dims", "matmul"]),
+        ("ij,jk->ki", (4, 5), (5, 6), ["permute_dims", "permute_dims", "matmul"]),
+        ("bsh,hde->bsde", (2, 3, 8), (8, 4, 5), None),
+        ("bshd,hde->bse", (2, 3, 4, 5), (4, 5, 6), None),
+        ("ijk,ilk->ijl", (2, 3, 4), (2, 5, 4), ["permute_dims", "matmul"]),
+    ],
+)
+def test_einsum_as_matmul(check, equation, a, b, expected):
+    def body(emit, x, y):
+        return emit(call("halotile.einsum", x, y, equation=equation))
+
+    result = check([(a, F32), (b, F32)], body, None, grows=True)
+    assert result.details["applied"]["einsum-as-matmul"] == 1
+    if expected is not None:
+        assert sorted(o.removeprefix("relax.") for o in result.details["operators"]) == sorted(set(expected))
+
+
+@pytest.mark.parametrize(
+    ("equation", "a", "b", "reason"),
+    [
+        ("ii,ij->ij", (4, 4), (4, 5), "twice in one operand"),
+        ("ij,k->k", (4, 5), (6,), "within one operand"),
+        ("i,j->ij", (4,), (5,), "nothing is summed"),
+    ],
+)
+def test_einsum_that_is_no_matmul_stays(tools, equation, a, b, reason):
+    mod = tools.module(
+        [(a, F32), (b, F32)], lambda emit, x, y: emit(call("halotile.einsum", x, y, equation=equation))
+    )
+    result = Simplify().apply(mod)
+    assert not result.changed and reason in result.details["declined"][0]["reason"]

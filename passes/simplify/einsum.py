@@ -1,0 +1,94 @@
+"""Einsum of two operands as the matrix product it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tvm import relax
+
+from .graph import Graph, Node
+from .rule import STRICT, Builder, Declined, Rewrite, Rule
+
+op = relax.op
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The letters of ``a, b -> out`` by what they do: kept in both, kept from one, summed over."""
+
+    a: str
+    b: str
+    out: str
+    batch: str
+    rows: str
+    columns: str
+    summed: str
+
+    @staticmethod
+    def parse(equation: str) -> Contraction | str:
+        """Reads an equation without ellipsis; a sentence when it is no plain contraction of two operands."""
+        terms, _, out = equation.replace(" ", "").partition("->")
+        operands = terms.split(",")
+        if len(operands) != 2 or "->" not in equation or "." in equation:
+            return "it is not an equation of two operands with a written result"
+        a, b = operands
+        if any(len(set(t)) != len(t) for t in (a, b, out)):
+            return "a letter stands twice in one operand"
+        if any(x not in out and x not in b for x in a) or any(x not in out and x not in a for x in b):
+            return "a letter is summed over within one operand"
+        batch = "".join(x for x in out if x in a and x in b)
+        rows = "".join(x for x in out if x in a and x not in b)
+        columns = "".join(x for x in out if x in b and x not in a)
+        summed = "".join(x for x in a if x in b and x not in out)
+        return Contraction(a, b, out, batch, rows, columns, summed)
+
+
+class EinsumAsMatmul(Rule):
+    """einsum('bhid,bhjd->bhij', q, k)    ->    matmul(q, permute(k))
+
+    Two operands, each letter once in each: letters of both and the result are batch dims, letters of both only are
+    summed over. Several rows, columns or summed letters are flattened to one. An einsum counts as several operators.
+    """
+
+    name = "einsum-as-matmul"
+    family = "recognition"
+    modes = STRICT
+    roots = frozenset(("halotile.einsum",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        plan = Contraction.parse(str(node.attr("equation")))
+        if isinstance(plan, str):
+            return Declined(plan)
+        a, b = node.inputs
+        if a.shape is None or b.shape is None or not (a.static and b.static):
+            return Declined("a dim is open")
+        if not plan.summed:
+            return Declined("nothing is summed over")
+        if plan.columns and plan.rows and plan.out.index(plan.columns[0]) < plan.out.index(plan.rows[0]):
+            plan = Contraction(plan.b, plan.a, plan.out, plan.batch, plan.columns, plan.rows, plan.summed)
+            a, b = b, a
+        size = dict(zip(plan.a + plan.b, (a.shape or ()) + (b.shape or ())))
+        if any(size[x] != d for x, d in zip(plan.a + plan.b, (a.shape or ()) + (b.shape or ()))):
+            return Declined("a dim of one is broadcast")
+        return Rewrite(lambda builder: _product(builder, plan, a, b, size))
+
+
+def _product(b: Builder, plan: Contraction, left: Node, right: Node, size: dict[str, int]) -> Node:
+    batch = [size[x] for x in plan.batch]
+    m, n, k = (math.prod(size[x] for x in letters) for letters in (plan.rows, plan.columns, plan.summed))
+    x = _arranged(b, left, plan.a, plan.batch + plan.rows + plan.summed, [*batch, m, k])
+    y = _arranged(b, right, plan.b, plan.batch + plan.summed + plan.columns, [*batch, k, n])
+    letters = plan.batch + plan.rows + plan.columns
+    product = b.call(op.matmul, x, y)
+    shape = [size[c] for c in letters]
+    if list(product.shape or ()) != shape:
+        product = b.call(op.reshape, product, shape)
+    return _arranged(b, product, letters, plan.out, [size[c] for c in plan.out])
+
+
+def _arranged(b: Builder, x: Node, have: str, want: str, shape: list[int]) -> Node:
+    """``x`` with its letters in the order ``want``, seen as ``shape``."""
+    if have != want:
+        x = b.call(op.permute_dims, x, [have.index(c) for c in want])
+    return x if list(x.shape or ()) == shape else b.call(op.reshape, x, shape)
