@@ -61,7 +61,7 @@ class TensorReader:
             )
         if need == 0:
             return np.empty(tuple(tensor.dims), item)
-        raw = np.memmap(path, np.uint8, "r", offset or 0, (need,))
+        raw = np.memmap(path, np.uint8, "c", offset or 0, (need,))  # private: nothing reaches the file
         if packed is not None:
             inline = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())
             return numpy_helper.to_array(inline)

@@ -8,7 +8,11 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8s with numpy)
 import numpy as np
+import tvm
 from tvm import relax
+
+LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
+ALIGNMENT = 64  # what TVM asks of memory it has not allocated
 
 
 class Value:
@@ -49,7 +53,7 @@ class Value:
     @property
     def expr(self) -> Any:
         if self._expr is None:
-            self._expr = relax.const(np.ascontiguousarray(self._array).reshape(self.shape), self.dtype)
+            self._expr = relax.const(_shared(np.asarray(self._array), self.shape), self.dtype)
         return self._expr
 
     @property
@@ -70,6 +74,15 @@ class Value:
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def _shared(array: np.ndarray, shape: tuple[int, ...]) -> Any:
+    """The array as TVM takes it: without a copy when it is large and aligned (mapped external data), else copied."""
+    array = np.ascontiguousarray(array).reshape(shape)
+    known = array.dtype.kind in "iuf" and array.dtype.name != "bool"
+    if known and array.nbytes >= LARGE and array.flags.writeable and not array.ctypes.data % ALIGNMENT:
+        return tvm.runtime.from_dlpack(array)
+    return array
 
 
 class Poison:

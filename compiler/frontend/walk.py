@@ -147,7 +147,7 @@ class Walk:
             return self._control(proto, inputs, scope, opsets, where)
         key = (domain, proto.op_type, proto.overload)
         if key in self.functions:
-            return self._body(proto, self.functions[key], inputs, where, depth)
+            return self._body(proto, self.functions[key], inputs, opsets, where, depth)
         write = converter(domain, proto.op_type, opset)
         foldable = domain == "" and all(i is None or i.is_constant for i in inputs)
         graphs = any(
@@ -181,7 +181,7 @@ class Walk:
         body = functions.schema_body(proto, opset, inputs)
         if body is None:
             return None
-        return self._body(functions.with_defaults(proto, opset), body, inputs, where, depth)
+        return self._body(functions.with_defaults(proto, opset), body, inputs, opsets, where, depth)
 
     def _fold(
         self, proto: onnx.NodeProto, inputs: Sequence[Value | None], opsets: dict[str, int]
@@ -196,6 +196,7 @@ class Walk:
         proto: onnx.NodeProto,
         body: onnx.FunctionProto,
         inputs: Sequence[Value | None],
+        opsets: dict[str, int],
         where: str,
         depth: int,
     ) -> list[Value | Poison | None]:
@@ -203,7 +204,8 @@ class Walk:
         given = {a.name: a for a in body.attribute_proto} | {a.name: a for a in proto.attribute}
         scope: dict[str, Value | Poison | None] = {n: None for n in body.input}
         scope.update(zip(body.input, inputs))
-        opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import}
+        own = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import}
+        opsets = {**opsets, **own}
         nodes = [functions.bind_attributes(n, given) for n in body.node]
         wanted = [name for name, output in zip(body.output, proto.output) if output]
         self.nodes(nodes, wanted, scope, opsets, f"{where} in its function body", depth + 1)

@@ -102,3 +102,9 @@ def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         return tirx.Select(y < 0, inverse, result)
 
     return elementwise("integer_power", power, a, b)
+
+
+@define("halotile.bitcast")
+def bitcast(x: te.Tensor, *, dtype: str) -> te.Tensor:
+    """The same bits read as another type of the same width."""
+    return elementwise("bitcast", lambda v: tirx.reinterpret(dtype, v), x)

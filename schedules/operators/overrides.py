@@ -131,3 +131,28 @@ def layer_norm(call: Any, x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te
         return centred(*i) * inverse * gamma(*own) + beta(*own)
 
     return te.compute(x.shape, normalised, name="layer_norm")
+
+
+@override("relax.nn.rms_norm")
+def rms_norm(call: Any, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight, where weight has the axes that the mean goes over."""
+    rank = len(x.shape)
+    axes = sorted(int(a) % rank for a in call.attrs.axes)
+    count = 1.0
+    for a in axes:
+        count *= int(x.shape[a])
+    dtype = str(x.dtype)
+    along = {a: te.reduce_axis((0, x.shape[a]), name=f"square{a}") for a in axes}
+
+    def squares(*i: Any) -> Any:
+        value = x(*[along.get(a, p) for a, p in enumerate(i)])
+        return te.sum(value * value, axis=list(along.values()))
+
+    total = te.compute([1 if a in axes else d for a, d in enumerate(x.shape)], squares, name="square")
+
+    def normalised(*i: Any) -> Any:
+        mean = total(*[0 if a in axes else p for a, p in enumerate(i)]) * tirx.const(1.0 / count, dtype)
+        inverse = tirx.const(1.0, dtype) / tirx.sqrt(mean + tirx.const(float(call.attrs.epsilon), dtype))
+        return x(*i) * inverse * weight(*[i[a] for a in axes])
+
+    return te.compute(x.shape, normalised, name="rms_norm")

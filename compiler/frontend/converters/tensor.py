@@ -135,3 +135,20 @@ def one_hot(node: Node) -> Value:
     hit = node.do(R.equal, column, node.const(row))
     off, on = (node.reshape(node.slice(values, 0, i, i + 1), ()) for i in range(2))
     return node.do(R.where, hit, on, off)
+
+
+@converts("BitCast", since=26)
+def bit_cast(node: Node) -> Value:
+    x = node.need(0)
+    dtype = dtype_name(node.attr("to"))
+    if dtype is None or dtype not in PLAIN or x.dtype not in PLAIN:
+        raise Refusal(f"the types {x.dtype} and {dtype} are not supported")
+    if np.dtype(dtype).itemsize != np.dtype(x.dtype).itemsize:
+        raise Refusal(f"{x.dtype} and {dtype} differ in width")
+    if "bool" in (x.dtype, dtype):
+        other = x.dtype if dtype == "bool" else dtype
+        bytes_ = node.cast(x, "uint8") if x.dtype == "bool" else x
+        if other != "uint8":
+            raise Refusal(f"{x.dtype} to {dtype} is not supported")
+        return node.cast(bytes_, dtype)
+    return node.own("halotile.bitcast", x, dtype=dtype)
