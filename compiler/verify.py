@@ -198,7 +198,7 @@ class Reference:
             source, self.proto = model.SerializeToString(), model
         else:
             source, self.proto = bytes(model), onnx.load_from_string(bytes(model))
-        self.name = f"onnxruntime {ort.__version__}"
+        self.name = f"ONNX Runtime {ort.__version__}"
         try:
             self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the reference's own limits are not ours: say whose they are

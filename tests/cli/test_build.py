@@ -78,7 +78,7 @@ def test_build_json_has_the_promised_report(folder: Path) -> None:
     for kernel in report["kernels"]:
         assert {"name", "operators", "schedule", "flops", "bytes"} <= kernel.keys()
     check = report["verification"]
-    assert check["ok"] and check["reference"].startswith("onnxruntime") and check["inputs"] == "random"
+    assert check["ok"] and check["reference"].startswith("ONNX Runtime") and check["inputs"] == "random"
 
 
 def test_the_table_is_for_terminals(folder: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_model_that_the_reference_refuses() -> None:
     node = helper.make_node("Gelu", ["x"], ["y"], domain="com.example")
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy")
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
-    with pytest.raises(NoReference, match="onnxruntime"):
+    with pytest.raises(NoReference, match="ONNX Runtime"):
         Reference(helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets))
 
 
