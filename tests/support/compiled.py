@@ -1,0 +1,280 @@
+"""Many small kernels as one object: Relax expressions through the stages from fuse to assemble, linked and called bare.
+
+    suite = Suite()
+    suite.add("bias", [x, b], lambda x, b: relax.op.add(x, b), x + b)
+    suite.check("bias")           # the first call compiles everything that was added
+
+Arena and outputs are filled with ones (NaN in every float format) before each run, and a launch runs its tasks one after
+the other, last first, so that nothing can lean on what was in memory before or on the order of tasks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (gives numpy bfloat16)
+import numpy as np
+import tvm
+from halotile.compiler import pipeline
+from halotile.compiler.codegen import module as codegen
+from halotile.compiler.pipeline import Build, Options
+from halotile.schedules.group import Value
+from halotile.schedules.layout import Layout
+from halotile.targets.resolve import resolve
+from halotile.targets.target import Target
+from tvm import relax
+
+STUB = """
+#include <stdint.h>
+#include <stdlib.h>
+typedef struct { void *sync_handle; int32_t num_task; } group;
+typedef int (*task)(int, group *, void *);
+int halotile_test_tasks = 1, halotile_test_launches = 0;
+static int launch(task f, void *closure, int wanted) {
+    group g = {0, wanted > 0 ? wanted : halotile_test_tasks};
+    ++halotile_test_launches;
+    for (int i = g.num_task - 1; i >= 0; --i)
+        if (f(i, &g, closure)) return -1;
+    return 0;
+}
+static void *take(int a, int b, uint64_t bytes, int c, int d) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
+static int give(int a, int b, void *place) { free(place); return 0; }
+int (*__TVMBackendParallelLaunch)(task, void *, int) = launch;
+void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = take;
+int (*__TVMBackendFreeWorkspace)(int, int, void *) = give;
+void TVMFFIErrorSetRaisedFromCStrParts(const char *k, const char **p, int n) { (void)k, (void)p, (void)n; }
+"""
+
+
+@functools.cache
+def native() -> Target:
+    return resolve("native")
+
+
+def narrow(bits: int) -> Target:
+    """This machine with shorter vectors: the tails and tiles of other processors, run here."""
+    from dataclasses import replace
+
+    return replace(native(), vector_bits=bits)
+
+
+@functools.cache
+def _stub() -> Path:
+    folder = tempfile.mkdtemp(prefix="halotile-test-")
+    command = ["cc", "-c", "-O1", "-fPIC", "-xc", "-", "-o", "stub.o"]
+    subprocess.run(command, input=STUB, text=True, check=True, cwd=folder)
+    return Path(folder, "stub.o")
+
+
+def weight(array: np.ndarray) -> Any:
+    """A constant operand."""
+    return relax.const(array)
+
+
+def module_of(arrays: Sequence[np.ndarray], body: Callable[..., Any]) -> tvm.IRModule:
+    """``main`` with a parameter for each array, returning a tuple of what ``body`` gives for them."""
+    params = [relax.Var(f"p{i}", relax.TensorType(a.shape, a.dtype.name)) for i, a in enumerate(arrays)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = _emitted(builder, body(*params))
+            out = builder.emit_output(relax.Tuple(result))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def _emitted(builder: relax.BlockBuilder, result: Any) -> list[Any]:
+    items = list(result) if isinstance(result, (list, tuple)) else [result]
+    flat = []
+    for item in items:
+        var = builder.emit(builder.normalize(item)) if not isinstance(item, (relax.Var, tvm.ir.GenericConst)) else item
+        if isinstance(var.ty, relax.TupleType):
+            flat += [builder.emit(relax.TupleGetItem(var, i)) for i in range(len(var.ty.fields))]
+        else:
+            flat.append(var)
+    return flat
+
+
+def staged(module: tvm.IRModule, target: Target | None = None, fuse: bool = True, layout: bool = True) -> Build:
+    """The stages from fuse to plan on a Relax module."""
+    build = Build(None, Options(target or native(), fuse=fuse, layout=layout))
+    build.module = module
+    for stage in (pipeline.fuse, pipeline.layout, pipeline.tile, pipeline.schedule, pipeline.plan):
+        stage(build)
+    return build
+
+
+class Compiled:
+    """A build linked into this process, without the C runtime: ``main`` is called on an arena the test can read."""
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        b = build
+        self.weights = codegen.gather_weights(b.kernels, b.views)
+        main, kernels, self.symbols = codegen.assemble(
+            b.kernels, b.graph.inputs, b.graph.outputs, b.views, b.memory, self.weights, b.options.target
+        )
+        with tempfile.TemporaryDirectory(prefix="halotile-test-") as folder:
+            parts = [str(_stub())]
+            for name, code in (("main.o", main), ("kernels.o", kernels)):
+                if code:
+                    Path(folder, name).write_bytes(code)
+                    parts.append(name)
+            subprocess.run(["cc", "-shared", *parts, "-lm", "-o", "it.so"], check=True, cwd=folder)
+            self.library = ctypes.CDLL(str(Path(folder, "it.so")))
+        self.function = self.library.halotile_kernel_main
+        self.blob = _aligned(self.weights.bytes)
+        position = 0
+        for piece in self.weights.stream():
+            data = np.frombuffer(piece, np.uint8)
+            self.blob[position : position + data.size] = data
+            position += data.size
+        self.arena = _aligned(b.memory.planned_bytes + codegen.workspace_bytes(b.kernels) + 64)
+
+    def run(self, arrays: Sequence[np.ndarray], tasks: int = 3, poison: int = 0xFF) -> list[np.ndarray]:
+        """All outputs. Inputs and outputs are followed by guard bytes; those after the outputs must stay."""
+        ctypes.c_int.in_dll(self.library, "halotile_test_tasks").value = tasks
+        self.arena[:] = poison
+        inputs = [_copied(a) for a in arrays]
+        outputs = [_guarded(v, poison) for v in self.build.graph.outputs]
+        pointers = [a.ctypes.data for a in (*inputs, *outputs, self.blob, self.arena)]
+        code = self.function(*(ctypes.c_void_p(p) for p in pointers))
+        assert code == 0
+        results = []
+        for value, place in zip(self.build.graph.outputs, outputs):
+            assert (place[value.bytes :] == poison).all(), f"{value} is written past its end"
+            results.append(place[: value.bytes].view(value.dtype).reshape(value.shape).copy())
+        assert (self.arena[self.build.memory.planned_bytes :][-64:] == poison).all(), "written past the arena"
+        return results
+
+    @property
+    def launches(self) -> int:
+        return int(ctypes.c_int.in_dll(self.library, "halotile_test_launches").value)
+
+    def physical(self, value: Value) -> np.ndarray:
+        """What lies in the arena for ``value`` after a run (if nothing took its place), in its physical shape."""
+        layout = self.build.layouts.get(value, Layout.plain(value.shape))
+        offset = self.build.memory.offsets[value]
+        size = layout.elements * np.dtype(value.dtype).itemsize
+        return self.arena[offset : offset + size].view(value.dtype).reshape(layout.physical_shape).copy()
+
+
+def _aligned(size: int) -> np.ndarray:
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size]
+
+
+def _copied(array: np.ndarray) -> np.ndarray:
+    """The array's bytes at an address that is aligned to its elements only, with nothing readable promised behind."""
+    size = array.dtype.itemsize
+    place = _aligned(array.nbytes + size)[size:]
+    place[:] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+    return place
+
+
+def _guarded(value: Value, poison: int) -> np.ndarray:
+    size = np.dtype(value.dtype).itemsize
+    place = _aligned(value.bytes + size + 64)[size:]
+    place[:] = poison
+    return place
+
+
+@dataclass
+class _Case:
+    arrays: list[np.ndarray]
+    body: Callable[..., Any]
+    expected: list[np.ndarray]
+    rtol: float
+    atol: float
+    results: list[np.ndarray] = field(default_factory=list)
+    schedules: list[str] = field(default_factory=list)
+
+
+class Suite:
+    """Independent cases that are compiled together, as one module whose outputs are all cases' outputs."""
+
+    def __init__(self, target: Target | None = None, fuse: bool = True, layout: bool = True) -> None:
+        self.target, self.fuse, self.layout = target, fuse, layout
+        self.cases: dict[str, _Case] = {}
+        self.compiled: Compiled | None = None
+
+    def add(
+        self,
+        name: str,
+        arrays: Sequence[np.ndarray],
+        body: Callable[..., Any],
+        expected: Any,
+        rtol: float = 1e-6,
+        atol: float = 1e-6,
+    ) -> None:
+        """``body`` maps one Relax expression for each array to outputs, which must equal ``expected``."""
+        assert name not in self.cases, f"two cases {name}"
+        many = expected if isinstance(expected, (list, tuple)) else [expected]
+        self.cases[name] = _Case(list(arrays), body, [np.asarray(e) for e in many], rtol, atol)
+
+    def compile(self) -> Compiled:
+        if self.compiled is None:
+            arrays = [a for case in self.cases.values() for a in case.arrays]
+
+            def body(*params: Any) -> list[Any]:
+                outputs, rest = [], list(params)
+                for case in self.cases.values():
+                    own, rest = rest[: len(case.arrays)], rest[len(case.arrays) :]
+                    made = case.body(*own)
+                    outputs += list(made) if isinstance(made, (list, tuple)) else [made]
+                return outputs
+
+            self.compiled = Compiled(staged(module_of(arrays, body), self.target, self.fuse, self.layout))
+            results = self.compiled.run(arrays)
+            for case in self.cases.values():
+                case.results, results = results[: len(case.expected)], results[len(case.expected) :]
+            self._note_schedules()
+        return self.compiled
+
+    def _note_schedules(self) -> None:
+        """Which kernels each case's outputs came from, by walking back from the outputs."""
+        assert self.compiled is not None
+        build = self.compiled.build
+        made = {v: (g, k) for g, k in zip(build.groups, build.kernels) for v in g.outputs}
+        outputs = list(build.graph.outputs)
+        for case in self.cases.values():
+            mine, outputs = outputs[: len(case.expected)], outputs[len(case.expected) :]
+            stack, seen = list(mine), set()
+            while stack:
+                value = stack.pop()
+                if value in seen:
+                    continue
+                seen.add(value)
+                if value in build.views:
+                    stack.append(build.views[value])
+                if value in made:
+                    group, kernel = made[value]
+                    case.schedules.insert(0, kernel.schedule)
+                    stack.extend(group.inputs)
+
+    def check(self, name: str) -> None:
+        """Asserts that the case's outputs are right."""
+        self.compile()
+        case = self.cases[name]
+        for got, wanted in zip(case.results, case.expected, strict=True):
+            assert got.shape == wanted.shape and got.dtype == wanted.dtype, (
+                f"{got.dtype}{got.shape} instead of {wanted.dtype}{wanted.shape}"
+            )
+            if got.dtype.kind in "biu":
+                np.testing.assert_array_equal(got, wanted, err_msg=str(case.schedules))
+            else:
+                a, b = got.astype("float64"), wanted.astype("float64")
+                np.testing.assert_allclose(a, b, rtol=case.rtol, atol=case.atol, err_msg=str(case.schedules))
+
+    def schedules(self, name: str) -> list[str]:
+        """The schedules of the kernels that compute a case."""
+        self.compile()
+        return self.cases[name].schedules
