@@ -35,11 +35,13 @@ _LOOKUPS = {
 def random_inputs(specs: Sequence[TensorSpec], proto: Any = None, seed: int = 0) -> dict[str, np.ndarray]:
     """One array for each spec. Floats are normal; integers small, and below the table's length where they index one.
 
-    ``proto`` is the ONNX model that tells which integers are indices; without it they stay in 0..3.
+    ``proto`` is the ONNX model that tells which integers are indices; without it they are 0 or 1, which hardly any table is
+    too short for.
     """
     bounds = index_bounds(proto) if proto is not None else {}
+    usual = 2 if proto is None else 4
     return {
-        spec.name: _draw(spec, np.random.default_rng([seed, i]), bounds.get(spec.name))
+        spec.name: _draw(spec, np.random.default_rng([seed, i]), bounds.get(spec.name), usual)
         for i, spec in enumerate(specs)
     }
 
@@ -77,11 +79,11 @@ def _table_length(node: Any, dims: list[int]) -> int:
     return max(1, dims[axis]) if -len(dims) <= axis < len(dims) else 1
 
 
-def _draw(spec: TensorSpec, rng: np.random.Generator, bound: int | None) -> np.ndarray:
+def _draw(spec: TensorSpec, rng: np.random.Generator, bound: int | None, usual: int) -> np.ndarray:
     if spec.dtype == "bool":
         return rng.random(spec.shape) < 0.5
     if spec.dtype.startswith(("int", "uint")):
-        wide = 100 if spec.itemsize == 1 else 4
+        wide = 100 if spec.itemsize == 1 else usual
         return rng.integers(0, wide if bound is None else bound, spec.shape).astype(spec.dtype)
     values = rng.standard_normal(spec.shape, dtype=np.float32)
     return np.asarray(values).astype(dtype_of(spec.dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -26,8 +27,8 @@ def emit(text: str) -> None:
 
 
 def emit_json(data: Any) -> None:
-    """Writes plain data to stdout as JSON; anything else in it becomes its text."""
-    emit(json.dumps(data, indent=2, ensure_ascii=False, default=_plain))
+    """Writes plain data to stdout as JSON; what JSON has no word for (NaN, infinities, our own types) becomes text."""
+    emit(json.dumps(_finite(data), indent=2, ensure_ascii=False, default=_plain, allow_nan=False))
 
 
 def note(text: str) -> None:
@@ -112,6 +113,14 @@ class StageProgress:
         Progress.stage = stage
         if self._bar is not None:
             self._bar.update(self._task, description=stage, completed=done, total=total or None)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {str(key): _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    return str(data) if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from halotile.compiler.cli import main
+from halotile.compiler.cli import console, main
 from halotile.compiler.cli.console import columns, count, seconds, size
 from small_models import tiny
 
@@ -208,3 +208,14 @@ def test_numbers_in_words() -> None:
     assert [seconds(s) for s in (0.0121, 2.5)] == ["12 ms", "2.50 s"]
     assert columns([("a", "bbb", "c"), ("dd", "e", "f")]) == "a   bbb  c\ndd  e    f"
     assert os.linesep == "\n"
+
+
+def test_json_has_no_words_of_its_own(capsys) -> None:
+    console.emit_json({"a": float("inf"), "b": [float("nan"), 1.5], "c": {"d": (1, 2)}, "e": Path("x")})
+    out = capsys.readouterr().out
+    assert json.loads(out, parse_constant=pytest.fail) == {
+        "a": "inf",
+        "b": ["nan", 1.5],
+        "c": {"d": [1, 2]},
+        "e": "x",
+    }

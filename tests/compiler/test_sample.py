@@ -56,3 +56,8 @@ def test_indices_stay_within_the_smallest_table() -> None:
 def test_indices_reach_across_a_large_table() -> None:
     array = random_inputs([TensorSpec("ids", "int64", (1, 500))], embedding((30,)))["ids"]
     assert array.min() == 0 and array.max() == 29
+
+
+def test_integers_without_a_model_fit_every_table_of_two() -> None:
+    array = random_inputs([TensorSpec("ids", "int64", (100,))])["ids"]
+    assert set(array.flat) == {0, 1}
