@@ -1,0 +1,126 @@
+"""The float32 functions of mathlib.py against float64: every exponent, both signs, and the special values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from compiled import Suite
+from tvm import relax
+
+
+def sample() -> np.ndarray:
+    """Random mantissas for every sign and exponent (denormals included), and a dense grid where most of life is."""
+    random = np.random.default_rng(1)
+    fields = np.arange(512, dtype=np.uint32)[:, None] << 23
+    spread = (fields | random.integers(0, 1 << 23, (512, 61), dtype=np.uint32)).reshape(-1).view(np.float32)
+    grid = np.linspace(-110, 110, 40_003, dtype=np.float32)
+    near = np.linspace(-2.5, 2.5, 20_001, dtype=np.float32)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 88.72283, 88.72284, -103.9, -104.1, 0.625], "f4")
+    return np.concatenate([spread, grid, near, special])
+
+
+X = sample()
+FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "exp": lambda x: math.exp(x) if x < 709 else math.inf,
+    "log": lambda x: math.nan if x < 0 else -math.inf if x == 0 else math.log(x),
+    "tanh": math.tanh,
+    "sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x > -709 else 0.0,
+    "erf": math.erf,
+}
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    suite = Suite()
+    for name, function in FUNCTIONS.items():
+        exact = np.array([math.nan if math.isnan(x) else function(x) for x in X.tolist()])
+        suite.add(name, [X], getattr(relax.op, name), exact.astype(np.float64))
+    suite.compile()
+    return suite
+
+
+def values(suite: Suite, name: str) -> tuple[np.ndarray, np.ndarray]:
+    case = suite.cases[name]
+    return case.results[0].astype(np.float64), case.expected[0]
+
+
+def errors(suite: Suite, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Absolute error and true value where both are finite numbers of float32's normal range, or near zero."""
+    got, exact = values(suite, name)
+    keep = np.isfinite(exact) & (np.abs(exact) <= np.finfo(np.float32).max)
+    return np.abs(got - exact)[keep], exact[keep]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_special_values(suite: Suite, name: str) -> None:
+    got, exact = values(suite, name)
+    rounded = exact.astype(np.float32)
+    special = ~np.isfinite(rounded)
+    np.testing.assert_array_equal(got[special], rounded[special])  # inf of the right sign, NaN for NaN
+    assert np.isfinite(got[~special]).all()
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "sigmoid"])
+def test_relative_error(suite: Suite, name: str) -> None:
+    error, exact = errors(suite, name)
+    normal = np.abs(exact) >= np.finfo(np.float32).tiny
+    assert (error[normal] / np.abs(exact[normal])).max() <= 2e-7
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf"])
+def test_absolute_error(suite: Suite, name: str) -> None:
+    error, exact = errors(suite, name)
+    assert error.max() <= 2e-7
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf"])
+def test_relative_error_near_zero(suite: Suite, name: str) -> None:
+    """An odd function of a small number keeps all its digits; exp(x) - exp(-x) would lose them."""
+    error, exact = errors(suite, name)
+    small = (np.abs(exact) < 0.5) & (np.abs(exact) >= np.finfo(np.float32).tiny)
+    assert (error[small] / np.abs(exact[small])).max() <= 2e-7
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf"])
+def test_denormal_results(suite: Suite, name: str) -> None:
+    """Within one step of the denormal grid."""
+    error, exact = errors(suite, name)
+    denormal = np.abs(exact) < np.finfo(np.float32).tiny
+    assert denormal.sum() > 10
+    assert error[denormal].max() <= float(np.finfo(np.float32).smallest_subnormal)
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf"])
+def test_odd_to_the_bit(suite: Suite, name: str) -> None:
+    got, _ = values(suite, name)
+    by_input = {np.float32(x).tobytes(): y for x, y in zip(X, got)}
+    pairs = [(by_input[np.float32(-x).tobytes()], y) for x, y in zip(X, got) if np.float32(-x).tobytes() in by_input]
+    mirrored, plain = np.array([p for p in pairs if not np.isnan(p[0])]).T
+    assert len(plain) > 20_000
+    np.testing.assert_array_equal(mirrored, -plain)
+    zero = by_input[np.float32(-0.0).tobytes()]
+    assert zero == 0 and np.signbit(zero)
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf", "sigmoid"])
+def test_within_the_limits(suite: Suite, name: str) -> None:
+    got, _ = values(suite, name)
+    low = 0.0 if name == "sigmoid" else -1.0
+    finite = got[~np.isnan(got)]
+    assert finite.min() == low and finite.max() == 1.0
+
+
+def test_functions_are_vectors(suite: Suite) -> None:
+    """No call of libm is left in the object: each would be a scalar call per lane."""
+    assert suite.compiled is not None
+    functions = [str(k.function) for k in suite.compiled.build.kernels]
+    assert len(functions) == len(FUNCTIONS)
+    for text in functions:
+        for name in ("exp", "log", "tanh", "erf", "sigmoid"):
+            assert f"T.{name}(" not in text
