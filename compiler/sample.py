@@ -35,8 +35,8 @@ _LOOKUPS = {
 def random_inputs(specs: Sequence[TensorSpec], proto: Any = None, seed: int = 0) -> dict[str, np.ndarray]:
     """One array for each spec. Floats are normal; integers small, and below the table's length where they index one.
 
-    ``proto`` is the ONNX model that tells which integers are indices; without it they are 0 or 1, which hardly any table is
-    too short for.
+    ``proto`` is the ONNX model that tells which integers are indices; without it they are 0 or 1, for which hardly
+    any table is too short.
     """
     bounds = index_bounds(proto) if proto is not None else {}
     usual = 2 if proto is None else 4
