@@ -11,7 +11,7 @@ class Target:
     """One machine to compile for. Sizes in bytes, widths in bits; a cache that is absent has size 0.
 
     ``fma_ports`` counts the fused multiply-adds of ``vector_bits`` that can start in one cycle of one core. ``source``
-    says where the facts come from and ``notes`` what was assumed on the way; neither takes part in comparisons.
+    says what to check the facts against and ``notes`` what was assumed; neither takes part in comparisons.
     """
 
     id: str
