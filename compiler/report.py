@@ -52,6 +52,11 @@ def macs(node: Any) -> int:
         for k in weight[1:]:
             taps *= k
         return int(node.results[0].elements * taps)
+    if node.operator == "halotile.conv_transpose":
+        taps = 1
+        for k in node.inputs[1].shape[1:]:
+            taps *= k
+        return int(node.inputs[0].elements * taps)
     if node.operator == "relax.matmul":
         return int(node.results[0].elements * node.inputs[0].shape[-1])
     return 0

@@ -27,6 +27,7 @@ ANCHORS = {
     "relax.nn.conv1d": "conv",
     "relax.nn.conv2d": "conv",
     "relax.nn.conv3d": "conv",
+    "halotile.conv_transpose": "conv",
     "relax.matmul": "matmul",
 }
 

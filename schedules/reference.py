@@ -24,13 +24,16 @@ def compile_reference(module: tvm.IRModule) -> Run:
     """A function from numpy arrays (one per parameter) to the list of numpy outputs."""
     main = module["main"]
     functions: dict[GlobalVar, Any] = {}
+    known: dict[int, str] = {}  # structural hash -> name: equal functions are compiled once
     steps: list[tuple[relax.Var, Any]] = []
     for block in main.body.blocks:
         for binding in block.bindings:
             value = binding.value
             if isinstance(value, Call):
-                name = f"f{len(functions)}"
-                functions[GlobalVar(name)] = _prim_func(value).with_attr("global_symbol", name)
+                function = _prim_func(value)
+                name = known.setdefault(tvm.ir.structural_hash(function), f"f{len(functions)}")
+                if name == f"f{len(functions)}":
+                    functions[GlobalVar(name)] = function.with_attr("global_symbol", name)
                 steps.append((binding.var, (name, value)))
             else:
                 steps.append((binding.var, value))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...schedules.classify import Facts
-from ...schedules.conv import ConvFacts, supports_conv
+from ...schedules.conv import input_needs, supports_conv
 from ...schedules.group import Group, Node, Value
 from ...schedules.layout import Layout
 from ...schedules.preserving import preserves_channels
@@ -139,22 +139,21 @@ class _Assigner:
         for group in self.groups:
             if _is_conv(group):
                 assert group.anchor is not None
-                facts = ConvFacts.of(group.anchor)
-                lanes = self.target.lanes(facts.output.dtype)
-                few = facts.channels <= FEW_CHANNELS and not facts.is_depthwise
-                block = 0 if few else lanes
-                data = facts.data
+                wanted = input_needs(group.anchor)
+                data = wanted.data
+                few = data.shape[1] <= FEW_CHANNELS and not wanted.depthwise
+                block = 0 if few else self.target.lanes(data.dtype)
                 movable = data in producers and data not in self.pinned and not self._is_viewed(data)
                 if movable and few and self.blocks.get(data):
                     block = self.blocks[data]
-                needs = any(a or b for a, b in facts.margins())
+                needs = any(a or b for a, b in wanted.margins)
                 if self.blocks.get(data, 0) != block or (needs and not movable):
                     data, made = self._converted(data, block)
                     if made is not None:
                         result.append(made)
-                    group = _substitute_input(group, facts.data, data)
+                    group = _substitute_input(group, wanted.data, data)
                 if needs:
-                    self._widen(data, facts.margins())
+                    self._widen(data, wanted.margins)
             result.append(group)
         self.groups = result
 

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
-from ..group import Kernel, Node, Request
+from dataclasses import dataclass
+
+from ..group import Kernel, Node, Request, Value
 from .depthwise import build_depthwise
 from .direct import build_direct
 from .facts import ConvFacts
+from .transposed import build_transposed, margins_of
 
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+TRANSPOSED = "halotile.conv_transpose"
+
+
+@dataclass(frozen=True)
+class InputNeeds:
+    """What a convolution wants of the tensor it reads."""
+
+    data: Value
+    depthwise: bool
+    margins: tuple[tuple[int, int], ...]
 
 
 def supports_conv(node: Node) -> bool:
-    """True for a floating-point convolution with constant weights and a non-empty output."""
-    if node.operator not in OPERATORS or len(node.operands) != 2:
+    """True for a floating-point convolution, transposed or not, with constant weights and a non-empty output."""
+    if node.operator not in (*OPERATORS, TRANSPOSED) or len(node.operands) != 2:
         return False
-    facts = ConvFacts.of(node)
-    attrs = node.call.attrs
+    data, weight, output = node.operands[0], node.operands[1], node.results[0]
     return (
-        facts.weight.constant is not None
-        and facts.data.dtype == facts.weight.dtype == facts.output.dtype
-        and facts.output.dtype in ("float32", "float64")
-        and facts.output.elements > 0
-        and facts.weight.elements > 0
-        and str(attrs.data_layout).startswith("NC")
+        weight.constant is not None
+        and data.dtype == weight.dtype == output.dtype
+        and output.dtype in ("float32", "float64")
+        and output.elements > 0
+        and weight.elements > 0
+        and data.elements > 0
+        and (node.operator == TRANSPOSED or str(node.call.attrs.data_layout).startswith("NC"))
     )
 
 
+def input_needs(node: Node) -> InputNeeds:
+    """For a node that :func:`supports_conv`."""
+    if node.operator == TRANSPOSED:
+        return InputNeeds(node.operands[0], False, margins_of(node))
+    facts = ConvFacts.of(node)
+    return InputNeeds(facts.data, facts.is_depthwise, facts.margins())
+
+
 def build_conv(request: Request) -> Kernel:
-    """A kernel whose output layout is blocked, and whose input has the margins that ``ConvFacts.margins`` asks for."""
+    """A kernel whose output layout is blocked, and whose input has the margins that :func:`input_needs` asks for."""
     assert request.group.anchor is not None
+    if request.group.anchor.operator == TRANSPOSED:
+        return build_transposed(request)
     facts = ConvFacts.of(request.group.anchor)
     if facts.is_depthwise and request.layout(facts.data).block:
         return build_depthwise(request, facts)

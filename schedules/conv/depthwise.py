@@ -20,7 +20,7 @@ from tvm import tirx
 from ..group import Kernel, Packed, Request
 from .choose import Tile
 from .facts import ConvFacts
-from .tile import ConvKernel
+from .tile import ConvKernel, new_context
 
 UNROLLED_TAPS = 12  # taps that are unrolled completely: 3 x 3, and 1-D kernels up to 12
 
@@ -29,7 +29,7 @@ def build_depthwise(request: Request, facts: ConvFacts) -> Kernel:
     lanes = request.layout(request.group.outputs[0]).block
     width = facts.out_spatial[-1]
     tile = Tile(1, _columns(request, facts, width), 1)
-    conv = ConvKernel(request, facts, tile, lanes)
+    conv = ConvKernel(request, facts, tile, lanes, new_context(request))
     _emit(conv)
     return Kernel(
         function=conv.k.finish(),
@@ -57,8 +57,6 @@ def _emit(conv: ConvKernel) -> None:
     padded[: facts.outputs] = weight
     packed = np.ascontiguousarray(padded.reshape(blocks, lanes, facts.taps).transpose(0, 2, 1))
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
-    for value in conv.request.group.outputs:
-        ctx.fill_margins(value)
     unroll = facts.taps <= UNROLLED_TAPS
     with conv.tasks(blocks) as (n, block, origins), conv.columns() as column:
         acc = k.local("acc", dtype, tile.positions * lanes)

@@ -14,16 +14,18 @@ output channels span several groups reads the channels of all of them, with zero
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import tirx
 
+from ..context import Context
 from ..group import Kernel, Packed, Request
-from .choose import choose_tile
+from .choose import Tile, choose_tile
 from .facts import ConvFacts
-from .tile import ConvKernel
+from .tile import ConvKernel, new_context
 
 
 @dataclass(frozen=True)
@@ -36,22 +38,31 @@ class Segment:
 
 
 def build_direct(request: Request, facts: ConvFacts) -> Kernel:
+    ctx = new_context(request)
+    tile = emit_direct(request, facts, ctx)
+    lanes = request.layout(request.group.outputs[0]).block
+    return Kernel(
+        function=ctx.k.finish(),
+        operands=tuple(ctx.operands),
+        outputs=request.group.outputs,
+        schedule=f"direct conv C{lanes}, tile {tile}",
+        flops=facts.flops,
+    )
+
+
+def emit_direct(
+    request: Request, facts: ConvFacts, ctx: Context, place: Callable[[list[Any]], list[Any]] = list
+) -> Tile:
+    """Adds one direct convolution to a kernel and returns its register tile."""
     lanes = request.layout(request.group.outputs[0]).block
     channel_blocks = -(-facts.outputs // lanes)
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
     limit = channel_blocks if facts.groups == 1 else _blocks_per_group(facts, lanes)
     tile = choose_tile(request.target, height, facts.out_spatial[-1], channel_blocks, limit)
-    conv = ConvKernel(request, facts, tile, lanes)
+    conv = ConvKernel(request, facts, tile, lanes, ctx, place)
     span = _span(facts, tile.blocks * lanes)
-    segments = _segments(request, facts, span, lanes)
-    _emit(conv, span, segments)
-    return Kernel(
-        function=conv.k.finish(),
-        operands=tuple(conv.ctx.operands),
-        outputs=request.group.outputs,
-        schedule=f"direct conv C{lanes}, tile {tile}",
-        flops=facts.flops,
-    )
+    _emit(conv, span, _segments(request, facts, span, lanes))
+    return tile
 
 
 def _blocks_per_group(facts: ConvFacts, lanes: int) -> int:
@@ -117,8 +128,6 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
     packed = pack_weights(facts, tile.blocks, lanes, span, segments)
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     row = packed.shape[1]
-    for value in conv.request.group.outputs:
-        ctx.fill_margins(value)
     block = conv.request.layout(facts.data).block
     with conv.tasks(conv.channel_blocks // tile.blocks) as (n, group, origins), conv.columns() as column:
         acc = k.local("acc", dtype, tile.positions * width)

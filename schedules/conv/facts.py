@@ -79,5 +79,5 @@ class ConvFacts:
         needed = []
         for i, size in enumerate(self.data.shape[2:]):
             last = (self.out_spatial[i] - 1) * self.strides[i] + self.dilation[i] * (self.kernel[i] - 1)
-            needed.append((self.before[i], max(0, last - self.before[i] - size + 1)))
+            needed.append((max(0, self.before[i]), max(0, last - self.before[i] - size + 1)))
         return ((0, 0), (0, 0), *needed)

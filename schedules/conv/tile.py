@@ -20,6 +20,16 @@ from .facts import ConvFacts
 PARALLEL_FLOPS = 400_000  # below this a launch costs more than the second core saves
 
 
+def new_context(request: Request) -> Context:
+    """A kernel whose anchor is computed by the family's own loops."""
+    anchor = request.group.anchor
+    assert anchor is not None
+    ctx = Context(request, GroupGraph(request.group, [anchor]), request.group.name)
+    for value in request.group.outputs:
+        ctx.fill_margins(value)
+    return ctx
+
+
 @dataclass
 class ConvKernel:
     """A convolution kernel under construction."""
@@ -28,12 +38,13 @@ class ConvKernel:
     facts: ConvFacts
     tile: Tile
     lanes: int
+    ctx: Context
+    place: Callable[[list[Any]], list[Any]] = list  # from the kernel's own output coordinates to the tensor's
 
     def __post_init__(self) -> None:
         anchor = self.request.group.anchor
         assert anchor is not None
-        self.graph = GroupGraph(self.request.group, [anchor])
-        self.ctx = Context(self.request, self.graph, self.request.group.name)
+        self.graph = self.ctx.graph
         self.k = self.ctx.k
         self.output = self.request.group.outputs[-1]
         self.costly = any(Facts(n).costly for n in self.request.group.nodes if n is not anchor)
@@ -129,7 +140,7 @@ class ConvKernel:
         self.ctx.channel = Channel(channel, block, lane, self.lanes, self.facts.outputs)
         made = self.graph.tensors[anchor.results[0]]
         inliner = self.ctx.inliner({key(made): lambda _indices: value()})
-        indices = [n, channel, *position]
+        indices = [n, channel, *self.place(position)]
         for output in self.request.group.outputs:
             self.ctx.write(output, indices, inliner.at(self.graph.tensors[output], indices))
 

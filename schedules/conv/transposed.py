@@ -1,0 +1,122 @@
+"""Transposed convolution by phases: no stuffed zeros, no scattered sums.
+
+Output positions of one phase, o = phase + stride * q, read the taps k with (phase + pad - k * dilation) divisible by the
+stride, at input q + (phase + pad - k * dilation) / stride. That is an ordinary convolution of stride 1 with some
+of the taps, in reverse; its outputs lie ``stride`` apart:
+
+    y[phase + stride * q] = conv(x, w[taps of phase])[q]          one nest of the direct kernel a phase
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..group import Kernel, Node, Request, Value
+from ..operator import attributes
+from .direct import emit_direct
+from .facts import ConvFacts
+from .tile import new_context
+
+
+@dataclass(frozen=True)
+class AxisPhase:
+    """One phase of one axis: ``taps`` in the order of rising input position, ``first`` the position of the first."""
+
+    phase: int
+    count: int
+    taps: tuple[int, ...]
+    first: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of all axes, as a convolution."""
+
+    facts: ConvFacts
+    offsets: tuple[int, ...]
+
+
+def axis_phases(kernel: int, stride: int, dilation: int, begin: int, output: int) -> list[AxisPhase]:
+    """The phases of one axis that have outputs."""
+    found = []
+    for phase in range(min(stride, output)):
+        taps = [k for k in reversed(range(kernel)) if (phase + begin - k * dilation) % stride == 0]
+        first = (phase + begin - taps[0] * dilation) // stride if taps else 0
+        count = -(-(output - phase) // stride)
+        found.append(AxisPhase(phase, count, tuple(taps), first, dilation // math.gcd(stride, dilation)))
+    return found
+
+
+def phases_of(node: Node) -> tuple[tuple[int, ...], list[Phase]]:
+    """The strides and the phases of a ``halotile.conv_transpose`` node. A phase without taps has one of weight zero."""
+    attrs = attributes(node.call)
+    data, weight, output = node.operands[0], node.operands[1], node.results[0]
+    strides, groups = tuple(attrs["strides"]), int(attrs["groups"])
+    kernel = weight.shape[2:]
+    axes = [
+        axis_phases(k, s, d, b, o)
+        for k, s, d, b, o in zip(kernel, strides, attrs["dilations"], attrs["begin"], output.shape[2:])
+    ]
+    dense = _conv_weight(np.asarray(weight.constant), groups)
+    result = []
+    for combination in itertools.product(*axes):
+        taps = [list(a.taps) or [0] for a in combination]
+        part = dense[np.ix_(range(dense.shape[0]), range(dense.shape[1]), *taps)]
+        if any(not a.taps for a in combination):
+            part = np.zeros_like(part)
+        name = f"{weight.name}_{'_'.join(str(a.phase) for a in combination)}"
+        shape = (*output.shape[:2], *(a.count for a in combination))
+        facts = ConvFacts(
+            data=data,
+            weight=Value(name, part.shape, weight.dtype, np.ascontiguousarray(part)),
+            output=Value(f"{output.name}_{name}", shape, output.dtype),
+            kernel=tuple(part.shape[2:]),
+            strides=(1,) * len(axes),
+            dilation=tuple(a.step for a in combination),
+            before=tuple(-a.first for a in combination),
+            after=(0,) * len(axes),
+            groups=groups,
+        )
+        result.append(Phase(facts, tuple(a.phase for a in combination)))
+    return strides, result
+
+
+def _conv_weight(weight: np.ndarray, groups: int) -> np.ndarray:
+    """[C, M / groups, taps...] -> [M, C / groups, taps...]"""
+    channels, per_group, *taps = weight.shape
+    split = weight.reshape(groups, channels // groups, per_group, *taps)
+    return np.swapaxes(split, 1, 2).reshape(groups * per_group, channels // groups, *taps)
+
+
+def margins_of(node: Node) -> tuple[tuple[int, int], ...]:
+    """The border that all phases together need."""
+    _, phases = phases_of(node)
+    every = [p.facts.margins() for p in phases]
+    return tuple((max(m[i][0] for m in every), max(m[i][1] for m in every)) for i in range(len(every[0])))
+
+
+def build_transposed(request: Request) -> Kernel:
+    assert request.group.anchor is not None
+    strides, phases = phases_of(request.group.anchor)
+    ctx = new_context(request)
+    tiles = []
+    for phase in phases:
+
+        def place(position: list[Any], offsets: tuple[int, ...] = phase.offsets) -> list[Any]:
+            return [q * s + o for q, s, o in zip(position, strides, offsets)]
+
+        tiles.append(str(emit_direct(request, phase.facts, ctx, place)))
+    lanes = request.layout(request.group.outputs[0]).block
+    return Kernel(
+        function=ctx.k.finish(),
+        operands=tuple(ctx.operands),
+        outputs=request.group.outputs,
+        schedule=f"transposed conv C{lanes}, {len(phases)} phases, tile {max(set(tiles), key=tiles.count)}",
+        flops=sum(p.facts.flops for p in phases),
+    )
