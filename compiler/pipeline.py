@@ -44,6 +44,7 @@ class Options:
     simplify: bool = True
     fuse: bool = True
     layout: bool = True
+    winograd: bool = True
 
 
 @dataclass
@@ -147,9 +148,11 @@ def schedule(build: Build) -> None:
     from ..schedules.group import Request
 
     kernels = []
+    choices = {"winograd": build.options.winograd}
     for i, group in enumerate(build.groups):
         build.tell("schedule", i, len(build.groups))
-        kernels.append(build_kernel(Request(group, build.layouts, build.options.target, build.options.exact)))
+        request = Request(group, build.layouts, build.options.target, build.options.exact, choices)
+        kernels.append(build_kernel(request))
     build.kernels = tuple(kernels)
 
 

@@ -9,6 +9,8 @@ from .depthwise import build_depthwise
 from .direct import build_direct
 from .facts import ConvFacts
 from .transposed import build_transposed, margins_of
+from .winograd import build_winograd
+from .winograd_choose import choose_plan
 
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 TRANSPOSED = "halotile.conv_transpose"
@@ -55,4 +57,15 @@ def build_conv(request: Request) -> Kernel:
     facts = ConvFacts.of(request.group.anchor)
     if facts.is_depthwise and request.layout(facts.data).block:
         return build_depthwise(request, facts)
+    if _winograd_allowed(request, facts):
+        plan = choose_plan(request.target, facts)
+        if plan is not None:
+            return build_winograd(request, facts, plan)
     return build_direct(request, facts)
+
+
+def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:
+    """Not under ``exact`` (sums are re-associated), not if switched off, and only between blocked tensors."""
+    lanes = request.target.lanes(facts.output.dtype)
+    blocked = all(request.layout(v).block == lanes for v in (facts.data, *request.group.outputs))
+    return blocked and not request.exact and request.options.get("winograd") is not False

@@ -1,0 +1,233 @@
+"""Winograd convolution F(m x m, 3 x 3) in NCHW[v]c: three steps on strips of tiles whose scratch stays in cache.
+
+    parallel for group of output channels, strip of tiles (counted over the batch)
+      for tile, block of input channels               V[xi] = BT d B           one vector of channels at a time
+      for chunk of output channels
+        for xi in (m + 2)^2, register tile            M[xi] = V[xi] * U[xi]    rows x vectors accumulators
+        for tile, vector                              y = AT M A, epilogue
+
+V lies as [xi][register tile][block][row][lane]: the product reads it from start to end, with broadcasts at constant
+distances. U lies in the order it is read, [chunk][xi][channel][vector][lane]. The last tile of an axis that m doesn't
+divide is moved back, so that no read leaves the margins a direct convolution needs, and stores only what the tile
+before it did not: which bits are written never depends on the order of tasks.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..group import Kernel, Packed, Request
+from .choose import Tile
+from .facts import ConvFacts
+from .tile import PARALLEL_FLOPS, ConvKernel, new_context
+from .winograd_choose import Plan, scratch_bytes
+from .winograd_math import Transform
+
+STACK_BYTES = 64 * 1024  # larger locals come from the worker's workspace
+
+
+def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
+    lanes = request.layout(request.group.outputs[0]).block
+    winograd = _Winograd(ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request)), plan)
+    winograd.emit()
+    sizes = scratch_bytes(lanes, facts.channels, plan)
+    return Kernel(
+        function=winograd.k.finish(),
+        operands=tuple(winograd.conv.ctx.operands),
+        outputs=request.group.outputs,
+        schedule=f"{plan} C{lanes}",
+        flops=facts.flops,
+        workspace=sum(-(-s // 64) * 64 + 64 for s in sizes if s > STACK_BYTES),
+    )
+
+
+def pack_weights(weight: np.ndarray, transform: Transform, chunks: int, width: int) -> np.ndarray:
+    """[O, I, 3, 3] -> [chunk][xi][channel][width], rounded to float32 once; zero for outputs past the last."""
+    outputs, channels = weight.shape[:2]
+    packed = np.zeros((chunks, transform.products, channels, width), np.float32)
+    for chunk in range(chunks):
+        part = weight[chunk * width : (chunk + 1) * width]
+        if len(part):
+            packed[chunk, :, :, : len(part)] = transform.transform_weights(part).transpose(2, 1, 0)
+    return packed
+
+
+@dataclass
+class _Winograd:
+    conv: ConvKernel
+    plan: Plan
+
+    def __post_init__(self) -> None:
+        self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
+        self.lanes, self.t = self.conv.lanes, self.plan.transform
+        self.blocks_in = -(-self.facts.channels // self.lanes)
+        rows, vectors = self.plan.rows, self.plan.vectors
+        padded = self.plan.row_tiles * rows
+        # an extra vector between planes: at a power of two apart, all of them would fall into one set of the cache
+        self.data_plane = self.blocks_in * padded * self.lanes + self.lanes
+        self.product_plane = padded * vectors * self.lanes + self.lanes
+
+    def emit(self) -> None:
+        k, plan, facts = self.k, self.plan, self.facts
+        data = self.conv.read(facts.data)
+        packed = pack_weights(
+            np.asarray(facts.weight.constant), self.t, plan.chunks_per_group * plan.groups, plan.vectors * self.lanes
+        )
+        weights = self.ctx.packed(Packed(f"w_{facts.weight.name}", packed))
+        total = facts.data.shape[0] * plan.tiles[0] * plan.tiles[1]
+        parallel = plan.tasks > 1 and facts.flops >= PARALLEL_FLOPS
+        with k.loop(plan.tasks, "parallel" if parallel else "serial", "p") as p:
+            self.ctx.ranged(p, plan.tasks)
+            group = self.conv.bind(tirx.floordiv(p, plan.strips), plan.groups)
+            first = self.conv.bind(tirx.floormod(p, plan.strips) * plan.strip, total)
+            count: Any = plan.strip
+            if total % plan.strip:
+                count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
+            planes = k.local("data", "float32", self.t.products * self.data_plane, "global")
+            products = k.local("products", "float32", self.t.products * self.product_plane, "global")
+            with k.loop(count, name="tile") as tile:
+                self.ctx.ranged(tile, plan.strip)
+                self._transform_data(data, planes, first + tile, tile)
+            with k.loop(plan.chunks_per_group, name="chunk") as within:
+                self.ctx.ranged(within, plan.chunks_per_group)
+                chunk = self.conv.bind(group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups)
+                self._multiply(planes, products, weights, chunk, count)
+                with k.loop(count, name="tile") as tile:
+                    self.ctx.ranged(tile, plan.strip)
+                    self._transform_products(products, first + tile, tile, chunk)
+
+    # -- where a tile lies -----------------------------------------------------------------------
+
+    def _origin(self, tile: Any) -> tuple[Any, list[Any], list[Any]]:
+        """Batch index, output origin, and how far back the tile was moved, of a tile counted over the batch."""
+        rows, columns = self.plan.tiles
+        row = tirx.floordiv(tile, columns)
+        numbers = [(tirx.floormod(row, rows), rows), (tirx.floormod(tile, columns), columns)]
+        n = self.conv.bind(tirx.floordiv(row, rows), self.facts.data.shape[0])
+        origins, moved = [], []
+        for (number, tiles), extent in zip(numbers, self.facts.out_spatial):
+            m = self.t.m
+            at = self.conv.bind(number * m, tiles * m - m + 1)
+            if extent % m:
+                start = self.conv.bind(tirx.min(at, extent - m), extent - m + 1)
+                origins.append(start)
+                moved.append(self.conv.bind(at - start, m))
+            else:
+                origins.append(at)
+                moved.append(None)
+        return n, origins, moved
+
+    # -- the three steps -------------------------------------------------------------------------
+
+    def _transform_data(self, data: Any, planes: Any, tile: Any, slot: Any) -> None:
+        """V[xi] = BT d B of one tile, for each block of channels."""
+        k, lanes, extent, rows = self.k, self.lanes, self.t.extent, self.plan.rows
+        n, origins, _ = self._origin(tile)
+        layout = self.conv.request.layout(self.facts.data)
+        panel = self.conv.bind(tirx.floordiv(slot, rows), self.plan.row_tiles)
+        row = self.conv.bind(tirx.floormod(slot, rows), rows)
+        with k.loop(self.blocks_in, name="cb") as block:
+            self.ctx.ranged(block, self.blocks_in)
+            held = k.local("t", "float32", extent * extent * lanes)
+            corner = [o - b for o, b in zip(origins, self.facts.before)]
+            for j in range(extent):
+                with k.loop(lanes, "vectorized", "v") as v:
+                    at = [
+                        self.ctx.analyzer.simplify(layout.offset([n, 0, corner[0] + i, corner[1] + j], block, v))
+                        for i in range(extent)
+                    ]
+                    column = self.t.apply_data([k.bind(data[a]) for a in at], _constant, k.bind)
+                    for i in range(extent):
+                        k.store(held, (i * extent + j) * lanes + v, column[i])
+            base = self.conv.bind(
+                ((panel * self.blocks_in + block) * rows + row) * lanes, self.data_plane - lanes + 1
+            )
+            for i in range(extent):
+                with k.loop(lanes, "vectorized", "v") as v:
+                    values = [held[(i * extent + j) * lanes + v] for j in range(extent)]
+                    for j, value in enumerate(self.t.apply_data(values, _constant, k.bind)):
+                        k.store(planes, base + (i * extent + j) * self.data_plane + v, value)
+
+    def _multiply(self, planes: Any, products: Any, weights: Any, chunk: Any, count: Any) -> None:
+        """M[xi] = V[xi] * U[xi] for one chunk of output channels."""
+        k, plan, lanes = self.k, self.plan, self.lanes
+        rows, vectors, channels = plan.rows, plan.vectors, self.facts.channels
+        width = vectors * lanes
+        tiles: Any = plan.row_tiles
+        if not isinstance(count, int):
+            tiles = tirx.floordiv(count + (rows - 1), rows)
+        with k.loop(self.t.products, name="xi") as xi, k.loop(tiles, name="r") as panel:
+            self.ctx.ranged(xi, self.t.products)
+            self.ctx.ranged(panel, plan.row_tiles)
+            acc = k.local("acc", "float32", rows * width)
+            with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+                k.store(acc, z * lanes + v, tirx.const(0, "float32"))
+            whole, rest = divmod(channels, lanes)
+            for first, blocks, depth in ((0, whole, lanes), (whole, 1, rest)):
+                if not blocks or not depth:
+                    continue
+                with k.loop(blocks, name="cb") as cb, k.loop(depth, name="c") as c:
+                    self.ctx.ranged(c, depth)
+                    left = xi * self.data_plane + ((panel * self.blocks_in + first + cb) * rows) * lanes + c
+                    right = ((chunk * self.t.products + xi) * channels + (first + cb) * lanes + c) * width
+                    with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
+                        with k.loop(lanes, "vectorized", "v") as v:
+                            slot = (y * vectors + b) * lanes + v
+                            k.store(acc, slot, acc[slot] + planes[left + y * lanes] * weights[right + b * lanes + v])
+            with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
+                at = xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
+                k.store(products, at, acc[e * lanes + v])
+
+    def _transform_products(self, products: Any, tile: Any, slot: Any, chunk: Any) -> None:
+        """y = AT M A of one tile and the epilogue, for each vector of the chunk."""
+        k, lanes, t, vectors = self.k, self.lanes, self.t, self.plan.vectors
+        n, origins, moved = self._origin(tile)
+        with ExitStack() as scopes:
+            b = scopes.enter_context(k.loop(vectors, name="b"))
+            self.ctx.ranged(b, vectors)
+            block = chunk * vectors + b
+            total = self.plan.chunks_per_group * self.plan.groups * vectors
+            if total != self.conv.channel_blocks:
+                scopes.enter_context(k.when(block < self.conv.channel_blocks))
+            block = self.conv.bind(block, self.conv.channel_blocks)
+            held = k.local("t", "float32", t.m * t.extent * lanes)
+            for j in range(t.extent):
+                with k.loop(lanes, "vectorized", "v") as v:
+                    at = (slot * vectors + b) * lanes + v
+                    column = [k.bind(products[at + (i * t.extent + j) * self.product_plane]) for i in range(t.extent)]
+                    for i, value in enumerate(t.apply_result(column, _constant, k.bind)):
+                        k.store(held, (i * t.extent + j) * lanes + v, value)
+            self._finish(held, n, origins, moved, block)
+
+    def _finish(self, held: Any, n: Any, origins: list[Any], moved: list[Any], block: Any) -> None:
+        """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
+        k, lanes, t = self.k, self.lanes, self.t
+        if self.conv.costly or any(m is not None for m in moved):
+            outputs = k.local("y", "float32", t.m * t.m * lanes, "global")
+            for i in range(t.m):
+                with k.loop(lanes, "vectorized", "v") as v:
+                    values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
+                    for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
+                        k.store(outputs, (i * t.m + j) * lanes + v, value)
+            skip = [tirx.IntImm("int32", 0) if m is None else m for m in moved]
+            with k.loop(t.m - skip[0], name="i") as i, k.loop(t.m - skip[1], name="j") as j:
+                y, x = self.conv.bind(i + skip[0], t.m), self.conv.bind(j + skip[1], t.m)
+                with k.loop(lanes, "vectorized", "v") as v:
+                    element = outputs[(y * t.m + x) * lanes + v]
+                    self.conv.element(lambda: element, n, block, v, [origins[0] + y, origins[1] + x])
+            return
+        for i in range(t.m):
+            with k.loop(lanes, "vectorized", "v") as v:
+                values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
+                for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
+                    named = k.bind(value)
+                    self.conv.element(lambda named=named: named, n, block, v, [origins[0] + i, origins[1] + j])
+
+
+def _constant(number: float) -> Any:
+    return tirx.FloatImm("float32", float(number))

@@ -1,0 +1,187 @@
+"""Chooses whether a convolution runs by Winograd's algorithm, and how: from the target's facts and the shape.
+
+Cycles of one core, for ``tiles`` tiles in strips of ``strip``, output channels in ``groups``:
+
+    products    tiles * extent^2 * channels * vectors of outputs / FMA ports, edges of the register tile included
+    transforms  tiles * (each input vector once a group + each output vector once) * (operations / ports + stores)
+    weights     extent^2 / 9 as many bytes as the convolution has, read once a strip (once in all where a group's
+                weights stay in the second-level cache); from beyond that cache they arrive at STREAM bytes a cycle,
+                beside the arithmetic
+
+and the sum is shared by the cores as evenly as whole tasks allow. The direct convolution is counted the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...targets.target import Target
+from .choose import choose_tile
+from .facts import ConvFacts
+from .winograd_math import F2, F4, Transform
+
+STREAM = 6.0  # bytes a cycle that one core reads in order from beyond its second-level cache
+NEAR = 32.0  # bytes a cycle from the second-level cache
+LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
+MARGIN = 0.93  # the estimate must beat the direct one by this much
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one convolution is computed. ``rows x vectors`` is the register tile of the products: tiles by vectors of
+    output channels; ``strip`` tiles are transformed together, ``strips`` cover all; ``chunks`` of ``vectors`` cover
+    the output channels, split in ``groups``, each of which transforms the data anew."""
+
+    transform: Transform
+    tiles: tuple[int, int]
+    rows: int
+    vectors: int
+    strip: int
+    strips: int
+    chunks: int
+    groups: int
+    cycles: float
+
+    @property
+    def row_tiles(self) -> int:
+        return -(-self.strip // self.rows)
+
+    @property
+    def chunks_per_group(self) -> int:
+        return -(-self.chunks // self.groups)
+
+    @property
+    def tasks(self) -> int:
+        return self.strips * self.groups
+
+    def __str__(self) -> str:
+        m = self.transform.m
+        text = f"winograd F({m}x{m},3x3), strip {self.strip}, tile {self.rows}x{self.vectors}"
+        return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
+
+
+def applies(facts: ConvFacts) -> bool:
+    """True for what the algorithm can do at all: 3 x 3, dense, float32, at least one whole tile."""
+    return (
+        facts.kernel == (3, 3)
+        and facts.strides == facts.dilation == (1, 1)
+        and facts.groups == 1
+        and facts.output.dtype == "float32"
+        and min(facts.out_spatial) >= F2.m
+    )
+
+
+def choose_plan(target: Target, facts: ConvFacts) -> Plan | None:
+    """The best plan, or None where the direct convolution is expected to be as fast."""
+    if not applies(facts) or facts.channels < LEAST_CHANNELS or facts.outputs < target.lanes() // 2:
+        return None
+    best = best_plan(target, facts)
+    if best is None or best.cycles > MARGIN * direct_cycles(target, facts):
+        return None
+    return best
+
+
+def best_plan(target: Target, facts: ConvFacts) -> Plan | None:
+    """The plan with the fewest cycles, whatever a direct convolution would take."""
+    plans = [p for t in (F4, F2) if min(facts.out_spatial) >= t.m for p in _plans(target, facts, t)]
+    return min(plans, key=lambda p: p.cycles, default=None)
+
+
+def direct_cycles(target: Target, facts: ConvFacts) -> float:
+    """What the direct convolution is expected to take, waste at its edges included."""
+    lanes = target.lanes()
+    blocks = -(-facts.outputs // lanes)
+    height, width = facts.out_spatial
+    tile = choose_tile(target, height, width, blocks, blocks)
+    count = facts.data.shape[0] * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
+    step = max(
+        tile.positions * tile.blocks / target.fma_ports,
+        (tile.positions + tile.blocks) / 2,
+        float(target.fma_latency),
+    )
+    products = count * facts.channels * 9 * step / target.cores
+    stream = facts.channels * 9 * blocks * lanes * 4 / STREAM / target.cores
+    return max(products, stream) + 0.3 * min(products, stream)
+
+
+def _plans(target: Target, facts: ConvFacts, transform: Transform) -> Iterator[Plan]:
+    lanes = target.lanes()
+    blocks = -(-facts.outputs // lanes)
+    height, width = facts.out_spatial
+    grid = (-(-height // transform.m), -(-width // transform.m))
+    total = facts.data.shape[0] * grid[0] * grid[1]
+    for rows, vectors in _register_tiles(target, blocks):
+        chunks = -(-blocks // vectors)
+        for strips in _strip_counts(total, rows):
+            strip = -(-total // strips)
+            used = -(-total // strip)
+            for groups in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks}):
+                per = -(-chunks // groups)
+                plan = Plan(
+                    transform, grid, rows, vectors, strip, used, chunks, -(-chunks // per), cycles=0.0
+                )
+                cycles = _cycles(target, facts, plan)
+                yield Plan(**{**plan.__dict__, "cycles": cycles})
+
+
+def _register_tiles(target: Target, blocks: int) -> Iterator[tuple[int, int]]:
+    """Tiles by vectors that fit the registers and hide the latency of a multiply-add."""
+    registers = target.vector_registers
+    for vectors in range(1, min(8, blocks) + 1):
+        most = (registers - vectors - 1) // vectors
+        for rows in range(1, min(16, most) + 1):
+            if rows * vectors >= target.fma_ports * target.fma_latency or rows == most:
+                yield rows, vectors
+
+
+def _strip_counts(total: int, rows: int) -> Iterator[int]:
+    """Numbers of strips whose size is about 1, 2, 3 ... register tiles."""
+    seen = set()
+    for multiple in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24):
+        count = max(1, -(-total // (rows * multiple)))
+        if count not in seen:
+            seen.add(count)
+            yield count
+
+
+def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
+    """Bytes of the transformed data, and of the products of one chunk of output channels."""
+    padded = plan.row_tiles * plan.rows
+    data = plan.transform.products * (-(-channels // lanes) * padded * lanes + lanes)
+    products = plan.transform.products * (padded * plan.vectors * lanes + lanes)
+    return 4 * data, 4 * products
+
+
+def _cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
+    lanes, t = target.lanes(), plan.transform
+    channels = facts.channels
+    blocks_in = -(-channels // lanes)
+    blocks_out = plan.chunks * plan.vectors
+    data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)
+    step = max(
+        plan.rows * plan.vectors / target.fma_ports,
+        (plan.rows + plan.vectors) / 2,
+        float(target.fma_latency),
+        plan.vectors * lanes * 4 / NEAR,
+    )
+    share = plan.chunks_per_group / plan.chunks
+    weight_bytes = t.products * channels * blocks_out * lanes * 4 * share
+    panel = t.products * channels * plan.vectors * lanes * 4
+    # a task: transform the strip's data, multiply by a group's weights, transform the products
+    products = t.products * plan.row_tiles * plan.chunks_per_group * (channels * step + 2 * plan.rows * plan.vectors)
+    data_ops = 2 * t.extent * t.data_operations / target.fma_ports + 1.5 * t.products
+    result_ops = (t.extent + t.m) * t.result_operations / target.fma_ports + t.products + 2.0 * t.m**2
+    transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
+    scratch = data_bytes + product_bytes
+    if scratch + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
+        transforms += 2 * data_bytes / STREAM  # written to and read from beyond the cache
+        products += plan.chunks_per_group * data_bytes / STREAM
+    resident = weight_bytes + scratch <= 0.8 * target.l2_bytes
+    rounds = -(-plan.tasks // target.cores)
+    stream = weight_bytes / STREAM
+    first = max(products, stream) + 0.3 * min(products, stream)
+    later = products if resident else first
+    # tasks of one group follow each other on a core: the first of them finds the weights cold
+    turns = min(rounds, -(-rounds // plan.strips)) if resident else rounds
+    return rounds * transforms + turns * first + (rounds - turns) * later
