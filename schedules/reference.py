@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, te
 from tvm.ir import Call, GlobalVar
 
@@ -31,7 +32,7 @@ def compile_reference(module: tvm.IRModule) -> Run:
             value = binding.value
             if isinstance(value, Call):
                 function = _prim_func(value)
-                name = known.setdefault(tvm.ir.structural_hash(function), f"f{len(functions)}")
+                name = known.setdefault(tvm_ffi.structural_hash(function), f"f{len(functions)}")
                 if name == f"f{len(functions)}":
                     functions[GlobalVar(name)] = function.with_attr("global_symbol", name)
                 steps.append((binding.var, (name, value)))

@@ -1,0 +1,54 @@
+"""A sample of the ONNX node tests, and the light models. (All of them: python -m halotile.benchmarks.node_tests.)"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx.backend.test
+import pytest
+from halotile.benchmarks import node_tests
+from halotile.compiler.frontend import import_model
+
+EVERY = 29  # one in so many; prime, so that it does not run in step with families that come in twos or fours
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict:
+    return node_tests.load_cases()
+
+
+def test_a_sample_of_the_node_tests(cases: dict) -> None:
+    """None is wrong and none crashes; and most pass."""
+    names = sorted(cases)[::EVERY]
+    outcomes = [node_tests.run_case(cases[n], "te") for n in names]
+    bad = [f"{o.name}: {o.verdict} {o.detail}" for o in outcomes if o.verdict in ("WRONG", "CRASH")]
+    assert not bad, "\n".join(bad)
+    tensors = [o for o in outcomes if o.verdict != node_tests.NOT_TENSORS]
+    assert sum(o.verdict == "pass" for o in tensors) > 0.75 * len(tensors)
+
+
+def test_a_wrong_answer_is_seen(cases: dict) -> None:
+    case = cases["test_relu"]
+    inputs, outputs = case.data_sets[0]
+    broken = dataclasses.replace(case, data_sets=[(inputs, [outputs[0] + np.float32(0.01)])])
+    assert node_tests.run_case(broken, "te").verdict == "WRONG"
+
+
+def test_the_table_counts_every_outcome(cases: dict) -> None:
+    outcomes = [node_tests.run_case(cases[n], "te") for n in ("test_relu", "test_nonzero_example")]
+    text = node_tests.table(outcomes)
+    assert "1 pass, 1 are refused" in text and "do not edit" in text
+    assert any(line.startswith("| Relu | 1 |") for line in text.splitlines())
+
+
+LIGHT = Path(os.path.dirname(onnx.backend.test.__file__)) / "data" / "light"
+
+
+@pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda p: p.stem)
+def test_light_models(path: Path) -> None:
+    imported = import_model(path)
+    assert len(imported.inputs) == 1 and imported.inputs[0].dtype == "float32"
+    assert sum(imported.operators.values()) > 10

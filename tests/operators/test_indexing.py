@@ -1,0 +1,85 @@
+"""Reading and writing at computed positions, with positions known at import and at run time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from evaluate import agree, evaluate, one_node
+
+RNG = np.random.default_rng(3)
+BOTH = pytest.mark.parametrize("run_time", [(0,), (0, 1), (0, 1, 2)], ids=["known", "run-time", "all"])
+
+
+@BOTH
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+def test_scatter_elements(run_time: tuple, reduction: str) -> None:
+    x = RNG.standard_normal((4, 5)).astype("float32")
+    indices = (
+        np.array([[0, -1, 2], [1, 1, -2]], "int64")
+        if reduction == "none"
+        else np.array([[0, 0, 2], [1, 0, -1]])
+    )
+    if reduction == "none":
+        indices = np.array(
+            [[0, -1, 2], [1, -4, 3]], "int64"
+        )  # no position twice, where ONNX leaves the order open
+    updates = RNG.standard_normal((2, 3)).astype("float32")
+    agree("ScatterElements", [x, indices, updates], run_time=run_time, axis=0, reduction=reduction, opset=18)
+
+
+@BOTH
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+def test_scatter_nd(run_time: tuple, reduction: str) -> None:
+    x = RNG.standard_normal((4, 5, 3)).astype("float32")
+    places = [[0, 1], [3, -1], [-2, 2]] if reduction == "none" else [[0, 1], [3, -1], [0, 1]]
+    updates = RNG.standard_normal((3, 3)).astype("float32")
+    agree("ScatterND", [x, np.array(places), updates], run_time=run_time, reduction=reduction, opset=18)
+
+
+@BOTH
+def test_gather_nd_with_batches(run_time: tuple) -> None:
+    x = RNG.standard_normal((2, 3, 4)).astype("float32")
+    indices = np.array([[[1], [-1]], [[0], [2]]], "int64")
+    agree("GatherND", [x, indices], run_time=run_time[:2], batch_dims=1)
+
+
+@BOTH
+def test_gather_elements(run_time: tuple) -> None:
+    x = RNG.standard_normal((3, 4)).astype("float32")
+    agree("GatherElements", [x, np.array([[0, -1], [3, 2]], "int64")], run_time=run_time[:2], axis=1)
+
+
+def test_a_run_time_index_outside_reads_no_stray_memory() -> None:
+    x = np.arange(4, dtype="float32")
+    model, feeds = one_node("Gather", [x, np.array([9, -9, 1 << 40], "int64")], run_time=(0, 1))
+    assert evaluate(model, feeds)["o0"].tolist() == [3, 0, 3]
+
+
+def test_top_k_with_nan_and_ties() -> None:
+    x = np.array([[2, np.nan, 1, 2, -np.inf]], "float32")
+    model, feeds = one_node("TopK", [x, np.array([3], "int64")], 2)
+    result = evaluate(model, feeds)
+    assert result["o1"].tolist() == [[1, 0, 3]] and np.isnan(result["o0"][0, 0])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_running_sums(axis: int) -> None:
+    x = RNG.standard_normal((3, 4, 5)).astype("float32")
+    for exclusive in (0, 1):
+        for reverse in (0, 1):
+            agree("CumSum", [x, np.array(axis)], exclusive=exclusive, reverse=reverse)
+
+
+@pytest.mark.parametrize(
+    "equation", ["bij,bjk->bik", "...ij,...jk->...ik", "ii->i", "ij->", "i,j->ij", "bhwc,hkc->bhwk"]
+)
+def test_einsum(equation: str) -> None:
+    shapes = {
+        "bij,bjk->bik": [(2, 3, 4), (2, 4, 5)], "...ij,...jk->...ik": [(2, 3, 4), (2, 4, 2)],
+        "ii->i": [(4, 4)], "ij->": [(3, 4)], "i,j->ij": [(3,), (4,)], "bhwc,hkc->bhwk": [(1, 3, 4, 2), (3, 5, 2)],
+    }[equation]  # fmt: skip
+    operands = [RNG.standard_normal(s).astype("float32") for s in shapes]
+    model, feeds = one_node("Einsum", operands, run_time=range(len(operands)), equation=equation)
+    np.testing.assert_allclose(
+        evaluate(model, feeds)["o0"], np.einsum(equation, *operands), rtol=1e-5, atol=1e-5
+    )
