@@ -21,8 +21,10 @@
 #endif
 typedef float vec __attribute__((vector_size(LANES * 4)));
 
-/* Twelve independent chains: more than latency times ports of any core so far, fewer than 16 registers. */
+/* Twelve independent chains: more than latency times ports of any core so far, fewer than 16 registers. They are written out,
+ * because an array of them may end up in memory. */
 #define CHAINS 12
+#define EACH(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 
 static pthread_barrier_t barrier;
 static int kind;
@@ -38,15 +40,15 @@ static double now(void) {
 }
 
 static float fma_loop(long n) {
-    vec x[CHAINS], scale, shift;
     float seed = (float)(n & 1) + 1.0f, total = 0.0f;
-    for (int l = 0; l < LANES; l++) { scale[l] = 0.999f * seed / seed; shift[l] = 1e-3f * seed; }
-    for (int k = 0; k < CHAINS; k++) x[k] = shift * (float)(k + 1);
-    for (long i = 0; i < n; i++) {
-#pragma GCC unroll 12
-        for (int k = 0; k < CHAINS; k++) x[k] = x[k] * scale + shift;
-    }
-    for (int k = 0; k < CHAINS; k++) for (int l = 0; l < LANES; l++) total += x[k][l];
+    vec zero = {0}, scale = zero + 0.999f * seed / seed, shift = zero + 1e-3f * seed, sum = zero;
+#define START(k) vec x##k = shift * (float)(k + 1);
+#define STEP(k) x##k = x##k * scale + shift;
+#define ADD(k) sum += x##k;
+    EACH(START)
+    for (long i = 0; i < n; i++) { EACH(STEP) }
+    EACH(ADD)
+    for (int l = 0; l < LANES; l++) total += sum[l];
     return total;
 }
 
@@ -97,8 +99,10 @@ int main(int argc, char **argv) {
             for (size_t i = 0; i < bytes / 12; i++) (*arrays[k])[i] = (float)(i & 7);
         }
     }
-    /* Grow the work until a round lasts long enough to time, then take the best of what fits in the time. */
-    for (steps = 1; round_seconds(workers, threads) < seconds / 8; steps *= 2) {}
+    /* Rounds of some milliseconds, so that the best of many falls between other processes' turns even on a busy machine.
+     * The first round only touches the memory. */
+    round_seconds(workers, threads);
+    for (steps = 1; round_seconds(workers, threads) < 3e-3; steps *= 2) {}
     double each = kind == 0 ? 2.0 * LANES * CHAINS * (double)steps : (double)(bytes / 12 * 12) * (double)steps;
     for (double end = now() + seconds; best == 0.0 || now() < end;) {
         double rate = each * threads / round_seconds(workers, threads);

@@ -1,4 +1,4 @@
-"""The machine's limits as a small C program measures them: FMA peak, and triad bandwidth in L2 and in memory."""
+"""The machine's limits as a small C program measures them: FMA peak, and the bandwidth of triads of several sizes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,36 @@ _SOURCE = Path(__file__).parent / "peak.c"
 
 @dataclass(frozen=True)
 class Peak:
-    """FLOP/s of f32 fused multiply-adds (two each) and bytes/s of a triad, at ``threads`` threads."""
+    """FLOP/s of f32 fused multiply-adds (two each) at ``threads`` threads, and what triads of growing size reach.
+
+    ``triads``: (bytes of all threads together, bytes/s), from half the second-level cache to well past it.
+    """
 
     threads: int
     flops: float
-    cache_bytes: float
-    memory_bytes: float
+    triads: tuple[tuple[int, float], ...]
+
+    @property
+    def cache_bytes(self) -> float:
+        """Bytes/s in the second-level cache."""
+        return self.triads[0][1]
+
+    @property
+    def memory_bytes(self) -> float:
+        """Bytes/s of the largest working set."""
+        return self.triads[-1][1]
+
+    def bandwidth(self, working_set: float) -> float:
+        """Bytes/s of the smallest triad that is at least as large."""
+        return next((rate for size, rate in self.triads if size >= working_set), self.memory_bytes)
 
     def limit(self, flops: float, moved: float) -> float:
         """Seconds below which no kernel with so much arithmetic and memory traffic can stay."""
-        return max(flops / self.flops, moved / self.memory_bytes)
+        return max(flops / self.flops, moved / self.bandwidth(moved))
 
 
 def measure(threads: tuple[int, ...], seconds: float = 0.4) -> dict[int, Peak]:
-    """Limits for each thread count; about three times ``seconds`` each. Needs a C compiler (ToolchainError)."""
+    """Limits for each thread count; about four times ``seconds`` each. Needs a C compiler (ToolchainError)."""
     target = native()
     toolchain = find_toolchain(target)
     with tempfile.TemporaryDirectory() as folder:
@@ -43,15 +59,15 @@ def measure(threads: tuple[int, ...], seconds: float = 0.4) -> dict[int, Peak]:
 
 
 def _measure(program: Path, threads: int, seconds: float, target: Target) -> Peak:
-    in_cache = max(3 * 4096, target.l2_bytes // 2)
-    # Past the last cache, but never more than half a GiB a thread: a shared cache may be larger than what we are given.
-    in_memory = min(max(64 << 20, 4 * target.l3_bytes // threads), 512 << 20)
-    return Peak(
-        threads,
-        _run(program, "fma", threads, seconds),
-        _run(program, "triad", threads, seconds, in_cache),
-        _run(program, "triad", threads, seconds, in_memory),
+    # Half of the second level, several times it (where a third level serves), and past that one; at most half a GiB a
+    # thread, since a shared cache may be larger than the part that we are given.
+    l2 = target.l2_bytes or 1 << 19
+    last = min(max(64 << 20, 4 * target.l3_bytes // threads), 512 << 20)
+    triads = tuple(
+        (size * threads, _run(program, "triad", threads, seconds / 2, size))
+        for size in (l2 // 2, 4 * l2, 12 * l2, last)
     )
+    return Peak(threads, _run(program, "fma", threads, seconds), triads)
 
 
 def _run(program: Path, kind: str, threads: int, seconds: float, size: int | None = None) -> float:

@@ -26,7 +26,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_ours_and_a_peer_are_compared_and_timed() -> None:
-    (result,) = measure(QUICK, {1: Peak(1, 1e11, 1e11, 1e10)})
+    (result,) = measure(QUICK, {1: Peak(1, 1e11, ((1 << 30, 1e10),))})
     assert [e.engine for e in result.engines] == ["here", "halotile"]
     assert all(e.counts for e in result.engines), [e.error or e.wrong for e in result.engines]
     assert result.ratio() is not None and result.best_peer is not None and result.best_peer.engine == "here"

@@ -25,8 +25,8 @@ def test_least_bytes_counts_inputs_weights_and_outputs_once() -> None:
 
 
 def test_line_uses_the_roof_of_the_working_set() -> None:
-    peak = Peak(1, 1e11, 1e11, 1e10)
-    text = line(CASES[0], Figure(1e-3, 5e7, 1e6, None), peak, 2 << 20)
+    peak = Peak(1, 1e11, ((2 << 20, 1e11), (1 << 30, 1e10)))
+    text = line(CASES[0], Figure(1e-3, 5e7, 1e6, None), peak)
     assert "50.0 GFLOP/s" in text and " 50%" in text and "1.0 GB/s" in text and "  1%" in text
-    assert " 10%" in line(CASES[0], Figure(1e-3, 0.0, 1e6, None), peak, 1 << 10)
-    assert line(CASES[0], Figure(1e-3, 0.0, 1e6, "y: differs"), peak, 1).endswith("WRONG y: differs")
+    assert " 10%" in line(CASES[0], Figure(3e-3, 0.0, 3e6, None), peak)
+    assert line(CASES[0], Figure(1e-3, 0.0, 1e6, "y: differs"), peak).endswith("WRONG y: differs")

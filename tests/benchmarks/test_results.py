@@ -12,7 +12,7 @@ from halotile.benchmarks.picture import render as as_picture
 from halotile.benchmarks.results import BuildResult, EngineResult, ModelResult, as_data, mean_ratio
 from halotile.benchmarks.summary import summarise
 
-PEAKS = {1: Peak(1, 1e11, 1e11, 1e10)}
+PEAKS = {1: Peak(1, 1e11, ((1 << 20, 1e11), (1 << 23, 1e10)))}
 
 
 def engine(name: str, seconds: float, wrong: str | None = None, error: str | None = None) -> EngineResult:
@@ -100,3 +100,5 @@ def test_roofline_limit() -> None:
     peak = PEAKS[1]
     assert peak.limit(1e9, 1.0) == pytest.approx(0.01)
     assert peak.limit(1.0, 1e9) == pytest.approx(0.1)
+    assert peak.limit(1.0, 1e6) == pytest.approx(1e-5)
+    assert (peak.bandwidth(1 << 21), peak.bandwidth(1 << 30)) == (1e10, 1e10)
