@@ -31,7 +31,10 @@ class NoReference(VerificationError):
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """One output: ``max_error`` may be at most ``limit``; ``reason`` says what failed, empty when nothing did."""
+    """One output: ``max_error`` may be at most ``limit``; ``reason`` says what failed, empty when nothing did.
+
+    ``constant``: every element of the reference is the same, so that agreement says little.
+    """
 
     name: str
     elements: int
@@ -40,6 +43,7 @@ class OutputCheck:
     limit: float
     mismatches: int
     reason: str = ""
+    constant: bool = False
 
     @property
     def ok(self) -> bool:
@@ -70,9 +74,10 @@ class Verification:
         """One line: what failed first and how many did, or how near the outputs are."""
         bad = [o for o in self.outputs if not o.ok]
         if not bad:
-            return (
-                f"{len(self.outputs)} outputs agree with {self.reference}, largest error {self.max_error:.2e}"
-            )
+            weak = sum(o.constant for o in self.outputs)
+            doubt = f"; {weak} of them have one value everywhere, which proves little" if weak else ""
+            agree = f"{len(self.outputs)} outputs agree with {self.reference}"
+            return f"{agree}, largest error {self.max_error:.2e}{doubt}"
         more = f" (and {len(bad) - 1} more outputs)" if len(bad) > 1 else ""
         return f"output {bad[0].name!r} differs from {self.reference}: {bad[0].reason}{more}"
 
@@ -137,7 +142,8 @@ def compare(name: str, ours: np.ndarray | None, theirs: np.ndarray, rtol: float,
     def check(
         reason: str, error: float = float("inf"), top: float = 0.0, limit: float = 0.0, n: int = 0
     ) -> OutputCheck:
-        return OutputCheck(name, int(theirs.size), error, top, limit, n, reason)
+        constant = theirs.size > 1 and bool((theirs == theirs.flat[0]).all())
+        return OutputCheck(name, int(theirs.size), error, top, limit, n, reason, constant)
 
     if ours is None:
         return check("it is missing")

@@ -1,7 +1,8 @@
 """The boards that ship with Halotile: one TOML file each, read as data.
 
 A file holds the fields of :class:`Target` (sizes may be written ``"32K"``, ``"2M"``), a one-line ``description``, the
-``source`` to check its facts against, and ``aliases``. Adding a board means adding a file; no code knows a board's name.
+``source`` to check its facts against, and ``aliases``. Adding a board means adding a file; no code knows a
+board's name.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
     check = report.get("verification")
     if check:
         error = f"{check['max_error']:.2e} against {check['reference']} on {check['inputs']} inputs"
+        if any(o["constant"] for o in check["outputs"]):
+            error += "; some outputs have one value everywhere"
         found.append(("largest error", error))
     elif output is not None:
         found.append(("largest error", "not compared"))

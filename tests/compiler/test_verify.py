@@ -143,6 +143,13 @@ def test_compare(ours: np.ndarray, theirs: np.ndarray, ok: bool, word: str) -> N
     assert word in check.reason
 
 
+def test_a_reference_with_one_value_everywhere_is_told() -> None:
+    model = tiny(weight=np.zeros((4, 5), np.float32))
+    result = verify(reference_of(model), model, X)
+    assert result.ok and result.outputs[0].constant and "proves little" in result.message()
+    assert not verify(reference_of(tiny()), tiny(), X).outputs[0].constant
+
+
 def test_a_scalar_output() -> None:
     assert compare("y", np.float32([1]).reshape(()), np.float32([1]).reshape(()), RTOL, ATOL).ok
     assert "[]" in compare("y", np.float32([2]).reshape(()), np.float32([1]).reshape(()), RTOL, ATOL).reason
