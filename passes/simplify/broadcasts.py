@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from .graph import CONST, Graph, Node
-from .patterns import BINARY, ELEMENTWISE
+from .patterns import BINARY, ELEMENTWISE, shrunk
 from .rule import EXACT, Builder, Declined, Rewrite, Rule
 
 op = relax.op
@@ -270,7 +270,7 @@ class ShrinkConstant(Rule):
         for index, constant in enumerate(node.inputs):
             if constant.op != CONST or constant.array.size <= 1:
                 continue
-            small = _shrunk(constant.array)
+            small = shrunk(constant.array)
             if small.size == constant.array.size:
                 continue
             shapes = [small.shape if k == index else i.shape for k, i in enumerate(node.inputs)]
@@ -290,18 +290,3 @@ class ShrinkConstant(Rule):
             return b.same(node, *inputs)
 
         return Rewrite(build)
-
-
-def _shrunk(array: np.ndarray) -> np.ndarray:
-    """The same constant with a dim of one for each axis along which every bit repeats."""
-    bits = (
-        array.view(f"u{array.dtype.itemsize}")
-        if array.dtype.itemsize in (1, 2, 4, 8) and array.ndim
-        else array
-    )
-    for axis in range(array.ndim):
-        if array.shape[axis] > 1:
-            first = np.take(bits, [0], axis=axis)
-            if np.array_equal(np.broadcast_to(first, bits.shape), bits):
-                bits = first
-    return np.ascontiguousarray(bits).view(array.dtype).reshape(bits.shape)

@@ -148,3 +148,18 @@ def rounded(wide: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
 
 def finite(array: np.ndarray) -> bool:
     return bool(array.dtype.kind in "biu" or np.all(np.isfinite(array.astype(np.float64))))
+
+
+def shrunk(array: np.ndarray) -> np.ndarray:
+    """The same constant with a dim of one for each axis along which every bit repeats."""
+    bits = (
+        array.view(f"u{array.dtype.itemsize}")
+        if array.dtype.itemsize in (1, 2, 4, 8) and array.ndim
+        else array
+    )
+    for axis in range(array.ndim):
+        if array.shape[axis] > 1:
+            first = np.take(bits, [0], axis=axis)
+            if np.array_equal(np.broadcast_to(first, bits.shape), bits):
+                bits = first
+    return np.ascontiguousarray(bits).view(array.dtype).reshape(bits.shape)

@@ -1,33 +1,28 @@
-"""Scalar scales travel to the nearest constant weights: 1/sqrt(d) of an attention ends in the query projection."""
+"""Scales travel to the nearest constant weights: 1/sqrt(d) of an attention ends in the query projection."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 from tvm import relax
 
 from .affine import LARGEST_SCALE
-from .anchors import ANCHORS, scale_output, weight_index
+from .anchors import ANCHORS, weight_index
 from .graph import CONST, Graph, Node
-from .identity import RESHAPES
 from .patterns import is_float, rounded, scalar, split_constant
 from .rule import STRICT, Builder, Declined, Rewrite, Rule
+from .scale_paths import CARRIERS, GATHERS, Path
 
 op = relax.op
-Rebuild = Callable[[Builder], Node]
-
-_CARRIERS = RESHAPES | {"relax.permute_dims", "relax.strided_slice", "relax.broadcast_to", "relax.negative"}
-_GATHERS = frozenset(("relax.take", "halotile.gather"))
 _DEPTH = 12
 
 
 class ScaleToWeights(Rule):
     """((x @ Wq + b) reshaped, transposed) @ k * c    ->    ((x @ cWq + cb) reshaped, transposed) @ k
 
-    The scale is one number. It passes reshapes, transposes, slices, either operand of a matrix product, and sums all of
-    whose terms can take it; everything on the way has one reader. It ends in constants: the weights of a matrix product
-    or convolution, a bias, an embedding table.
+    The scale is one number. It passes reshapes, transposes, either operand of a matrix product, and sums all of whose
+    terms can take it; everything on the way has one reader, except that a tensor whose other readers are slices of
+    other parts (the query of a joint projection) is scaled in that part only. It ends in constants: the weights of a
+    matrix product or convolution, a bias, an embedding table.
     """
 
     name = "scale-to-weights"
@@ -47,12 +42,17 @@ class ScaleToWeights(Rule):
             return None
         if not np.isfinite(c) or not 1 / LARGEST_SCALE <= abs(c) <= LARGEST_SCALE:
             return Declined("the scale is so extreme that moving it could move an overflow")
-        rebuilt = absorb(x, c, _DEPTH)
+        path = Path()
+        rebuilt = path.absorb(x, np.asarray(c, np.float64), _DEPTH)
         if rebuilt is None:
             return Declined(
                 "something on the way to the weights has other readers, or a weight can't take the scale"
             )
-        return Rewrite(rebuilt)
+
+        def build(b: Builder) -> dict[Node, Node]:
+            return {node: rebuilt(b), **path.rebuild_others(b)}
+
+        return Rewrite(build)
 
 
 def _reaches_weights(node: Node, depth: int) -> bool:
@@ -61,58 +61,11 @@ def _reaches_weights(node: Node, depth: int) -> bool:
         return False
     if node.op in ANCHORS and weight_index(node) is not None:
         return True
-    if node.op in _GATHERS:
+    if node.op in GATHERS:
         return node.inputs[0].op == CONST
-    if node.op in _CARRIERS or node.op in ("relax.add", "relax.subtract"):
+    if node.op in CARRIERS or node.op in ("relax.add", "relax.subtract", "relax.matmul"):
         return any(_reaches_weights(i, depth - 1) for i in node.inputs)
-    return node.op == "relax.matmul" and any(_reaches_weights(i, depth - 1) for i in node.inputs)
-
-
-def absorb(node: Node, c: float, depth: int) -> Rebuild | None:
-    """How to build ``c * node`` without a multiplication; None when that can't be done."""
-    if node.op == CONST:
-        wide = rounded(node.array.astype(np.float64) * c, node.array.dtype)
-        return None if wide is None else lambda b: b.const(wide)
-    if depth == 0 or node.uses != 1 or not is_float(node):
-        return None
-    if node.op in ANCHORS and weight_index(node) is not None:
-        return _into_weights(node, c)
-    if node.op in _CARRIERS or node.op in _GATHERS and node.inputs[0].op == CONST:
-        inner = absorb(node.inputs[0], c, depth - 1)
-        return None if inner is None else _with_operand(node, 0, inner)
-    if node.op in ("relax.add", "relax.subtract"):
-        first, second = (absorb(i, c, depth - 1) for i in node.inputs)
-        if first is None or second is None or node.inputs[0] is node.inputs[1]:
-            return None
-        return _of_both(node, first, second)
-    if node.op == "relax.matmul" and node.inputs[0] is not node.inputs[1]:
-        for index, operand in enumerate(node.inputs):
-            inner = absorb(operand, c, depth - 1)
-            if inner is not None:
-                return _with_operand(node, index, inner)
-    return None
-
-
-def _of_both(node: Node, first: Rebuild, second: Rebuild) -> Rebuild:
-    return lambda b: b.same(node, first(b), second(b))
-
-
-def _with_operand(node: Node, index: int, inner: Rebuild) -> Rebuild:
-    def build(b: Builder) -> Node:
-        inputs = list(node.inputs)
-        inputs[index] = inner(b)
-        return b.same(node, *inputs)
-
-    return build
-
-
-def _into_weights(anchor: Node, c: float) -> Rebuild | None:
-    index = weight_index(anchor) or 0
-    folded = scale_output(anchor, np.asarray(c, np.float64))
-    if isinstance(folded, str):
-        return None
-    weight = rounded(folded, anchor.inputs[index].array.dtype)
-    return None if weight is None else _with_operand(anchor, index, lambda b: b.const(weight))
+    return False
 
 
 class ShareBias(Rule):
@@ -164,7 +117,7 @@ class PrecomputeGather(Rule):
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         rows, weight = node.inputs
-        gathers = rows.op in _GATHERS and rows.attr("axis") == 0 or rows.op == "relax.strided_slice"
+        gathers = rows.op in GATHERS and rows.attr("axis") == 0 or rows.op == "relax.strided_slice"
         if not gathers or rows.inputs[0].op != CONST or weight.op != CONST or rows.uses != 1:
             return None
         table = rows.inputs[0].array

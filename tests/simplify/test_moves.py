@@ -99,6 +99,36 @@ def test_a_scale_whose_way_has_other_readers_takes_the_other_operand(check):
     assert "relax.multiply" not in result.details["operators"]
 
 
+@pytest.mark.parametrize("where", ["scores", "query"])
+def test_the_scale_of_a_joint_projection_goes_into_the_columns_of_the_query(check, where):
+    half = relax.const(0.37, F32)
+
+    def body(emit, x):
+        y = emit(op.add(emit(op.matmul(x, c(8, 24))), c(24)))
+        y = emit(op.permute_dims(emit(op.reshape(y, [2, 3, 3, 2, 4])), [2, 0, 3, 1, 4]))
+        parts = [emit(op.strided_slice(y, [0], [k], [k + 1])) for k in range(3)]
+        q, k, v = (emit(op.reshape(p, [2, 2, 3, 4])) for p in parts)
+        if where == "query":
+            q = emit(op.multiply(q, half))
+        scores = emit(op.matmul(q, emit(op.permute_dims(k, [0, 1, 3, 2]))))
+        if where == "scores":
+            scores = emit(op.multiply(scores, half))
+        return emit(op.matmul(emit(op.nn.softmax(scores, -1)), v))
+
+    result = check([((2, 3, 8), F32)], body, None)
+    assert result.details["applied"]["scale-to-weights"] == 1
+    assert "relax.multiply" not in result.details["operators"]
+
+
+def test_slices_that_overlap_share_no_scale(check):
+    def body(emit, x):
+        y = emit(op.matmul(x, c(8, 6)))
+        a, b = (emit(op.strided_slice(y, [1], [k], [k + 4])) for k in (0, 2))
+        return emit(op.multiply(emit(op.reshape(a, [8])), relax.const(3.0, F32))), b
+
+    check([((2, 8), F32)], body, None, declined="other readers")
+
+
 def test_a_scale_over_a_sum_of_products(check):
     def body(emit, x, z):
         total = emit(op.add(emit(op.matmul(x, c(4, 5))), emit(op.matmul(z, c(4, 5)))))

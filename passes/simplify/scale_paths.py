@@ -1,0 +1,160 @@
+"""The way of a scale from where it is applied up to the constants that can hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .anchors import ANCHORS, scale_output, weight_index
+from .graph import CONST, Node
+from .identity import RESHAPES, permutation
+from .patterns import is_float, rounded, shrunk
+from .rule import Builder
+from .slices import Cut, cuts
+
+Rebuild = Callable[[Builder], Node]
+
+CARRIERS = RESHAPES | {"relax.permute_dims", "relax.strided_slice", "relax.broadcast_to", "relax.negative"}
+GATHERS = frozenset(("relax.take", "halotile.gather"))
+#: Scales that vary are written out in full on the way through a reshape; tensors up to this size only.
+_LARGEST = 1 << 22
+
+
+class Path:
+    """One attempt: follows a scale upwards and remembers the slices of other parts that must be read anew."""
+
+    def __init__(self) -> None:
+        self._others: list[Node] = []
+        self._shared: Rebuild | None = None
+        self._built: Node | None = None
+
+    def rebuild_others(self, b: Builder) -> dict[Node, Node]:
+        return {o: b.same(o, self._shared_node(b)) for o in self._others}
+
+    def _shared_node(self, b: Builder) -> Node:
+        if self._built is None:
+            assert self._shared is not None
+            self._built = self._shared(b)
+        return self._built
+
+    def absorb(self, node: Node, scale: np.ndarray, depth: int, shared: bool = False) -> Rebuild | None:
+        """How to build ``scale * node`` without a multiplication; None when that can't be done.
+
+        ``scale`` broadcasts against the node's shape.
+        """
+        if node.op == CONST:
+            return _scaled_constant(node, scale)
+        if depth == 0 or node.uses != 1 and not shared or not is_float(node):
+            return None
+        if node.op in ANCHORS and weight_index(node) is not None:
+            return _into_weights(node, scale)
+        if node.op in GATHERS or node.op in ("relax.broadcast_to", "relax.matmul"):
+            return self._uniform(node, scale, depth)
+        if node.op in ("relax.add", "relax.subtract"):
+            first, second = (self.absorb(i, scale, depth - 1) for i in node.inputs)
+            if first is None or second is None or node.inputs[0] is node.inputs[1]:
+                return None
+            return _of_both(node, first, second)
+        if node.op == "relax.strided_slice":
+            return self._through_slice(node, scale, depth)
+        if node.op in CARRIERS:
+            above = _before(node, scale)
+            inner = None if above is None else self.absorb(node.inputs[0], above, depth - 1)
+            return None if inner is None else with_operand(node, 0, inner)
+        return None
+
+    def _uniform(self, node: Node, scale: np.ndarray, depth: int) -> Rebuild | None:
+        """Operators that only one number can pass: either operand of a product, the table of a gather."""
+        if scale.size != 1 or node.op == "relax.matmul" and node.inputs[0] is node.inputs[1]:
+            return None
+        for index, operand in enumerate(node.inputs[:1] if node.op != "relax.matmul" else node.inputs):
+            inner = self.absorb(operand, scale, depth - 1)
+            if inner is not None:
+                return with_operand(node, index, inner)
+        return None
+
+    def _through_slice(self, node: Node, scale: np.ndarray, depth: int) -> Rebuild | None:
+        parent = node.inputs[0]
+        if parent.uses == 1 and scale.size == 1:
+            inner = self.absorb(parent, scale, depth - 1)
+            return None if inner is None else with_operand(node, 0, inner)
+        mine = cuts(node)
+        if (
+            mine is None
+            or not parent.static
+            or not node.static
+            or _size(parent) > _LARGEST
+            or self._shared is not None
+        ):
+            return None
+        others = [u for u in parent.users if u is not node]
+        if parent.outputs or any(not _disjoint(mine, cuts(o)) for o in others):
+            return None
+        full = np.ones(parent.shape or ())
+        region = tuple(
+            slice(mine[a].begin, mine[a].end, mine[a].stride) if a in mine else slice(None)
+            for a in range(parent.rank)
+        )
+        full[region] = scale
+        above = self.absorb(parent, shrunk(full), depth - 1, shared=True)
+        if above is None:
+            return None
+        self._shared, self._others = above, others
+        return with_operand(node, 0, self._shared_node)
+
+
+def _size(node: Node) -> int:
+    return int(np.prod(node.shape or (), dtype=np.int64))
+
+
+def _disjoint(a: dict[int, Cut], b: dict[int, Cut] | None) -> bool:
+    """Whether two slices of one tensor have no element in common, because their ranges along an axis don't meet."""
+    if b is None:
+        return False
+    return any(a[k].end <= b[k].begin or b[k].end <= a[k].begin for k in a if k in b)
+
+
+def _before(node: Node, scale: np.ndarray) -> np.ndarray | None:
+    """The scale of the operand of a reshape, permutation or negation whose result is scaled by ``scale``."""
+    if scale.size == 1:
+        return scale.reshape(())
+    if node.op == "relax.negative":
+        return scale
+    padded = scale.reshape((1,) * (node.rank - scale.ndim) + scale.shape)
+    if node.op == "relax.permute_dims":
+        axes = permutation(node)
+        return np.transpose(padded, [axes.index(k) for k in range(len(axes))])
+    x = node.inputs[0]
+    if not node.static or not x.static or _size(node) > _LARGEST:
+        return None
+    return shrunk(np.broadcast_to(padded, node.shape or ()).reshape(x.shape or ()))
+
+
+def _scaled_constant(node: Node, scale: np.ndarray) -> Rebuild | None:
+    wide = rounded(np.asarray(node.array.astype(np.float64) * scale), node.array.dtype)
+    return None if wide is None else lambda b: b.const(wide)
+
+
+def _of_both(node: Node, first: Rebuild, second: Rebuild) -> Rebuild:
+    return lambda b: b.same(node, first(b), second(b))
+
+
+def with_operand(node: Node, index: int, inner: Rebuild) -> Rebuild:
+    """Builds the operator of ``node`` with operand ``index`` made by ``inner``."""
+
+    def build(b: Builder) -> Node:
+        inputs = list(node.inputs)
+        inputs[index] = inner(b)
+        return b.same(node, *inputs)
+
+    return build
+
+
+def _into_weights(anchor: Node, scale: np.ndarray) -> Rebuild | None:
+    index = weight_index(anchor) or 0
+    folded = scale_output(anchor, scale)
+    if isinstance(folded, str):
+        return None
+    weight = rounded(folded, anchor.inputs[index].array.dtype)
+    return None if weight is None else with_operand(anchor, index, lambda b: b.const(weight))
