@@ -18,6 +18,7 @@ from ...schedules.classify import Facts
 from ...schedules.conv import input_needs, supports_conv
 from ...schedules.group import Group, Node, Value
 from ...schedules.layout import Layout
+from ...schedules.matmul import supports_matmul
 from ...schedules.preserving import preserves_channels
 from ..fuse.outputs import copy_group, root_of
 
@@ -103,7 +104,9 @@ class _Assigner:
                 continue
             if any(v in self.pinned for v in group.outputs) or not any(v in self.blocks for v in group.inputs):
                 continue
-            if len({v.dtype for v in group.outputs}) > 1 or not any(readers.get(v) for v in group.outputs):
+            if len({v.dtype for v in group.outputs}) > 1:
+                continue
+            if all(_reads_plain(reader) for v in group.outputs for reader in readers.get(v, [])):
                 continue
             mine = {v: b for v, b in self.blocks.items() if v in group.inputs}
             if set(mine.values()) == {lanes} and _is_staged(group) and preserves_channels(group, mine, lanes):
@@ -154,6 +157,13 @@ class _Assigner:
                     group = _substitute_input(group, wanted.data, data)
                 if needs:
                     self._widen(data, wanted.margins)
+            elif _reads_plain(group):
+                for value in group.inputs:
+                    if self.blocks.get(value):
+                        data, made = self._converted(value, 0)
+                        if made is not None:
+                            result.append(made)
+                        group = _substitute_everywhere(group, value, data)
             result.append(group)
         self.groups = result
 
@@ -168,7 +178,9 @@ class _Assigner:
         self.converted[key] = fresh
         if block:
             self.blocks[fresh] = block
-        why = "layout: a convolution reads it in channel blocks" if block else "layout: margins for a padded convolution"
+        why = "layout: a convolution reads it in channel blocks"
+        if not block:
+            why = "layout: read plain" if self.blocks.get(value) else "layout: margins for a padded convolution"
         self.notes.append(f"{value.name} is converted: {why}")
         return fresh, copy_group(f"convert_{value.name}_{block}", value, fresh, why)
 
@@ -179,6 +191,12 @@ class _Assigner:
 
 def _is_conv(group: Group) -> bool:
     return group.anchor is not None and supports_conv(group.anchor)
+
+
+def _reads_plain(group: Group) -> bool:
+    """True for generators that read plain memory only."""
+    anchor = group.anchor
+    return anchor is not None and (supports_matmul(anchor) or Facts(anchor).kind == "opaque")
 
 
 def _is_staged(group: Group) -> bool:
@@ -218,6 +236,17 @@ def _substitute_input(group: Group, old: Value, new: Value) -> Group:
     inputs = dict.fromkeys(v for v in group.inputs if v is not old or still)
     inputs[new] = None
     return replace(group, nodes=tuple(nodes), inputs=tuple(inputs), anchor=anchor)
+
+
+def _substitute_everywhere(group: Group, old: Value, new: Value) -> Group:
+    """``group`` reading ``new`` wherever it read ``old``."""
+    nodes, anchor = [], group.anchor
+    for node in group.nodes:
+        fresh = replace(node, operands=tuple(_renamed(o, old, new) for o in node.operands))
+        anchor = fresh if node is group.anchor else anchor
+        nodes.append(fresh)
+    inputs = tuple(new if v is old else v for v in group.inputs)
+    return replace(group, nodes=tuple(nodes), inputs=inputs, anchor=anchor)
 
 
 def _renamed(operand: Any, old: Value, new: Value) -> Any:
