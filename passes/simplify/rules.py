@@ -29,6 +29,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         identity.NeutralElement(),
         identity.AddZero(),
         strength.MultiplyByZero(float_mode),
+        strength.SameOperands(float_mode),
         # logic
         strength.DoubleNegation(),
         logic.NotOfComparison(float_mode),

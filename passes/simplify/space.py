@@ -16,8 +16,8 @@ op = relax.op
 class FocusAsSpaceToDepth(Rule):
     """concat(x[..., 0::2, 0::2], x[..., 1::2, 0::2], ...)    ->    reshape, permute, reshape of x
 
-    All r * r phases of an NCHW tensor whose height and width r divides, rows or columns first: one permuted store
-    instead of r * r strided reads.
+    All r * r phases of an NCHW tensor (Focus) or of an NHWC tensor (patch merging) whose height and width r divides,
+    rows or columns first: one permuted store instead of r * r strided reads.
     """
 
     name = "focus-as-space-to-depth"
@@ -26,32 +26,42 @@ class FocusAsSpaceToDepth(Rule):
     roots = frozenset(("relax.concat",))
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        if node.rank != 4 or (node.attr("axis") or 0) % 4 != 1 or not node.static:
-            return None
         found = [cuts(i) for i in node.inputs]
         x = node.inputs[0].inputs[0] if found[0] is not None else None
-        if x is None or any(f is None or i.inputs[0] is not x for f, i in zip(found, node.inputs)):
+        if (
+            x is None
+            or node.rank != 4
+            or any(f is None or i.inputs[0] is not x for f, i in zip(found, node.inputs))
+        ):
             return None
         r = round(len(node.inputs) ** 0.5)
-        n, c, h, w = x.shape or (0, 0, 0, 0)
-        if r < 2 or r * r != len(node.inputs):
+        channel = int(node.attr("axis") or 0) % 4
+        if r < 2 or r * r != len(node.inputs) or channel not in (1, 3) or not x.static:
             return None
+        row, column = (2, 3) if channel == 1 else (1, 2)
         phases = []
         for f in found:
-            if f is None or set(f) != {2, 3} or any(cut.stride != r for cut in f.values()):
+            if f is None or set(f) != {row, column} or any(cut.stride != r for cut in f.values()):
                 return None
-            phases.append((f[2].begin, f[3].begin))
-        if h % r or w % r:
-            return Declined(f"{h} x {w} is not divided by {r}")
+            phases.append((f[row].begin, f[column].begin))
+        shape = list(x.shape or ())
+        height, width = shape[row], shape[column]
+        if height % r or width % r:
+            return Declined(f"{height} x {width} is not divided by {r}")
         by_rows = [(a, b) for a in range(r) for b in range(r)]
         by_columns = [(a, b) for b in range(r) for a in range(r)]
-        if phases not in (by_rows, by_columns) or any(i.shape != (n, c, h // r, w // r) for i in node.inputs):
+        small = list(shape)
+        small[row], small[column] = height // r, width // r
+        if phases not in (by_rows, by_columns) or any(list(i.shape or ()) != small for i in node.inputs):
             return Declined("the phases are not in the order of rows or columns")
-        order = [0, 3, 5, 1, 2, 4] if phases == by_rows else [0, 5, 3, 1, 2, 4]
+        split = [s for k, s in enumerate(shape) for s in ([small[k], r] if k in (row, column) else [s])]
+        # In the split shape the phase of a row stands at row + 1, that of a column at column + 2.
+        phase = [row + 1, column + 2] if phases == by_rows else [column + 2, row + 1]
+        order = [0, *phase, 1, 2, 4] if channel == 1 else [0, 1, 3, *phase, 5]
 
         def build(b: Builder) -> Node:
-            parts = b.call(op.reshape, x, [n, c, h // r, r, w // r, r])
-            return b.call(op.reshape, b.call(op.permute_dims, parts, order), [n, c * r * r, h // r, w // r])
+            parts = b.call(op.permute_dims, b.call(op.reshape, x, split), order)
+            return b.call(op.reshape, parts, list(node.shape or ()))
 
         return Rewrite(build)
 

@@ -235,3 +235,27 @@ class MultiplyByZero(Rule):
             return Declined("NaN and infinity times zero are NaN")
         zero = np.zeros(node.shape or (), pair[1].array.dtype)
         return Rewrite(lambda b: b.const(zero))
+
+
+class SameOperands(Rule):
+    """max(x, x), min(x, x) -> x;  x - x -> 0 for integers, and for floats in ``finite`` mode (NaN - NaN is NaN)"""
+
+    name = "same-operands"
+    family = "algebra"
+    modes = EXACT
+    roots = frozenset(("relax.maximum", "relax.minimum", "relax.subtract"))
+
+    def __init__(self, float_mode: str = "strict") -> None:
+        self._finite = float_mode == "finite"
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        x, y = node.inputs
+        if x is not y:
+            return None
+        if node.op != "relax.subtract":
+            return Rewrite(lambda b: x)
+        if is_float(node) and not self._finite:
+            return Declined("NaN less NaN is NaN")
+        return (
+            Rewrite(lambda b: b.const(np.zeros(node.shape or (), node.array_dtype))) if node.static else None
+        )

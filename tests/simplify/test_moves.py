@@ -265,3 +265,12 @@ def test_flattening_a_mean_drops_its_dims(check):
         return emit(op.reshape(emit(op.mean(x, [2, 3], True)), [2, 3]))
 
     check([((2, 3, 4, 5), F32)], body, ["mean"], mode="exact")
+
+
+@pytest.mark.parametrize("phases", [ROWS, YOLO])
+def test_patch_merging_is_space_to_depth(check, phases):
+    def body(emit, x):
+        parts = [emit(op.strided_slice(x, [1, 2], [a, b], [2**31 - 1] * 2, [2, 2])) for a, b in phases]
+        return emit(op.concat(parts, -1))
+
+    check([((2, 6, 4, 3), F32)], body, ["reshape", "permute_dims", "reshape"], mode="exact")

@@ -135,3 +135,10 @@ def test_dead_code_goes(check):
         return emit(op.tanh(x))
 
     assert check(X, body, ["tanh"], mode="exact").details["applied"] == {"dead-code": 1}
+
+
+def test_operators_on_one_operand_twice(check):
+    check(X, lambda emit, x: (emit(op.maximum(x, x)), emit(op.minimum(x, x))), [], mode="exact", special=True)
+    check(X, lambda emit, x: emit(op.subtract(x, x)), ["subtract"], special=True, declined="NaN less NaN")
+    check(X, lambda emit, x: emit(op.subtract(x, x)), [], mode="finite")
+    check([((60,), "int32")], lambda emit, x: emit(op.subtract(x, x)), [], mode="exact")
