@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..errors import RunError
 from ..targets.detect import native
 from .check_models import TOLERANCE, compare, reference
 from .models import MODELS, ModelEntry
-from .peak import Peak
+from .peak import Meter, Peak
 from .peers.environment import OURS, PEERS, Peer, python_of
 from .peers.process import EngineProcess
 from .results import BuildResult, EngineResult, ModelResult
@@ -68,13 +68,13 @@ Say = Callable[[str], None]
 
 
 def measure(
-    settings: Settings, peaks: dict[int, Peak], say: Say = lambda line: None
+    settings: Settings, meter: Meter | None = None, say: Say = lambda line: None
 ) -> Iterator[ModelResult]:
     """One result for each model and thread count, as they come."""
     interpreters = {name: python_of(PEERS[name], settings.peers_folder) for name in settings.peers}
     for name in settings.models:
         with tempfile.TemporaryDirectory(prefix="halotile-bench-") as folder:
-            yield from _measure_model(MODELS[name], Path(folder), settings, interpreters, peaks, say)
+            yield from _measure_model(MODELS[name], Path(folder), settings, interpreters, meter, say)
 
 
 def _measure_model(
@@ -82,7 +82,7 @@ def _measure_model(
     folder: Path,
     settings: Settings,
     interpreters: dict[str, Path],
-    peaks: dict[int, Peak],
+    meter: Meter | None,
     say: Say,
 ) -> Iterator[ModelResult]:
     model = entry.model(small=settings.small)
@@ -105,9 +105,10 @@ def _measure_model(
         contenders.append(Contender(label, OURS, folder / label))
     for threads in settings.threads:
         say(f"{entry.name}: measuring at {threads} thread{'s' if threads > 1 else ''}")
+        before = meter.now(threads) if meter else None
         engines, notes = _measure_engines(contenders, feeds, expected, threads, settings, interpreters)
         result = ModelResult(entry.name, threads, [*engines, *failed], build, notes)
-        _place(result, peaks.get(threads))
+        _place(result, before, meter.now(threads) if meter else None)
         yield result
 
 
@@ -220,10 +221,17 @@ def _busy_seconds() -> float:
     )
 
 
-def _place(result: ModelResult, peak: Peak | None) -> None:
+def _place(result: ModelResult, before: Peak | None, after: Peak | None) -> None:
     """How near our figure comes to the machine's limits: FMA peak, and the sum of the kernels' own rooflines."""
     ours = result.engine(OURS.name)
-    if peak is None or result.build is None or ours is None or not ours.counts or ours.times is None:
+    if before is None or after is None:
+        return
+    peak = result.peak = replace(after, flops=(before.flops + after.flops) / 2)
+    if abs(before.flops - after.flops) > 0.1 * peak.flops:
+        result.warnings.append(
+            f"the machine's own speed went from {before.flops / 1e9:.0f} to {after.flops / 1e9:.0f} GFLOP/s"
+        )
+    if result.build is None or ours is None or not ours.counts or ours.times is None:
         return
     result.fma_fraction = result.build.flops / ours.times.median / peak.flops
     limit = sum(peak.limit(k["flops"], k["bytes"]) for k in result.build.kernels)

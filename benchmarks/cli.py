@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -59,7 +60,7 @@ def bench(
     from .bench import ABLATIONS, Settings, machine, measure
     from .markdown import render as as_markdown
     from .models import MODELS
-    from .peak import measure as measure_peaks
+    from .peak import Meter
     from .peers.environment import PEERS
     from .picture import render as as_picture
     from .results import as_data
@@ -78,18 +79,18 @@ def bench(
         small=small,
     )
     facts = machine()
-    peaks = {} if no_peak else measure_peaks(settings.threads)
     results = []
-    for result in measure(settings, peaks, say=lambda line: click.echo(line, err=True)):
-        results.append(result)
-        if json_path:  # after every model, so that a long run that is broken off leaves what it had
-            json_path.write_text(json.dumps(as_data(results, peaks, facts), indent=1) + "\n")
-    text = as_markdown(results, peaks)
+    with nullcontext() if no_peak else Meter() as meter:
+        for result in measure(settings, meter, say=lambda line: click.echo(line, err=True)):
+            results.append(result)
+            if json_path:  # after every model, so that a long run that is broken off leaves what it had
+                json_path.write_text(json.dumps(as_data(results, facts), indent=1) + "\n")
+    text = as_markdown(results)
     click.echo(text, nl=False)
     if markdown_path:
         markdown_path.write_text(text)
     if picture_path:
-        picture_path.write_text(as_picture(results, peaks))
+        picture_path.write_text(as_picture(results))
 
 
 def _parts(text: str) -> list[str]:

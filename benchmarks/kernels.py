@@ -24,8 +24,7 @@ from .check_models import TOLERANCE, compare, reference
 from .graph import Form, Graph
 from .layers import activation, avg_pool, conv, layer_norm, linear, max_pool
 from .models import random_inputs
-from .peak import Peak
-from .peak import measure as measure_peaks
+from .peak import Meter, Peak
 from .peers.engine_halotile import Engine
 
 Body = Callable[[Graph, str], str]
@@ -166,27 +165,23 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [f for f in options.families if f not in families]
     if unknown:
         parser.error(f"unknown family {', '.join(unknown)}; known: {', '.join(families)}")
-    peak = measure_peaks((options.threads,))[options.threads]
-    print(
-        f"{options.threads} threads: {peak.flops / 1e9:.0f} GFLOP/s, "
-        f"{peak.cache_bytes / 1e9:.0f} GB/s in cache, {peak.memory_bytes / 1e9:.0f} GB/s in memory"
-    )
-    wrong = 0
-    for case in CASES:
-        if options.families and case.family not in options.families:
-            continue
-        try:
-            figure = measure(case, options.threads, options.seconds)
-        except Exception as error:  # the other shapes are wanted all the same
-            wrong += 1
-            print(
-                f"{case.family:11s} {case.name:24s} failed: {type(error).__name__}: {str(error)[:200]}",
-                flush=True,
-            )
-            continue
-        wrong += figure.wrong is not None
-        print(line(case, figure, peak), flush=True)
-    return 1 if wrong else 0
+    chosen = [c for c in CASES if not options.families or c.family in options.families]
+    with Meter() as meter:
+        return 1 if sum(not _report(case, meter, options.threads, options.seconds) for case in chosen) else 0
+
+
+def _report(case: Case, meter: Meter, threads: int, seconds: float) -> bool:
+    """Prints the line of one shape; False when it failed or is wrong, which must not hide the other shapes."""
+    try:
+        figure = measure(case, threads, seconds)
+    except Exception as error:
+        print(
+            f"{case.family:11s} {case.name:24s} failed: {type(error).__name__}: {str(error)[:200]}",
+            flush=True,
+        )
+        return False
+    print(line(case, figure, meter.now(threads)), flush=True)
+    return figure.wrong is None
 
 
 if __name__ == "__main__":

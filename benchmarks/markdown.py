@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .peak import Peak
-from .results import OURS, EngineResult, ModelResult, mean_ratio
+from .results import OURS, EngineResult, ModelResult, mean_ratio, peak_of
 
 
-def render(results: Sequence[ModelResult], peaks: dict[int, Peak]) -> str:
+def render(results: Sequence[ModelResult]) -> str:
     sections = []
     for threads in sorted({r.threads for r in results}):
         chosen = [r for r in results if r.threads == threads]
-        sections.append(_section(chosen, threads, peaks.get(threads)))
+        sections.append(_section(chosen, threads, peak_of(results, threads)))
     problems = [
         f"- {r.model}, {r.threads} threads: {e.engine} {p}"
         for r in results

@@ -10,7 +10,6 @@ from pathlib import Path
 from ..compiler.codegen.toolchain import find_toolchain
 from ..errors import ToolchainError
 from ..targets.detect import native
-from ..targets.target import Target
 
 _SOURCE = Path(__file__).parent / "peak.c"
 
@@ -45,29 +44,49 @@ class Peak:
         return max(flops / self.flops, moved / self.bandwidth(moved))
 
 
-def measure(threads: tuple[int, ...], seconds: float = 0.4) -> dict[int, Peak]:
-    """Limits for each thread count; about four times ``seconds`` each. Needs a C compiler (ToolchainError)."""
-    target = native()
-    toolchain = find_toolchain(target)
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "peak"
-        flags = ["-O3", "-march=native", "-ffp-contract=fast", "-pthread", "-std=gnu11"]
-        toolchain.run(
-            [*flags, str(_SOURCE), "-o", str(program)], Path(folder), "building the peak measurement"
-        )
-        return {t: _measure(program, t, seconds, target) for t in threads}
+class Meter:
+    """Measures limits on demand; a context manager that keeps the built program. Needs a C compiler (ToolchainError).
 
+    A processor's clock follows its load and, in a virtual machine, its neighbours': a figure should be set against
+    what the machine could do at that moment, which :meth:`now` asks.
+    """
 
-def _measure(program: Path, threads: int, seconds: float, target: Target) -> Peak:
-    # Half of the second level, several times it (where a third level serves), and past that one; at most half a GiB a
-    # thread, since a shared cache may be larger than the part that we are given.
-    l2 = target.l2_bytes or 1 << 19
-    last = min(max(64 << 20, 4 * target.l3_bytes // threads), 512 << 20)
-    triads = tuple(
-        (size * threads, _run(program, "triad", threads, seconds / 2, size))
-        for size in (l2 // 2, 4 * l2, 12 * l2, last)
-    )
-    return Peak(threads, _run(program, "fma", threads, seconds), triads)
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="halotile-peak-")
+        self._program = Path(self._folder.name) / "peak"
+        self._target = native()
+        self._triads: dict[int, tuple[tuple[int, float], ...]] = {}
+        flags = ["-O3", "-march=native", "-ffp-contract=fast", "-pthread", "-std=gnu11", str(_SOURCE)]
+        try:
+            find_toolchain(self._target).run(
+                [*flags, "-o", str(self._program)], Path(self._folder.name), "building the peak measurement"
+            )
+        except ToolchainError:
+            self._folder.cleanup()
+            raise
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def now(self, threads: int, seconds: float = 0.15) -> Peak:
+        """FMA peak measured afresh; the bandwidths, which take longer, once for each thread count."""
+        if threads not in self._triads:
+            self._triads[threads] = tuple(
+                (size * threads, _run(self._program, "triad", threads, seconds, size))
+                for size in self._sizes(threads)
+            )
+        return Peak(threads, _run(self._program, "fma", threads, seconds), self._triads[threads])
+
+    def _sizes(self, threads: int) -> tuple[int, ...]:
+        """Half of the second level, several times it (where a third level serves), and past that one.
+
+        At most half a GiB a thread: a shared cache may be larger than the part that we are given.
+        """
+        l2 = self._target.l2_bytes or 1 << 19
+        return l2 // 2, 4 * l2, 12 * l2, min(max(64 << 20, 4 * self._target.l3_bytes // threads), 512 << 20)
 
 
 def _run(program: Path, kind: str, threads: int, seconds: float, size: int | None = None) -> float:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from html import escape
 
 from .peak import Peak
-from .results import OURS, EngineResult, ModelResult
+from .results import OURS, EngineResult, ModelResult, peak_of
 
 WIDTH, LABEL, BAR, ROOF = 920, 170, 14, 360
 COLOURS = ("#1f6f8b", "#c8553d", "#e0a458", "#7a8b69", "#8d6a9f", "#5b5f66")
 
 
-def render(results: Sequence[ModelResult], peaks: dict[int, Peak]) -> str:
+def render(results: Sequence[ModelResult]) -> str:
     """Bars for every thread count, then the roofline of the highest one."""
     parts: list[str] = []
     y = 16.0
@@ -21,9 +21,10 @@ def render(results: Sequence[ModelResult], peaks: dict[int, Peak]) -> str:
         drawn, height = _bars([r for r in results if r.threads == threads], threads, y)
         parts += drawn
         y += height
-    if peaks:
-        threads = max(peaks)
-        parts += _roofline([r for r in results if r.threads == threads], peaks[threads], y + 24)
+    highest = max((r.threads for r in results), default=1)
+    peak = peak_of(results, highest)
+    if peak is not None:
+        parts += _roofline([r for r in results if r.threads == highest], peak, y + 24)
         y += ROOF + 90
     box = f'viewBox="0 0 {WIDTH} {y:.0f}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="sans-serif" font-size="11">'

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .peak import Peak
 from .summary import Summary, geometric_mean, paired_ratio
 
 OURS = "halotile"
@@ -53,6 +54,7 @@ class ModelResult:
     warnings: list[str] = field(default_factory=list)
     fma_fraction: float | None = None
     limit_fraction: float | None = None
+    peak: Peak | None = None
 
     def engine(self, name: str) -> EngineResult | None:
         return next((e for e in self.engines if e.engine == name), None)
@@ -83,7 +85,13 @@ def mean_ratio(results: Iterable[ModelResult], threads: int) -> float | None:
     return geometric_mean(ratios) if ratios else None
 
 
-def as_data(results: list[ModelResult], peaks: dict[int, Any], machine: dict[str, Any]) -> dict[str, Any]:
+def peak_of(results: Iterable[ModelResult], threads: int) -> Peak | None:
+    """The fastest that the machine was seen at that thread count; None when it was not measured."""
+    peaks = [r.peak for r in results if r.threads == threads and r.peak is not None]
+    return max(peaks, key=lambda p: p.flops, default=None)
+
+
+def as_data(results: list[ModelResult], machine: dict[str, Any]) -> dict[str, Any]:
     """Everything as plain data for JSON; derived figures are written beside the measured ones."""
     models = []
     for result in results:
@@ -98,7 +106,6 @@ def as_data(results: list[ModelResult], peaks: dict[int, Any], machine: dict[str
     counts = sorted({r.threads for r in results})
     return {
         "machine": machine,
-        "peaks": [asdict(p) for p in peaks.values()],
         "geometric_mean": {str(t): mean_ratio(results, t) for t in counts},
         "models": models,
     }

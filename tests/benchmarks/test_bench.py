@@ -10,8 +10,7 @@ import halotile.benchmarks.cli as cli_module
 import pytest
 from click.testing import CliRunner
 from halotile.benchmarks.bench import Settings, measure
-from halotile.benchmarks.peak import Peak
-from halotile.benchmarks.peak import measure as measure_peaks
+from halotile.benchmarks.peak import Meter
 from halotile.benchmarks.peers import environment
 from halotile.benchmarks.peers.environment import Peer, python_of
 from halotile.errors import OutputError
@@ -26,7 +25,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_ours_and_a_peer_are_compared_and_timed() -> None:
-    (result,) = measure(QUICK, {1: Peak(1, 1e11, ((1 << 30, 1e10),))})
+    with Meter() as meter:
+        (result,) = measure(QUICK, meter)
     assert [e.engine for e in result.engines] == ["here", "halotile"]
     assert all(e.counts for e in result.engines), [e.error or e.wrong for e in result.engines]
     assert result.ratio() is not None and result.best_peer is not None and result.best_peer.engine == "here"
@@ -42,7 +42,7 @@ def test_a_model_that_fails_to_compile_costs_only_its_own_figure(monkeypatch: py
         raise RuntimeError("long trace\nthe reason")
 
     monkeypatch.setattr(bench_module, "_compile", refuse)
-    (result,) = measure(QUICK, {})
+    (result,) = measure(QUICK)
     ours = result.engine("halotile")
     assert ours is not None and ours.error == "RuntimeError: the reason"
     assert result.ratio() is None and result.best_peer is not None
@@ -56,14 +56,17 @@ def test_an_engine_with_other_outputs_is_marked_wrong(monkeypatch: pytest.Monkey
     reference = bench_module.reference
     monkeypatch.setattr(bench_module, "reference", shifted)
     monkeypatch.setattr(bench_module, "_variants", lambda ablate: [])
-    (result,) = measure(QUICK, {})
+    (result,) = measure(QUICK)
     assert result.engines[0].wrong is not None and "differs by 1" in result.engines[0].wrong
 
 
 def test_peak_measures_something_plausible() -> None:
-    peaks = measure_peaks((1,), seconds=0.05)
-    assert 1e9 < peaks[1].flops < 1e13
-    assert 1e8 < peaks[1].memory_bytes < 1e12 and peaks[1].cache_bytes > 1e8
+    with Meter() as meter:
+        one, two = meter.now(1, seconds=0.05), meter.now(1, seconds=0.05)
+    assert 1e9 < one.flops < 1e13
+    assert 1e8 < one.memory_bytes < 1e12 and one.cache_bytes > 1e8
+    assert one.triads == two.triads and one.flops != two.flops
+    assert [size for size, _ in one.triads] == sorted(size for size, _ in one.triads)
 
 
 def test_an_environment_is_made_once_and_an_impossible_one_is_refused(tmp_path: Path) -> None:

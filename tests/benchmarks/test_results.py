@@ -12,7 +12,7 @@ from halotile.benchmarks.picture import render as as_picture
 from halotile.benchmarks.results import BuildResult, EngineResult, ModelResult, as_data, mean_ratio
 from halotile.benchmarks.summary import summarise
 
-PEAKS = {1: Peak(1, 1e11, ((1 << 20, 1e11), (1 << 23, 1e10)))}
+PEAK = Peak(1, 1e11, ((1 << 20, 1e11), (1 << 23, 1e10)))
 
 
 def engine(name: str, seconds: float, wrong: str | None = None, error: str | None = None) -> EngineResult:
@@ -22,7 +22,7 @@ def engine(name: str, seconds: float, wrong: str | None = None, error: str | Non
 
 def result(model: str, *engines: EngineResult, kernels: list[dict[str, object]] | None = None) -> ModelResult:
     build = BuildResult(2.5, {"import": 0.1}, 2e8, 1e7, 123_456_789, 1_000_000, kernels or [])
-    return ModelResult(model, 1, list(engines), build)
+    return ModelResult(model, 1, list(engines), build, peak=PEAK)
 
 
 def test_ratio_is_best_peer_over_ours() -> None:
@@ -44,7 +44,7 @@ def test_ours_when_wrong_has_no_ratio() -> None:
     r = result("m", engine("halotile", 0.01, wrong="y: differs"), engine("fast", 0.02))
     assert r.ratio() is None
     assert mean_ratio([r], 1) is None
-    text = as_markdown([r], PEAKS)
+    text = as_markdown([r])
     assert "(wrong)" in text and "halotile disagrees: y: differs" in text
 
 
@@ -52,13 +52,13 @@ def test_an_ablation_is_ours_and_never_the_best_peer() -> None:
     r = result("m", engine("halotile", 0.01), engine("halotile (exact)", 0.005), engine("fast", 0.02))
     assert r.best_peer is not None and r.best_peer.engine == "fast"
     assert r.ratio("halotile (exact)") == pytest.approx(4.0)
-    assert "ratio (exact)" in as_markdown([r], PEAKS)
+    assert "ratio (exact)" in as_markdown([r])
 
 
 def test_geometric_mean_and_table() -> None:
     results = [result(m, engine("halotile", 0.01), engine("fast", s)) for m, s in (("a", 0.02), ("b", 0.08))]
     assert mean_ratio(results, 1) == pytest.approx(4.0)
-    text = as_markdown(results, PEAKS)
+    text = as_markdown(results)
     assert "Geometric mean of the ratios: **4.00**" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len({row.count("|") for row in rows}) == 1
@@ -67,12 +67,12 @@ def test_geometric_mean_and_table() -> None:
 
 def test_data_is_plain_json_with_derived_figures() -> None:
     data = json.loads(
-        json.dumps(as_data([result("m", engine("halotile", 0.01), engine("p", 0.03))], PEAKS, {"cores": 2}))
+        json.dumps(as_data([result("m", engine("halotile", 0.01), engine("p", 0.03))], {"cores": 2}))
     )
     assert data["models"][0]["ratio"] == pytest.approx(3.0)
     assert data["models"][0]["best_peer"] == "p"
     assert data["geometric_mean"]["1"] == pytest.approx(3.0)
-    assert data["peaks"][0]["flops"] == 1e11
+    assert data["models"][0]["peak"]["flops"] == 1e11
 
 
 def test_picture_is_well_formed_with_a_bar_an_engine_and_a_dot_a_kernel() -> None:
@@ -84,7 +84,7 @@ def test_picture_is_well_formed_with_a_bar_an_engine_and_a_dot_a_kernel() -> Non
         result("whole", engine("halotile", 0.01), engine("p", 0.03)),
         result("unmeasured", engine("halotile", 0.01, error="no"), engine("p", 0.03)),
     ]
-    root = ElementTree.fromstring(as_picture(results, PEAKS))
+    root = ElementTree.fromstring(as_picture(results))
     tag = "{http://www.w3.org/2000/svg}"
     bars = [e for e in root.iter(f"{tag}rect") if float(e.get("height", 0)) == 12.0]
     assert len(bars) == 5
@@ -97,7 +97,7 @@ def test_picture_is_well_formed_with_a_bar_an_engine_and_a_dot_a_kernel() -> Non
 
 
 def test_roofline_limit() -> None:
-    peak = PEAKS[1]
+    peak = PEAK
     assert peak.limit(1e9, 1.0) == pytest.approx(0.01)
     assert peak.limit(1.0, 1e9) == pytest.approx(0.1)
     assert peak.limit(1.0, 1e6) == pytest.approx(1e-5)
