@@ -18,6 +18,7 @@ from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm.ir.prim import expr as prim
 from tvm.tirx.stmt import ForKind
 
 _KINDS = {
@@ -87,12 +88,13 @@ class KernelBuilder:
             buffer = self.local(name, dtype, 1)
             self.store(buffer, 0, value)
             return buffer[0]
-        if self._vectors and dtype != "bool":
+        if self._vectors:
             lane, width, before = self._vectors[-1]
-            buffer = tirx.decl_buffer((width,), dtype, name=self.fresh(name), scope="local", layout=None)
+            kept = "int8" if dtype == "bool" else dtype  # a vector of bool has no memory form in TVM
+            buffer = tirx.decl_buffer((width,), kept, name=self.fresh(name), scope="local", layout=None)
             before.append(tirx.AllocBuffer(buffer))
-            self.store(buffer, lane, value)
-            return buffer[lane]
+            self.store(buffer, lane, tirx.Cast(kept, value) if dtype == "bool" else value)
+            return prim.NE(buffer[lane], tirx.IntImm(kept, 0)) if dtype == "bool" else buffer[lane]
         var = tirx.Var(self.fresh(name), value.ty)
         self.add(tirx.Bind(var, value))
         self._bound.append(var)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm import te, tirx
@@ -48,6 +47,10 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     prim.And: prim.And,
     prim.Or: prim.Or,
 }
+
+
+_FLOAT_TRAPS = (prim.Sub, prim.Mul, prim.Div, prim.EQ, prim.NE)
+_DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 
 
 def key(tensor: te.Tensor) -> tuple[Any, int]:
@@ -117,10 +120,8 @@ class Inliner:
             return match_type(found, expr)
         if kind in (prim.IntImm, prim.FloatImm) or not isinstance(expr, tvm.ir.Expr):
             return expr
-        rebuild = _BINARY.get(kind)
-        if rebuild is not None:
-            a, b = self.expression(expr.a, axes), self.expression(expr.b, axes)
-            return _product(a, b) if kind is prim.Mul else rebuild(a, b)
+        if kind in _BINARY:
+            return self._binary(kind, self.expression(expr.a, axes), self.expression(expr.b, axes))
         if kind is prim.Max or kind is prim.Min:
             return self._extremum(kind, self.expression(expr.a, axes), self.expression(expr.b, axes))
         if kind is prim.Cast:
@@ -151,6 +152,32 @@ class Inliner:
         if isinstance(b, prim.FloatImm):
             return keep_a
         return tirx.Select(mathlib.ordered(b), keep_a, b)
+
+    def _binary(self, kind: type, a: Any, b: Any) -> Any:
+        if _is_float(a) and kind in _FLOAT_TRAPS:
+            return self._float(kind, a, b)
+        if kind in _DIVISIONS and not _is_float(a) and not isinstance(b, prim.IntImm):
+            return _total(kind, self.bind(a), self.bind(b))
+        return _BINARY[kind](a, b)
+
+    def _float(self, kind: type, a: Any, b: Any) -> Any:
+        """Float arithmetic kept from TVM's simplifier, which takes ``x - x`` and ``0 * x`` for 0 and ``x == x`` for
+        true, all wrong for NaN and infinity; and ``!=``, which it compiles to false for NaN."""
+        same = kind in (prim.Sub, prim.EQ, prim.NE) and tvm_ffi.structural_equal(a, b)
+        if kind is prim.Sub:
+            zero = self._hidden(tirx.FloatImm(a.ty, 0.0)) if same else None
+            return a * zero + zero if same else a - b
+        if kind in (prim.EQ, prim.NE):
+            equal = mathlib.ordered(a) if same else prim.EQ(a, b)
+            return equal if kind is prim.EQ else _negation(equal)
+        return _BINARY[kind](self._hidden(a), self._hidden(b) if kind is prim.Mul else b)
+
+    def _hidden(self, expr: Any) -> Any:
+        """A literal zero that no simplifier knows to be one: read from a local, which LLVM, who is right about
+        floats, sees through. Anything else as it is."""
+        if self._bind is None or not isinstance(expr, prim.FloatImm) or expr.value != 0:
+            return expr
+        return self._bind(expr)
 
     def _choice(self, condition: Any, yes: Any, no: Any, axes: dict[Any, Any]) -> Any:
         condition = self.expression(condition, axes)
@@ -214,15 +241,19 @@ def _negation(condition: Any) -> Any:
     return tirx.Not(condition)
 
 
-def _product(a: Any, b: Any) -> Any:
-    """``a * b``; a literal zero is hidden, since TVM folds ``x * 0.0`` to zero, which is wrong for NaN and inf."""
-    if isinstance(a, prim.FloatImm):
-        a, b = b, a
-    if isinstance(b, prim.FloatImm) and b.value == 0 and not isinstance(a, prim.FloatImm):
-        width = "".join(c for c in str(b.ty.dtype) if c.isdigit())
-        bits = np.array(b.value, str(b.ty.dtype)).view(f"int{width}") if "bfloat" not in str(b.ty.dtype) else 0
-        b = tirx.reinterpret(b.ty.dtype, tirx.IntImm(f"int{width}", int(bits)))
-    return a * b
+def _total(kind: type, a: Any, b: Any) -> Any:
+    """An integer division that never traps: ``a / 0`` is ``a``, the remainder 0, and the lowest number over -1 wraps.
+
+    So it may stand in an arm of a choice that is not taken (``where(b == 0, a, a / b)``), and stays a vector there.
+    """
+    zero, one = tirx.IntImm(b.ty, 0), tirx.IntImm(b.ty, 1)
+    if str(b.ty.dtype).startswith("uint"):
+        return _BINARY[kind](a, tirx.Select(prim.EQ(b, zero), one, b))
+    negative = prim.EQ(b, tirx.IntImm(b.ty, -1))
+    result = _BINARY[kind](a, tirx.Select(prim.Or(prim.EQ(b, zero), negative), one, b))
+    if kind in (prim.Mod, prim.FloorMod):
+        return result
+    return tirx.Select(negative, zero - a, result)
 
 
 def match_type(value: Any, like: Any) -> Any:

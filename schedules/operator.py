@@ -142,11 +142,21 @@ def _from_legalize(call_: Call, inputs: Sequence[Any]) -> Any:
     rule = call_.op.get_attr("FLegalize")
     if rule is None:
         raise ValueError(f"{call_.op.name} has no TE expression")
+    call_ = _without_literals(call_)
     recorder = _Recorder.of(call_, inputs)
     rule(recorder, call_)
     if recorder.result is None:
         raise ValueError(f"{call_.op.name} has no TE expression in this form")
     return recorder.result
+
+
+def _without_literals(call_: Call) -> Call:
+    """Products and quotients with their constant operands as variables: as literals they would be folded while the
+    expression is built, ``x * 0`` to 0, which is wrong for NaN and infinity."""
+    if call_.op.name not in ("relax.multiply", "relax.divide"):
+        return call_
+    args = [relax.Var("c", a.ty) if isinstance(a, tvm.ir.GenericConst) else a for a in call_.args]
+    return Call(call_.op, args, call_.attrs, ret_ty=call_.ty)
 
 
 def _infer_type(call_: Call, _context: Any) -> Any:

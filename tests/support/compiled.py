@@ -4,8 +4,8 @@
     suite.add("bias", [x, b], lambda x, b: relax.op.add(x, b), x + b)
     suite.check("bias")           # the first call compiles everything that was added
 
-Arena and outputs are filled with ones (NaN in every float format) before each run, and a launch runs its tasks one after
-the other, last first, so that nothing can lean on what was in memory before or on the order of tasks.
+Arena and outputs are filled with ones (NaN in every float format) before each run, and a launch runs its tasks one
+after the other, last first, so that nothing can lean on what was in memory before or on the order of tasks.
 """
 
 from __future__ import annotations
@@ -196,6 +196,7 @@ class _Case:
     atol: float
     results: list[np.ndarray] = field(default_factory=list)
     schedules: list[str] = field(default_factory=list)
+    error: Exception | None = None
 
 
 class Suite:
@@ -205,6 +206,7 @@ class Suite:
         self.target, self.fuse, self.layout = target, fuse, layout
         self.cases: dict[str, _Case] = {}
         self.compiled: Compiled | None = None
+        self.built = False
 
     def add(
         self,
@@ -220,32 +222,44 @@ class Suite:
         many = expected if isinstance(expected, (list, tuple)) else [expected]
         self.cases[name] = _Case(list(arrays), body, [np.asarray(e) for e in many], rtol, atol)
 
-    def compile(self) -> Compiled:
-        if self.compiled is None:
-            arrays = [a for case in self.cases.values() for a in case.arrays]
-
-            def body(*params: Any) -> list[Any]:
-                outputs, rest = [], list(params)
-                for case in self.cases.values():
-                    own, rest = rest[: len(case.arrays)], rest[len(case.arrays) :]
-                    made = case.body(*own)
-                    outputs += list(made) if isinstance(made, (list, tuple)) else [made]
-                return outputs
-
-            self.compiled = Compiled(staged(module_of(arrays, body), self.target, self.fuse, self.layout))
-            results = self.compiled.run(arrays)
+    def compile(self) -> None:
+        """All cases as one object; if that fails, each for itself, so that those that are to blame fail alone."""
+        if self.built:
+            return
+        self.built = True
+        try:
+            self._compile(list(self.cases.values()))
+        except Exception:
             for case in self.cases.values():
-                case.results, results = results[: len(case.expected)], results[len(case.expected) :]
-            self._note_schedules()
-        return self.compiled
+                try:
+                    self._compile([case])
+                except Exception as error:
+                    case.error = error
 
-    def _note_schedules(self) -> None:
+    def _compile(self, cases: list[_Case]) -> None:
+        arrays = [a for case in cases for a in case.arrays]
+
+        def body(*params: Any) -> list[Any]:
+            outputs, rest = [], list(params)
+            for case in cases:
+                own, rest = rest[: len(case.arrays)], rest[len(case.arrays) :]
+                made = case.body(*own)
+                outputs += list(made) if isinstance(made, (list, tuple)) else [made]
+            return outputs
+
+        self.compiled = Compiled(staged(module_of(arrays, body), self.target, self.fuse, self.layout))
+        results = self.compiled.run(arrays)
+        for case in cases:
+            case.results, results = results[: len(case.expected)], results[len(case.expected) :]
+        self._note_schedules(cases)
+
+    def _note_schedules(self, cases: list[_Case]) -> None:
         """Which kernels each case's outputs came from, by walking back from the outputs."""
         assert self.compiled is not None
         build = self.compiled.build
         made = {v: (g, k) for g, k in zip(build.groups, build.kernels) for v in g.outputs}
         outputs = list(build.graph.outputs)
-        for case in self.cases.values():
+        for case in cases:
             mine, outputs = outputs[: len(case.expected)], outputs[len(case.expected) :]
             stack, seen = list(mine), set()
             while stack:
@@ -264,6 +278,8 @@ class Suite:
         """Asserts that the case's outputs are right."""
         self.compile()
         case = self.cases[name]
+        if case.error is not None:
+            raise case.error
         for got, wanted in zip(case.results, case.expected, strict=True):
             assert got.shape == wanted.shape and got.dtype == wanted.dtype, (
                 f"{got.dtype}{got.shape} instead of {wanted.dtype}{wanted.shape}"
