@@ -39,7 +39,7 @@ def _check_nodes(model: onnx.ModelProto) -> None:
     }
     own = {(f.domain, f.name) for f in model.functions}
     for index, node in enumerate(model.graph.node):
-        if (node.domain, node.op_type) in own or any(subgraphs(node)):
+        if (node.domain, node.op_type) in own or any(subgraphs(node)) or _is_large_constant(node):
             continue
         try:
             onnx.checker.check_node(node, context)
@@ -166,7 +166,8 @@ def _all_known(model: onnx.ModelProto) -> bool:
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model as the checker needs it: nodes in order, and large weights as empty tensors of the same dtype."""
-    skeleton = onnx.ModelProto(ir_version=model.ir_version)
+    # Before IR version 4 every initialiser had to be an input as well; a model that breaks that is still clear.
+    skeleton = onnx.ModelProto(ir_version=max(model.ir_version, 4))
     skeleton.opset_import.extend(model.opset_import)
     skeleton.functions.extend(model.functions)
     graph = skeleton.graph
@@ -180,9 +181,18 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
             graph.initializer.append(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0]))
         else:
             graph.initializer.append(tensor)
-    order = in_order(model.graph) or range(len(model.graph.node))
-    graph.node.extend(model.graph.node[i] for i in order)
+    for index in in_order(model.graph) or range(len(model.graph.node)):
+        node = model.graph.node[index]
+        if _is_large_constant(node):
+            data_type = node.attribute[0].t.data_type
+            graph.initializer.append(onnx.TensorProto(name=node.output[0], data_type=data_type, dims=[0]))
+        else:
+            graph.node.append(node)
     return skeleton
+
+
+def _is_large_constant(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].t.ByteSize() > SMALL
 
 
 def label(node: onnx.NodeProto, index: int) -> str:

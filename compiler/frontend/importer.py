@@ -21,7 +21,7 @@ from .load import Source, load
 from .registry import Refusal
 from .shapes import fixed_inputs
 from .tensors import TensorReader
-from .value import Poison, Value
+from .value import PLAIN, Poison, Value
 from .walk import Offender, Walk
 
 MOST_NAMES = 8  # in a note; more are counted
@@ -148,6 +148,8 @@ def _output(scope: dict[str, Value | Poison | None], name: str) -> Value | Poiso
     value = scope.get(name)
     if value is None:
         raise ModelError(f"output '{name}' is produced by no node")
+    if isinstance(value, Value) and value.dtype not in PLAIN:
+        raise UnsupportedError(f"output '{name}' has the type {value.dtype}, which is not supported")
     return value
 
 

@@ -9,6 +9,7 @@ import onnx
 from ...errors import ShapeError, UnsupportedError
 from ..spec import TensorSpec
 from .functions import dtype_name
+from .value import PLAIN
 
 Dimension = "int | str | None"
 
@@ -53,7 +54,7 @@ def fixed_inputs(
             kind = (info.type.WhichOneof("value") or "untyped").removesuffix("_type")
             raise UnsupportedError(f"input '{info.name}' is a {kind}; only tensors are supported")
         dtype = dtype_name(info.type.tensor_type.elem_type)
-        if dtype is None or dtype.startswith("complex"):
+        if dtype not in PLAIN:
             kind = onnx.TensorProto.DataType.Name(info.type.tensor_type.elem_type)
             raise UnsupportedError(f"input '{info.name}' holds {kind} data, which is not supported")
         declared = declared_shape(info)

@@ -11,7 +11,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from .registry import Refusal
+
 LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
+PLAIN = frozenset(
+    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64".split()
+)  # the types that run; others may only be folded away
 ALIGNMENT = 64  # what TVM asks of memory it has not allocated
 
 
@@ -53,6 +58,8 @@ class Value:
     @property
     def expr(self) -> Any:
         if self._expr is None:
+            if self.dtype not in PLAIN:
+                raise Refusal(f"the type {self.dtype} is not supported")
             self._expr = relax.const(_shared(np.asarray(self._array), self.shape), self.dtype)
         return self._expr
 

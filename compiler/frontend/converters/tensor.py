@@ -10,7 +10,7 @@ from tvm import relax
 from ..functions import dtype_name
 from ..node import Node, normal_axis
 from ..registry import Refusal, converts
-from ..value import Value
+from ..value import PLAIN, Value
 
 R = relax.op
 
@@ -74,9 +74,6 @@ def to_dtype(node: Node, x: Value, dtype: str | None) -> Value:
     if x.dtype == "bfloat16" and dtype != "float32" or dtype == "bfloat16" and x.dtype != "float32":
         x = node.cast(x, "float32")
     return node.cast(x, dtype)
-
-
-PLAIN = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64".split()
 
 
 @converts("Dropout")
