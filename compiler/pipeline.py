@@ -186,7 +186,7 @@ def assemble(build: Build) -> None:
         default_threads=threads,
         target=target,
         report=build.report,
-        kernel_objects=(kernels,) if kernels else (),
+        kernel_objects=kernels,
     )
 
 

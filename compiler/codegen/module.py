@@ -10,8 +10,10 @@ the other. Inlined into one function, their loads and stores would be reordered.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from ...schedules.group import Kernel, Packed, Value
 from ...targets.target import Target
 
 MAIN = "halotile_kernel_main"
+SHARES = 4  # modules that LLVM works on at a time, cores permitting
 C_CALL = 1  # TVM's name for "already has its final signature": a plain C function
 ALIGNMENT = 64
 SLACK = 64  # bytes after each constant, so that a last vector may read past it
@@ -87,7 +90,7 @@ def assemble(
     memory: MemoryPlan,
     weights: Weights,
     target: Target,
-) -> tuple[bytes, bytes, list[str]]:
+) -> tuple[bytes, tuple[bytes, ...], list[str]]:
     """The objects of main and of the kernels, and for each kernel the name of the function that computes it."""
     functions: dict[str, Any] = {}
     unique: dict[int, list[tuple[Any, str]]] = {}
@@ -103,8 +106,17 @@ def assemble(
             functions[name] = kernel.function.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
         names.append(name)
     main = _main(list(zip(names, kernels)), inputs, outputs, roots, memory, weights)
-    kernels_object = build_object(tvm.IRModule(functions), target) if functions else b""
-    return build_object(tvm.IRModule({MAIN: main}), target), kernels_object, names
+    modules = [tvm.IRModule({MAIN: main}), *_shares(functions)]
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # LLVM runs without the interpreter's lock
+        objects = list(pool.map(lambda module: build_object(module, target), modules))
+    return objects[0], tuple(objects[1:]), names
+
+
+def _shares(functions: Mapping[str, Any]) -> list[tvm.IRModule]:
+    """The kernels dealt out to a few modules, to be compiled side by side; the same on every machine."""
+    names = list(functions)
+    shares = [names[i::SHARES] for i in range(SHARES)] if len(names) >= 4 * SHARES else [names]
+    return [tvm.IRModule({name: functions[name] for name in share}) for share in shares if share]
 
 
 def build_object(module: tvm.IRModule, target: Target) -> bytes:
