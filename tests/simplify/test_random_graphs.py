@@ -15,6 +15,7 @@ from halotile.passes.simplify import Simplify
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import relax
+from tvm.tirx import IntImm
 
 op = relax.op
 F32, I32, BOOL = "float32", "int32", "bool"
@@ -32,8 +33,21 @@ class Value:
     clean: bool
 
     @property
-    def shape(self) -> list[int]:
-        return [int(d.value) for d in self.var.ty.shape.values]
+    def shape(self) -> list[Any]:
+        """Ints, and strings for open dims."""
+        return [d.value if isinstance(d, IntImm) else str(d) for d in self.var.ty.shape.values]
+
+    @property
+    def dims(self) -> list[Any]:
+        return list(self.var.ty.shape.values)
+
+    @property
+    def static(self) -> bool:
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod([d if isinstance(d, int) else 3 for d in self.shape]))
 
     @property
     def dtype(self) -> str:
@@ -48,22 +62,28 @@ class Generator:
     ) -> None:
         self.emit, self.rng, self.finite = emit, rng, finite
         self.values = [Value(x, True) for x in inputs]
+        self.read: set[Any] = set()
 
     def pick(self, dtype: str | None = None, clean: bool = False) -> Value | None:
-        found = [v for v in self.values if (dtype is None or v.dtype == dtype) and (v.clean or not clean)]
+        same = [v for v in self.values if dtype in (None, v.dtype) or dtype == I32 and "int" in v.dtype]
+        found = [v for v in same if v.clean or not clean]
+        if found and self.rng.random() < 0.7:
+            found = found[-3:]
         return found[self.rng.integers(len(found))] if found else None
 
     def choose(self, items: list[Any]) -> Any:
         return items[self.rng.integers(len(items))]
 
     def add(self, call: Any, clean: bool) -> None:
+        for arg in call.args:
+            self.read.update([arg] if isinstance(arg, relax.Var) else getattr(arg, "fields", []))
         self.values.append(Value(self.emit(call), clean))
 
     def constant(self, dtype: str, shape: list[int]) -> Any:
         if dtype == BOOL:
             array = self.rng.integers(0, 2, shape).astype(bool)
-        elif dtype == I32:
-            array = self.rng.integers(-3, 4, shape).astype(I32)
+        elif "int" in dtype:
+            array = self.rng.integers(-3, 4, shape).astype(dtype)
         else:
             array = self.rng.choice(DYADIC, shape).astype(F32)
         if self.rng.random() < 0.4:
@@ -73,7 +93,7 @@ class Generator:
     def broadcastable(self, shape: list[int]) -> list[int]:
         """A shape that broadcasts against ``shape``: some dims one, some leading dims missing."""
         kept = shape[self.rng.integers(len(shape) + 1) :]
-        return [d if self.rng.random() < 0.6 else 1 for d in kept]
+        return [d if isinstance(d, int) and self.rng.random() < 0.6 else 1 for d in kept]
 
     def step(self) -> None:
         self.choose(
@@ -92,7 +112,8 @@ class Generator:
         if a is None:
             return
         mates = [v for v in self.values if v.dtype == a.dtype and _broadcasts(v.shape, a.shape)]
-        b = self.choose(mates)
+        others = [v for v in mates if v is not a]
+        b = self.choose(others if others and self.rng.random() < 0.8 else mates)
         function = self.choose([op.add, op.subtract, op.multiply, op.maximum, op.minimum])
         if function is op.multiply and a.dtype == F32 and not self.finite and self.rng.random() < 0.5:
             function = op.add
@@ -152,16 +173,20 @@ class Generator:
         a = self.pick(self.choose([BOOL, I32, F32]))
         if a is None:
             return
-        targets = {BOOL: [I32, F32, "int64"], I32: ["int64", BOOL, "int64"], F32: ["float64"]}[a.dtype]
-        target = self.choose(targets)
-        y = self.emit(op.astype(a.var, target))
-        if target in ("int64", "float64"):
-            y = self.emit(op.astype(y, I32 if target == "int64" else F32))
-        self.values.append(Value(y, a.clean))
+        flags = [I32, F32, "int64", "float16"]
+        integers = ["int64", BOOL, "int8", "uint8", I32, "float64"]
+        target = self.choose({BOOL: flags, F32: ["float64"]}.get(a.dtype, integers))
+        self.add(op.astype(a.var, target), a.clean)
+        if target.startswith("float") and target != F32:
+            self.add(op.astype(self.values[-1].var, F32), a.clean)
 
     def reshape(self) -> None:
         a = self.pick()
-        size = int(np.prod(a.shape))
+        if not a.static:
+            position = int(self.rng.integers(len(a.dims) + 1))
+            self.add(op.reshape(a.var, [*a.dims[:position], 1, *a.dims[position:]]), a.clean)
+            return
+        size = a.size
         divisors = [d for d in range(1, size + 1) if size % d == 0]
         first = self.choose(divisors)
         self.add(op.reshape(a.var, self.choose([[size], [first, size // first], [1, *a.shape]])), a.clean)
@@ -173,7 +198,7 @@ class Generator:
     def slice(self) -> None:
         a = self.pick()
         axis = int(self.rng.integers(len(a.shape))) if a.shape else None
-        if axis is None or a.shape[axis] < 2:
+        if axis is None or not isinstance(a.shape[axis], int) or a.shape[axis] < 2:
             return
         begin = int(self.rng.integers(0, 2))
         end = self.choose([a.shape[axis], a.shape[axis] - 1, 2**31 - 1, -1])
@@ -191,14 +216,14 @@ class Generator:
             if v.dtype == a.dtype and len(v.shape) == len(a.shape) and _equal_but(v.shape, a.shape, axis)
         ]
         b = self.choose(mates)
-        if int(np.prod(a.shape)) + int(np.prod(b.shape)) <= 200:
+        if a.size + b.size <= 200:
             self.add(op.concat([a.var, b.var], axis), a.clean and b.clean)
 
     def stretch(self) -> None:
         a = self.pick()
-        if int(np.prod(a.shape)) > 60 or not a.shape:
+        if a.size > 60 or not a.shape:
             return
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.5 or not a.static:
             repeats = [int(r) for r in self.rng.integers(1, 3, len(a.shape))]
             self.add(op.tile(a.var, repeats), a.clean)
         else:
@@ -208,13 +233,13 @@ class Generator:
 
     def pad(self) -> None:
         a = self.pick(F32)
-        if a is not None and a.shape and int(np.prod(a.shape)) < 60:
+        if a is not None and a.shape and a.size < 60:
             width = [int(w) for w in self.rng.integers(0, 2, 2 * len(a.shape))]
             self.add(op.nn.pad(a.var, width), a.clean)
 
     def product(self) -> None:
         a = self.pick(F32)
-        if a is not None and len(a.shape) >= 2:
+        if a is not None and len(a.shape) >= 2 and isinstance(a.shape[-1], int):
             self.add(op.matmul(a.var, self.constant(F32, [a.shape[-1], self.choose([1, 3])])), False)
 
     def reduce(self) -> None:
@@ -241,17 +266,18 @@ def _equal_but(a: list[int], b: list[int], axis: int) -> bool:
 
 
 def random_module(tools: Any, seed: int, finite: bool, steps: int = 14) -> Any:
+    """Four inputs, the batch open in every third graph."""
     rng = np.random.default_rng(seed)
-    shapes = [[2, 3, 4], [3, 1], [2, 3, 4], [2, 1, 4]]
-    dtypes = [F32, F32, I32, BOOL]
+    batch = "n" if rng.random() < 0.33 else 2
+    shapes = [[batch, 3, 4], [3, 1], [batch, 3, 4], [batch, 1, 4]]
+    dtypes = [F32, F32, str(rng.choice([I32, I32, "int8", "uint8", "int64"])), BOOL]
 
     def body(emit: Callable[..., Any], *inputs: Any) -> list[Any]:
         generator = Generator(emit, list(inputs), rng, finite)
         for _ in range(steps):
             generator.step()
-        made = generator.values[len(inputs) :] or generator.values
-        chosen = {int(k) for k in rng.integers(0, len(made), 3)} | {len(made) - 1}
-        return [made[k].var for k in sorted(chosen)]
+        made = [v.var for v in generator.values[len(inputs) :]] or list(inputs)
+        return [v for v in made if v not in generator.read] + made[: int(rng.integers(2))]
 
     return tools.module([(s, d) for s, d in zip(shapes, dtypes)], body)
 
@@ -259,15 +285,17 @@ def random_module(tools: Any, seed: int, finite: bool, steps: int = 14) -> Any:
 def random_feeds(tools: Any, mod: Any, seed: int, finite: bool) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     arrays = []
-    for array in tools.feeds(mod, seed):
+    for array in tools.feeds(mod, seed, dims={"n": int(rng.integers(1, 4))}):
         if array.dtype == np.float32:
             array = rng.choice([-3.0, -1.5, -0.5, 0.25, 1.0, 2.0, 5.0], array.shape).astype(F32)
             if not finite:
                 pool = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], F32)
                 array = np.where(rng.random(array.shape) < 0.25, rng.choice(pool, array.shape), array)
-        elif array.dtype == np.int32:
-            extreme = rng.choice([-(2**31), 2**31 - 1, 0, -1], array.shape)
-            array = np.where(rng.random(array.shape) < 0.2, extreme, array % 9 - 4).astype(I32)
+        elif array.dtype.kind in "iu":
+            limits = np.iinfo(array.dtype)
+            extreme = rng.choice(np.array([limits.min, limits.max, 0, 1], array.dtype), array.shape)
+            small = rng.integers(-4, 5, array.shape).astype(array.dtype)
+            array = np.where(rng.random(array.shape) < 0.2, extreme, small)
         arrays.append(array)
     return arrays
 
