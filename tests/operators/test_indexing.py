@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from evaluate import agree, evaluate, one_node
+from halotile.compiler.frontend import import_model
 
 RNG = np.random.default_rng(3)
 BOTH = pytest.mark.parametrize("run_time", [(0,), (0, 1), (0, 1, 2)], ids=["known", "run-time", "all"])
@@ -70,16 +71,31 @@ def test_running_sums(axis: int) -> None:
             agree("CumSum", [x, np.array(axis)], exclusive=exclusive, reverse=reverse)
 
 
-@pytest.mark.parametrize(
-    "equation", ["bij,bjk->bik", "...ij,...jk->...ik", "ii->i", "ij->", "i,j->ij", "bhwc,hkc->bhwk"]
-)
+EQUATIONS = {
+    "bij,bjk->bik": [(2, 3, 4), (2, 4, 5)],
+    "...ij,...jk->...ik": [(2, 3, 4), (2, 4, 2)],
+    "bhid,bhjd->bhij": [(2, 3, 4, 5), (2, 3, 6, 5)],
+    "bhwc,hkc->bhwk": [(1, 3, 4, 2), (3, 5, 2)],
+    "abc,cd->dab": [(2, 3, 4), (4, 5)],
+    "ij,jkl->k": [(2, 3), (3, 4, 5)],
+    "bij,bij->b": [(2, 3, 4), (2, 3, 4)],
+    "ab,bc": [(2, 3), (3, 4)],
+    "i,j->ij": [(3,), (4,)],
+    "ij->": [(3, 4)],
+    "ii->i": [(4, 4)],
+    "ij,jk,kl->il": [(2, 3), (3, 4), (4, 5)],
+}
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
 def test_einsum(equation: str) -> None:
-    shapes = {
-        "bij,bjk->bik": [(2, 3, 4), (2, 4, 5)], "...ij,...jk->...ik": [(2, 3, 4), (2, 4, 2)],
-        "ii->i": [(4, 4)], "ij->": [(3, 4)], "i,j->ij": [(3,), (4,)], "bhwc,hkc->bhwk": [(1, 3, 4, 2), (3, 5, 2)],
-    }[equation]  # fmt: skip
-    operands = [RNG.standard_normal(s).astype("float32") for s in shapes]
+    operands = [RNG.standard_normal(s).astype("float32") for s in EQUATIONS[equation]]
     model, feeds = one_node("Einsum", operands, run_time=range(len(operands)), equation=equation)
-    np.testing.assert_allclose(
-        evaluate(model, feeds)["o0"], np.einsum(equation, *operands), rtol=1e-5, atol=1e-5
-    )
+    expected = np.einsum(equation, *operands)
+    np.testing.assert_allclose(evaluate(model, feeds)["o0"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_einsum_that_is_a_matrix_product_becomes_one() -> None:
+    operands = [np.ones(s, "float32") for s in EQUATIONS["bhid,bhjd->bhij"]]
+    model, _ = one_node("Einsum", operands, run_time=(0, 1), equation="bhid,bhjd->bhij")
+    assert "R.matmul" in import_model(model).module.script()

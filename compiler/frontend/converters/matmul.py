@@ -1,4 +1,4 @@
-"""Products of matrices: MatMul, Gemm, Einsum."""
+"""Products of matrices: MatMul and Gemm."""
 
 from __future__ import annotations
 
@@ -48,10 +48,3 @@ def gemm(node: Node) -> Value:
         return node.do(R.add, result, c)
 
     return node.in_float32(multiply, a, b, c)
-
-
-@converts("Einsum", since=12)
-def einsum(node: Node) -> Value:
-    operands = [node.need(i) for i in range(len(node.inputs))]
-    equation = node.attr("equation").replace(" ", "")
-    return node.in_float32(lambda *values: node.own("halotile.einsum", *values, equation=equation), *operands)
