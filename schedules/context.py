@@ -76,8 +76,10 @@ class Context:
 
     def source(self, value: Value) -> Source:
         """Reads one element of an input; a constant of one element becomes a literal."""
-        if value.constant is not None and value.elements == 1:
-            return lambda _indices: literal(value.constant.reshape(-1)[0], value.dtype)
+        constant = value.constant
+        if constant is not None and value.elements == 1:
+            number = literal(constant.reshape(-1)[0], value.dtype)
+            return lambda _indices: number
         layout = self.request.layout(value)
 
         def read(indices: tuple[Any, ...]) -> Any:

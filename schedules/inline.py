@@ -218,7 +218,7 @@ class Inliner:
             self._indexing -= 1
             return self.at(expr.args[0], indices)
         if name.endswith("if_then_else"):
-            return self._choice(*expr.args, axes)
+            return self._choice(expr.args[0], expr.args[1], expr.args[2], axes)
         args = [self.expression(a, axes) for a in expr.args]
         if name.endswith(".isnan"):
             return mathlib.is_nan(self.bind(args[0]))

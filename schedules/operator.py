@@ -96,7 +96,8 @@ def expression(call_: Call, inputs: Sequence[Any]) -> list[te.Tensor]:
 
 
 class _Recorder:
-    """Stands in for a BlockBuilder (legalisation rules take any object) and applies the TE function that a legalisation rule hands to ``call_te``."""
+    """Stands in for a BlockBuilder (legalisation rules take any object) and applies the TE function that a rule hands
+    to ``call_te``."""
 
     _table: list[tuple[Any, Any]]
     result: Any

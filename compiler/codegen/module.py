@@ -47,7 +47,7 @@ class Weights:
         """The blob as bytes-like pieces, padding included, never whole."""
         position = 0
         for chunk in self.chunks:
-            yield memoryview(np.ascontiguousarray(chunk)).cast("B") if chunk.size else b""
+            yield np.ascontiguousarray(chunk).data.cast("B") if chunk.size else b""
             position += chunk.nbytes
             padding = _padded(chunk.nbytes) - chunk.nbytes
             yield b"\0" * padding
@@ -133,7 +133,8 @@ def build_object(module: tvm.IRModule, target: Target) -> bytes:
         return path.read_bytes()
 
 
-STACK = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM would take even a register tile from the heap, through a callback
+# TVM would take even a register tile from the heap, through a callback
+STACK = {"disable_lower_builtin": tirx.IntImm("bool", 1)}
 STACK_BYTES = 64 * 1024
 
 

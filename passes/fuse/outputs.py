@@ -1,4 +1,4 @@
-"""Gives every model output memory of its own: a copy where an output is also an input, a constant, or another output."""
+"""Gives every model output memory of its own: a copy where it is also an input, a constant, or another output."""
 
 from __future__ import annotations
 

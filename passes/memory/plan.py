@@ -59,19 +59,19 @@ def plan_memory(
                 continue
             if not isinstance(operand, Value):
                 continue
-            value = root(operand)
-            if value in placed or value.constant is not None:
+            base = root(operand)
+            if base in placed or base.constant is not None:
                 continue
-            sizes[value] = max(sizes.get(value, 0), _bytes(operand, layouts))
-            first.setdefault(value, step)
-            last[value] = step
+            sizes[base] = max(sizes.get(base, 0), _bytes(operand, layouts))
+            first.setdefault(base, step)
+            last[base] = step
 
     merged, pairs = _merge_inplace(kernels, root, sizes, first, last)
     offsets: dict[Value | Scratch, int] = {}
     buffers: list[Buffer] = []
     total = 0
     taken: list[tuple[int, int, int, int]] = []  # offset, end, first, last
-    leaders = [v for v in sizes if merged.get(v, v) is v]
+    leaders: list[Value | Scratch] = [v for v in sizes if merged.get(v, v) is v]
     leaders.sort(key=lambda v: (-sizes[v], first[v]))
     for value in leaders:
         size = -(-sizes[value] // ALIGNMENT) * ALIGNMENT
@@ -82,7 +82,7 @@ def plan_memory(
         name = value.name if isinstance(value, Value) else "scratch"
         buffers.append(Buffer(name, size, first[value], last[value], offset))
     for value in sizes:
-        leader = value
+        leader: Value | Scratch = value
         while merged.get(leader, leader) is not leader:
             leader = merged[leader]
         offsets[value] = offsets[leader]

@@ -1,7 +1,7 @@
 """Transposed convolution by phases: no stuffed zeros, no scattered sums.
 
-Output positions of one phase, o = phase + stride * q, read the taps k with (phase + pad - k * dilation) divisible by the
-stride, at input q + (phase + pad - k * dilation) / stride. That is an ordinary convolution of stride 1 with some
+Output positions of one phase, o = phase + stride * q, read the taps k with (phase + pad - k * dilation) divisible by
+the stride, at input q + (phase + pad - k * dilation) / stride. That is an ordinary convolution of stride 1 with some
 of the taps, in reverse; its outputs lie ``stride`` apart:
 
     y[phase + stride * q] = conv(x, w[taps of phase])[q]          one nest of the direct kernel a phase

@@ -1,4 +1,4 @@
-"""Convolution and matrix multiplication, as plain sums of products: the definitions that the families compute faster."""
+"""Convolution and matrix multiplication as plain sums of products: what the families compute faster."""
 
 from __future__ import annotations
 
