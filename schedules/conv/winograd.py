@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from ..group import Kernel, Packed, Request
+from ..group import Kernel, Packed, Request, Scratch
 from .choose import Tile
 from .facts import ConvFacts
 from .tile import PARALLEL_FLOPS, ConvKernel, new_context
@@ -35,7 +35,7 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
     lanes = request.layout(request.group.outputs[0]).block
     winograd = _Winograd(ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request)), plan)
     winograd.emit()
-    sizes = scratch_bytes(lanes, facts.channels, plan)
+    sizes = scratch_bytes(lanes, facts.channels, plan) if winograd.parallel else ()
     return Kernel(
         function=winograd.k.finish(),
         operands=tuple(winograd.conv.ctx.operands),
@@ -72,6 +72,10 @@ class _Winograd:
         self.data_plane = self.blocks_in * padded * self.lanes + self.lanes
         self.product_plane = padded * vectors * self.lanes + self.lanes
 
+    @property
+    def parallel(self) -> bool:
+        return self.plan.tasks > 1 and self.facts.flops >= PARALLEL_FLOPS
+
     def emit(self) -> None:
         k, plan, facts = self.k, self.plan, self.facts
         data = self.conv.read(facts.data)
@@ -80,7 +84,7 @@ class _Winograd:
         )
         weights = self.ctx.packed(Packed(f"w_{facts.weight.name}", packed))
         total = facts.data.shape[0] * plan.tiles[0] * plan.tiles[1]
-        parallel = plan.tasks > 1 and facts.flops >= PARALLEL_FLOPS
+        parallel = self.parallel
         with k.loop(plan.tasks, "parallel" if parallel else "serial", "p") as p:
             self.ctx.ranged(p, plan.tasks)
             group = self.conv.bind(tirx.floordiv(p, plan.strips), plan.groups)
@@ -88,8 +92,8 @@ class _Winograd:
             count: Any = plan.strip
             if total % plan.strip:
                 count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
-            planes = k.local("data", "float32", self.t.products * self.data_plane, "global")
-            products = k.local("products", "float32", self.t.products * self.product_plane, "global")
+            planes = self._scratch("data", self.t.products * self.data_plane, parallel)
+            products = self._scratch("products", self.t.products * self.product_plane, parallel)
             with k.loop(count, name="tile") as tile:
                 self.ctx.ranged(tile, plan.strip)
                 self._transform_data(data, planes, first + tile, tile)
@@ -100,6 +104,16 @@ class _Winograd:
                 with k.loop(count, name="tile") as tile:
                     self.ctx.ranged(tile, plan.strip)
                     self._transform_products(products, first + tile, tile, chunk)
+
+    def _scratch(self, name: str, elements: int, parallel: bool) -> Any:
+        """Memory of one task: from the worker's workspace (the stack if small), or, in a kernel that is one task, from
+        the plan. (What a kernel takes from the workspace outside of a parallel loop is given back after its return,
+        that is never.)"""
+        if parallel or elements * 4 <= STACK_BYTES:
+            return self.k.local(name, "float32", elements, "global")
+        buffer = self.k.pointer(name, "float32", elements)
+        self.ctx.operands.append(Scratch(elements * 4))
+        return buffer
 
     # -- where a tile lies -----------------------------------------------------------------------
 
