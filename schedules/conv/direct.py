@@ -106,11 +106,12 @@ def pack_weights(facts: ConvFacts, blocks: int, lanes: int, span: int, segments:
     groups = -(-facts.outputs // width)
     flat = weight.reshape(facts.outputs, facts.group_in, facts.taps)
     dense = np.zeros((groups * width, span, facts.taps), weight.dtype)
-    for output in range(facts.outputs):
-        first = output // width * width
-        start = _start(facts, first, span) if facts.groups > 1 else 0
-        own = output // facts.group_out * facts.group_in - start
-        dense[output, own : own + facts.group_in] = flat[output]
+    output = np.arange(facts.outputs)
+    own = np.zeros_like(output)  # where in the span an output's own channels begin
+    if facts.groups > 1:
+        starts = np.array([_start(facts, g * width, span) for g in range(groups)])
+        own = output // facts.group_out * facts.group_in - starts[output // width]
+    dense[output[:, None], own[:, None] + np.arange(facts.group_in)] = flat
     dense = dense.reshape(groups, blocks, lanes, span, facts.taps)
     parts = []
     for s in segments:
