@@ -14,7 +14,7 @@ OURS = "halotile"
 
 @dataclass
 class EngineResult:
-    """One engine on one model at one thread count. ``error``: why it has no figure; ``wrong``: why not to count it."""
+    """One engine on one model at one thread count. ``error``: why it has no figure; ``wrong``: why its outputs differ."""
 
     engine: str
     version: str = ""
