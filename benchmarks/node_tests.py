@@ -54,8 +54,8 @@ def has_only_tensors(case: Any) -> bool:
     return True
 
 
-def frozen(case: Any) -> tuple[Any, dict[str, Any], list[Any]]:
-    """The model with all inputs but the first as initialisers, the input left, and the expected outputs."""
+def frozen(case: Any, running: int = 1) -> tuple[Any, dict[str, Any], list[Any]]:
+    """The model with all inputs but the first ``running`` as initialisers, the inputs left, and what is expected."""
     import onnx
     from onnx import numpy_helper
 
@@ -67,13 +67,13 @@ def frozen(case: Any) -> tuple[Any, dict[str, Any], list[Any]]:
     arrays = [i if isinstance(i, np.ndarray) else numpy_helper.to_array(i) for i in map(_tensor, inputs)]
     given: dict[str, Any] = {}
     for position, (name, array) in enumerate(zip(names, arrays)):
-        if position == 0:
+        if position < running:
             given[name] = array
-            shape = graph.input[0].type.tensor_type.shape
+            shape = graph.input[position].type.tensor_type.shape
             del shape.dim[:]
             for length in array.shape:
                 shape.dim.add().dim_value = length
-            graph.input[0].type.tensor_type.shape.CopyFrom(shape)
+            graph.input[position].type.tensor_type.shape.CopyFrom(shape)
         else:
             source = inputs[position]
             tensor = (
@@ -82,7 +82,7 @@ def frozen(case: Any) -> tuple[Any, dict[str, Any], list[Any]]:
             tensor.name = name
             graph.initializer.append(tensor)
     if model.ir_version >= 4:  # before, every initialiser is an input as well
-        del graph.input[1:]
+        del graph.input[running:]
     return (
         model,
         given,
@@ -96,7 +96,7 @@ def _tensor(value: Any) -> Any:
     return value if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
-def run_case(case: Any, backend: str) -> Outcome:
+def run_case(case: Any, backend: str, running: int = 1) -> Outcome:
     """Imports, compiles and runs one test, and compares with what ONNX expects."""
     from halotile.errors import HalotileError, InternalError
 
@@ -109,7 +109,7 @@ def run_case(case: Any, backend: str) -> Outcome:
     if not has_only_tensors(case):
         return outcome(NOT_TENSORS)
     try:
-        model, given, expected = frozen(case)
+        model, given, expected = frozen(case, running)
         results = BACKENDS[backend](model, given)
     except InternalError as error:
         return outcome(CRASH, str(error))
@@ -171,25 +171,25 @@ BACKENDS: dict[str, Callable[[Any, dict[str, np.ndarray]], list[np.ndarray]]] = 
 # ---------------------------------------------------------------------- workers
 
 
-def _serve(connection: Any, backend: str) -> None:
+def _serve(connection: Any, backend: str, running: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     cases = load_cases()
     connection.send("ready")
     while (name := connection.recv()) is not None:
-        connection.send(run_case(cases[name], backend))
+        connection.send(run_case(cases[name], backend, running))
 
 
 class Worker:
     """A process that runs tests one by one, and is started anew when a test takes too long or brings it down."""
 
-    def __init__(self, backend: str) -> None:
-        self.backend = backend
+    def __init__(self, backend: str, running: int) -> None:
+        self.backend, self.running = backend, running
         self._start()
 
     def _start(self) -> None:
         context = mp.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, self.backend), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, self.backend, self.running), daemon=True)
         self.process.start()
         theirs.close()
         if not self.connection.poll(120):
@@ -215,10 +215,14 @@ class Worker:
 
 
 def run_all(
-    names: Iterable[str], backend: str, timeout: float, progress: Callable[[Outcome], None] = lambda _o: None
+    names: Iterable[str],
+    backend: str,
+    timeout: float,
+    progress: Callable[[Outcome], None] = lambda _o: None,
+    running: int = 1,
 ) -> list[Outcome]:
     cases = load_cases()
-    worker = Worker(backend)
+    worker = Worker(backend, running)
     outcomes = []
     for name in names:
         operators = tuple(sorted({n.op_type for n in cases[name].model.graph.node}))
@@ -283,6 +287,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backend", choices=sorted(BACKENDS), default="aot")
     parser.add_argument("--only", default="", help="run tests whose name contains this")
     parser.add_argument("--part", default="0/1", help="I/N: every N-th test, beginning with the I-th")
+    parser.add_argument(
+        "--running",
+        type=int,
+        default=1,
+        help="how many inputs stay inputs; 0 leaves everything to constant folding",
+    )
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds a test may take")
     parser.add_argument("--table", type=Path, help="where to write the support table")
     parser.add_argument("--json", type=Path, help="where to write all outcomes")
@@ -298,7 +308,7 @@ def main(arguments: list[str] | None = None) -> int:
         if sys.stderr.isatty():
             print(f"\r{sum(done.values())}/{len(names)} {dict(done)} ", end="", file=sys.stderr, flush=True)
 
-    outcomes = run_all(names, options.backend, options.timeout, progress)
+    outcomes = run_all(names, options.backend, options.timeout, progress, options.running)
     if options.table:
         options.table.write_text(table(outcomes))
     if options.json:

@@ -63,6 +63,8 @@ def unsqueeze(node: Node) -> Value:
     if axes is None:
         raise Refusal("it has no axes")
     new = set(normal_axes(axes, x.rank + len(axes)))
+    if len(new) < len(axes):
+        raise Refusal(f"axes {axes} name one twice")
     old = iter(x.shape)
     return node.reshape(x, [1 if i in new else next(old) for i in range(x.rank + len(axes))])
 

@@ -86,7 +86,6 @@ def layer_normalization(node: Node) -> list[Value | None]:
     if not (node.wants(1) or node.wants(2)):
         gamma = node.broadcast(node.cast(scale, wide), full)
         beta = node.broadcast(node.const(np.zeros((), wide)) if bias is None else node.cast(bias, wide), full)
-        gamma, beta = (_dense(g) for g in (gamma, beta))
         y = node.do(R.nn.layer_norm, v, gamma, beta, axes=axes, epsilon=epsilon)
         return [node.cast(y, x.dtype), None, None]
     mean = node.do(R.mean, v, axis=axes, keepdims=True)
@@ -95,10 +94,6 @@ def layer_normalization(node: Node) -> list[Value | None]:
     y = node.cast(node.do(R.multiply, centred, inverse), x.dtype)
     y = node.do(R.multiply, y, scale)
     return [y if bias is None else node.do(R.add, y, bias), mean, inverse]
-
-
-def _dense(value: Value) -> Value:
-    return value
 
 
 @converts("RMSNormalization", since=23)

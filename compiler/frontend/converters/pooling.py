@@ -59,6 +59,8 @@ def window(node: Node, x: Value) -> Window:
     strides = list(node.attr("strides", [1] * spatial))
     dilations = list(node.attr("dilations", [1] * spatial))
     begin, end = window_pads(node, x.shape[2:], kernel, strides, dilations)
+    if any(p < 0 for p in begin + end):
+        raise Refusal("negative pads are not supported")
     ceil = bool(node.attr("ceil_mode", 0))
     output = []
     for n, k, s, d, b, e in zip(x.shape[2:], kernel, strides, dilations, begin, end):

@@ -1,4 +1,4 @@
-"""Sampling and folding: GridSample, AffineGrid's helper forms, RoiAlign, Col2Im, DeformConv."""
+"""Reading between the elements (GridSample, RoiAlign, DeformConv), and Col2Im."""
 
 from __future__ import annotations
 
