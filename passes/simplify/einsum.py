@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import relax
 
@@ -61,20 +62,23 @@ class EinsumAsMatmul(Rule):
         if isinstance(plan, str):
             return Declined(plan)
         a, b = node.inputs
-        if a.shape is None or b.shape is None or not (a.static and b.static):
-            return Declined("a dim is open")
+        if a.shape is None or b.shape is None:
+            return Declined("a rank is open")
         if not plan.summed:
             return Declined("nothing is summed over")
         if plan.columns and plan.rows and plan.out.index(plan.columns[0]) < plan.out.index(plan.rows[0]):
             plan = Contraction(plan.b, plan.a, plan.out, plan.batch, plan.columns, plan.rows, plan.summed)
             a, b = b, a
-        size = dict(zip(plan.a + plan.b, (a.shape or ()) + (b.shape or ())))
-        if any(size[x] != d for x, d in zip(plan.a + plan.b, (a.shape or ()) + (b.shape or ()))):
+        letters, dims = plan.a + plan.b, (a.shape or ()) + (b.shape or ())
+        size = dict(zip(letters, dims))
+        if any(not graph.same_dim(size[x], d) for x, d in zip(letters, dims)):
             return Declined("a dim of one is broadcast")
+        if any(not isinstance(size[x], int) for x in plan.rows + plan.columns + plan.summed):
+            return Declined("a dim that is no batch dim is open")
         return Rewrite(lambda builder: _product(builder, plan, a, b, size))
 
 
-def _product(b: Builder, plan: Contraction, left: Node, right: Node, size: dict[str, int]) -> Node:
+def _product(b: Builder, plan: Contraction, left: Node, right: Node, size: dict[str, Any]) -> Node:
     batch = [size[x] for x in plan.batch]
     m, n, k = (math.prod(size[x] for x in letters) for letters in (plan.rows, plan.columns, plan.summed))
     x = _arranged(b, left, plan.a, plan.batch + plan.rows + plan.summed, [*batch, m, k])
@@ -87,7 +91,7 @@ def _product(b: Builder, plan: Contraction, left: Node, right: Node, size: dict[
     return _arranged(b, product, letters, plan.out, [size[c] for c in plan.out])
 
 
-def _arranged(b: Builder, x: Node, have: str, want: str, shape: list[int]) -> Node:
+def _arranged(b: Builder, x: Node, have: str, want: str, shape: list[Any]) -> Node:
     """``x`` with its letters in the order ``want``, seen as ``shape``."""
     if have != want:
         x = b.call(op.permute_dims, x, [have.index(c) for c in want])

@@ -36,7 +36,7 @@ class FocusAsSpaceToDepth(Rule):
             return None
         r = round(len(node.inputs) ** 0.5)
         channel = int(node.attr("axis") or 0) % 4
-        if r < 2 or r * r != len(node.inputs) or channel not in (1, 3) or not x.static:
+        if r < 2 or r * r != len(node.inputs) or channel not in (1, 3) or x.shape is None:
             return None
         row, column = (2, 3) if channel == 1 else (1, 2)
         phases = []
@@ -46,13 +46,17 @@ class FocusAsSpaceToDepth(Rule):
             phases.append((f[row].begin, f[column].begin))
         shape = list(x.shape or ())
         height, width = shape[row], shape[column]
+        if not isinstance(height, int) or not isinstance(width, int):
+            return Declined("height or width is open")
         if height % r or width % r:
             return Declined(f"{height} x {width} is not divided by {r}")
         by_rows = [(a, b) for a in range(r) for b in range(r)]
         by_columns = [(a, b) for b in range(r) for a in range(r)]
         small = list(shape)
         small[row], small[column] = height // r, width // r
-        if phases not in (by_rows, by_columns) or any(list(i.shape or ()) != small for i in node.inputs):
+        if phases not in (by_rows, by_columns) or not all(
+            graph.same_shape(i.shape, tuple(small)) for i in node.inputs
+        ):
             return Declined("the phases are not in the order of rows or columns")
         split = [s for k, s in enumerate(shape) for s in ([small[k], r] if k in (row, column) else [s])]
         # In the split shape the phase of a row stands at row + 1, that of a column at column + 2.
@@ -80,7 +84,7 @@ class SpaceToDepthIntoConvolution(Rule):
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         weight = node.inputs[1]
-        found = space_to_depth(node.inputs[0])
+        found = space_to_depth(node.inputs[0], graph)
         if found is None or weight.op != CONST:
             return None
         x, r, columns_first = found
@@ -108,13 +112,13 @@ class SpaceToDepthIntoConvolution(Rule):
         )
 
 
-def space_to_depth(node: Node) -> tuple[Node, int, bool] | None:
+def space_to_depth(node: Node, graph: Graph) -> tuple[Node, int, bool] | None:
     """(x, r, whether columns are the slower phase) of a reshape, permute, reshape that moves blocks to channels."""
     if node.op != "relax.reshape" or node.inputs[0].op != "relax.permute_dims":
         return None
     moved = node.inputs[0]
     parts = moved.inputs[0]
-    if parts.op != "relax.reshape" or parts.rank != 6 or node.rank != 4 or not node.static:
+    if parts.op != "relax.reshape" or parts.rank != 6 or node.rank != 4:
         return None
     x, axes = parts.inputs[0], permutation(moved)
     if (
@@ -126,7 +130,11 @@ def space_to_depth(node: Node) -> tuple[Node, int, bool] | None:
         return None
     shape = parts.shape or ()
     n, c, h, r, w, q = shape
-    if r != q or x.shape != (n, c, h * r, w * r) or node.shape != (n, c * r * r, h, w):
+    if not all(isinstance(d, int) for d in shape[1:]) or r != q:
+        return None
+    if not graph.same_shape(x.shape, (n, c, h * r, w * r)) or not graph.same_shape(
+        node.shape, (n, c * r * r, h, w)
+    ):
         return None
     return x, r, axes[1] == 5
 
