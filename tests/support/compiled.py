@@ -123,10 +123,9 @@ class Compiled:
         )
         with tempfile.TemporaryDirectory(prefix="halotile-test-") as folder:
             parts = [str(_stub())]
-            for name, code in (("main.o", main), ("kernels.o", kernels)):
-                if code:
-                    Path(folder, name).write_bytes(code)
-                    parts.append(name)
+            for i, code in enumerate((main, *kernels)):
+                Path(folder, f"{i}.o").write_bytes(code)
+                parts.append(f"{i}.o")
             subprocess.run(["cc", "-shared", *parts, "-lm", "-o", "it.so"], check=True, cwd=folder)
             self.library = ctypes.CDLL(str(Path(folder, "it.so")))
         self.function = self.library.halotile_kernel_main
