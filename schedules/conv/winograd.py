@@ -33,7 +33,9 @@ STACK_BYTES = 64 * 1024  # larger locals come from the worker's workspace
 
 def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
     lanes = request.layout(request.group.outputs[0]).block
-    winograd = _Winograd(ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request)), plan)
+    winograd = _Winograd(
+        ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request)), plan
+    )
     winograd.emit()
     sizes = scratch_bytes(lanes, facts.channels, plan) if winograd.parallel else ()
     return Kernel(
@@ -53,7 +55,7 @@ def pack_weights(weight: np.ndarray, transform: Transform, chunks: int, width: i
     for chunk in range(chunks):
         part = weight[chunk * width : (chunk + 1) * width]
         if len(part):
-            packed[chunk, :, :, : len(part)] = transform.transform_weights(part).transpose(2, 1, 0)
+            packed[chunk, :, :, : len(part)] = transform.transform_weights(part)
     return packed
 
 
@@ -80,7 +82,10 @@ class _Winograd:
         k, plan, facts = self.k, self.plan, self.facts
         data = self.conv.read(facts.data)
         packed = pack_weights(
-            np.asarray(facts.weight.constant), self.t, plan.chunks_per_group * plan.groups, plan.vectors * self.lanes
+            np.asarray(facts.weight.constant),
+            self.t,
+            plan.chunks_per_group * plan.groups,
+            plan.vectors * self.lanes,
         )
         weights = self.ctx.packed(Packed(f"w_{facts.weight.name}", packed))
         total = facts.data.shape[0] * plan.tiles[0] * plan.tiles[1]
@@ -99,7 +104,9 @@ class _Winograd:
                 self._transform_data(data, planes, first + tile, tile)
             with k.loop(plan.chunks_per_group, name="chunk") as within:
                 self.ctx.ranged(within, plan.chunks_per_group)
-                chunk = self.conv.bind(group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups)
+                chunk = self.conv.bind(
+                    group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups
+                )
                 self._multiply(planes, products, weights, chunk, count)
                 with k.loop(count, name="tile") as tile:
                     self.ctx.ranged(tile, plan.strip)
@@ -152,7 +159,9 @@ class _Winograd:
             for j in range(extent):
                 with k.loop(lanes, "vectorized", "v") as v:
                     at = [
-                        self.ctx.analyzer.simplify(layout.offset([n, 0, corner[0] + i, corner[1] + j], block, v))
+                        self.ctx.analyzer.simplify(
+                            layout.offset([n, 0, corner[0] + i, corner[1] + j], block, v)
+                        )
                         for i in range(extent)
                     ]
                     column = self.t.apply_data([k.bind(data[a]) for a in at], _constant, k.bind)
@@ -192,7 +201,11 @@ class _Winograd:
                     with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
                         with k.loop(lanes, "vectorized", "v") as v:
                             slot = (y * vectors + b) * lanes + v
-                            k.store(acc, slot, acc[slot] + planes[left + y * lanes] * weights[right + b * lanes + v])
+                            k.store(
+                                acc,
+                                slot,
+                                acc[slot] + planes[left + y * lanes] * weights[right + b * lanes + v],
+                            )
             with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
                 at = xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
                 k.store(products, at, acc[e * lanes + v])
@@ -213,7 +226,10 @@ class _Winograd:
             for j in range(t.extent):
                 with k.loop(lanes, "vectorized", "v") as v:
                     at = (slot * vectors + b) * lanes + v
-                    column = [k.bind(products[at + (i * t.extent + j) * self.product_plane]) for i in range(t.extent)]
+                    column = [
+                        k.bind(products[at + (i * t.extent + j) * self.product_plane])
+                        for i in range(t.extent)
+                    ]
                     for i, value in enumerate(t.apply_result(column, _constant, k.bind)):
                         k.store(held, (i * t.extent + j) * lanes + v, value)
             self._finish(held, n, origins, moved, block)
@@ -240,7 +256,9 @@ class _Winograd:
                 values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
                 for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
                     named = k.bind(value)
-                    self.conv.element(lambda named=named: named, n, block, v, [origins[0] + i, origins[1] + j])
+                    self.conv.element(
+                        lambda named=named: named, n, block, v, [origins[0] + i, origins[1] + j]
+                    )
 
 
 def _constant(number: float) -> Any:

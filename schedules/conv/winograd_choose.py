@@ -94,7 +94,9 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     blocks = -(-facts.outputs // lanes)
     height, width = facts.out_spatial
     tile = choose_tile(target, height, width, blocks, blocks)
-    count = facts.data.shape[0] * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
+    count = (
+        facts.data.shape[0] * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
+    )
     step = max(
         tile.positions * tile.blocks / target.fma_ports,
         (tile.positions + tile.blocks) / 2,
@@ -169,7 +171,9 @@ def _cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
     weight_bytes = t.products * channels * blocks_out * lanes * 4 * share
     panel = t.products * channels * plan.vectors * lanes * 4
     # a task: transform the strip's data, multiply by a group's weights, transform the products
-    products = t.products * plan.row_tiles * plan.chunks_per_group * (channels * step + 2 * plan.rows * plan.vectors)
+    products = (
+        t.products * plan.row_tiles * plan.chunks_per_group * (channels * step + 2 * plan.rows * plan.vectors)
+    )
     data_ops = 2 * t.extent * t.data_operations / target.fma_ports + 1.5 * t.products
     result_ops = (t.extent + t.m) * t.result_operations / target.fma_ports + t.products + 2.0 * t.m**2
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)

@@ -1,0 +1,307 @@
+"""Winograd convolutions: transforms, results and error bound, equal bits however tasks run, and when it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import Compiled, Suite, module_of, native, staged, weight
+from halotile.compiler import pipeline
+from halotile.compiler.pipeline import Build, Options
+from halotile.schedules import operators  # noqa: F401  (defines them)
+from halotile.schedules.conv import build as conv_build
+from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv.facts import ConvFacts
+from halotile.schedules.conv.winograd import pack_weights
+from halotile.schedules.conv.winograd_math import F2, F4, Transform, error_bound
+from halotile.schedules.group import Value
+from tvm import relax
+
+R = relax.op
+Pads = tuple[int, int, int, int]  # top, left, bottom, right
+
+# batch, input channels, output channels, height, width, padding: primes, tails of vectors, extents near the tile's
+SHAPES: dict[str, tuple[int, int, int, int, int, Pads]] = {
+    "even": (1, 32, 32, 16, 16, (1, 1, 1, 1)),
+    "prime": (1, 17, 23, 13, 19, (1, 1, 1, 1)),
+    "unpadded": (1, 48, 16, 11, 14, (0, 0, 0, 0)),
+    "asymmetric": (1, 20, 37, 9, 10, (2, 0, 1, 3)),
+    "one_sided": (1, 16, 16, 10, 10, (0, 2, 2, 0)),
+    "batch": (2, 33, 50, 7, 9, (1, 1, 1, 1)),
+    "batch_of_tiles": (3, 16, 48, 4, 4, (1, 1, 1, 1)),
+    "one_tile": (1, 100, 64, 4, 4, (1, 1, 1, 1)),
+    "long": (1, 16, 16, 5, 83, (1, 1, 1, 1)),
+    "deep": (1, 100, 96, 6, 7, (1, 1, 1, 1)),
+    "few_channels": (1, 5, 3, 8, 12, (1, 1, 1, 1)),
+    "five_blocks": (1, 16, 80, 12, 12, (1, 1, 1, 1)),
+}
+
+
+def convolution(x: np.ndarray, w: np.ndarray, pads: Pads) -> np.ndarray:
+    """The exact result, in float64."""
+    top, left, bottom, right = pads
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    return np.einsum("nihwyx,oiyx->nohw", windows, w.astype(np.float64), optimize=True)
+
+
+def conv(x: Any, w: np.ndarray, pads: Pads = (1, 1, 1, 1)) -> Any:
+    return R.nn.conv2d(x, weight(w), padding=list(pads))
+
+
+def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def plans_of(transform: Transform, pick: int) -> Callable[..., Any]:
+    """A choice that always takes ``transform``, with strips, groups and register tiles that differ by shape."""
+
+    def choice(target: Any, facts: ConvFacts) -> Any:
+        plans = [p for p in choose._plans(target, facts, transform) if p.strip > 1 or p.strips == 1]
+        return plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)]
+
+    return choice
+
+
+@pytest.fixture(scope="module", params=[(F4, 0), (F4, 11), (F2, 3)], ids=["F4", "F4-other-plans", "F2"])
+def forced(request) -> tuple[Transform, int]:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def suite(forced: tuple[Transform, int]) -> Suite:
+    """Every shape, alone and with epilogues, compiled by one transform and compared with float64."""
+    suite = Suite()
+    for i, (name, (n, cin, cout, h, w, pads)) in enumerate(SHAPES.items()):
+        x, k = random((n, cin, h, w), i), random((cout, cin, 3, 3), 100 + i) / np.float32(3 * np.sqrt(cin))
+        y = convolution(x, k, pads)
+        suite.add(name, [x], lambda x, k=k, pads=pads: conv(x, k, pads), y.astype(np.float32), 0, 1e-4)
+    add_epilogues(suite)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conv_build, "choose_plan", plans_of(*forced))
+        suite.compile()
+    return suite
+
+
+def add_epilogues(suite: Suite) -> None:
+    x, k = random((1, 24, 10, 13), 50), random((40, 24, 3, 3), 51) / np.float32(15)
+    r, b = random((1, 40, 10, 13), 52), random((1, 40, 1, 1), 53)
+    y = convolution(x, k, (1, 1, 1, 1)) + b
+    f32 = np.float32
+    suite.add(
+        "residual",
+        [x, r],
+        lambda x, r: R.nn.relu(conv(x, k) + weight(b) + r),
+        np.maximum(y + r, 0).astype(f32),
+        0,
+        1e-4,
+    )
+    suite.add(
+        "silu", [x], lambda x: R.nn.silu(conv(x, k) + weight(b)), (y / (1 + np.exp(-y))).astype(f32), 0, 1e-4
+    )
+    second = random((16, 40, 3, 3), 54) / np.float32(20)
+    inner = np.maximum(y, 0)
+    suite.add(
+        "margins",
+        [x],
+        lambda x: conv(R.nn.relu(conv(x, k) + weight(b)), second, (2, 1, 0, 1)),
+        convolution(inner, second, (2, 1, 0, 1)).astype(f32),
+        0,
+        2e-4,
+    )
+
+
+CASES = [*SHAPES, "residual", "silu", "margins"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_float64(suite: Suite, forced: tuple[Transform, int], name: str) -> None:
+    suite.check(name)
+    m = forced[0].m
+    assert any(f"winograd F({m}x{m},3x3)" in s for s in suite.schedules(name)), suite.schedules(name)
+
+
+def test_the_bits_do_not_depend_on_the_tasks(suite: Suite) -> None:
+    arrays = [a for case in suite.cases.values() for a in case.arrays]
+    assert suite.compiled is not None
+    once = suite.compiled.run(arrays, tasks=1)
+    for tasks, poison in ((2, 0xFF), (3, 0x7F), (64, 0)):
+        for a, b in zip(once, suite.compiled.run(arrays, tasks=tasks, poison=poison)):
+            np.testing.assert_array_equal(a.view(np.int32), b.view(np.int32))
+
+
+def test_workspace_covers_every_task(suite: Suite) -> None:
+    """One task takes its data and its products: what the plan counts is what the kernel allocates."""
+    assert suite.compiled is not None
+    kernels = [k for k in suite.compiled.build.kernels if "winograd" in k.schedule]
+    assert kernels and any(k.workspace > 0 for k in kernels)
+
+
+# -- transforms and the bound --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("t", [F2, F4], ids=["F2", "F4"])
+def test_the_matrices_convolve(t: Transform) -> None:
+    d, w = random((t.extent, t.extent), 1).astype(np.float64), random((3, 3), 2).astype(np.float64)
+    y = t.result @ ((t.weights @ w @ t.weights.T) * (t.data @ d @ t.data.T)) @ t.result.T
+    np.testing.assert_allclose(y, convolution(d[None, None], w[None, None], (0, 0, 0, 0))[0, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("t", [F2, F4], ids=["F2", "F4"])
+def test_the_short_chains_are_the_matrices(t: Transform) -> None:
+    d = list(np.eye(t.extent))
+    number: Callable[[float], float] = float
+    np.testing.assert_array_equal(np.array(t.apply_data(d, number, lambda v: v)), t.data)
+    np.testing.assert_array_equal(np.array(t.apply_result(d, number, lambda v: v)), t.result)
+
+
+@pytest.mark.parametrize("t", [F2, F4], ids=["F2", "F4"])
+def test_packed_weights_are_rounded_once(t: Transform) -> None:
+    w = random((21, 5, 3, 3), 3)
+    packed = pack_weights(w, t, chunks=2, width=16)
+    exact = np.einsum("ay,oiyx,bx->iabo", t.weights, w.astype(np.float64), t.weights)
+    exact = exact.reshape(5, t.products, 21).transpose(1, 0, 2)
+    got = packed.transpose(1, 2, 0, 3).reshape(t.products, 5, 32)
+    np.testing.assert_allclose(got[:, :, :21], exact, rtol=2.0**-24, atol=1e-18)
+    assert not got[:, :, 21:].any()
+
+
+def adversarial(
+    t: Transform, channels: int, outputs: int, size: int, rng: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Data and weights whose signs follow the largest rows of BT and G, so that intermediate values are as large as
+    they can be and cancel in the result."""
+    row, column = rng.integers(0, t.extent, 2)
+    sign = lambda v: np.where(v == 0, 1.0, np.sign(v))  # noqa: E731
+    tile = np.outer(sign(t.data[row]), sign(t.data[column]))
+    reps = -(-size // t.m) + 1
+    x = np.tile(tile[: t.m, : t.m], (reps, reps))[:size, :size]
+    x[: t.extent, : t.extent] = tile
+    data = (
+        x * rng.choice([-1.0, 1.0], (1, channels, 1, 1)) * (1 - 1e-3 * rng.random((1, channels, size, size)))
+    )
+    w = np.outer(sign(t.weights[row]), sign(t.weights[column])) * rng.choice(
+        [-1.0, 1.0], (outputs, channels, 1, 1)
+    )
+    return data.astype(np.float32), (w * (1 - 1e-3 * rng.random((outputs, channels, 3, 3)))).astype(
+        np.float32
+    )
+
+
+@pytest.mark.parametrize("t", [F2, F4], ids=["F2", "F4"])
+def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the stated bound on adversarial data; on random data within 2e-6 (F2) and 2e-5 (F4) of the largest output,
+    and not more than 3 and 40 times a direct convolution's error."""
+    monkeypatch.setattr(conv_build, "choose_plan", plans_of(t, 0))
+    rng = np.random.default_rng(9)
+    cases = [adversarial(t, 64, 32, 14, rng) for _ in range(4)]
+    cases.append((random((1, 64, 14, 14), 5), random((32, 64, 3, 3), 6) / np.float32(24)))
+    cases.append((random((1, 64, 14, 14), 7) + 3, random((32, 64, 3, 3), 8) / np.float32(24)))
+
+    def body(*xs: Any) -> list[Any]:
+        return [conv(x, w, (0, 0, 0, 0)) for x, (_, w) in zip(xs, cases)]
+
+    arrays = [x for x, _ in cases]
+    module = module_of(arrays, body)
+    results = Compiled(staged(module)).run(arrays)
+    monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts: None)
+    direct = Compiled(staged(module)).run(arrays)
+    for i, ((x, w), y, z) in enumerate(zip(cases, results, direct)):
+        exact = convolution(x, w, (0, 0, 0, 0))
+        error, plain = np.abs(y - exact).max(), np.abs(z - exact).max()
+        assert 0 < error <= error_bound(t, 64) * np.abs(x).max() * np.abs(w).max() * 64
+        if i >= 4:
+            assert error <= (2e-5 if t is F4 else 2e-6) * np.abs(exact).max()
+            assert error <= (40 if t is F4 else 3) * plain
+
+
+# -- when it is chosen ---------------------------------------------------------------------------
+
+
+def facts_of(cin: int, cout: int, h: int, w: int, batch: int = 1, **other: Any) -> ConvFacts:
+    kernel = other.pop("kernel", (3, 3))
+    data, result = Value("x", (batch, cin, h, w), "float32"), Value("y", (batch, cout, h, w), "float32")
+    taps = Value("w", (cout, cin // other.get("groups", 1), *kernel), "float32")
+    plain = {"strides": (1, 1), "dilation": (1, 1), "before": (1, 1), "after": (1, 1), "groups": 1, **other}
+    return ConvFacts(data, taps, result, kernel, **plain)
+
+
+@pytest.mark.parametrize(
+    "shape", [(64, 64, 56, 56), (128, 128, 28, 28), (64, 64, 360, 640), (256, 256, 56, 56)]
+)
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_chosen_where_products_dominate(shape: tuple[int, int, int, int], cores: int) -> None:
+    plan = choose.choose_plan(replace(native(), cores=cores), facts_of(*shape))
+    assert plan is not None and plan.transform is F4
+    assert plan.tasks >= cores
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        facts_of(3, 64, 224, 224),
+        facts_of(64, 1, 56, 56),
+        facts_of(64, 64, 56, 56, strides=(2, 2)),
+        facts_of(64, 64, 56, 56, dilation=(2, 2)),
+        facts_of(64, 64, 56, 56, groups=4),
+        facts_of(64, 64, 56, 56, kernel=(5, 5)),
+        facts_of(64, 64, 56, 1),
+        facts_of(2048, 2048, 4, 4),
+    ],
+    ids=[
+        "first-layer",
+        "one-output",
+        "stride",
+        "dilation",
+        "groups",
+        "5x5",
+        "one-column",
+        "weights-dominate",
+    ],
+)
+def test_not_chosen(facts: ConvFacts) -> None:
+    assert choose.choose_plan(native(), facts) is None
+
+
+@pytest.mark.parametrize(
+    "cin,cout,h,w", [(64, 64, 56, 56), (256, 256, 14, 14), (16, 40, 9, 33), (512, 512, 28, 28)]
+)
+@pytest.mark.parametrize("bits", [128, 256, 512])
+def test_plans_cover_every_tile_and_channel(cin: int, cout: int, h: int, w: int, bits: int) -> None:
+    target = replace(native(), vector_bits=bits, vector_registers=32 if bits != 256 else 16)
+    for transform in (F2, F4):
+        for plan in choose._plans(target, facts_of(cin, cout, h, w, batch=2), transform):
+            total = 2 * plan.tiles[0] * plan.tiles[1]
+            assert plan.strip * (plan.strips - 1) < total <= plan.strip * plan.strips
+            assert (
+                plan.chunks_per_group * (plan.groups - 1) < plan.chunks <= plan.chunks_per_group * plan.groups
+            )
+            assert plan.chunks * plan.vectors * target.lanes() >= cout
+            assert plan.rows * plan.vectors + plan.vectors + 1 <= target.vector_registers
+
+
+def schedules(exact: bool, winograd: bool) -> list[str]:
+    x, k = random((1, 32, 28, 28), 1), random((32, 32, 3, 3), 2)
+    build = Build(None, Options(native(), exact=exact, winograd=winograd))
+    build.module = module_of([x], lambda x: conv(x, k))
+    for stage in (pipeline.fuse, pipeline.layout, pipeline.tile, pipeline.schedule):
+        stage(build)
+    return [kernel.schedule for kernel in build.kernels]
+
+
+def test_off_when_exact_or_switched_off() -> None:
+    assert any("winograd F(4x4,3x3)" in s for s in schedules(False, True))
+    assert not any("winograd" in s for s in schedules(True, True))
+    assert not any("winograd" in s for s in schedules(False, False))
+
+
+@pytest.mark.parametrize("bits", [128, 256])
+def test_shorter_vectors(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_build, "choose_plan", plans_of(F4, 5))
+    target = replace(native(), vector_bits=bits, vector_registers=16)
+    x, k = random((1, 18, 11, 13), 1), random((21, 18, 3, 3), 2) / np.float32(12)
+    compiled = Compiled(staged(module_of([x], lambda x: conv(x, k)), target))
+    np.testing.assert_allclose(compiled.run([x])[0], convolution(x, k, (1, 1, 1, 1)), rtol=0, atol=1e-4)
