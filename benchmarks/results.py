@@ -14,7 +14,7 @@ OURS = "halotile"
 
 @dataclass
 class EngineResult:
-    """One engine on one model at one thread count. ``error``: why it has no figure; ``wrong``: why its outputs differ."""
+    """One engine on one model at one thread count. ``error``: why it has no figure; ``wrong``: where it disagrees."""
 
     engine: str
     version: str = ""
