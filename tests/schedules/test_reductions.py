@@ -125,10 +125,11 @@ def add_norms(suite: Suite) -> None:
         return R.multiply(centred, R.rsqrt(R.add(variance, weight(np.float32(1e-5)))))
 
     c = deep.astype("float64") - deep.astype("float64").mean((2, 3), keepdims=True)
-    suite.add("instance", [deep], instance, (c / np.sqrt((c**2).mean((2, 3), keepdims=True) + 1e-5)).astype(F), 1e-4, 1e-4)
+    wanted = (c / np.sqrt((c**2).mean((2, 3), keepdims=True) + 1e-5)).astype(F)
+    suite.add("instance", [deep], instance, wanted, 1e-4, 1e-4)
     suite.add("squeeze_excite", [deep],
               lambda x: R.multiply(x, R.sigmoid(R.mean(x, axis=(2, 3), keepdims=True))),
-              (deep / (1 + np.exp(-deep.astype("float64").mean((2, 3), keepdims=True)))).astype(F), 1e-5, 1e-5)  # fmt: skip
+              (deep / (1 + np.exp(-deep.astype("float64").mean((2, 3), keepdims=True)))).astype(F), 1e-5)  # fmt: skip
     suite.add("mean_of_channels_then_map", [deep],
               lambda x: R.subtract(x, R.mean(x, axis=(1,), keepdims=True)),
               (deep - deep.astype("float64").mean(1, keepdims=True)).astype(F), 1e-5, 1e-5)  # fmt: skip

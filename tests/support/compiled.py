@@ -17,14 +17,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (gives numpy bfloat16)
 import numpy as np
 import tvm
 from halotile.compiler import pipeline
-from halotile.compiler.codegen import module as codegen
 from halotile.compiler.pipeline import Build, Options
+from halotile.compiler.spec import TensorSpec
 from halotile.schedules.group import Value
 from halotile.schedules.layout import Layout
 from halotile.targets.resolve import resolve
@@ -102,11 +103,21 @@ def _emitted(builder: relax.BlockBuilder, result: Any) -> list[Any]:
     return flat
 
 
-def staged(module: tvm.IRModule, target: Target | None = None, fuse: bool = True, layout: bool = True) -> Build:
-    """The stages from fuse to plan on a Relax module."""
-    build = Build(None, Options(target or native(), fuse=fuse, layout=layout))
+def staged(
+    module: tvm.IRModule,
+    target: Target | None = None,
+    fuse: bool = True,
+    layout: bool = True,
+    layouts: Callable[[Build], dict[Value, Layout]] | None = None,
+) -> Build:
+    """The stages from fuse to plan on a Relax module; ``layouts`` may say how values lie, even inputs and outputs."""
+    build = Build(None, Options(target or native(), fuse=fuse, layout=layout and layouts is None))
     build.module = module
-    for stage in (pipeline.fuse, pipeline.layout, pipeline.tile, pipeline.schedule, pipeline.plan):
+    pipeline.fuse(build)
+    pipeline.layout(build)
+    if layouts is not None:
+        build.layouts = layouts(build)
+    for stage in (pipeline.tile, pipeline.schedule, pipeline.plan):
         stage(build)
     return build
 
@@ -116,41 +127,43 @@ class Compiled:
 
     def __init__(self, build: Build) -> None:
         self.build = build
-        b = build
-        self.weights = codegen.gather_weights(b.kernels, b.views)
-        main, kernels, self.symbols = codegen.assemble(
-            b.kernels, b.graph.inputs, b.graph.outputs, b.views, b.memory, self.weights, b.options.target
-        )
+        inputs, outputs = (tuple(map(_spec, values)) for values in (build.graph.inputs, build.graph.outputs))
+        build.imported = SimpleNamespace(name="suite", inputs=inputs, outputs=outputs, operators={})
+        pipeline.assemble(build)
+        self.spec = build.library
         with tempfile.TemporaryDirectory(prefix="halotile-test-") as folder:
             parts = [str(_stub())]
-            for i, code in enumerate((main, *kernels)):
+            for i, code in enumerate((self.spec.object_bytes, *self.spec.kernel_objects)):
                 Path(folder, f"{i}.o").write_bytes(code)
                 parts.append(f"{i}.o")
             subprocess.run(["cc", "-shared", *parts, "-lm", "-o", "it.so"], check=True, cwd=folder)
             self.library = ctypes.CDLL(str(Path(folder, "it.so")))
         self.function = self.library.halotile_kernel_main
-        self.blob = _aligned(self.weights.bytes)
+        self.blob = _aligned(self.spec.weight_bytes)
         position = 0
-        for piece in self.weights.stream():
+        for piece in self.spec.weights:
             data = np.frombuffer(piece, np.uint8)
             self.blob[position : position + data.size] = data
             position += data.size
-        self.arena = _aligned(b.memory.planned_bytes + codegen.workspace_bytes(b.kernels) + 64)
+        self.arena = _aligned(self.spec.planned_bytes + 64)
 
     def run(self, arrays: Sequence[np.ndarray], tasks: int = 3, poison: int = 0xFF) -> list[np.ndarray]:
-        """All outputs. Inputs and outputs are followed by guard bytes; those after the outputs must stay."""
+        """All outputs, in their physical shapes. ``arrays`` are logical. Guard bytes after the outputs must stay."""
         ctypes.c_int.in_dll(self.library, "halotile_test_tasks").value = tasks
         self.arena[:] = poison
-        inputs = [_copied(a) for a in arrays]
-        outputs = [_guarded(v, poison) for v in self.build.graph.outputs]
+        graph, layouts = self.build.graph, self.build.layouts
+        inputs = [_copied(layouts[v].pack(a) if v in layouts else a) for v, a in zip(graph.inputs, arrays)]
+        shapes = [layouts[v].physical_shape if v in layouts else v.shape for v in graph.outputs]
+        sizes = [int(np.prod(s, dtype=np.int64)) * np.dtype(v.dtype).itemsize for v, s in zip(graph.outputs, shapes)]
+        outputs = [_guarded(size, np.dtype(v.dtype).itemsize, poison) for v, size in zip(graph.outputs, sizes)]
         pointers = [a.ctypes.data for a in (*inputs, *outputs, self.blob, self.arena)]
         code = self.function(*(ctypes.c_void_p(p) for p in pointers))
         assert code == 0
         results = []
-        for value, place in zip(self.build.graph.outputs, outputs):
-            assert (place[value.bytes :] == poison).all(), f"{value} is written past its end"
-            results.append(place[: value.bytes].view(value.dtype).reshape(value.shape).copy())
-        assert (self.arena[self.build.memory.planned_bytes :][-64:] == poison).all(), "written past the arena"
+        for value, shape, size, place in zip(graph.outputs, shapes, sizes, outputs):
+            assert (place[size:] == poison).all(), f"{value} is written past its end"
+            results.append(place[:size].view(value.dtype).reshape(shape).copy())
+        assert (self.arena[self.spec.planned_bytes :] == poison).all(), "written past the arena"
         return results
 
     @property
@@ -163,6 +176,10 @@ class Compiled:
         offset = self.build.memory.offsets[value]
         size = layout.elements * np.dtype(value.dtype).itemsize
         return self.arena[offset : offset + size].view(value.dtype).reshape(layout.physical_shape).copy()
+
+
+def _spec(value: Value) -> TensorSpec:
+    return TensorSpec(value.name, value.dtype, value.shape)
 
 
 def _aligned(size: int) -> np.ndarray:
@@ -179,9 +196,8 @@ def _copied(array: np.ndarray) -> np.ndarray:
     return place
 
 
-def _guarded(value: Value, poison: int) -> np.ndarray:
-    size = np.dtype(value.dtype).itemsize
-    place = _aligned(value.bytes + size + 64)[size:]
+def _guarded(size: int, item: int, poison: int) -> np.ndarray:
+    place = _aligned(size + item + 64)[item:]
     place[:] = poison
     return place
 
