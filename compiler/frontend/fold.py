@@ -8,7 +8,7 @@ because shapes are static, the walk turns Shape into a constant, and everything 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx
@@ -21,6 +21,7 @@ EXPANDING = frozenset(
 )
 LARGEST_EXPANSION = 16 << 20  # bytes a folded result may have when it is larger than its operands
 
+WEIGHTED = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 RANDOM = frozenset(
     "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split()
 )
@@ -28,6 +29,12 @@ RANDOM = frozenset(
 
 def may_fold(operator: str, has_graphs: bool) -> bool:
     return operator not in RANDOM and not has_graphs
+
+
+def weight_names(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """What convolutions and products read as weights: worth knowing at compile time whatever its size, since a kernel
+    packs it then."""
+    return {name for node in nodes if node.op_type in WEIGHTED for name in list(node.input)[1:] if name}
 
 
 def worth_folding(inputs: Sequence[np.ndarray | None], output_bytes: int) -> bool:

@@ -56,6 +56,7 @@ class Walk:
         self.functions = functions.model_functions(model)
         self.offenders: list[Offender] = []
         self.notes: list[str] = []
+        self.weights: set[str] = set()
 
     def graph(self, graph: onnx.GraphProto, scope: Scope, opsets: dict[str, int], where: str = "") -> None:
         """Converts the live nodes of ``graph`` into ``scope``, which maps names to values."""
@@ -82,6 +83,7 @@ class Walk:
                 f"{dropped} node{'s' if dropped > 1 else ''} dropped: no output depends on them"
             )
         used = used_names((nodes[i] for i in live), outputs)
+        self.weights |= fold.weight_names(nodes[i] for i in live)
         for index in live:
             proto = nodes[index]
             name = where or (f"node '{proto.name}'" if proto.name else f"node #{index}")
@@ -175,7 +177,8 @@ class Walk:
             results = written if isinstance(written, list) else [written]
             if foldable and expanding and not all(r is None or r.is_constant for r in results):
                 size = max(_bytes(r) for r in results if r is not None)
-                if fold.worth_folding([None if i is None else i.array for i in inputs], size):
+                weight = any(o in self.weights for o in proto.output)
+                if weight or fold.worth_folding([None if i is None else i.array for i in inputs], size):
                     results = self._fold(proto, inputs, opsets) or results
             return [None if r is None else _without_emptiness(r) for r in results]
         body = functions.schema_body(proto, opset, inputs)
