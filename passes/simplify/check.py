@@ -80,9 +80,11 @@ class TranslationCheck:
 def _alike(a: np.ndarray, b: np.ndarray, exact: bool) -> bool:
     if a.dtype != b.dtype:
         return False
-    if exact or a.dtype.kind in "biu":
-        return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
+    if a.dtype.kind in "biu":
+        return bool(np.array_equal(a, b))
     wide, other = a.astype(np.float64), b.astype(np.float64)
+    if exact:
+        return bool(np.array_equal(wide, other, equal_nan=True))
     finite = np.isfinite(wide)
     if not np.array_equal(finite, np.isfinite(other)) or not np.array_equal(
         wide[~finite], other[~finite], equal_nan=True

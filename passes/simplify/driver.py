@@ -35,15 +35,13 @@ def run(graph: Graph, rules: Sequence[Rule], check: Check | None = None) -> Reco
     record = Record()
     if graph.dead:
         record.applied["dead-code"] = graph.dead
-    early, everything = _by_root([r for r in rules if not r.late]), _by_root(rules)
+    early, late = (_by_root([r for r in rules if r.late == flag]) for flag in (False, True))
     while True:
         record.declined.clear()
         for name, count in share_common(graph).items():
             record.applied[name] += count
-        if not _sweep(graph, early, record, check):
-            record.declined.clear()
-            if not _sweep(graph, everything, record, check, stop_at_first=True):
-                return record
+        if not _sweep(graph, early, record, check) and not _sweep(graph, late, record, check):
+            return record
 
 
 def _by_root(rules: Sequence[Rule]) -> Callable[[str], list[Rule]]:
@@ -53,13 +51,7 @@ def _by_root(rules: Sequence[Rule]) -> Callable[[str], list[Rule]]:
     return lambda name: table.get(name, general)
 
 
-def _sweep(
-    graph: Graph,
-    rules: Callable[[str], list[Rule]],
-    record: Record,
-    check: Check | None,
-    stop_at_first: bool = False,
-) -> bool:
+def _sweep(graph: Graph, rules: Callable[[str], list[Rule]], record: Record, check: Check | None) -> bool:
     """Tries the rules at every node, inputs first; whether anything changed."""
     nodes = graph.order()
     for node in nodes:
@@ -79,8 +71,6 @@ def _sweep(
                 continue
             record.applied[rule.name] += 1
             changed = True
-            if stop_at_first:
-                return True
             if node.op == "removed":
                 break
     return changed
