@@ -30,11 +30,13 @@ from .tile import ConvKernel, new_context
 
 @dataclass(frozen=True)
 class Segment:
-    """Input channels ``first + [0, blocks * lanes)`` of a channel group, read block by block."""
+    """Input channels ``first + [0, blocks * lanes)`` of a channel group, read block by block. ``aligned`` if the
+    first channel of every group of the kind begins a block of the input."""
 
     first: int
     blocks: int
     lanes: int
+    aligned: bool = True
 
 
 def build_direct(request: Request, facts: ConvFacts) -> Kernel:
@@ -92,7 +94,7 @@ def _segments(request: Request, facts: ConvFacts, span: int, lanes: int) -> list
     block = request.layout(facts.data).block
     aligned = facts.groups == 1 or (facts.group_in % lanes == 0 and facts.channels % lanes == 0)
     if not block or not aligned:
-        return [Segment(0, 1, span)]
+        return [Segment(0, 1, span, aligned=False)]
     segments = [Segment(0, span // block, block)] if span >= block else []
     if span % block:
         segments.append(Segment(span - span % block, 1, span % block))
@@ -181,10 +183,7 @@ def _channel(segment: Segment, block: int, start: Any, cb: Any, c: Any) -> Any:
     """The channel as the input's layout wants it: (block, lane), or an index."""
     if not block:
         return start + segment.first + c
-    if segment.lanes <= block and segment.first % block == 0 and (segment.lanes == block or segment.blocks == 1):
-        aligned = isinstance(start, int) or segment.lanes == block
-        if aligned:
-            first = start // block if isinstance(start, int) else tirx.floordiv(start, block)
-            return first + segment.first // block + cb, c
+    if segment.aligned:
+        return tirx.floordiv(start + segment.first, block) + cb, c
     channel = start + segment.first + cb * segment.lanes + c
     return tirx.floordiv(channel, block), tirx.floormod(channel, block)

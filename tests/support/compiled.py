@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import halotile.schedules.operators  # noqa: F401  (registers our own)
 import ml_dtypes  # noqa: F401  (gives numpy bfloat16)
 import numpy as np
 import tvm
@@ -76,7 +77,7 @@ def _stub() -> Path:
 
 def weight(array: np.ndarray) -> Any:
     """A constant operand."""
-    return relax.const(array)
+    return relax.const(array, array.dtype.name)
 
 
 def module_of(arrays: Sequence[np.ndarray], body: Callable[..., Any]) -> tvm.IRModule:
