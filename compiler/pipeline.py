@@ -60,6 +60,7 @@ class Build:
     graph: Any = None
     groups: tuple[Any, ...] = ()
     views: dict[Any, Any] = field(default_factory=dict)
+    places: Any = None
     layouts: dict[Any, Any] = field(default_factory=dict)
     kernels: tuple[Any, ...] = ()
     memory: Any = None
@@ -132,9 +133,11 @@ def fuse(build: Build) -> None:
 
 def layout(build: Build) -> None:
     from ..passes.layout.assign import AssignLayouts
+    from ..passes.memory.places import Places
 
     result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.options.target)
     build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
+    build.places = Places(result.views, result.slices)
     build.notes["layout"] = list(result.notes)
 
 
@@ -160,7 +163,7 @@ def plan(build: Build) -> None:
     from ..passes.memory.plan import plan_memory
 
     placed = {*build.graph.inputs, *build.graph.outputs}
-    build.memory = plan_memory(build.kernels, build.layouts, build.views, placed)
+    build.memory = plan_memory(build.kernels, build.layouts, build.places, placed)
 
 
 def assemble(build: Build) -> None:
@@ -168,9 +171,9 @@ def assemble(build: Build) -> None:
     from .codegen.library import LibrarySpec
 
     options, target = build.options, build.options.target
-    build.weights = module.gather_weights(build.kernels, build.views)
+    build.weights = module.gather_weights(build.kernels, build.places)
     code, kernels, build.symbols = module.assemble(
-        build.kernels, build.graph.inputs, build.graph.outputs, build.views, build.memory, build.weights, target
+        build.kernels, build.graph.inputs, build.graph.outputs, build.places, build.memory, build.weights, target
     )
     build.report = build_report(build)
     threads = options.threads or target.cores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .classify import Facts
 from .conv import build_conv, supports_conv
-from .group import Kernel, Request
+from .group import Group, Kernel, Request
 from .matmul import build_matmul, supports_matmul
 from .opaque import build_opaque
 from .staged import build_staged
@@ -21,6 +21,12 @@ def build_kernel(request: Request) -> Kernel:
         if Facts(anchor).kind == "opaque":
             return build_opaque(request)
     return build_staged(request)
+
+
+def works_on_plain(group: Group) -> bool:
+    """True for groups whose generator reads and writes plain memory only."""
+    anchor = group.anchor
+    return anchor is not None and (supports_matmul(anchor) or Facts(anchor).kind == "opaque")
 
 
 def _all_plain(request: Request) -> bool:

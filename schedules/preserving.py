@@ -12,7 +12,7 @@ from tvm import sym, te, tirx
 from tvm.ir.prim import expr as prim
 
 from .group import Group, Value
-from .inline import Inliner, key
+from .inline import Inliner, key, narrow
 from .phases import plan_phases
 from .tegraph import GroupGraph
 
@@ -89,7 +89,7 @@ def _shifted(index: Any, axis: Any, lanes: int) -> bool:
     index = _bare(index)
     if isinstance(index, int | prim.IntImm) or _is(index, axis):
         return True
-    linear = sym.detect_linear_equation(index, [axis])
+    linear = sym.detect_linear_equation(narrow(index), [axis])
     if len(linear) != 2 or not all(isinstance(c, prim.IntImm) for c in linear):
         return False
     return int(linear[0].value) == 1 and int(linear[1].value) % lanes == 0

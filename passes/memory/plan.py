@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ...schedules.group import Kernel, Scratch, Value, dtype_bytes
 from ...schedules.layout import Layout
+from .places import Places, places_of
 
 ALIGNMENT = 64  # a cache line, and the widest vector
 
@@ -41,14 +42,15 @@ class MemoryPlan:
 def plan_memory(
     kernels: Sequence[Kernel],
     layouts: Mapping[Value, Layout],
-    roots: Mapping[Value, Value],
+    places: Places | Mapping[Value, Value],
     placed: set[Value],
 ) -> MemoryPlan:
     """Places everything the kernels touch that is not ``placed`` elsewhere (inputs, outputs, constants).
 
-    ``roots`` maps a view to the value whose memory it is.
+    ``places`` says which values are views or slices of others.
     """
-    root = _Roots(roots)
+    places = places_of(places)
+    root = places.root
     sizes: dict[Value | Scratch, int] = {}
     first: dict[Value | Scratch, int] = {}
     last: dict[Value | Scratch, int] = {}
@@ -62,11 +64,11 @@ def plan_memory(
             base = root(operand)
             if base in placed or base.constant is not None:
                 continue
-            sizes[base] = max(sizes.get(base, 0), _bytes(operand, layouts))
+            sizes[base] = max(sizes.get(base, 0), _bytes(base, layouts), _bytes(operand, layouts))
             first.setdefault(base, step)
             last[base] = step
 
-    merged, pairs = _merge_inplace(kernels, root, sizes, first, last)
+    merged, pairs = _merge_inplace(kernels, places, sizes, first, last)
     offsets: dict[Value | Scratch, int] = {}
     buffers: list[Buffer] = []
     total = 0
@@ -89,16 +91,6 @@ def plan_memory(
     return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs))
 
 
-class _Roots:
-    def __init__(self, table: Mapping[Value, Value]) -> None:
-        self.table = table
-
-    def __call__(self, value: Value) -> Value:
-        while value in self.table:
-            value = self.table[value]
-        return value
-
-
 def _bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:
     layout = layouts.get(value)
     elements = layout.elements if layout is not None else value.elements
@@ -107,16 +99,18 @@ def _bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:
 
 def _merge_inplace(
     kernels: Sequence[Kernel],
-    root: _Roots,
+    places: Places,
     sizes: dict[Value | Scratch, int],
     first: dict[Value | Scratch, int],
     last: dict[Value | Scratch, int],
 ) -> tuple[dict[Value | Scratch, Value], list[tuple[Value, Value]]]:
+    root = places.root
+    whole = places.parts()
     merged: dict[Value | Scratch, Value] = {}
     pairs: list[tuple[Value, Value]] = []
     for step, kernel in enumerate(kernels):
         output = root(kernel.outputs[0])
-        if output not in sizes or first[output] != step:
+        if output not in sizes or first[output] != step or output in whole:
             continue
         for candidate in kernel.inplace:
             source = root(candidate)
@@ -124,7 +118,7 @@ def _merge_inplace(
             while leader in merged:
                 leader = merged[leader]
             reads = sum(1 for o in kernel.operands if isinstance(o, Value) and root(o) is source)
-            if source not in sizes or last[leader] != step or reads != 1 or sizes[leader] != sizes[output]:
+            if source not in sizes or source in whole or last[leader] != step or reads != 1 or sizes[leader] != sizes[output]:
                 continue
             merged[output] = leader
             last[leader] = max(last[leader], last[output])

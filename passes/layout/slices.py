@@ -1,0 +1,195 @@
+"""Concatenation and splitting along the outermost axis of memory are no work at all.
+
+    y = concat(a, b), axis 1, one image        a and b are written where they lie in y
+    a, b = split(x), axis 1, one image         a and b are read where they lie in x, and so are slices of step 1
+
+It holds where everything outside the axis has size 1 (in channel blocks: one image, and all parts but the last whole
+blocks), and all parts share block and margins. Margins are widened to make them equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import sym
+from tvm.ir.prim import expr as prim
+
+from ...schedules.classify import Facts
+from ...schedules.dispatch import works_on_plain
+from ...schedules.group import Group, Node, Value, dtype_bytes
+from ...schedules.inline import narrow
+from ...schedules.layout import Layout
+
+
+@dataclass(frozen=True)
+class _Join:
+    """``parts`` lie behind one another in ``whole``; ``starts`` are their first indices on ``axis``."""
+
+    group: Group
+    whole: Value
+    parts: tuple[Value, ...]
+    axis: int
+    starts: tuple[int, ...]
+    within: _Join | None = None  # the join whose parts these are, for a concatenation of a run of them
+
+
+def place_slices(
+    groups: Sequence[Group], layouts: dict[Value, Layout], views: dict[Value, Value], pinned: set[Value]
+) -> tuple[tuple[Group, ...], dict[Value, Layout], dict[Value, tuple[Value, int]], list[str]]:
+    """Groups without the concatenations and splits that became slices, the layouts, the slices, and notes."""
+    producers = {v: g for g in groups for v in g.outputs}
+    fixed = pinned | set(views) | set(views.values())
+    fixed |= {v for g in groups if works_on_plain(g) for v in g.outputs}
+    taken: dict[Value, _Join] = {}
+    joins: list[_Join] = []
+    bound = pinned | set(views) | set(views.values())
+    for group in reversed(groups):
+        join = _join(group, layouts)
+        if join is None or join.whole.constant is not None or len(set(join.parts)) != len(join.parts):
+            continue
+        window = _window(join, taken, bound)
+        if window is not None:
+            joins.append(window)
+            taken[join.whole] = window
+            continue
+        made = all(p in producers for p in join.parts)
+        if not made or any(p in bound or p in taken for p in join.parts):
+            continue
+        joins.append(join)
+        taken.update(dict.fromkeys(join.parts, join))
+    while True:
+        margins = _equal_margins(joins, layouts)
+        kept = [j for j in joins if _legal(j, layouts, margins, fixed) and (j.within is None or j.within in joins)]
+        if len(kept) == len(joins):
+            break
+        joins = kept
+    layouts = dict(layouts)
+    for value, wanted in margins.items():
+        old = layouts.get(value, Layout.plain(value.shape))
+        layouts[value] = Layout.blocked(value.shape, old.block, wanted)
+    slices: dict[Value, tuple[Value, int]] = {}
+    notes = []
+    for join in joins:
+        layout = layouts.get(join.whole, Layout.plain(join.whole.shape))
+        for part, start in zip(join.parts, join.starts):
+            step = start // layout.block if layout.block and join.axis == 1 else start
+            slices[part] = (join.whole, step * layout.strides[join.axis] * dtype_bytes(part.dtype))
+        notes.append(f"{join.group.nodes[0].operator} ({join.whole.name}) vanishes: its parts lie in place")
+    gone = {id(j.group) for j in joins}
+    return tuple(g for g in groups if id(g) not in gone), layouts, slices, notes
+
+
+def _join(group: Group, layouts: dict[Value, Layout]) -> _Join | None:
+    """The concatenation or split that ``group`` consists of."""
+    if len(group.nodes) != 1 or group.nodes[0].operator not in ("relax.concat", "relax.split", "relax.strided_slice"):
+        return None
+    node = group.nodes[0]
+    attrs: Any = node.call.attrs
+    if node.operator == "relax.concat":
+        operand = node.operands[0]
+        parts = tuple(operand) if isinstance(operand, tuple) else ()
+        whole, axis, position = node.results[0], int(attrs.axis), 0
+    elif node.operator == "relax.split":
+        parts, whole, axis, position = node.results, node.inputs[0], int(attrs.axis), 0
+    else:
+        parts, whole = node.results, node.inputs[0]
+        axis, position = _sliced(node)
+    if not parts or axis is None or not all(isinstance(p, Value) and p.elements for p in parts):
+        return None
+    axis = axis % len(whole.shape)
+    starts = []
+    for part in parts:
+        starts.append(position)
+        position += part.shape[axis]
+    block = _layout(layouts, whole).block
+    same = all(_layout(layouts, p).block == block and p.dtype == whole.dtype for p in parts)
+    if not same or any(s != 1 for s in whole.shape[:axis]):
+        return None
+    # lanes after a part's last channel must hold zeros: whole blocks, or the end of the whole
+    ragged = position != whole.shape[axis] and position % block if block else 0
+    if block and (axis != 1 or ragged or any(s % block for s in starts)):
+        return None
+    return _Join(group, whole, parts, axis, tuple(starts))
+
+
+def _sliced(node: Node) -> tuple[int | None, int]:
+    """The axis that a slice of step 1 cuts, and where; None if it is no such slice."""
+    whole, part = node.inputs[0], node.results[0]
+    reads = Facts(node).reads(whole)
+    if len(whole.shape) != len(part.shape) or len(reads) != 1:
+        return None, 0
+    axes, indices = reads[0]
+    found: tuple[int | None, int] = (None, 0)
+    for d, (axis, index) in enumerate(zip(axes, indices)):
+        linear = sym.detect_linear_equation(narrow(index), [axis])
+        if len(linear) != 2 or not all(isinstance(c, prim.IntImm) for c in linear) or int(linear[0].value) != 1:
+            if part.shape[d] == 1 and whole.shape[d] == 1:
+                continue
+            return None, 0
+        if part.shape[d] != whole.shape[d]:
+            if found[0] is not None:
+                return None, 0
+            found = (d, int(linear[1].value))
+    return found
+
+
+def _window(join: _Join, taken: dict[Value, _Join], bound: set[Value]) -> _Join | None:
+    """A concatenation of parts that already lie behind one another in a larger one is a part of that itself (the
+    growing concatenations of a dense block)."""
+    if join.group.nodes[0].operator != "relax.concat" or join.whole in bound or join.whole in taken:
+        return None
+    outer = taken.get(join.parts[0])
+    if outer is None or outer.within is not None or join.parts[0] not in outer.parts:
+        return None
+    first = outer.parts.index(join.parts[0])
+    if outer.axis != join.axis or outer.parts[first : first + len(join.parts)] != join.parts:
+        return None
+    return _Join(join.group, outer.whole, (join.whole,), outer.axis, (outer.starts[first],), outer)
+
+
+def _layout(layouts: dict[Value, Layout], value: Value) -> Layout:
+    return layouts.get(value, Layout.plain(value.shape))
+
+
+def _equal_margins(
+    joins: Sequence[_Join], layouts: dict[Value, Layout]
+) -> dict[Value, tuple[tuple[int, int], ...]]:
+    """The margins that all values of a connected set of joins must have: the widest of each side."""
+    margins: dict[Value, tuple[tuple[int, int], ...]] = {}
+    for join in joins:
+        for value in (join.whole, *join.parts):
+            layout = _layout(layouts, value)
+            margins[value] = layout.margins or ((0, 0),) * len(value.shape)
+    changed = True
+    while changed:
+        changed = False
+        for join in joins:
+            members = (join.whole, *join.parts)
+            widest = tuple(
+                (max(margins[m][i][0] for m in members), max(margins[m][i][1] for m in members))
+                for i in range(len(join.whole.shape))
+            )
+            for member in members:
+                if margins[member] != widest:
+                    margins[member] = widest
+                    changed = True
+    return margins
+
+
+def _legal(
+    join: _Join,
+    layouts: dict[Value, Layout],
+    margins: dict[Value, tuple[tuple[int, int], ...]],
+    fixed: set[Value],
+) -> bool:
+    """True if nothing that can't have margins would get them, and none lie on or before the joined axis."""
+    for value in (join.whole, *join.parts):
+        wanted = margins[value]
+        if any(a or b for a, b in wanted[: join.axis + 1]):
+            return False
+        old = _layout(layouts, value).margins or ((0, 0),) * len(value.shape)
+        if value in fixed and wanted != old:
+            return False
+    return True

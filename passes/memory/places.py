@@ -1,0 +1,47 @@
+"""Whose memory is a value's? Views rename a value, slices are a part of one; both cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...schedules.group import Value
+
+
+@dataclass(frozen=True)
+class Places:
+    """``views``: value -> the value with the same bytes. ``slices``: value -> (the value it lies in, byte offset)."""
+
+    views: Mapping[Value, Value] = field(default_factory=dict)
+    slices: Mapping[Value, tuple[Value, int]] = field(default_factory=dict)
+
+    def resolve(self, value: Value) -> tuple[Value, int]:
+        """The value that owns the memory, and the byte offset in it."""
+        offset = 0
+        while True:
+            if value in self.views:
+                value = self.views[value]
+            elif value in self.slices:
+                value, more = self.slices[value]
+                offset += more
+            else:
+                return value, offset
+
+    def root(self, value: Value) -> Value:
+        return self.resolve(value)[0]
+
+    def is_part(self, value: Value) -> bool:
+        """True if ``value`` lies in a larger value."""
+        while value in self.views:
+            value = self.views[value]
+        return value in self.slices
+
+    def parts(self) -> set[Value]:
+        """Every value that has slices."""
+        return {self.root(base) for base, _ in self.slices.values()}
+
+
+def places_of(given: Places | Mapping[Value, Value] | Any) -> Places:
+    """Accepts plain views as well."""
+    return given if isinstance(given, Places) else Places(dict(given))
