@@ -43,6 +43,8 @@ def batch_normalization(node: Node) -> Value:
 @converts("InstanceNormalization", since=6)
 def instance_normalization(node: Node) -> Value:
     x, scale, bias = (node.need(i) for i in range(3))
+    if x.rank < 3:
+        raise Refusal(f"{x} has no spatial dimensions")
 
     def normalise(x: Value, scale: Value, bias: Value) -> Value:
         y = standardised(node, x, list(range(2, x.rank)), node.attr("epsilon", 1e-5))

@@ -173,24 +173,30 @@ def window_sum(node: Node, x: Value, w: Window) -> Value:
     )
 
 
+def _spatial(x: Value) -> list[int]:
+    if x.rank < 3:
+        raise Refusal(f"{x} has no spatial dimensions")
+    return list(range(2, x.rank))
+
+
 @converts("GlobalAveragePool")
 def global_average_pool(node: Node) -> Value:
     x = node.need(0)
-    axes = list(range(2, x.rank))
+    axes = _spatial(x)
     return node.in_float32(lambda v: node.do(R.mean, v, axis=axes, keepdims=True), x)
 
 
 @converts("GlobalMaxPool")
 def global_max_pool(node: Node) -> Value:
     x = node.need(0)
-    return node.do(R.max, x, axis=list(range(2, x.rank)), keepdims=True)
+    return node.do(R.max, x, axis=_spatial(x), keepdims=True)
 
 
 @converts("GlobalLpPool")
 def global_lp_pool(node: Node) -> Value:
     x = node.need(0)
     p = node.attr("p", 2)
-    axes = list(range(2, x.rank))
+    axes = _spatial(x)
 
     def norm(v: Value) -> Value:
         if p == 2:
