@@ -109,12 +109,12 @@ def sweep(kind: str, count: int) -> list[Conv]:
 
 
 KINDS = {"dense": 16, "grouped": 16, "depthwise": 10}
-LARGE = Conv(2, 37, 41, (33, 29), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1))  # beyond the work that a launch takes
+LARGE = Conv(2, 37, 41, (33, 29), (3, 3), (1, 2), (1, 1), (1, 1, 1, 1))  # beyond the work that a launch takes
 
 
 def named(kinds: tuple[str, ...]) -> dict[str, Conv]:
     convs = {f"{kind}{i}": c for kind in kinds for i, c in enumerate(sweep(kind, KINDS[kind]))}
-    return {**convs, "large": LARGE, "large2": replace(LARGE, strides=(2, 1))}
+    return {**convs, "large": LARGE, "large2": replace(LARGE, kernel=(4, 3), strides=(1, 1))}
 
 
 def filled(suite: Suite, kinds: tuple[str, ...]) -> Suite:
@@ -126,10 +126,11 @@ def filled(suite: Suite, kinds: tuple[str, ...]) -> Suite:
         shape = (1, conv.outputs, *[1] * len(conv.size))
         b = np.linspace(-1, 2, conv.outputs).astype(conv.dtype).reshape(shape)
         r = np.cos(np.arange(exact.size)).astype(conv.dtype).reshape(exact.shape)
-        wanted: Any = [exact + b, np.maximum(exact + b, 0), np.maximum(exact + b + r, 0), 1 / (1 + np.exp(-exact - b))][n % 4]
+        y = exact + b
+        wanted: Any = [y, np.maximum(y, 0), np.maximum(y + r, 0), 1 / (1 + np.exp(-y))][n % 4]
 
-        def body(x: Any, r: Any, w: Any = w, b: Any = b, n: int = n, conv: Conv = conv, operator: Any = operator) -> Any:
-            y = R.add(operator(x, weight(w), **conv.options), weight(b))
+        def body(x: Any, r: Any, w: Any = w, b: Any = b, n: int = n, conv: Conv = conv, op: Any = operator) -> Any:
+            y = R.add(op(x, weight(w), **conv.options), weight(b))
             y = R.add(y, r) if n % 4 == 2 else y
             return [y, R.nn.relu(y), R.nn.relu(y), R.sigmoid(y)][n % 4]
 

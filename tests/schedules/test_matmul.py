@@ -1,0 +1,117 @@
+"""Matrix products of every shape against NumPy: primes, batches that broadcast, constant and run-time operands."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import Suite, narrow, native, weight
+from halotile.schedules.matmul.choose import choose_tile
+from halotile.targets.target import Target
+from tvm import relax
+
+R = relax.op
+
+# shapes of A and B
+PRODUCTS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    *(((m, k), (k, n)) for m, k, n in itertools.product((1, 7, 31), (1, 13), (1, 15, 17, 67))),
+    ((3, 7, 5), (3, 5, 19)),
+    ((3, 7, 5), (5, 19)),
+    ((7, 5), (3, 5, 19)),
+    ((2, 1, 7, 5), (1, 3, 5, 19)),
+    ((2, 3, 7, 5), (5, 19)),
+    ((2, 3, 7, 5), (3, 5, 19)),
+    ((1, 3, 7, 5), (2, 3, 5, 19)),
+    ((1, 1, 7, 5), (2, 3, 5, 19)),
+    ((2, 1, 1, 5), (3, 5, 1)),
+    ((131, 61), (61, 139)),
+    ((2, 67, 61), (61, 71)),
+]
+FAMILY = [i for i, (a, b) in enumerate(PRODUCTS) if len(a) > 1 and len(b) > 1]
+VECTORS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((13,), (13,)),
+    ((13,), (13, 7)),
+    ((7, 13), (13,)),
+    ((3, 7, 13), (13,)),
+]
+
+
+def operands(i: int, shapes: tuple[tuple[int, ...], tuple[int, ...]], dtype: str) -> list[np.ndarray]:
+    random = np.random.default_rng(i)
+    return [random.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+def filled(suite: Suite) -> Suite:
+    for i, shapes in enumerate([*PRODUCTS, *VECTORS]):
+        dtype = "float64" if i % 5 == 4 else "float32"
+        a, b = operands(i, shapes, dtype)
+        exact = a.astype("float64") @ b.astype("float64")
+        tolerance = 1e-11 if dtype == "float64" else 1e-5
+        bias = np.linspace(-1, 2, exact.shape[-1] if exact.ndim else 1).astype(dtype)
+
+        def epilogue(y: Any, bias: Any = bias, i: int = i) -> Any:
+            y = R.add(y, weight(bias)) if y.ty.ndim else y
+            return [y, R.nn.relu(y), R.sigmoid(y)][i % 3]
+
+        y = exact + bias if exact.ndim else exact
+        wanted: Any = np.asarray([y, np.maximum(y, 0), 1 / (1 + np.exp(-y))][i % 3]).astype(dtype)
+
+        def variable(a: Any, b: Any, epilogue: Any = epilogue) -> Any:
+            return epilogue(relax.BlockBuilder().normalize(R.matmul(a, b)))
+
+        def constant(a: Any, b: Any = b, epilogue: Any = epilogue) -> Any:
+            return epilogue(relax.BlockBuilder().normalize(R.matmul(a, weight(b))))
+
+        suite.add(f"variable{i}", [a, b], variable, wanted, tolerance, tolerance)
+        suite.add(f"constant{i}", [a], constant, wanted, tolerance, tolerance)
+    return suite
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    return filled(Suite(narrow(512)))
+
+
+@pytest.mark.parametrize("kind", ["variable", "constant"])
+@pytest.mark.parametrize("i", range(len(PRODUCTS) + len(VECTORS)))
+def test_equals_numpy(suite: Suite, i: int, kind: str) -> None:
+    suite.check(f"{kind}{i}")
+
+
+@pytest.mark.parametrize("i", FAMILY)
+def test_the_family_is_used(suite: Suite, i: int) -> None:
+    """Everything in one kernel of the family, epilogue included; a constant B that all batches share lies packed."""
+    variable, constant = (suite.schedules(f"{kind}{i}") for kind in ("variable", "constant"))
+    assert len(variable) == len(constant) == 1
+    assert variable[0].startswith("matmul in place")
+    shared = int(np.prod(PRODUCTS[i][1][:-2], dtype=np.int64)) == 1
+    assert constant[0].startswith("matmul packed" if shared else "matmul in place")
+
+
+AVX512 = replace(native(), vector_bits=512, vector_registers=32, fma_ports=2, fma_latency=4)
+AVX2 = replace(native(), vector_bits=256, vector_registers=16, fma_ports=2, fma_latency=4)
+NEON = replace(native(), vector_bits=128, vector_registers=32, fma_ports=2, fma_latency=4)
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("rows, vectors", [(1, 63), (1, 1), (7, 5), (128, 96), (197, 24)])
+def test_tiles_fit_the_registers(target: Target, rows: int, vectors: int) -> None:
+    height, width = choose_tile(target, rows, vectors)
+    loaded = width if height > 1 else 1  # with one row each vector of B is used once, from memory
+    assert height * width + loaded + 1 <= target.vector_registers
+    assert height <= rows and width <= vectors
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=["avx512", "avx2", "neon"])
+def test_large_tiles_keep_the_ports_busy(target: Target) -> None:
+    height, width = choose_tile(target, 128, 96)
+    assert height * width >= target.fma_latency * target.fma_ports
+    assert (height + width) / 2 <= height * width / target.fma_ports
+
+
+def test_one_row_takes_many_vectors() -> None:
+    """A fully connected layer hides the latency by its columns, having one row."""
+    assert choose_tile(AVX512, 1, 64) == (1, 8)
