@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .evaluate import evaluate
-from .graph import CONST, Graph, Node
+from .graph import CONST, ITEM, Graph, Node
+from .interpret import compiled
 from .rule import EXACT, Declined, Rewrite, Rule
 
 #: A folded value may be this large even when its operands are smaller: a causal mask of 1,024 tokens in f32.
 SIZE_LIMIT = 4 << 20
+#: Operators are compiled to fold constants of up to this many bytes.
+COMPILED_LIMIT = 1 << 18
 
 #: Operators whose last bit depends on the library that computes them, or on the order of a sum.
 _ROUNDED = frozenset(
@@ -20,8 +25,9 @@ class FoldConstants(Rule):
     """c = op(constants)    ->    constant
 
     The value must not be larger than 4 MiB or than its operands, whichever is more, so that a broadcast of a small
-    constant to a whole feature map is not baked into the weights. In ``exact`` mode only operators that are correctly
-    rounded by IEEE rules, or do not round, are folded.
+    constant to a whole feature map is not baked into the weights. What numpy can't compute as the compiled operator
+    does is computed by the compiled operator itself, which takes a moment; that, too, is for small constants only. In
+    ``exact`` mode so is everything whose last bit depends on the library.
     """
 
     name = "fold-constants"
@@ -29,21 +35,28 @@ class FoldConstants(Rule):
     modes = EXACT
 
     def __init__(self, float_mode: str = "strict") -> None:
-        self._float_mode = float_mode
+        self._exact = float_mode == "exact"
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        if any(i.op != CONST for i in node.inputs) or not node.is_tensor:
-            source = node.inputs[0] if node.op == "item" else None
-            if source is None or source.op != "relax.split" or source.inputs[0].op != CONST:
-                return None
-        operands = node.inputs[0].inputs if node.op == "item" else node.inputs
-        if not node.static:
+        source = node.inputs[0] if node.op == ITEM else node
+        if node.op == ITEM and source.op != "relax.split":
             return None
-        if node.nbytes > max(SIZE_LIMIT, sum(i.nbytes for i in operands)):
+        if any(i.op != CONST for i in source.inputs) or not node.is_tensor or not node.static:
+            return None
+        if node.nbytes > max(SIZE_LIMIT, sum(i.nbytes for i in source.inputs)):
             return Declined(f"the constant would take {node.nbytes} bytes")
-        if self._float_mode == "exact" and node.op in _ROUNDED and node.dtype.startswith(("float", "bfloat")):
-            return Declined("its last bit depends on the library that computes it")
-        value = evaluate(node, [i.array for i in operands])
-        if value is None:
-            return Declined(f"{node.op} is not evaluated at compile time in this form")
-        return Rewrite(lambda b: b.const(value))
+        value = self._value(node, source)
+        return value if isinstance(value, Declined) else Rewrite(lambda b: b.const(value))
+
+    def _value(self, node: Node, source: Node) -> np.ndarray | Declined:
+        arrays = [i.array for i in source.inputs]
+        rounds = node.op in _ROUNDED and node.dtype.startswith(("float", "bfloat"))
+        value = None if self._exact and rounds else evaluate(node, arrays)
+        if value is not None:
+            return value
+        if node.op == ITEM or max([node.nbytes, *(i.nbytes for i in source.inputs)]) > COMPILED_LIMIT:
+            return Declined(f"{node.op} is not evaluated at compile time in this form or size")
+        try:
+            return np.asarray(compiled(node, arrays))
+        except (ValueError, RuntimeError) as problem:
+            return Declined(f"{node.op} can't be run at compile time: {str(problem).splitlines()[-1][:80]}")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ...errors import InternalError
 from .common import share_common
 from .graph import CONST, INPUT, Graph, Node
 from .measure import measure
@@ -61,9 +62,21 @@ def _sweep(graph: Graph, rules: Callable[[str], list[Rule]], record: Record, che
         if node.op in (INPUT, CONST, "removed"):
             continue
         for rule in rules(node.op):
-            outcome: Rewrite | Declined | bool | None = rule.match(node, graph)
-            if isinstance(outcome, Rewrite):
-                outcome = _apply(graph, node, outcome, rule, check)
+            try:
+                outcome: Rewrite | Declined | bool | None = rule.match(node, graph)
+                if isinstance(outcome, Rewrite):
+                    outcome = _apply(graph, node, outcome, rule, check)
+            except (
+                ArithmeticError,
+                AttributeError,
+                LookupError,
+                TypeError,
+                ValueError,
+                RuntimeError,
+            ) as problem:
+                raise InternalError(
+                    f"simplify: rule {rule.name} failed at {node.name} {node!r}: {problem}"
+                ) from problem
             if outcome is None:
                 continue
             if isinstance(outcome, Declined):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 from tvm import relax
+from tvm.ir import Range
 from tvm.sym.analyzer import Analyzer
 
 INPUT, CONST, ITEM, TUPLE, OPAQUE = "input", "const", "item", "tuple", "opaque"
@@ -145,6 +146,11 @@ class Graph:
         #: How many operators the function held that nobody reads.
         self.dead = 0
         self.analyzer = Analyzer()
+        #: Infers the types of new nodes; within its scope the symbols of the inputs are known not to be negative.
+        self.normalizer = relax.BlockBuilder()
+        self.normalizer.begin_scope([i.var for i in inputs])
+        for symbol in {s for i in inputs for s in relax.analysis.tir_vars_in_type(i.ty)}:
+            self.analyzer.bind(symbol, Range.from_min_extent(0, 2**31 - 1))
 
     def link(self, node: Node) -> Node:
         """Enters ``node`` as a user of its inputs."""

@@ -51,7 +51,7 @@ def _value(node: Node, inputs: list[Any]) -> Any:
         value = _TABLE[node.op](node, *inputs)
         if isinstance(value, np.ndarray):
             value = value.astype(inputs[0].dtype)
-    return _compiled(node, inputs) if value is None else value
+    return compiled(node, inputs) if value is None else value
 
 
 def _windows(
@@ -222,7 +222,7 @@ _TABLE: dict[str, Callable[..., Any]] = {
 _cache: dict[str, Any] = {}
 
 
-def _compiled(node: Node, inputs: list[np.ndarray]) -> Any:
+def compiled(node: Node, inputs: Sequence[np.ndarray]) -> Any:
     """The operator's TE expression, compiled for these shapes and run."""
     variables = [
         relax.Var(f"p{k}", relax.TensorType(list(a.shape), str(a.dtype))) for k, a in enumerate(inputs)

@@ -144,3 +144,24 @@ class PadIntoAveragePool(Rule):
         if node.attr("ceil_mode"):
             return Declined("windows that ceil_mode adds count differently")
         return _pool(_AVERAGE_POOLS[node.op], node.inputs[0].inputs[0], node, _added(node, begin, end), True)
+
+
+class PadOfPad(Rule):
+    """pad(pad(x, a), b)    ->    pad(x, a + b), for one and the same constant fill"""
+
+    name = "pad-of-pad"
+    family = "shape_slice"
+    modes = EXACT
+    roots = frozenset(("relax.nn.pad",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        inner = node.inputs[0]
+        if inner.op != "relax.nn.pad":
+            return None
+        outer, first = constant_padding(node), constant_padding(inner)
+        if outer is None or first is None:
+            return Declined("a border is reflected or repeated")
+        if outer[2] != first[2] or math.copysign(1, outer[2]) != math.copysign(1, first[2]):
+            return Declined(f"one pads with {first[2]}, the other with {outer[2]}")
+        width = [int(a) + int(b) for a, b in zip(node.attr("pad_width"), inner.attr("pad_width"))]
+        return Rewrite(lambda b: b.call(relax.op.nn.pad, inner.inputs[0], width, "constant", outer[2]))

@@ -58,7 +58,6 @@ class Builder:
     def __init__(self, graph: Graph, origin: Node) -> None:
         self._graph = graph
         self._origin = origin
-        self._normalizer = relax.BlockBuilder()
         self.created: list[Node] = []
 
     def const(self, array: np.ndarray | Any) -> Node:
@@ -81,7 +80,7 @@ class Builder:
             return value
 
         call = function(*map(expr, args), **{k: expr(v) for k, v in attributes.items()})
-        call = self._normalizer.normalize(call)
+        call = self._graph.normalizer.normalize(call)
         if not isinstance(call, Call):
             raise TypeError(f"{function} does not make a call")
         return self._enter(from_call(call, table.__getitem__))
@@ -99,7 +98,7 @@ class Builder:
                 else:
                     args.append(operand)
             copy._shape = False
-            copy.ty = self._normalizer.normalize(Call(relax_op(node.op), args, node.attrs)).ty
+            copy.ty = self._graph.normalizer.normalize(Call(relax_op(node.op), args, node.attrs)).ty
         return self._enter(copy)
 
     def item(self, source: Node, index: int) -> Node:

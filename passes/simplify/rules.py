@@ -44,6 +44,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         identity.ReshapeChain(),
         identity.CastChain(),
         slices.SliceOfSlice(),
+        padding.PadOfPad(),
         slices.SliceOfConcat(),
         slices.ConcatOfConcat(),
         slices.ConcatOfSlices(),

@@ -108,3 +108,16 @@ def test_notes_count_what_was_done_and_say_what_was_not(tools):
         "simplify: multiply-by-zero declined at lv2: NaN and infinity times zero are NaN",
     )
     assert result.details["operators_before"] == 3 and result.details["operators_after"] == 2
+
+
+def test_a_rule_that_fails_is_named_with_its_node(tools, monkeypatch):
+    class Broken(Rule):
+        name = "broken"
+        roots = frozenset(("relax.exp",))
+
+        def match(self, node, graph):
+            raise KeyError("lost")
+
+    monkeypatch.setattr(simplify, "rules_for", lambda mode: [Broken()])
+    with pytest.raises(InternalError, match="rule broken failed at lv relax.exp"):
+        Simplify().apply(tools.module([((2, 3), F32)], lambda emit, x: emit(op.exp(x))))

@@ -274,3 +274,14 @@ def test_patch_merging_is_space_to_depth(check, phases):
         return emit(op.concat(parts, -1))
 
     check([((2, 6, 4, 3), F32)], body, ["reshape", "permute_dims", "reshape"], mode="exact")
+
+
+def test_the_product_of_an_open_slice_is_precomputed(check):
+    table, weight = c(16, 4), c(4, 3)
+
+    def body(emit, x):
+        rows = emit(op.strided_slice(table, [0], [0], [x.ty.shape[0]]))
+        return emit(op.add(x, emit(op.matmul(rows, weight))))
+
+    result = check([(("n", 3), F32)], body, None, n=5)
+    assert "relax.matmul" not in result.details["operators"]

@@ -243,3 +243,11 @@ def test_pad_before_a_pool_that_does_not_count_its_own_stays(check):
         return emit(op.nn.avg_pool2d(y, (3, 3), (2, 2), padding=(1, 1, 1, 1)))
 
     check([((1, 2, 7, 7), F32)], body, ["nn.pad", "nn.avg_pool2d"], declined="not counted")
+
+
+@pytest.mark.parametrize(("fill", "left"), [(0.0, ["nn.pad"]), (1.0, ["nn.pad", "nn.pad"])])
+def test_pads_add_up(check, fill, left):
+    def body(emit, x):
+        return emit(op.nn.pad(emit(op.nn.pad(x, [0, 0, 1, 2], "constant", fill)), [0, 1, 1, 0]))
+
+    check([(("n", 4), F32)], body, left, mode="exact", declined="one pads with 1.0" if fill else None, n=2)
