@@ -113,10 +113,11 @@ class Walk:
 
         operands = [scope[n] if n else None for n in proto.input]
         if any(isinstance(o, Poison) for o in operands):
-            known = self._is_known(proto, domain, opset)
-            if known is None and isinstance(operands[_NEEDS_KNOWN.get(proto.op_type, -1)], Poison):
-                known = _DYNAMIC if proto.op_type in _NEEDS_KNOWN else None
-            return poisoned if known is None else offend(known)
+            reason = self._is_known(proto, domain, opset)
+            shaping = _NEEDS_KNOWN.get(proto.op_type)
+            if reason is None and shaping is not None and isinstance(operands[shaping], Poison):
+                reason = _DYNAMIC
+            return poisoned if reason is None else offend(reason)
         inputs = [o for o in operands if not isinstance(o, Poison)]
         if depth > LARGEST_DEPTH:
             return offend("its function body calls itself")
@@ -184,6 +185,8 @@ class Walk:
         body = functions.schema_body(proto, opset, inputs)
         if body is None:
             return None
+        if not depth:
+            self.notes.append(f"{where} ({proto.op_type}) is compiled from its ONNX function body")
         return self._body(functions.with_defaults(proto, opset), body, inputs, opsets, where, depth)
 
     def _fold(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from tvm import relax
 
 from ..node import Node
@@ -34,6 +35,34 @@ def grid_sample(node: Node) -> Value:
         )
 
     return node.in_float32(run, x, node.cast(grid, x.dtype))
+
+
+@converts("AffineGrid", since=20)
+def affine_grid(node: Node) -> Value:
+    """theta [N, d, d + 1] -> grid [N, *sizes, d], coordinates x first: one product with the constant base grid.
+
+    ONNX's function body squeezes away a batch of one, and so can't stand in.
+    """
+    theta, size = node.need(0), node.ints(1, "its size")
+    spatial = (size or [])[2:]
+    rank = len(spatial)
+    if rank not in (2, 3) or theta.shape[1:] != (rank, rank + 1):
+        raise Refusal(f"theta {list(theta.shape)} does not fit the size {size}")
+    whole = bool(node.attr("align_corners", 0))
+    axes = []
+    for n in spatial:
+        steps = np.arange(n, dtype=np.float64)
+        if whole:
+            axes.append(-1 + steps * (2 / (n - 1) if n > 1 else 0))
+        else:
+            axes.append((2 * steps + 1) / n - 1)
+    columns = [*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(spatial)]
+    base = np.stack([c.reshape(-1) for c in columns], axis=-1)
+
+    def run(theta: Value) -> Value:
+        return node.do(R.matmul, node.const(base, theta.dtype), node.transpose(theta, [0, 2, 1]))
+
+    return node.reshape(node.in_float32(run, theta), (theta.shape[0], *spatial, rank))
 
 
 @converts("RoiAlign", since=10)
