@@ -463,13 +463,23 @@ class _Nest:
                     self._accumulate(accumulators, v, indices, at)
 
         self._serial(merged.outer, [], line)
-        finals = [self.k.local("fin", str(i.ty.dtype), 1) for i in reduce.combiner.identity_element]
-        for final, identity in zip(finals, _identities(reduce)):
-            self.k.store(final, 0, identity)
-        with self.k.loop(unroll * lanes, name="h") as h:
-            self._combine(finals, 0, [acc[h] for acc in accumulators])
-        for target, final in zip(self.targets, finals):
-            self.store(target, indices, final[0])
+        self._fold(accumulators, unroll, lanes)
+        for target, acc in zip(self.targets, accumulators):
+            self.store(target, indices, acc[0])
+
+    def _fold(self, accumulators: list[Any], unroll: int, lanes: int) -> None:
+        """Combines all lanes into the first, in halves: log2(lanes) steps, always in the same order."""
+        for u in range(1, unroll):
+            with self.k.loop(lanes, "vectorized", "v") as v:
+                self._combine(accumulators, v, [acc[u * lanes + v] for acc in accumulators])
+        width = lanes
+        while width > 1:
+            half = width // 2
+            if width % 2:
+                self._combine(accumulators, tirx.IntImm("int32", 0), [acc[width - 1] for acc in accumulators])
+            with self.k.loop(half, "vectorized" if half > 1 else "serial", "v") as v:
+                self._combine(accumulators, v, [acc[half + v] for acc in accumulators])
+            width = half
 
     def _accumulate(self, accumulators: list[Any], slot: Any, indices: list[Any], reduce_loops: list[Any]) -> None:
         op = self.phase.tensors[0].op
