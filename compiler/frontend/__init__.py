@@ -1,11 +1,11 @@
 """ONNX -> Relax, right or refused. The road, top to bottom:
 
-    load        path, bytes or ModelProto -> ModelProto (load.py)
-    check       structure, versions, and ONNX's own checker, in errors that name nodes (check.py)
-    shapes      every input dimension fixed, from the model and the user (shapes.py)
-    walk        one pass over the nodes: evaluate (fold.py), convert (converters/), expand (functions.py),
-                unroll (control.py), or record as an offender (walk.py)
-    importer    the above, in order, and the verdict (importer.py)
+load        path, bytes or ModelProto -> ModelProto (load.py)
+check       structure, versions, and ONNX's own checker, in errors that name nodes (check.py)
+shapes      every input dimension fixed, from the model and the user (shapes.py)
+walk        one pass over the nodes: evaluate (fold.py), convert (converters/), expand (functions.py),
+            unroll (control.py), or record as an offender (walk.py)
+importer    the above, in order, and the verdict (importer.py)
 """
 
 from __future__ import annotations
