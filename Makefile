@@ -29,7 +29,7 @@ demo: $(STAMP)
 	$(BIN)/python -m halotile.benchmarks.demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile -rs
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
