@@ -21,6 +21,8 @@ def batch_normalization(node: Node) -> Value:
         raise Refusal("it is in training mode")
     if node.opset < 7 and not node.attr("is_test", 0):
         raise Refusal("it is in training mode")
+    if not node.attr("spatial", 1):
+        raise Refusal("spatial=0 (one statistic for every position) is not supported")
     epsilon = node.attr("epsilon", 1e-5)
     known = [v.array for v in (scale, bias, mean, variance)]
     dtype = x.dtype

@@ -1,0 +1,57 @@
+"""Quantisation against ONNX Runtime: saturation, ties, zero points, axes and blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from evaluate import agree, evaluate, one_node
+
+RNG = np.random.default_rng(11)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_quantize_and_back(dtype: str, axis: int | None) -> None:
+    x = np.concatenate([RNG.standard_normal((3, 5)) * 40, [[-1e9, 1e9, 0.25, 0.75, -0.25]]]).astype("float32")
+    count = None if axis is None else x.shape[axis]
+    scale = np.float32(0.5) if count is None else np.linspace(0.5, 2, count).astype("float32")
+    zero = np.array(3 if count is None else np.arange(count), dtype)
+    attributes = {} if axis is None else {"axis": axis}
+    (q,) = agree("QuantizeLinear", [x, scale, zero], **attributes)
+    agree("DequantizeLinear", [q, scale, zero], **attributes)
+
+
+def test_blocks() -> None:
+    x = np.arange(-12, 12, dtype="int8").reshape(2, 12)
+    scale = np.array([[1, 2, 4], [0.5, 8, 1]], "float32")
+    model, feeds = one_node("DequantizeLinear", [x, scale], axis=1, block_size=4, opset=21)
+    np.testing.assert_array_equal(evaluate(model, feeds)["o0"], x * np.repeat(scale, 4, 1))
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+def test_integer_products(per_column: bool) -> None:
+    a = RNG.integers(0, 256, (4, 6)).astype("uint8")
+    b = RNG.integers(-128, 128, (6, 5)).astype("int8")
+    zero = RNG.integers(-5, 5, 5).astype("int8") if per_column else np.int8(-3)
+    model, feeds = one_node("MatMulInteger", [a, b, np.uint8(7), zero])
+    expected = (a.astype("int32") - 7) @ (b.astype("int32") - zero)
+    np.testing.assert_array_equal(evaluate(model, feeds)["o0"], expected)
+
+
+def test_integer_convolution_pads_with_the_zero_point() -> None:
+    x = np.full((1, 1, 3, 3), 9, "uint8")
+    w = np.ones((1, 1, 3, 3), "uint8")
+    (y,) = agree("ConvInteger", [x, w, np.uint8(9)], pads=[1, 1, 1, 1])
+    assert not y.any()  # every element, and all of the padding, is worth zero
+
+
+def test_quantised_convolution_with_bias() -> None:
+    x = RNG.integers(0, 256, (1, 3, 6, 6)).astype("uint8")
+    w = RNG.integers(-128, 128, (4, 3, 3, 3)).astype("int8")
+    scale = np.linspace(0.01, 0.04, 4).astype("float32")
+    inputs = [
+        x, np.float32(0.02), np.uint8(120), w, scale, np.zeros(4, "int8"), np.float32(0.5), np.uint8(100),
+        RNG.integers(-500, 500, 4).astype("int32"),
+    ]  # fmt: skip
+    (y,) = agree("QLinearConv", inputs, atol=1, pads=[1, 1, 1, 1])
+    assert y.dtype == np.uint8 and y.min() < y.max()
