@@ -87,6 +87,7 @@ def _join(group: Group, layouts: dict[Value, Layout]) -> _Join | None:
         return None
     node = group.nodes[0]
     attrs: Any = node.call.attrs
+    axis: int | None
     if node.operator == "relax.concat":
         operand = node.operands[0]
         parts = tuple(operand) if isinstance(operand, tuple) else ()

@@ -1,0 +1,303 @@
+"""One loop nest of the general generator: coordinates, merged axes, and maps.
+
+Trailing axes are merged while every access stays linear in them, so that a 56 x 56 map is one axis of 3136:
+
+    for h: for w: y[h * 56 + w] = f(x[h * 56 + w])     ->     for i: y[i] = f(x[i])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from tvm import sym, tirx
+from tvm.ir.prim import expr as prim
+
+from .context import Channel, Context
+from .emit import KernelBuilder
+from .group import Request, Value, dtype_bytes
+from .inline import key, narrow
+from .phases import Phase
+
+PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
+
+
+class Owner(Protocol):
+    """The kernel that a nest is part of."""
+
+    request: Request
+    ctx: Context
+    k: KernelBuilder
+    block: int
+    stored: dict[Any, Any]
+
+
+@dataclass
+class StageMemory:
+    """Where a stored stage lives: a buffer, and how indices beyond the prefix map to it."""
+
+    buffer: Any
+    shape: tuple[int, ...]
+    skip: int  # leading axes that are not part of the address (one row at a time)
+    lanes: int  # trailing lanes (blocked kernels), 0 otherwise
+    dims: tuple[int, ...] = ()
+
+
+class Nest:
+    """Emits one phase."""
+
+    def __init__(
+        self, staged: Owner, phase: Phase, row: list[Any], targets: list[Value | StageMemory], parallel: bool
+    ) -> None:
+        self.s, self.phase, self.row, self.targets, self.parallel = staged, phase, row, targets, parallel
+        self.ctx, self.k = staged.ctx, staged.k
+        self.blocked = bool(staged.block) and len(phase.shape) > 1
+        self.lanes = staged.block if self.blocked else self._width()
+
+    def _width(self) -> int:
+        sizes = [dtype_bytes(str(t.dtype)) for t in self.phase.tensors]
+        return max(1, self.s.request.target.vector_bits // 8 // max(max(sizes), 4))
+
+    # -- coordinates -----------------------------------------------------------------------------
+
+    def extents(self) -> list[int]:
+        """Loop extents of the axes beyond the row; the channel axis counts blocks."""
+        dims = list(self.phase.shape)
+        if self.blocked:
+            dims[1] = -(-dims[1] // self.lanes)
+        return dims[len(self.row):]
+
+    def indices(self, loops: Sequence[Any], lane: Any) -> list[Any]:
+        """Logical indices from row and loop variables; sets the context's channel."""
+        full = [*self.row, *loops]
+        if self.blocked:
+            block = full[1]
+            channel = block * self.lanes + lane
+            self.ctx.channel = Channel(channel, block, lane, self.lanes, self.phase.shape[1])
+            full[1] = channel
+        else:
+            self.ctx.channel = None
+        return full
+
+    def sources(self) -> dict[Any, Any]:
+        table: dict[Any, Any] = {}
+        own = {t.op for t in self.phase.tensors}
+        for tensor_key, place in self.s.stored.items():
+            if tensor_key[0] in own:
+                continue
+            if isinstance(place, StageMemory):
+                table[tensor_key] = lambda indices, p=place: self._read(p, indices)
+            else:
+                table[tensor_key] = self.ctx.source(place)
+        return table
+
+    def _read(self, place: StageMemory, indices: Sequence[Any]) -> Any:
+        position = self._address(place, indices)
+        if self.ctx.log is not None:
+            self.ctx.log.append(position)
+        return place.buffer[position]
+
+    def _address(self, place: StageMemory, indices: Sequence[Any]) -> Any:
+        total: Any = tirx.IntImm("int32", 0)
+        lane: Any = None
+        for axis, index in enumerate(indices):
+            if place.lanes and axis == 1:
+                channel = self.ctx.channel
+                assert channel is not None
+                block, lane = channel.block, channel.lane
+                index = block
+            if axis >= place.skip:
+                total = total * place.dims[axis] + narrow(index)
+        if lane is not None:
+            total = total * place.lanes + lane
+        return self.ctx.analyzer.simplify(total)
+
+    def store(self, target: Value | StageMemory, indices: Sequence[Any], value: Any) -> None:
+        if isinstance(target, Value):
+            self.ctx.write(target, indices, value)
+            return
+        position = self._address(target, indices)
+        if self.ctx.log is not None:
+            self.ctx.log.append(position)
+        self.k.store(target.buffer, position, value)
+
+    # -- maps ------------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        extents = self.extents()
+        if self.blocked:
+            self._loops(extents, lambda loops: self._lanes(loops))
+            return
+        merged = self._merge(extents, 0)
+        outer, inner = merged.outer, merged.inner
+        work = int(np.prod(extents, dtype=np.int64))
+        if not outer and self.parallel and work >= PARALLEL_WORK:
+            # one long axis: cores take chunks of whole vectors
+            vectors, tail = divmod(inner, self.lanes)
+            chunk = max(1, 4096 // self.lanes)
+            chunks = -(-vectors // chunk)
+            with self.k.loop(chunks, "parallel", "c") as c:
+                self.ctx.ranged(c, chunks)
+                count = tirx.min(vectors - c * chunk, chunk)
+                with self.k.loop(count, name="j") as j:
+                    self._vector(merged, [], (c * chunk + j) * self.lanes, self.lanes)
+            if tail:
+                self._vector(merged, [], tirx.IntImm("int32", vectors * self.lanes), tail)
+            return
+        self._loops(outer, lambda loops: self._line(merged, loops))
+
+    def _line(self, merged: Merged, loops: list[Any]) -> None:
+        vectors, tail = divmod(merged.inner, self.lanes)
+        if vectors:
+            with self.k.loop(vectors, name="j") as j:
+                self.ctx.ranged(j, vectors)
+                self._vector(merged, loops, j * self.lanes, self.lanes)
+        if tail:
+            self._vector(merged, loops, tirx.IntImm("int32", vectors * self.lanes), tail)
+
+    def _vector(self, merged: Merged, loops: list[Any], start: Any, width: int) -> None:
+        with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
+            self.ctx.ranged(v, width)
+            self._element(self.indices(merged.expand(loops, start + v), None))
+
+    def _lanes(self, loops: list[Any]) -> None:
+        with self.k.loop(self.lanes, "vectorized", "v") as v:
+            self.ctx.ranged(v, self.lanes)
+            self._element(self.indices(loops, v))
+
+    def _element(self, indices: list[Any]) -> None:
+        inliner = self.ctx.inliner(self.sources())
+        for tensor, target in zip(self.phase.tensors, self.targets):
+            value = inliner.at(tensor, indices) if key(tensor) not in inliner.sources else None
+            self.store(target, indices, value)
+
+    def _loops(self, extents: Sequence[int], body: Any) -> None:
+        """Loops over ``extents``; the leading ones are one parallel loop where that pays."""
+        total = int(np.prod(extents, dtype=np.int64)) if extents else 1
+        work = int(np.prod(self.phase.shape, dtype=np.int64)) * self._reduction_size()
+        split = 0
+        if self.parallel and work >= PARALLEL_WORK and total > 1:
+            tasks = 1
+            while split < len(extents) and tasks < 64:
+                tasks *= extents[split]
+                split += 1
+        if not split:
+            self._serial(list(extents), [], body)
+            return
+        tasks = int(np.prod(extents[:split], dtype=np.int64))
+        with self.k.loop(tasks, "parallel", "p") as p:
+            self.ctx.ranged(p, tasks)
+            heads: list[Any] = []
+            rest: Any = p
+            for e in reversed(extents[1:split]):
+                heads.append(tirx.floormod(rest, e))
+                rest = tirx.floordiv(rest, e)
+            heads.append(rest)
+            heads.reverse()
+            heads = [self.ctx.ranged(self.k.bind(h, "h"), e) if not isinstance(h, prim.IntImm) and split > 1 else h
+                     for h, e in zip(heads, extents)]
+            self._serial(list(extents[split:]), heads, body)
+
+    def _serial(self, extents: list[int], done: list[Any], body: Any) -> None:
+        if not extents:
+            body(done)
+            return
+        with self.k.loop(extents[0]) as i:
+            self.ctx.ranged(i, extents[0])
+            self._serial(extents[1:], [*done, i], body)
+
+    def _reduction_size(self) -> int:
+        if not self.phase.reduce:
+            return 1
+        return int(np.prod([int(a.dom.extent) for a in self.phase.tensors[0].op.reduce_axis], dtype=np.int64))
+
+    # -- merging axes ----------------------------------------------------------------------------
+
+    def _merge(self, extents: list[int], which: int) -> Merged:
+        """Merges trailing loop axes (0: the map's own, 1: the reduction's) while all accesses stay linear."""
+        if not extents:
+            return Merged([], 1, 0, True)
+        marks = [tirx.Var(f"m{i}", "int32") for i in range(len(extents))]
+        log, values = self._dry(marks, which)
+        count, contiguous = 1, False
+        coefficients = _coefficients(log, marks)
+        if coefficients is not None:
+            last = [c[-1] for c in coefficients]
+            free = not _occurs(values, marks[-1]) if which == 0 else True
+            contiguous = all(c in (0, 1) for c in last) and any(c == 1 for c in last)
+            while count < len(extents) and free:
+                axis = len(extents) - 1 - count
+                if _occurs(values, marks[axis]) or _occurs(values, marks[axis + 1]):
+                    break
+                step = extents[axis + 1]
+                if not all(c[axis] == c[axis + 1] * step for c in coefficients):
+                    break
+                count += 1
+        inner = int(np.prod(extents[len(extents) - count:], dtype=np.int64))
+        return Merged(extents[: len(extents) - count], inner, count, contiguous)
+
+    def _dry(self, marks: list[Any], which: int) -> tuple[list[Any], list[Any]]:
+        """All flat positions that one element touches, and all other values the axes flow into."""
+        ctx = self.ctx
+        ctx.log = []
+        with self.k.capture():
+            inliner = ctx.inliner(self.sources())
+            inliner.values = []
+            tensor = self.phase.tensors[0]
+            if which == 0:
+                indices = self.indices(marks, None)
+                for t, target in zip(self.phase.tensors, self.targets):
+                    inliner.at(t, indices)
+                    self.store(target, indices, tirx.Cast(t.expr_ty(), tirx.IntImm("int32", 0)))
+            else:
+                outer = [tirx.Var("o", "int32") for _ in self.extents()]
+                inliner.declare(tensor.op)
+                axes = {a.var: i for a, i in zip(tensor.op.axis, self.indices(outer, None))}
+                axes.update({a.var: m for a, m in zip(tensor.op.reduce_axis, marks)})
+                for part in [*tensor.op.body[0].source, tensor.op.body[0].condition]:
+                    inliner.expression(part, axes)
+            log, ctx.log = ctx.log, None
+        return log, inliner.values
+
+
+@dataclass
+class Merged:
+    """Loop axes of which the last ``count`` are one axis of ``inner`` elements."""
+
+    outer: list[int]
+    inner: int
+    count: int
+    contiguous: bool
+
+    def expand(self, loops: Sequence[Any], position: Any) -> list[Any]:
+        """All axes' indices: merged axes are zero but the last, whose stride makes up for them."""
+        zero = tirx.IntImm("int32", 0)
+        return [*loops, *([zero] * (self.count - 1)), *([position] if self.count else [])]
+
+
+def _coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]] | None:
+    result = []
+    for position in log:
+        if isinstance(position, int):
+            position = tirx.IntImm("int32", position)
+        linear = sym.detect_linear_equation(position, marks)
+        if not len(linear):
+            return None
+        if not all(isinstance(c, prim.IntImm) for c in linear[:-1]):
+            return None
+        result.append([int(c.value) for c in linear[:-1]])
+    return result
+
+
+def _occurs(values: Sequence[Any], mark: Any) -> bool:
+    return any(v.same_as(mark) for value in values for v in tirx.analysis.undefined_vars(value))
+
+
+def is_axis(index: Any, axis: Any) -> bool:
+    while isinstance(index, prim.Cast):
+        index = index.value
+    return hasattr(index, "same_as") and index.same_as(axis)
+
+
