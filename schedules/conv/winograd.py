@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -255,10 +256,8 @@ class _Winograd:
             with k.loop(lanes, "vectorized", "v") as v:
                 values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
                 for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
-                    named = k.bind(value)
-                    self.conv.element(
-                        lambda named=named: named, n, block, v, [origins[0] + i, origins[1] + j]
-                    )
+                    position = [origins[0] + i, origins[1] + j]
+                    self.conv.element(partial(k.bind, value), n, block, v, position)
 
 
 def _constant(number: float) -> Any:

@@ -4,9 +4,9 @@ Cycles of one core, for ``tiles`` tiles in strips of ``strip``, output channels 
 
     products    tiles * extent^2 * channels * vectors of outputs / FMA ports, edges of the register tile included
     transforms  tiles * (each input vector once a group + each output vector once) * (operations / ports + stores)
-    weights     extent^2 / 9 as many bytes as the convolution has, read once a strip (once in all where a group's
-                weights stay in the second-level cache); from beyond that cache they arrive at STREAM bytes a cycle,
-                beside the arithmetic
+    weights     (extent^2 / 9) times the bytes of the convolution's own, read once a strip (once in all where a group's
+                weights stay in the second-level cache); they arrive at STREAM bytes a cycle from beyond that cache,
+                in part beside the arithmetic
 
 and the sum is shared by the cores as evenly as whole tasks allow. The direct convolution is counted the same way.
 """
@@ -21,9 +21,14 @@ from .choose import choose_tile
 from .facts import ConvFacts
 from .winograd_math import F2, F4, Transform
 
-STREAM = 6.0  # bytes a cycle that one core reads in order from beyond its second-level cache
+STREAM = 4.0  # bytes a cycle that one core reads in order from beyond its second-level cache
 NEAR = 32.0  # bytes a cycle from the second-level cache
 LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
+EXPOSED = 0.7  # of the shorter of arithmetic and streaming, the part that the other doesn't hide
+FILL = (
+    0.55  # share of the second-level cache up to which weights stay between two strips; at twice it none do
+)
+LOOP = 1.0  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
 
 
@@ -97,14 +102,14 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     count = (
         facts.data.shape[0] * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
     )
-    step = max(
+    step = LOOP + max(
         tile.positions * tile.blocks / target.fma_ports,
         (tile.positions + tile.blocks) / 2,
         float(target.fma_latency),
     )
     products = count * facts.channels * 9 * step / target.cores
     stream = facts.channels * 9 * blocks * lanes * 4 / STREAM / target.cores
-    return max(products, stream) + 0.3 * min(products, stream)
+    return max(products, stream) + EXPOSED * min(products, stream)
 
 
 def _plans(target: Target, facts: ConvFacts, transform: Transform) -> Iterator[Plan]:
@@ -130,7 +135,7 @@ def _plans(target: Target, facts: ConvFacts, transform: Transform) -> Iterator[P
 def _register_tiles(target: Target, blocks: int) -> Iterator[tuple[int, int]]:
     """Tiles by vectors that fit the registers and hide the latency of a multiply-add."""
     registers = target.vector_registers
-    for vectors in range(1, min(8, blocks) + 1):
+    for vectors in range(min(2, blocks), min(8, blocks) + 1):  # one vector reads the data too often
         most = (registers - vectors - 1) // vectors
         for rows in range(1, min(16, most) + 1):
             if rows * vectors >= target.fma_ports * target.fma_latency or rows == most:
@@ -161,7 +166,7 @@ def _cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
     blocks_in = -(-channels // lanes)
     blocks_out = plan.chunks * plan.vectors
     data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)
-    step = max(
+    step = LOOP + max(
         plan.rows * plan.vectors / target.fma_ports,
         (plan.rows + plan.vectors) / 2,
         float(target.fma_latency),
@@ -181,11 +186,11 @@ def _cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
     if scratch + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
         transforms += 2 * data_bytes / STREAM  # written to and read from beyond the cache
         products += plan.chunks_per_group * data_bytes / STREAM
-    resident = weight_bytes + scratch <= 0.8 * target.l2_bytes
-    rounds = -(-plan.tasks // target.cores)
     stream = weight_bytes / STREAM
-    first = max(products, stream) + 0.3 * min(products, stream)
-    later = products if resident else first
-    # tasks of one group follow each other on a core: the first of them finds the weights cold
-    turns = min(rounds, -(-rounds // plan.strips)) if resident else rounds
-    return rounds * transforms + turns * first + (rounds - turns) * later
+    cold = max(products, stream) + EXPOSED * min(products, stream)
+    # tasks of one group follow each other on a core: only the first finds all of the weights cold
+    fill = (weight_bytes + scratch) / target.l2_bytes
+    lost = min(1.0, max(0.0, fill - FILL) / FILL)
+    rounds = -(-plan.tasks // target.cores)
+    first = min(rounds, -(-rounds // plan.strips))
+    return rounds * transforms + first * cold + (rounds - first) * (lost * cold + (1 - lost) * products)
