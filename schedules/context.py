@@ -11,11 +11,14 @@ from tvm import sym, tirx
 from tvm.ir import Range
 from tvm.ir.prim import expr as prim
 
+from ..errors import UnsupportedError
 from .emit import KernelBuilder
 from .group import Packed, Request, Scratch, Value
 from .inline import Inliner, Source, key, narrow
 from .layout import Layout
 from .tegraph import GroupGraph
+
+LARGEST = 2**31
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class Context:
     def buffer(self, value: Value) -> Any:
         found = self._buffers.get(value)
         if found is None:
+            if self.request.layout(value).elements >= LARGEST:
+                raise UnsupportedError(
+                    f"{self.request.group.name}: {value} has {self.request.layout(value).elements} elements in memory; "
+                    f"kernels index with 32 bits, up to {LARGEST - 1}"
+                )
             found = self.k.pointer(f"b{len(self._buffers)}", value.dtype, self.request.layout(value).elements)
             self._buffers[value] = found
             self.operands.append(value)
