@@ -176,9 +176,8 @@ class Nest:
     def _loops(self, extents: Sequence[int], body: Any) -> None:
         """Loops over ``extents``; the leading ones are one parallel loop where that pays."""
         total = int(np.prod(extents, dtype=np.int64)) if extents else 1
-        work = int(np.prod(self.phase.shape, dtype=np.int64)) * self._reduction_size()
         split = 0
-        if self.parallel and work >= PARALLEL_WORK and total > 1:
+        if self._worth_a_launch() and total > 1:
             tasks = 1
             while split < len(extents) and tasks < 64:
                 tasks *= extents[split]
@@ -208,6 +207,10 @@ class Nest:
             self.ctx.ranged(i, extents[0])
             self._serial(extents[1:], [*done, i], body)
 
+    def _worth_a_launch(self) -> bool:
+        work = int(np.prod(self.phase.shape, dtype=np.int64)) * self._reduction_size()
+        return self.parallel and work >= PARALLEL_WORK
+
     def _reduction_size(self) -> int:
         if not self.phase.reduce:
             return 1
@@ -216,7 +219,8 @@ class Nest:
     # -- merging axes ----------------------------------------------------------------------------
 
     def _merge(self, extents: list[int], which: int) -> Merged:
-        """Merges trailing loop axes (0: the map's own, 1: the reduction's) while all accesses stay linear."""
+        """Merges trailing loop axes (0: a map's own, 1: those reduced, 2: a reduction's outputs) while every access
+        stays linear."""
         if not extents:
             return Merged([], 1, 0, True)
         marks = [tirx.Var(f"m{i}", "int32") for i in range(len(extents))]
@@ -225,7 +229,7 @@ class Nest:
         coefficients = _coefficients(log, marks)
         if coefficients is not None:
             last = [c[-1] for c in coefficients]
-            free = not _occurs(values, marks[-1]) if which == 0 else True
+            free = not _occurs(values, marks[-1]) if which != 1 else True
             contiguous = all(c in (0, 1) for c in last) and any(c == 1 for c in last)
             while count < len(extents) and free:
                 axis = len(extents) - 1 - count
@@ -252,10 +256,15 @@ class Nest:
                     inliner.at(t, indices)
                     self.store(target, indices, tirx.Cast(t.expr_ty(), tirx.IntImm("int32", 0)))
             else:
-                outer = [tirx.Var("o", "int32") for _ in self.extents()]
+                outputs: list[Any] = marks if which == 2 else [tirx.Var("o", "int32") for _ in self.extents()]
+                reduced = marks if which == 1 else [tirx.Var("r", "int32") for _ in tensor.op.reduce_axis]
                 inliner.declare(tensor.op)
-                axes = {a.var: i for a, i in zip(tensor.op.axis, self.indices(outer, None))}
-                axes.update({a.var: m for a, m in zip(tensor.op.reduce_axis, marks)})
+                indices = self.indices(outputs, None)
+                axes = {a.var: i for a, i in zip(tensor.op.axis, indices)}
+                axes.update({a.var: m + a.dom.min for a, m in zip(tensor.op.reduce_axis, reduced)})
+                if which == 2:
+                    for t, target in zip(self.phase.tensors, self.targets):
+                        self.store(target, indices, tirx.Cast(t.expr_ty(), tirx.IntImm("int32", 0)))
                 for part in [*tensor.op.body[0].source, tensor.op.body[0].condition]:
                     inliner.expression(part, axes)
             log, ctx.log = ctx.log, None
@@ -299,5 +308,3 @@ def is_axis(index: Any, axis: Any) -> bool:
     while isinstance(index, prim.Cast):
         index = index.value
     return hasattr(index, "same_as") and index.same_as(axis)
-
-

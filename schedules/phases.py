@@ -130,43 +130,68 @@ def _prefix(graph: GroupGraph, phases: list[Phase]) -> int:
         shared += 1
     stored = {key(t) for p in phases for t in p.tensors if p.reduce or p.values[0] is None}
     for phase in phases:
-        shared = min(shared, _identical(graph, phase, stored, shared))
+        shared = min(shared, _shared_axes(graph, phase, stored, shared))
     return shared
 
 
-def _identical(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int) -> int:
-    """How many leading indices of every read of a stored stage are the phase's own axes."""
+def _shared_axes(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int) -> int:
+    """How many leading indices of every read of a stored stage are the phase's own axes; less if the phase reduces
+    across memory: lanes then run over its last axis, which must stay a loop of its own."""
     axes = [tirx.Var(f"a{i}", "int32") for i in range(len(phase.shape))]
+    reads = _reads(graph, phase, stored, axes)
     best = limit
-
-    def watch(tensor_key: Any) -> Any:
-        def read(indices: tuple[Any, ...]) -> Any:
-            nonlocal best
+    for tensor, indices in reads:
+        if key(tensor) in stored:
             count = 0
             while count < min(best, len(indices)) and _same(indices[count], axes[count]):
                 count += 1
-            best = min(best, count)
-            return tirx.Var("read", tensor_key[0].output(tensor_key[1]).expr_ty())
+            best = count
+    wide = [i for i, extent in enumerate(phase.shape) if extent > 1]
+    if phase.reduce and wide and wide[-1] < best and _runs_along(reads, axes[wide[-1]]):
+        return wide[-1]
+    return best
+
+
+def _runs_along(reads: list[tuple[te.Tensor, tuple[Any, ...]]], axis: Any) -> bool:
+    """True if ``axis`` is the innermost index of some read, and of all reads that it is part of."""
+    found = False
+    for tensor, indices in reads:
+        inner = [i for i, extent in zip(indices, tensor.shape) if int(extent) > 1]
+        users = [i for i in inner if not isinstance(i, int) and _uses(i, axis)]
+        if users and not _same(inner[-1], axis):
+            return False
+        found = found or bool(users)
+    return found
+
+
+def _uses(index: Any, axis: Any) -> bool:
+    return any(v.same_as(axis) for v in tirx.analysis.undefined_vars(index))
+
+
+def _reads(
+    graph: GroupGraph, phase: Phase, stored: set[Any], axes: list[Any]
+) -> list[tuple[te.Tensor, tuple[Any, ...]]]:
+    """Every read of an input or a stored stage by one element of ``phase``, whose coordinates are ``axes``."""
+    found: list[tuple[te.Tensor, tuple[Any, ...]]] = []
+
+    def watch(tensor: te.Tensor) -> Any:
+        def read(indices: tuple[Any, ...]) -> Any:
+            found.append((tensor, indices))
+            return tirx.Var("read", tensor.expr_ty())
 
         return read
 
-    def ignore(tensor: te.Tensor) -> Any:
-        return lambda _indices: tirx.Var("input", tensor.expr_ty())
-
     for tensor in phase.tensors:
-        sources: dict[Any, Any] = {k: watch(k) for k in stored if k[0] != tensor.op}
+        sources: dict[Any, Any] = {k: watch(k[0].output(k[1])) for k in stored if k[0] != tensor.op}
         for value in graph.tensors.values():
             if isinstance(value.op, te.PlaceholderOp):
-                sources[key(value)] = ignore(value)
+                sources[key(value)] = watch(value)
         inliner = Inliner(sources)
         mapping = {axis.var: a for axis, a in zip(tensor.op.axis, axes)}
         body = tensor.op.body[tensor.value_index]
-        if isinstance(body, tirx.Reduce):
-            for part in body.source:
-                inliner.expression(part, mapping)
-        else:
-            inliner.expression(body, mapping)
-    return best
+        for part in body.source if isinstance(body, tirx.Reduce) else [body]:
+            inliner.expression(part, mapping)
+    return found
 
 
 def _same(index: Any, axis: Any) -> bool:

@@ -1,6 +1,6 @@
 """Loop nests of reductions: lanes across outputs, or lanes along the reduced axis.
 
-    across   each lane reduces on its own (channel lanes, or neighbouring outputs)
+    across   each lane reduces on its own (channel lanes, or SIDE vectors of neighbouring outputs)
     along    one output: vectors run along contiguous memory in UNROLL accumulators, combined in halves at the end
 
 Either way the order of the operations is fixed, so the bits are the same on every run and for every thread count.
@@ -8,6 +8,7 @@ Either way the order of the operations is fixed, so the bits are the same on eve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,10 @@ from .inline import Inliner
 from .nest import Merged, Nest
 
 UNROLL = 4  # accumulators: covers the latency of an add or max (4 cycles, one port)
+FEW_LINES = 8  # lines of outputs that are too few for the cores: their tiles are the tasks then
+SIDE = 4  # vectors of outputs that reduce side by side: the same latency, and 256 bytes of each row
+
+Place = Callable[[Any, Any], "list[Any]"]
 
 
 class ReductionNest(Nest):
@@ -31,7 +36,7 @@ class ReductionNest(Nest):
             self._loops(self.extents(), lambda loops: self._constant(loops, first))
             return
         if self.blocked:
-            self._loops(self.extents(), lambda loops: self._across(loops, None, self.lanes))
+            self._loops(self.extents(), lambda loops: self._across(lambda _u, _v: loops, self.lanes))
             return
         extents = self.extents()
         over_k = self._merge(reduce_extents, 1)
@@ -39,18 +44,11 @@ class ReductionNest(Nest):
             self._loops(extents, lambda loops: self._along(loops, over_k))
             return
         if extents:
-            inner = extents[-1]
-            vectors, tail = divmod(inner, self.lanes)
-
-            def line(loops: list[Any]) -> None:
-                if vectors:
-                    with self.k.loop(vectors, name="j") as j:
-                        self.ctx.ranged(j, vectors)
-                        self._across(loops, j * self.lanes, self.lanes)
-                if tail:
-                    self._across(loops, tirx.IntImm("int32", vectors * self.lanes), tail)
-
-            self._loops(extents[:-1], line)
+            merged = self._merge(extents, 2)
+            if self._worth_a_launch() and int(np.prod(merged.outer, dtype=np.int64)) < FEW_LINES:
+                self._serial(merged.outer, [], lambda loops: self._across_line(merged, loops, "parallel"))
+            else:
+                self._loops(merged.outer, lambda loops: self._across_line(merged, loops))
             return
         self._loops(extents, lambda loops: self._along(loops, over_k))
 
@@ -61,27 +59,71 @@ class ReductionNest(Nest):
             for target, identity in zip(self.targets, _identities(first)):
                 self.store(target, indices, identity)
 
-    def _across(self, loops: list[Any], start: Any, width: int) -> None:
-        """A vector of outputs: each lane reduces on its own."""
+    def _across_line(self, merged: Merged, loops: list[Any], kind: str = "serial") -> None:
+        """All vectors of outputs along the (merged) last axis: in tiles of SIDE, then one by one, then the tail."""
+        vectors, tail = divmod(merged.inner, self.lanes)
+        tiles, single = divmod(vectors, SIDE)
+        done = 0
+        for count, side in ((tiles, SIDE), (single, 1)):
+            if not count:
+                continue
+            with self.k.loop(count, kind, "j") as j:
+                self.ctx.ranged(j, count)
+                start = j * (side * self.lanes) + done
+                self._across(lambda u, v, at=start: merged.expand(loops, at + u * self.lanes + v), self.lanes, side)
+            done += count * side * self.lanes
+        if tail:
+            self._across(lambda _u, v: merged.expand(loops, done + v), tail)
+
+    def _across(self, place: Place, width: int, side: int = 1) -> None:
+        """``side`` vectors of outputs, each lane reducing on its own; ``place`` gives the indices of a vector and lane.
+
+        Vectors side by side hide the latency of the combiner and read longer runs of each row. A single vector takes
+        the innermost reduced axis in UNROLL interleaved chains instead, where that is long.
+        """
         op = self.phase.tensors[0].op
         reduce = op.body[0]
-        accumulators = [self.k.local("acc", str(i.ty.dtype), max(width, 1)) for i in reduce.combiner.identity_element]
+        kind = "vectorized" if width > 1 else "serial"
+        extents = [int(a.dom.extent) for a in op.reduce_axis]
+        chains = UNROLL if side == 1 and extents[-1] >= 2 * UNROLL else 1
+        sets = side * chains
+        accumulators = [self.k.local("acc", str(i.ty.dtype), sets * width) for i in reduce.combiner.identity_element]
         for acc, identity in zip(accumulators, _identities(reduce)):
-            with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
-                self.k.store(acc, v, identity)
+            with self.k.loop(sets, "unroll", "u") as u, self.k.loop(width, kind, "v") as v:
+                self.k.store(acc, u * width + v, identity)
 
-        def step(reduce_loops: list[Any]) -> None:
-            with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
+        def element(u: Any, slot: Any, reduce_loops: list[Any]) -> None:
+            with self.k.loop(width, kind, "v") as v:
                 self.ctx.ranged(v, width)
-                full = self.indices(loops if start is None else [*loops, start + v], v)
-                self._accumulate(accumulators, v, full, reduce_loops)
+                self._accumulate(accumulators, slot * width + v, self.indices(place(u, v), v), reduce_loops)
 
-        self._serial([int(a.dom.extent) for a in op.reduce_axis], [], step)
-        with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
+        def chained(outer: list[Any]) -> None:
+            rounds, rest = divmod(extents[-1], chains)
+            with self.k.loop(rounds, name="r") as r, self.k.loop(chains, "unroll", "u") as u:
+                self.ctx.ranged(r, rounds)
+                element(0, u, [*outer, r * chains + u])
+            if rest:
+                with self.k.loop(rest, "unroll", "u") as u:
+                    element(0, u, [*outer, rounds * chains + u])
+
+        def sided(reduce_loops: list[Any]) -> None:
+            with self.k.loop(side, "unroll", "u") as u:
+                self.ctx.ranged(u, side)
+                element(u, u, reduce_loops)
+
+        if chains > 1:
+            self._serial(extents[:-1], [], chained)
+        else:
+            self._serial(extents, [], sided)
+        for c in range(1, chains):
+            with self.k.loop(width, kind, "v") as v:
+                self._combine(accumulators, v, [acc[c * width + v] for acc in accumulators])
+        with self.k.loop(side, "unroll", "u") as u, self.k.loop(width, kind, "v") as v:
+            self.ctx.ranged(u, side)
             self.ctx.ranged(v, width)
-            full = self.indices(loops if start is None else [*loops, start + v], v)
+            full = self.indices(place(u, v), v)
             for target, acc in zip(self.targets, accumulators):
-                self.store(target, full, acc[v])
+                self.store(target, full, acc[u * width + v])
 
     def _along(self, loops: list[Any], merged: Merged) -> None:
         """One output: vectors run along the reduced axis, in UNROLL accumulators."""
@@ -104,15 +146,20 @@ class ReductionNest(Nest):
                 with self.k.loop(chunks, name="j") as j:
                     self.ctx.ranged(j, chunks)
                     with self.k.loop(unroll, "unroll", "u") as u, self.k.loop(lanes, "vectorized", "v") as v:
+                        self.ctx.ranged(u, unroll)
+                        self.ctx.ranged(v, lanes)
                         at = merged.expand(outer, j * chunk + u * lanes + v)
                         self._accumulate(accumulators, u * lanes + v, indices, at)
             vectors, tail = divmod(rest, lanes)
             if vectors:
                 with self.k.loop(vectors, name="j") as j, self.k.loop(lanes, "vectorized", "v") as v:
+                    self.ctx.ranged(j, vectors)
+                    self.ctx.ranged(v, lanes)
                     at = merged.expand(outer, chunks * chunk + j * lanes + v)
                     self._accumulate(accumulators, v, indices, at)
             if tail:
                 with self.k.loop(tail, "vectorized" if tail > 1 else "serial", "v") as v:
+                    self.ctx.ranged(v, tail)
                     at = merged.expand(outer, chunks * chunk + vectors * lanes + v)
                     self._accumulate(accumulators, v, indices, at)
 
@@ -161,6 +208,7 @@ class ReductionNest(Nest):
         for acc, result in zip(accumulators, results):
             self.k.store(acc, slot, result)
 
+
 def _is_extremum(combiner: Any) -> bool:
     return isinstance(combiner.result[0], (prim.Max, prim.Min))
 
@@ -175,4 +223,3 @@ def _identities(reduce: Any) -> list[Any]:
                 identity = tirx.FloatImm(identity.ty, float(np.copysign(np.inf, identity.value)))
         result.append(identity)
     return result
-

@@ -29,6 +29,7 @@ from .phases import Phase, Plan, plan_phases
 from .reduction import ReductionNest
 from .tegraph import GroupGraph
 
+MANY_ROWS = 4  # rows that keep the cores of common machines busy
 STACK_BYTES = 32 * 1024  # scratch of one row kept on the worker's stack; beyond, in the arena
 
 
@@ -58,7 +59,7 @@ class _Staged:
         prefix = self.plan.prefix
         for value in self.group.outputs:
             self.ctx.fill_margins(value)
-        if prefix and len(self.plan.phases) > 1:
+        if prefix and len(self.plan.phases) > 1 and not self._few_rows(prefix):
             self._rows(prefix)
         else:
             for phase in self.plan.phases:
@@ -121,10 +122,18 @@ class _Staged:
             and self.request.layout(v) == layout
         )
 
-    def _rows(self, prefix: int) -> None:
+    def _row_extents(self, prefix: int) -> list[int]:
         shape = self.plan.phases[-1].shape
         blocked_axis = self.block and prefix > 1
-        extents = [-(-e // self.block) if (blocked_axis and i == 1) else e for i, e in enumerate(shape[:prefix])]
+        return [-(-e // self.block) if (blocked_axis and i == 1) else e for i, e in enumerate(shape[:prefix])]
+
+    def _few_rows(self, prefix: int) -> bool:
+        """True if rows are too few for the cores, but so large that each phase is worth a launch of its own."""
+        rows = int(np.prod(self._row_extents(prefix), dtype=np.int64))
+        return rows < MANY_ROWS and self._work() >= PARALLEL_WORK * len(self.plan.phases)
+
+    def _rows(self, prefix: int) -> None:
+        extents = self._row_extents(prefix)
         rows = int(np.prod(extents, dtype=np.int64))
         parallel = rows > 1 and self._work() >= PARALLEL_WORK
         with self.k.loop(rows, "parallel" if parallel else "serial", "row") as row:

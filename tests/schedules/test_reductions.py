@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Suite, narrow, weight
+from compiled import Compiled, Suite, module_of, narrow, staged, weight
 from tvm import relax
 
 R = relax.op
@@ -101,6 +101,9 @@ def add_norms(suite: Suite) -> None:
             suite.add(f"softmax{name}", [x], lambda x, a=axis: R.nn.softmax(x, a), softmax(x, axis), 1e-5, 1e-7)
             logs = np.log(softmax(x.astype("float64"), axis)).astype(F)
             suite.add(f"log_softmax{name}", [x], lambda x, a=axis: R.nn.log_softmax(x, a), logs, 1e-5, 1e-5)
+    few = normal(1, 21, 40, 41)  # one row, so large that every phase is a launch
+    suite.add("softmax_few_rows", [few], lambda x: R.nn.softmax(x, 1), softmax(few, 1), 1e-5, 1e-7)
+    suite.add("argmax_few_rows", [few], lambda x: R.argmax(x, axis=1, keepdims=True), few.argmax(1)[:, None])
     x = normal(3, 5, 37) * 3 + 7
     for axes in ((2,), (1, 2), (0, 1, 2)):
         shape = tuple(x.shape[a] for a in axes)
@@ -187,6 +190,27 @@ def suite(request: pytest.FixtureRequest) -> Suite:
     suite = filled(request.param)
     suite.compile()
     return suite
+
+
+@pytest.mark.parametrize(
+    "axes, prefix",
+    [((1,), 2), ((3,), 3), ((2, 3), 2), ((1, 2), 1), ((0,), 2)],
+)
+def test_lanes_have_an_axis_to_run_over(axes: tuple[int, ...], prefix: int) -> None:
+    """Phases share the axes before those that vectors need: a reduction across memory keeps its last axis."""
+    x = np.zeros((3, 5, 7, 37), F)
+    arrays = module_of([x], lambda x: R.sqrt(R.mean(x, axis=axes)))
+    (kernel,) = staged(arrays).kernels
+    assert f"prefix {prefix}" in kernel.schedule
+
+
+def test_few_large_rows_are_a_launch_for_each_phase() -> None:
+    x = np.zeros((1, 21, 64, 64), F)
+    few = Compiled(staged(module_of([x], lambda x: R.nn.softmax(x, 1))))
+    few.run([x])
+    many = Compiled(staged(module_of([np.zeros((64, 21, 64), F)], lambda x: R.nn.softmax(x, 2))))
+    many.run([np.zeros((64, 21, 64), F)])
+    assert few.launches >= 3 and many.launches == 1
 
 
 @pytest.mark.parametrize("name", list(filled(None).cases))
