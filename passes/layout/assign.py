@@ -105,16 +105,27 @@ class _Assigner:
                 for value in group.outputs:
                     self.blocks[value] = lanes
                 continue
-            if any(v in self.pinned for v in group.outputs) or not any(v in self.blocks for v in group.inputs):
+            if any(v in self.pinned for v in group.outputs):
+                continue
+            wanted = any(self._wants_blocks(r, v) for v in group.outputs for r in readers.get(v, []))
+            if not wanted and not any(v in self.blocks for v in group.inputs):
                 continue
             if len({v.dtype for v in group.outputs}) > 1:
                 continue
             if all(works_on_plain(reader) for v in group.outputs for reader in readers.get(v, [])):
                 continue
             mine = {v: b for v, b in self.blocks.items() if v in group.inputs}
-            if set(mine.values()) == {lanes} and _is_staged(group) and preserves_channels(group, mine, lanes):
+            if set(mine.values()) <= {lanes} and _is_staged(group) and preserves_channels(group, mine, lanes):
                 for value in group.outputs:
                     self.blocks[value] = lanes
+
+    def _wants_blocks(self, group: Group, value: Value) -> bool:
+        """True if ``group`` is a convolution that reads ``value`` in channel blocks."""
+        if not _is_conv(group):
+            return False
+        assert group.anchor is not None
+        needs = input_needs(group.anchor)
+        return needs.data is value and (value.shape[1] > FEW_CHANNELS or needs.depthwise)
 
     # -- 2: views of blocked values --------------------------------------------------------------
 
