@@ -19,6 +19,7 @@ from .context import Channel, Context
 from .emit import KernelBuilder
 from .group import Request, Value, dtype_bytes
 from .inline import key, narrow
+from .interchange import block_of, innermost_axis
 from .phases import Phase
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
@@ -132,6 +133,11 @@ class Nest:
             return
         merged = self._merge(extents, 0)
         outer, inner = merged.outer, merged.inner
+        if outer and inner >= self.lanes and not merged.contiguous:
+            axis = innermost_axis(extents, len(extents) - 1, self._positions, self.ctx.analyzer.simplify)
+            if axis is not None and axis < len(outer):
+                self._interchanged(merged, axis)
+                return
         work = int(np.prod(extents, dtype=np.int64))
         if not outer and self.parallel and work >= PARALLEL_WORK:
             # one long axis: cores take chunks of whole vectors
@@ -147,6 +153,32 @@ class Nest:
                 self._vector(merged, [], tirx.IntImm("int32", vectors * self.lanes), tail)
             return
         self._loops(outer, lambda loops: self._line(merged, loops))
+
+    def _positions(self, coordinates: Sequence[Any]) -> list[Any]:
+        """The flat positions of all accesses of one element, as expressions."""
+        log, _ = self._dry(list(coordinates), 0)
+        return [tirx.IntImm("int32", p) if isinstance(p, int) else p for p in log]
+
+    def _interchanged(self, merged: Merged, axis: int) -> None:
+        """Vectors of the last axis with ``axis``, along which reads are contiguous, as the innermost loop."""
+        outer = list(merged.outer)
+        extent = outer.pop(axis)
+        block = block_of(extent)
+        vectors, tail = divmod(merged.inner, self.lanes)
+
+        def columns(loops: list[Any], part: Any, start: Any, width: int) -> None:
+            with self.k.loop(block, name="i") as i:
+                self.ctx.ranged(i, block)
+                self._vector(merged, [*loops[:axis], part * block + i, *loops[axis:]], start, width)
+
+        extents = [*outer, extent // block]
+        self._loops(
+            [*extents, vectors],
+            lambda loops: columns(loops[:-2], loops[-2], loops[-1] * self.lanes, self.lanes),
+        )
+        if tail:
+            start = tirx.IntImm("int32", vectors * self.lanes)
+            self._loops(extents, lambda loops: columns(loops[:-1], loops[-1], start, tail))
 
     def _line(self, merged: Merged, loops: list[Any]) -> None:
         vectors, tail = divmod(merged.inner, self.lanes)

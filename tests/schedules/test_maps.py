@@ -44,6 +44,13 @@ def add_movement(suite: Suite) -> None:
         suite.add(name, [x], lambda x, a=axes: R.permute_dims(x, a), x.transpose(axes).copy())
     large = coded((2, 67, 83))
     suite.add("transpose_large", [large], lambda x: R.permute_dims(x, (0, 2, 1)), large.transpose(0, 2, 1).copy())
+    for shape in ((3, 130, 67), (2, 131, 16), (1, 7, 129)):
+        y = coded(shape)
+        suite.add(f"transpose{shape[1]}", [y], lambda x: R.permute_dims(x, (0, 2, 1)), y.transpose(0, 2, 1).copy())
+    both = coded((2, 96, 40))
+    suite.add("transpose_and_not", [both, both.transpose(0, 2, 1).copy()],
+              lambda x, y: R.subtract(R.permute_dims(x, (0, 2, 1)), R.negative(y)),
+              both.transpose(0, 2, 1) * 2)  # fmt: skip
     suite.add("transpose_map", [large], lambda x: R.permute_dims(R.negative(x), (2, 0, 1)), -large.transpose(2, 0, 1))
     steps = [([1, 0, 2, 3], [3, 5, 7, 17], [1, 2, 3, 4]), ([0, 4, 6, 17], [3, 0, 0, 2], [2, -1, -2, -3])]
     for i, (begin, end, step) in enumerate(steps):
@@ -215,3 +222,10 @@ def test_a_merged_axis_leaves_one_tail() -> None:
     x = np.zeros((7, 7), "float32")
     extents = loops(x, lambda x: R.negative(x))
     assert sorted(extents) == sorted(e for e in (49 // lanes, lanes, 49 % lanes) if e > 1)
+
+
+def test_a_transpose_reads_lines_while_they_are_in_cache() -> None:
+    """Vectors of the output's last axis outside, the axis along which reads are contiguous inside."""
+    lanes = native().lanes()
+    x = np.zeros((2 * lanes, 48), "float32")
+    assert loops(x, lambda x: R.permute_dims(x, (1, 0))) == [2, 48, lanes]
