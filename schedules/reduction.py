@@ -69,11 +69,14 @@ class ReductionNest(Nest):
                 continue
             with self.k.loop(count, kind, "j") as j:
                 self.ctx.ranged(j, count)
-                start = j * (side * self.lanes) + done
-                self._across(lambda u, v, at=start: merged.expand(loops, at + u * self.lanes + v), self.lanes, side)
+                self._across(self._vectors(merged, loops, j * (side * self.lanes) + done), self.lanes, side)
             done += count * side * self.lanes
         if tail:
-            self._across(lambda _u, v: merged.expand(loops, done + v), tail)
+            self._across(self._vectors(merged, loops, done), tail)
+
+    def _vectors(self, merged: Merged, loops: list[Any], start: Any) -> Place:
+        """The vectors of outputs that lie behind one another from ``start``."""
+        return lambda u, v: merged.expand(loops, start + u * self.lanes + v)
 
     def _across(self, place: Place, width: int, side: int = 1) -> None:
         """``side`` vectors of outputs, each lane reducing on its own; ``place`` gives the indices of a vector and lane.

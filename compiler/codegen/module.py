@@ -10,6 +10,7 @@ the other. Inlined into one function, their loads and stores would be reordered.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -72,7 +73,8 @@ def gather_weights(kernels: Sequence[Kernel], places: Places | Mapping[Value, Va
             if data is None or source in offsets:
                 continue
             data = np.ascontiguousarray(data)
-            digest = (data.shape, str(data.dtype), hash(data.tobytes())) if data.nbytes <= 1 << 20 else id(data)
+            small = data.nbytes <= 1 << 20  # larger ones are shared if they are the same array
+            digest = (str(data.dtype), hashlib.sha256(data.tobytes()).digest()) if small else id(data)
             if digest in by_content:
                 offsets[source] = by_content[digest]
                 continue
@@ -97,10 +99,9 @@ def assemble(
     names: list[str] = []
     for kernel in kernels:
         same = unique.setdefault(tvm_ffi.structural_hash(kernel.function, map_free_vars=True), [])
-        for function, name in same:
-            if tvm_ffi.structural_equal(function, kernel.function, map_free_vars=True):
-                break
-        else:
+        equal = (n for f, n in same if tvm_ffi.structural_equal(f, kernel.function, map_free_vars=True))
+        name = next(equal, "")
+        if not name:
             name = f"halotile_k{len(functions)}"
             same.append((kernel.function, name))
             functions[name] = kernel.function.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
