@@ -84,17 +84,19 @@ class KernelBuilder:
         double with every link. Indices outside of vector loops stay variables, for the simplifier to see.
         """
         dtype = str(value.ty.dtype)
-        if not self._vectors and dtype.startswith(("float", "bfloat")):
+        if dtype == "bool":
+            # TVM has no memory form of a vector of bool, and its bfloat16 pass does not look into named conditions
+            return prim.NE(self.bind(tirx.Cast("int8", value), name), tirx.IntImm("int8", 0))
+        if self._vectors:
+            lane, width, before = self._vectors[-1]
+            buffer = tirx.decl_buffer((width,), dtype, name=self.fresh(name), scope="local", layout=None)
+            before.append(tirx.AllocBuffer(buffer))
+            self.store(buffer, lane, value)
+            return buffer[lane]
+        if dtype.startswith(("float", "bfloat", "int8")):
             buffer = self.local(name, dtype, 1)
             self.store(buffer, 0, value)
             return buffer[0]
-        if self._vectors:
-            lane, width, before = self._vectors[-1]
-            kept = "int8" if dtype == "bool" else dtype  # a vector of bool has no memory form in TVM
-            buffer = tirx.decl_buffer((width,), kept, name=self.fresh(name), scope="local", layout=None)
-            before.append(tirx.AllocBuffer(buffer))
-            self.store(buffer, lane, tirx.Cast(kept, value) if dtype == "bool" else value)
-            return prim.NE(buffer[lane], tirx.IntImm(kept, 0)) if dtype == "bool" else buffer[lane]
         var = tirx.Var(self.fresh(name), value.ty)
         self.add(tirx.Bind(var, value))
         self._bound.append(var)

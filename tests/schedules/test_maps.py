@@ -79,6 +79,8 @@ def add_dtypes(suite: Suite) -> None:
         suite.add(f"add_{dtype}", [a, b], lambda a, b: R.add(a, b), a + b)
         suite.add(f"max_{dtype}", [a, b], lambda a, b: R.maximum(a, b), np.maximum(a, b))
         suite.add(f"divide_{dtype}", [a, b], lambda a, b: R.floor_divide(a, b), a // b)
+        chosen = np.where(a < b, a + b, a)
+        suite.add(f"chosen_{dtype}", [a, b], lambda a, b: R.where(R.less(a, b), R.add(a, b), a), chosen)
         suite.add(f"to_float_{dtype}", [a], lambda a: R.astype(a, "float32"), a.astype("float32"))
     for dtype, tolerance in (("float16", 1e-3), ("float64", 1e-14), ("bfloat16", 1e-2)):
         kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
@@ -86,6 +88,13 @@ def add_dtypes(suite: Suite) -> None:
         suite.add(f"add_{dtype}", [a, b], lambda a, b: R.add(a, b), a + b, tolerance, tolerance)
         suite.add(f"exp_{dtype}", [a], lambda a: R.exp(a), np.exp(a), tolerance, tolerance)
         suite.add(f"max_{dtype}", [a, b], lambda a, b: R.maximum(a, b), np.maximum(a, b))
+    half = random.standard_normal((24, 1, 6)).astype(ml_dtypes.bfloat16)
+    half[3], half[5, 0, 2] = -np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        most = half.astype("float32").max((1, 2))
+    suite.add("all_lowest_bfloat16", [half],
+              lambda x: R.equal(R.astype(R.max(R.astype(x, "float32"), axis=(1, 2)), "bfloat16"),
+                                weight(np.array(-np.inf, ml_dtypes.bfloat16))), most == -np.inf)  # fmt: skip
     a, b = (random.random((7, 13)) > 0.5 for _ in range(2))
     suite.add("and", [a, b], lambda a, b: R.logical_and(a, b), a & b)
     suite.add("not", [a], lambda a: R.logical_not(a), ~a)
