@@ -118,7 +118,9 @@ def _merge_inplace(
             while leader in merged:
                 leader = merged[leader]
             reads = sum(1 for o in kernel.operands if isinstance(o, Value) and root(o) is source)
-            if source not in sizes or source in whole or last[leader] != step or reads != 1 or sizes[leader] != sizes[output]:
+            if source not in sizes or source in whole or reads != 1:
+                continue
+            if last[leader] != step or sizes[leader] != sizes[output]:
                 continue
             merged[output] = leader
             last[leader] = max(last[leader], last[output])
