@@ -25,6 +25,7 @@ from tvm import tirx
 from ..group import Kernel, Packed, Request, Scratch
 from .choose import Tile
 from .facts import ConvFacts
+from .prefetch import prefetch
 from .tile import PARALLEL_FLOPS, ConvKernel, new_context
 from .winograd_choose import Plan, scratch_bytes
 from .winograd_math import Transform
@@ -199,6 +200,7 @@ class _Winograd:
                     self.ctx.ranged(c, depth)
                     left = xi * self.data_plane + ((panel * self.blocks_in + first + cb) * rows) * lanes + c
                     right = ((chunk * self.t.products + xi) * channels + (first + cb) * lanes + c) * width
+                    prefetch(k, weights, right, vectors, lanes)
                     with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
                         with k.loop(lanes, "vectorized", "v") as v:
                             slot = (y * vectors + b) * lanes + v

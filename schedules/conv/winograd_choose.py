@@ -21,7 +21,7 @@ from .choose import choose_tile
 from .facts import ConvFacts
 from .winograd_math import F2, F4, Transform
 
-STREAM = 4.0  # bytes a cycle that one core reads in order from beyond its second-level cache
+STREAM = 8.0  # bytes a cycle that one core reads in order from beyond its second-level cache
 NEAR = 32.0  # bytes a cycle from the second-level cache
 LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
 EXPOSED = 0.7  # of the shorter of arithmetic and streaming, the part that the other doesn't hide
