@@ -11,7 +11,11 @@ import pytest
 from compiled import Compiled, staged, weight
 from halotile.passes.fuse.fuse import Fuse, Fusion
 from halotile.passes.fuse.graph import Graph, build_graph
+from halotile.schedules import nest
+from halotile.schedules import staged as kernels
 from halotile.schedules.classify import Facts
+from halotile.schedules.conv import tile
+from halotile.schedules.matmul import packed
 from tvm import relax
 
 R = relax.op
@@ -162,6 +166,16 @@ MAPS: list[Step] = [
     lambda r, v: R.divide(r.choice(v), R.add(keep(R.abs(r.choice(v)), (1, 2, 3), R.max), weight(np.float32(1)))),
     lambda r, v: R.strided_slice(R.concat([r.choice(v), r.choice(v)], 1), [1], [2], [6]),
     lambda r, v: R.nn.conv2d(r.choice(v), weight(np.full((4, 4, 3, 3), 0.05, F)), padding=(1, 1)),
+    lambda r, v: R.nn.conv2d(r.choice(v), weight(np.full((4, 1, 3, 3), 0.1, F)), padding=(1, 1), groups=4),
+    lambda r, v: R.where(R.greater(r.choice(v), r.choice(v)), r.choice(v), R.negative(r.choice(v))),
+    lambda r, v: R.subtract(r.choice(v), R.reshape(R.sum(r.choice(v), axis=(1, 3)), (2, 1, 5, 1))),
+    lambda r, v: R.nn.layer_norm(r.choice(v), weight(np.ones(6, F)), weight(np.zeros(6, F)), axes=[3]),
+    lambda r, v: R.nn.avg_pool2d(r.choice(v), (2, 3), padding=(1, 1, 0, 1)),
+    lambda r, v: R.reshape(R.matmul(R.reshape(r.choice(v), (2, 20, 6)), weight(np.full((6, 6), 0.1, F))), SHAPE),
+    lambda r, v: R.matmul(R.nn.softmax(R.matmul(r.choice(v), R.permute_dims(r.choice(v), (0, 1, 3, 2))), -1), v[-1]),
+    lambda r, v: R.add(r.choice(v), R.astype(R.argmax(r.choice(v), axis=1, keepdims=True), F)),
+    lambda r, v: R.concat([R.strided_slice(r.choice(v), [1], [i], [i + 2]) for i in (2, 0)], 1),
+    lambda r, v: R.nn.pad(R.strided_slice(r.choice(v), [2, 3], [1, 1], [4, 5]), [0, 0, 0, 0, 1, 1, 1, 1]),
 ]
 
 
@@ -212,11 +226,16 @@ def test_random_graphs_are_well_formed(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_graphs_give_the_same_numbers(seed: int) -> None:
-    """Fused and in channel blocks, or neither: the same up to rounding, and never more kernels."""
+def test_random_graphs_give_the_same_numbers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fused, in channel blocks and, every other time, with a launch wherever one can be; or none of that: the same up
+    to rounding, and never more kernels."""
     random_ = np.random.default_rng(seed)
     arrays = [random_.standard_normal(SHAPE).astype(F) for _ in range(2)]
-    whole = staged(random_module(seed))
+    with monkeypatch.context() as patch:
+        if seed % 2:
+            for room, limit in ((nest, "WORK"), (kernels, "WORK"), (tile, "FLOPS"), (packed, "FLOPS")):
+                patch.setattr(room, f"PARALLEL_{limit}", 32)
+        whole = staged(random_module(seed))
     plain = staged(random_module(seed), fuse=False, layout=False)
     assert len(Fuse().apply(build_graph(random_module(seed))).groups) <= len(plain.groups)
     for a, b in zip(Compiled(whole).run(arrays), Compiled(plain).run(arrays), strict=True):
