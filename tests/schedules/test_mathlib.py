@@ -32,6 +32,8 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
 }
 
 
+BOUND = {"tanh": 2e-7, "erf": 3e-7}
+
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
 
 
@@ -76,7 +78,7 @@ def test_relative_error(suite: Suite, name: str) -> None:
 @pytest.mark.parametrize("name", ["tanh", "erf"])
 def test_absolute_error(suite: Suite, name: str) -> None:
     error, exact = errors(suite, name)
-    assert error.max() <= 2e-7
+    assert error.max() <= BOUND[name]
 
 
 @pytest.mark.parametrize("name", ["tanh", "erf"])
@@ -84,7 +86,7 @@ def test_relative_error_near_zero(suite: Suite, name: str) -> None:
     """An odd function of a small number keeps all its digits; exp(x) - exp(-x) would lose them."""
     error, exact = errors(suite, name)
     small = (np.abs(exact) < 0.5) & (np.abs(exact) >= np.finfo(np.float32).tiny)
-    assert (error[small] / np.abs(exact[small])).max() <= 2e-7
+    assert (error[small] / np.abs(exact[small])).max() <= BOUND[name]
 
 
 @pytest.mark.parametrize("name", ["exp", "tanh", "erf"])
