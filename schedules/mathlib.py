@@ -5,7 +5,8 @@ vectorise and fuse into any kernel. Each keeps NaN and the limits of its functio
 float64 over all exponents (tests/schedules/test_mathlib.py).
 
 Methods: range reduction by ln 2 with a two-part constant (Cody and Waite, "Software Manual for the Elementary
-Functions", 1980); the minimax coefficients for single precision are those of the Cephes library (Moshier, 1989), but for erf.
+Functions", 1980); the minimax coefficients for single precision are those
+of the Cephes library (Moshier, 1989), but for erf.
 """
 
 from __future__ import annotations
