@@ -21,7 +21,7 @@ Apply = Callable[[Sequence[Any], Callable[[float], Any], Name], "list[Any]"]
 
 @dataclass(frozen=True)
 class Transform:
-    """``m`` outputs an axis from ``m + 2`` inputs. ``growth`` bounds the error, see :func:`error_bound`."""
+    """``m`` outputs an axis from ``m + 2`` inputs; its error is bounded by :func:`error_bound`."""
 
     m: int
     weights: np.ndarray  # G: (m + 2) x 3
@@ -114,7 +114,7 @@ def error_bound(transform: Transform, channels: int) -> float:
     """``b`` such that every sum is within ``b * max|x| * max|w| * channels`` of the exact one, in float32.
 
     First-order analysis of the bilinear form. An intermediate result is at most what absolute values would give; along
-    each axis that is ``K = max over rows of |AT| (|G| 1 * |BT| 1)`` times max|x| max|w|: 48 for m = 4, and 6 for m = 2.
+    each axis that is ``K = max over rows of |AT| (|G| 1 * |BT| 1)`` times max|x| max|w|: 48 for m = 4, and 8 for m = 2.
     On its way to the output a product is rounded once in the weights, at most four times an axis in the data and
     again in the result, and once for itself and each channel it is added to:
 
