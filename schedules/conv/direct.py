@@ -22,9 +22,10 @@ import numpy as np
 from tvm import tirx
 
 from ..context import Context
-from ..group import Kernel, Packed, Request
+from ..group import Kernel, Packed, Request, dtype_bytes
 from .choose import Tile, choose_tile
 from .facts import ConvFacts
+from .prefetch import prefetch
 from .tile import ConvKernel, new_context
 
 
@@ -131,6 +132,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
     packed = pack_weights(facts, tile.blocks, lanes, span, segments)
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     row = packed.shape[1]
+    conv.far = packed.nbytes > conv.request.target.l2_bytes // 2
     block = conv.request.layout(facts.data).block
     with conv.tasks(conv.channel_blocks // tile.blocks) as (n, group, origins), conv.columns() as column:
         acc = k.local("acc", dtype, tile.positions * width)
@@ -162,6 +164,8 @@ def _taps(
             ctx.ranged(c, segment.lanes)
             channel = _channel(segment, block, start, cb, c)
             step = base + (index * segment.lanes + c) * width
+            if conv.far:
+                prefetch(k, weights, step, tile.blocks, lanes, dtype_bytes(facts.output.dtype))
             with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
                 where = conv.input_offset(n, channel, conv.positions(origins, column, dy, dx), taps)
                 with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:

@@ -40,6 +40,7 @@ class ConvKernel:
     lanes: int
     ctx: Context
     place: Callable[[list[Any]], list[Any]] = list  # from the kernel's own output coordinates to the tensor's
+    far: bool = False  # the weights don't stay in the second-level cache
 
     def __post_init__(self) -> None:
         anchor = self.request.group.anchor
