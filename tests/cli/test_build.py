@@ -228,7 +228,7 @@ def test_an_interrupt_ends_even_a_call_that_never_returns(folder: Path, number: 
     assert (folder / "deep" / "er").is_dir()
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == code and err == "interrupted\n"
+    assert process.returncode == code and err.strip() == "interrupted"
     assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*")) == ["tiny.onnx", "tmp"]
 
 
