@@ -35,6 +35,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "simplify": {"simplify": False},
     "fuse": {"fuse": False},
     "layout": {"layout": False},
+    "winograd": {"winograd": False},
     "exact": {"exact": True},
 }
 
