@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -132,9 +133,14 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
     return [a for a in every if a.scale != 1.0 or a.output != a.size]
 
 
-def _positions(axis: Axis, coordinate: str) -> np.ndarray:
-    """Where in the input each output position lies (a real number)."""
-    o = np.arange(axis.output, dtype=np.float64)
+def _positions(axis: Axis, coordinate: str, real: type[np.floating[Any]] = np.float64) -> np.ndarray:
+    """Where in the input each output position lies, computed in ``real``.
+
+    Nearest neighbours are chosen from float32 positions, as ONNX Runtime does and exporters' models expect: 17 / 1.7 is
+    10 in float32 and a little less in float64, which is another pixel.
+    """
+    o = np.arange(axis.output, dtype=real)
+    axis = replace(axis, scale=real(axis.scale))
     length = axis.scale * axis.size
     if coordinate == "half_pixel":
         return (o + 0.5) / axis.scale - 0.5
@@ -171,7 +177,7 @@ def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: 
     factors = [1] * x.rank
     tables: list[tuple[int, np.ndarray]] = []
     for axis in axes:
-        index = _ROUND[rounding](_positions(axis, coordinate)).astype("int64").clip(0, axis.size - 1)
+        index = _ROUND[rounding](_positions(axis, coordinate, np.float32)).astype("int64").clip(0, axis.size - 1)
         factor, rest = divmod(axis.output, axis.size)
         if factor > 1 and not rest and (index == np.arange(axis.output) // factor).all():
             factors[axis.axis] = factor
