@@ -140,7 +140,7 @@ def _positions(axis: Axis, coordinate: str, real: type[np.floating[Any]] = np.fl
     10 in float32 and a little less in float64, which is another pixel.
     """
     o = np.arange(axis.output, dtype=real)
-    axis = replace(axis, scale=real(axis.scale))
+    axis = replace(axis, scale=real(axis.scale))  # type: ignore[arg-type]
     length = axis.scale * axis.size
     if coordinate == "half_pixel":
         return (o + 0.5) / axis.scale - 0.5
