@@ -79,9 +79,13 @@ def _sweep_of(temporary: Path, destination: Path | None) -> Callable[[], None]:
     return sweep
 
 
+class Interrupted(BaseException):
+    """An interrupt on its way out of the command. No KeyboardInterrupt: click would print a blank line for that."""
+
+
 def _raise(number: int, _frame: FrameType | None) -> None:
     _received.append(number)
-    raise KeyboardInterrupt
+    raise Interrupted
 
 
 def _watch(reader: int) -> None:

@@ -66,7 +66,7 @@ def run(arguments: Sequence[str], last: bool = False) -> int:
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt, interrupt.Interrupted):
         return _interrupted(last)
     except click.UsageError as error:
         error.show()
