@@ -1,0 +1,99 @@
+"""The words of tiling: what a planner decides and a code generator obeys.
+
+A tile group is a connected set of fused groups that are computed together, box by box. Its work is cut into *tasks*
+(a band of rows times a block of columns), which are independent of one another and run on any core in any order. A
+task goes through its band in stripes from top to bottom and keeps what its members exchange in *windows*: parts of
+the values, in scratch memory of its own.
+
+All positions are those of the whole tensor, half-open; rows are axis 2 and columns axis 3 of N, C, H, W values. A
+window holds all of the batch and the channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .group import Group, Value
+from .layout import Layout
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Scratch for a part of ``value``: ``rows x columns`` of it from a base that moves, ``offset`` bytes into the
+    task's scratch. ``layout`` is that part's: the shape of the window, the block of the value, no margins."""
+
+    value: Value
+    layout: Layout
+    offset: int
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Member ``member`` computes ``rows x columns`` of its outputs. ``bases`` has, for each windowed value that it
+    reads or writes, the position that the first element of the window holds at this moment."""
+
+    member: int
+    rows: Span
+    columns: Span
+    bases: Mapping[Value, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """``rows x columns`` of the window of ``value`` become ``number``: places outside of the tensor."""
+
+    value: Value
+    rows: Span
+    columns: Span
+    base: tuple[int, int]
+    number: float = 0.0
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The rows ``keep`` of the window of ``value``, whose base was ``base``, move to its start: the new base row is
+    ``keep[0]``."""
+
+    value: Value
+    keep: Span
+    base: tuple[int, int]
+
+
+Step = Compute | Fill | Shift
+
+
+@dataclass(frozen=True)
+class Task:
+    """One band and column block: ``stripes`` are lists of steps, in order."""
+
+    rows: Span
+    columns: Span
+    stripes: tuple[tuple[Step, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TilePlan:
+    """How one tile group is computed. ``modes`` says for each value that stays inside how it is kept: ``ring`` or
+    ``recompute``. ``task_bytes`` is the scratch of one task."""
+
+    members: tuple[Group, ...]
+    windows: Mapping[Value, Window]
+    tasks: tuple[Task, ...]
+    task_bytes: int
+    modes: Mapping[Value, str] = field(default_factory=dict)
+    extra_work: float = 1.0  # multiply-adds computed, over those of the untiled group
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """Values that are written whole."""
+        return tuple(v for g in self.members for v in g.outputs if v not in self.windows)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """Values that are read and made elsewhere."""
+        made = {v for g in self.members for v in g.outputs}
+        return tuple(dict.fromkeys(v for g in self.members for v in g.inputs if v not in made))
