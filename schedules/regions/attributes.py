@@ -1,0 +1,28 @@
+"""Attributes of operators as plain Python values, whether Relax's or our own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..group import Node
+from ..operator import attributes, is_own
+
+
+def own(node: Node) -> dict[str, Any]:
+    """The attributes of one of our own operators."""
+    if not is_own(node.operator):
+        raise ValueError(f"{node.operator} is not one of our operators")
+    return attributes(node.call)
+
+
+def ints(values: Any) -> list[int]:
+    """A list of integers from integers, prim values or a tuple of them."""
+    if hasattr(values, "fields"):
+        values = values.fields
+    if hasattr(values, "values") and not callable(values.values):
+        values = values.values
+    return [integer(v) for v in values]
+
+
+def integer(value: Any) -> int:
+    return int(value.value) if hasattr(value, "value") else int(value)

@@ -1,0 +1,43 @@
+"""Graphs of one or a few ONNX nodes, and their nodes as regions see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from evaluate import one_node
+from halotile.compiler.frontend import import_model
+from halotile.passes.fuse.graph import Graph, build_graph
+from onnx import helper, numpy_helper
+
+
+def graph_of(operator: str, inputs: Sequence[np.ndarray | None], outputs: int = 1, **kwargs: Any) -> Graph:
+    """The imported graph of one ONNX node."""
+    model, _ = one_node(operator, inputs, outputs, **kwargs)
+    return build_graph(import_model(model).module)
+
+
+def chain_of(shape: Sequence[int], *layers: tuple[str, list[np.ndarray], dict[str, Any]]) -> Graph:
+    """The imported graph of layers behind one another, each (operator, constants, attributes); opset 18."""
+    nodes, weights = [], []
+    name = "x"
+    for index, (operator, constants, attributes) in enumerate(layers):
+        names = [f"w{index}_{i}" for i in range(len(constants))]
+        weights += [numpy_helper.from_array(c, n) for c, n in zip(constants, names)]
+        nodes.append(helper.make_node(operator, [name, *names], [f"y{index}"], name=f"n{index}", **attributes))
+        name = f"y{index}"
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, list(shape))],
+        [onnx.ValueInfoProto(name=name)],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return build_graph(import_model(onnx.shape_inference.infer_shapes(model, strict_mode=True)).module)
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.ones(shape, "float32")
