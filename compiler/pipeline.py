@@ -45,6 +45,7 @@ class Options:
     fuse: bool = True
     layout: bool = True
     winograd: bool = True
+    timers: bool = False
 
 
 @dataclass
@@ -62,6 +63,7 @@ class Build:
     views: dict[Any, Any] = field(default_factory=dict)
     places: Any = None
     layouts: dict[Any, Any] = field(default_factory=dict)
+    tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
     kernels: tuple[Any, ...] = ()
     memory: Any = None
     weights: Any = None
@@ -149,11 +151,18 @@ def tile(build: Build) -> None:
 def schedule(build: Build) -> None:
     from ..schedules.dispatch import build_kernel
     from ..schedules.group import Request
+    from ..schedules.tiled import build_tiled
 
-    kernels = []
+    options = build.options
+    workers = options.threads or options.target.cores
+    kernels: list[Any] = []
     choices = {"winograd": build.options.winograd}
     for i, group in enumerate(build.groups):
         build.tell("schedule", i, len(build.groups))
+        if group in build.tiled:
+            plan = build.tiled[group]
+            kernels.append(build_tiled(plan, build.layouts, options.target, options.exact, choices, workers))
+            continue
         request = Request(group, build.layouts, build.options.target, build.options.exact, choices)
         kernels.append(build_kernel(request))
     build.kernels = tuple(kernels)
@@ -173,8 +182,9 @@ def assemble(build: Build) -> None:
     options, target = build.options, build.options.target
     build.weights = module.gather_weights(build.kernels, build.places)
     code, kernels, build.symbols = module.assemble(
-        build.kernels, build.graph.inputs, build.graph.outputs, build.places, build.memory, build.weights, target
-    )
+        build.kernels, build.graph.inputs, build.graph.outputs, build.places, build.memory, build.weights, target,
+        options.timers,
+    )  # fmt: skip
     build.report = build_report(build)
     threads = options.threads or target.cores
     build.library = LibrarySpec(
@@ -190,6 +200,7 @@ def assemble(build: Build) -> None:
         target=target,
         report=build.report,
         kernel_objects=kernels,
+        timers=len(build.kernels) if options.timers else 0,
     )
 
 

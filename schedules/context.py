@@ -42,12 +42,43 @@ class Context:
     def __init__(self, request: Request, graph: GroupGraph, name: str) -> None:
         self.request = request
         self.graph = graph
-        self.k = KernelBuilder(name)
+        self.k = KernelBuilder(name, serial=request.box is not None)
         self.operands: list[Value | Packed | Scratch] = []
         self.channel: Channel | None = None
         self.log: list[Any] | None = None
         self._buffers: dict[Any, Any] = {}
         self.analyzer = sym.Analyzer()
+        self.scalars: list[str | tuple[Value, int]] = []
+        self._bases: dict[Value, list[Any]] = {}
+        self.origin: list[Any] | None = None  # row and column of the box, in the tensor
+        if request.box is not None:
+            rows, columns = request.group.outputs[-1].shape[2:4]
+            box = request.box
+            self.origin = [
+                self._scalar("row", rows - box.rows + 1), self._scalar("column", columns - box.columns + 1)
+            ]
+
+    def _scalar(self, what: str | tuple[Value, int], extent: int | None = None) -> Any:
+        self.scalars.append(what)
+        name = what if isinstance(what, str) else f"base{len(self.scalars)}"
+        var = self.k.scalar(name)
+        return var if extent is None else self.ranged(var, extent)
+
+    def base(self, value: Value) -> list[Any] | None:
+        """Row and column of the first element of a windowed value's memory; None for a value that lies whole."""
+        box = self.request.box
+        if box is None or value not in box.windowed:
+            return None
+        if value not in self._bases:
+            self._bases[value] = [self._scalar((value, 0)), self._scalar((value, 1))]
+        return self._bases[value]
+
+    def place(self, value: Value, indices: Sequence[Any]) -> list[Any]:
+        """Indices of an element in the memory of ``value``: relative to the window's base, if it lies in one."""
+        base = self.base(value)
+        if base is None:
+            return list(indices)
+        return [*indices[:2], indices[2] - base[0], indices[3] - base[1], *indices[4:]]
 
     # -- pointers --------------------------------------------------------------------------------
 
@@ -71,8 +102,10 @@ class Context:
 
     # -- reading and writing ---------------------------------------------------------------------
 
-    def offset(self, layout: Layout, indices: Sequence[Any]) -> Any:
+    def offset(self, value: Value, indices: Sequence[Any]) -> Any:
         """The simplified flat position; uses block and lane directly where the channel is the kernel's own."""
+        layout = self.request.layout(value)
+        indices = self.place(value, indices)
         channel = self.channel
         block = lane = None
         if layout.block and channel is not None and layout.block == channel.lanes:
@@ -91,7 +124,7 @@ class Context:
         layout = self.request.layout(value)
 
         def read(indices: tuple[Any, ...]) -> Any:
-            position = self.offset(layout, indices)
+            position = self.offset(value, indices)
             if self.log is not None:
                 self.log.append(position)
             load = self.buffer(value)[position]
@@ -121,7 +154,7 @@ class Context:
     def write(self, value: Value, indices: Sequence[Any], element: Any) -> None:
         """Stores one element of an output; lanes past the last channel get zero, or nothing in a plain tensor."""
         layout = self.request.layout(value)
-        position = self.offset(layout, indices)
+        position = self.offset(value, indices)
         if self.log is not None:
             self.log.append(position)
         channel = self.channel

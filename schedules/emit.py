@@ -32,9 +32,11 @@ _KINDS = {
 class KernelBuilder:
     """Collects statements; each ``with loop`` or ``with when`` opens a scope."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, serial: bool = False) -> None:
         self.name = name
+        self.serial = serial  # parallel loops become plain ones
         self._params: list[Any] = []
+        self._scalars: list[Any] = []
         self._prologue: list[Any] = []
         self._scopes: list[list[Any]] = [[]]
         self._fresh = 0
@@ -54,6 +56,12 @@ class KernelBuilder:
         self._params.append(var)
         self._prologue.append(tirx.DeclBuffer(buffer, data=var))
         return buffer
+
+    def scalar(self, name: str) -> Any:
+        """An int32 parameter; all come after the pointers."""
+        var = tirx.Var(name, "int32")
+        self._scalars.append(var)
+        return var
 
     def local(self, name: str, dtype: str, elements: int, scope: str = "local") -> Any:
         """Memory on the stack (registers, after unrolling), uninitialised, for the enclosing scope. Keep it small."""
@@ -112,6 +120,7 @@ class KernelBuilder:
         if isinstance(extent, int) and extent == 1:
             yield tirx.IntImm("int32", 0)
             return
+        kind = "serial" if self.serial and kind == "parallel" else kind
         guards, bound = len(self.guards), len(self._bound)
         var = tirx.Var(self.fresh(name), "int32")
         self._scopes.append([])
@@ -150,7 +159,7 @@ class KernelBuilder:
 
     def finish(self, attributes: dict[str, Any] | None = None) -> Any:
         body = sequence([*self._prologue, *self._scopes[0], tirx.Return(tirx.IntImm("int32", 0))])
-        function = tirx.PrimFunc(self._params, body, ret_type=tvm.ir.PrimType("int32"))
+        function = tirx.PrimFunc([*self._params, *self._scalars], body, ret_type=tvm.ir.PrimType("int32"))
         attrs = {"tirx.noalias": True, "s_tir": True, **(attributes or {})}
         return function.with_attrs(attrs)
 

@@ -96,7 +96,9 @@ class Kernel:
 
     ``operands`` follow the function's parameters: Values, Packed constants and Scratch memory.
     ``inplace`` are inputs whose memory the first output may take over: each element is read before it is written, by
-    the iteration that writes it. ``workspace`` bounds the bytes a worker takes from its workspace slot.
+    the iteration that writes it. ``workspace`` bounds the bytes a worker takes from its workspace slot. ``scalars`` are
+    the int32 parameters after the pointers: "row" and "column" of a box's origin, and (value, 0 or 1) for the base row
+    or column of a windowed value.
     """
 
     function: Any
@@ -107,17 +109,33 @@ class Kernel:
     workspace: int = 0
     inplace: tuple[Value, ...] = ()
     notes: tuple[str, ...] = ()
+    scalars: tuple[str | tuple[Value, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Box:
+    """A kernel that computes ``rows x columns`` (axes 2 and 3) of its outputs, from an origin given at run time.
+
+    ``windowed`` values lie in memory as a part: a window of rows and columns whose base is given at run time, in the
+    layout that the request has for them. All others lie whole.
+    """
+
+    rows: int
+    columns: int
+    windowed: frozenset[Value] = frozenset()
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a generator is asked for: this group, values in these layouts, for this target."""
+    """What a generator is asked for: this group, values in these layouts, for this target. With ``box`` the kernel
+    computes a part of its outputs, on one core."""
 
     group: Group
     layouts: Mapping[Value, Layout]
     target: Any
     exact: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    box: Box | None = None
 
     def layout(self, value: Value) -> Layout:
         found = self.layouts.get(value)

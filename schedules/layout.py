@@ -35,6 +35,10 @@ class Layout:
         clean = tuple((int(a), int(b)) for a, b in margins)
         return Layout(tuple(int(s) for s in shape), block, clean if any(a or b for a, b in clean) else ())
 
+    def window(self, rows: int, columns: int) -> Layout:
+        """The layout of ``rows x columns`` (axes 2 and 3) of such a tensor, without margins."""
+        return Layout.blocked((*self.shape[:2], rows, columns), self.block)
+
     @property
     def is_plain(self) -> bool:
         return not self.block and not self.margins

@@ -17,7 +17,7 @@ from tvm.ir.prim import expr as prim
 
 from .context import Channel, Context
 from .emit import KernelBuilder
-from .group import Request, Value, dtype_bytes
+from .group import Box, Request, Value, dtype_bytes
 from .inline import key, narrow
 from .interchange import block_of, innermost_axis
 from .phases import Phase
@@ -65,7 +65,7 @@ class Nest:
 
     def extents(self) -> list[int]:
         """Loop extents of the axes beyond the row; the channel axis counts blocks."""
-        dims = list(self.phase.shape)
+        dims = list(boxed(self.phase.shape, self.s.request.box))
         if self.blocked:
             dims[1] = -(-dims[1] // self.lanes)
         return dims[len(self.row):]
@@ -73,6 +73,9 @@ class Nest:
     def indices(self, loops: Sequence[Any], lane: Any) -> list[Any]:
         """Logical indices from row and loop variables; sets the context's channel."""
         full = [*self.row, *loops]
+        if self.ctx.origin is not None:
+            for axis in range(max(2, len(self.row)), 4):
+                full[axis] = full[axis] + self.ctx.origin[axis - 2]
         if self.blocked:
             block = full[1]
             channel = block * self.lanes + lane
@@ -110,6 +113,8 @@ class Nest:
                 block, lane = channel.block, channel.lane
                 index = block
             if axis >= place.skip:
+                if self.ctx.origin is not None and axis in (2, 3):
+                    index = index - self.ctx.origin[axis - 2]
                 total = total * place.dims[axis] + narrow(index)
         if lane is not None:
             total = total * place.lanes + lane
@@ -316,6 +321,11 @@ class Merged:
         """All axes' indices: merged axes are zero but the last, whose stride makes up for them."""
         zero = tirx.IntImm("int32", 0)
         return [*loops, *([zero] * (self.count - 1)), *([position] if self.count else [])]
+
+
+def boxed(shape: Sequence[int], box: Box | None) -> tuple[int, ...]:
+    """``shape`` with the rows and columns of ``box``."""
+    return tuple(shape) if box is None else (*shape[:2], box.rows, box.columns)
 
 
 def _coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]] | None:

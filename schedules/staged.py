@@ -24,7 +24,7 @@ from tvm import tirx
 from .context import Context
 from .group import Group, Kernel, Request, Scratch, Value, dtype_bytes
 from .inline import Inliner, key
-from .nest import PARALLEL_WORK, Nest, StageMemory, is_axis
+from .nest import PARALLEL_WORK, Nest, StageMemory, boxed, is_axis
 from .phases import Phase, Plan, plan_phases
 from .reduction import ReductionNest
 from .tegraph import GroupGraph
@@ -57,8 +57,9 @@ class _Staged:
 
     def build(self) -> Kernel:
         prefix = self.plan.prefix
-        for value in self.group.outputs:
-            self.ctx.fill_margins(value)
+        if self.request.box is None:
+            for value in self.group.outputs:
+                self.ctx.fill_margins(value)
         if prefix and len(self.plan.phases) > 1 and not self._few_rows(prefix):
             self._rows(prefix)
         else:
@@ -73,6 +74,7 @@ class _Staged:
             flops=self._work(),
             inplace=self._inplace(),
             notes=tuple(self.notes),
+            scalars=tuple(self.ctx.scalars),
         )
 
     def _describe(self) -> str:
@@ -93,7 +95,7 @@ class _Staged:
     def _inplace(self) -> tuple[Value, ...]:
         """Inputs that the output may overwrite: one map phase, read at the very position that is written."""
         phases = self.plan.phases
-        if len(phases) != 1 or phases[0].reduce or len(self.group.outputs) != 1:
+        if len(phases) != 1 or self.request.box is not None or phases[0].reduce or len(self.group.outputs) != 1:
             return ()
         output = self.group.outputs[0]
         layout = self.request.layout(output)
@@ -123,7 +125,7 @@ class _Staged:
         )
 
     def _row_extents(self, prefix: int) -> list[int]:
-        shape = self.plan.phases[-1].shape
+        shape = boxed(self.plan.phases[-1].shape, self.request.box)
         blocked_axis = self.block and prefix > 1
         return [-(-e // self.block) if (blocked_axis and i == 1) else e for i, e in enumerate(shape[:prefix])]
 
@@ -145,6 +147,8 @@ class _Staged:
                 indices.append(rest if last else self.ctx.analyzer.simplify(tirx.floormod(rest, e)))
                 rest = self.ctx.analyzer.simplify(tirx.floordiv(rest, e))
             indices.reverse()
+            if self.ctx.origin is not None:
+                indices[2:] = [i + o for i, o in zip(indices[2:], self.ctx.origin)]
             for phase in self.plan.phases:
                 self._phase(phase, indices, parallel=False)
 
@@ -168,7 +172,7 @@ class _Staged:
                 if phase.reduce:
                     self.stored[key(tensor)] = value
                 continue
-            dims = list(phase.shape)
+            dims = list(boxed(phase.shape, self.request.box))
             lanes = self.block if len(dims) > 1 and self.block else 0
             if lanes:
                 dims[1] = -(-dims[1] // lanes)

@@ -28,6 +28,7 @@ from ...errors import UnsupportedError
 from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
 from ...schedules.group import Kernel, Packed, Value
+from ...schedules.tiled import TiledKernel
 from ...targets.target import Target
 
 MAIN = "halotile_kernel_main"
@@ -92,22 +93,33 @@ def assemble(
     memory: MemoryPlan,
     weights: Weights,
     target: Target,
+    timers: bool = False,
 ) -> tuple[bytes, tuple[bytes, ...], list[str]]:
     """The objects of main and of the kernels, and for each kernel the name of the function that computes it."""
     functions: dict[str, Any] = {}
     unique: dict[int, list[tuple[Any, str]]] = {}
-    names: list[str] = []
-    for kernel in kernels:
-        same = unique.setdefault(tvm_ffi.structural_hash(kernel.function, map_free_vars=True), [])
-        equal = (n for f, n in same if tvm_ffi.structural_equal(f, kernel.function, map_free_vars=True))
+
+    def named(function: Any) -> str:
+        same = unique.setdefault(tvm_ffi.structural_hash(function, map_free_vars=True), [])
+        equal = (n for f, n in same if tvm_ffi.structural_equal(f, function, map_free_vars=True))
         name = next(equal, "")
         if not name:
             name = f"halotile_k{len(functions)}"
-            same.append((kernel.function, name))
-            functions[name] = kernel.function.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
-        names.append(name)
-    main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights)
-    modules = [tvm.IRModule({MAIN: main}), *_shares(functions)]
+            same.append((function, name))
+            functions[name] = function.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
+        return name
+
+    callers: dict[str, Any] = {}  # they only pass pointers on, so they may lie with main
+    names: list[str] = []
+    for kernel in kernels:
+        if isinstance(kernel, TiledKernel):
+            names.append(f"halotile_t{len(callers)}")
+            driver = kernel.link(tuple(named(part.function) for part in kernel.parts))
+            callers[names[-1]] = driver.with_attrs({"global_symbol": names[-1], "calling_conv": C_CALL})
+        else:
+            names.append(named(kernel.function))
+    main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights, timers)
+    modules = [tvm.IRModule({MAIN: main, **callers}), *_shares(functions)]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # LLVM runs without the interpreter's lock
         objects = list(pool.map(lambda module: build_object(module, target), modules))
     return objects[0], tuple(objects[1:]), names
@@ -192,6 +204,7 @@ def _main(
     owners: Places,
     memory: MemoryPlan,
     weights: Weights,
+    timers: bool,
 ) -> Any:
     params: list[Any] = []
     declare: list[Any] = []
@@ -223,8 +236,10 @@ def _main(
         raise UnsupportedError(f"value {operand} has no place in memory")
 
     body = [*declare]
-    for name, kernel in calls:
+    for i, (name, kernel) in enumerate(calls):
         body.append(tirx.Evaluate(tirx.call_extern("int32", name, *(address(o) for o in kernel.operands))))
+        if timers:
+            body.append(tirx.Evaluate(tirx.call_extern("int32", "halotile_timer", tirx.IntImm("int32", i))))
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     main = tirx.PrimFunc(params, tirx.SeqStmt(body), ret_type=tvm.ir.PrimType("int32"))
     return main.with_attrs({"global_symbol": MAIN, "calling_conv": C_CALL, "s_tir": True})

@@ -55,6 +55,8 @@ def build_conv(request: Request) -> Kernel:
     if request.group.anchor.operator == TRANSPOSED:
         return build_transposed(request)
     facts = ConvFacts.of(request.group.anchor)
+    if request.box is not None:
+        facts = facts.cut(request.box.rows, request.box.columns)
     if facts.is_depthwise and request.layout(facts.data).block:
         return build_depthwise(request, facts)
     if _winograd_allowed(request, facts):

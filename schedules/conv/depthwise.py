@@ -37,6 +37,7 @@ def build_depthwise(request: Request, facts: ConvFacts) -> Kernel:
         outputs=request.group.outputs,
         schedule=f"depthwise conv C{lanes}, tile {tile}",
         flops=facts.flops,
+        scalars=tuple(conv.ctx.scalars),
     )
 
 

@@ -50,19 +50,25 @@ def build_direct(request: Request, facts: ConvFacts) -> Kernel:
         outputs=request.group.outputs,
         schedule=f"direct conv C{lanes}, tile {tile}",
         flops=facts.flops,
+        scalars=tuple(ctx.scalars),
     )
 
 
 def emit_direct(
-    request: Request, facts: ConvFacts, ctx: Context, place: Callable[[list[Any]], list[Any]] = list
+    request: Request,
+    facts: ConvFacts,
+    ctx: Context,
+    place: Callable[[list[Any]], list[Any]] = list,
+    steps: tuple[int, ...] = (),
 ) -> Tile:
-    """Adds one direct convolution to a kernel and returns its register tile."""
+    """Adds one direct convolution to a kernel and returns its register tile. ``place`` maps its output coordinates to
+    those of the tensor, where neighbours lie ``steps`` apart."""
     lanes = request.layout(request.group.outputs[0]).block
     channel_blocks = -(-facts.outputs // lanes)
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
     limit = channel_blocks if facts.groups == 1 else _blocks_per_group(facts, lanes)
     tile = choose_tile(request.target, height, facts.out_spatial[-1], channel_blocks, limit)
-    conv = ConvKernel(request, facts, tile, lanes, ctx, place)
+    conv = ConvKernel(request, facts, tile, lanes, ctx, place, steps)
     span = _span(facts, tile.blocks * lanes)
     _emit(conv, span, _segments(request, facts, span, lanes))
     return tile

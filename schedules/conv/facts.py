@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..group import Node, Value
 
@@ -38,6 +38,11 @@ class ConvFacts:
             after=tuple(pads[rank:]),
             groups=int(attrs.groups),
         )
+
+    def cut(self, rows: int, columns: int) -> ConvFacts:
+        """The same convolution with only ``rows x columns`` outputs."""
+        output = Value(self.output.name, (*self.output.shape[:2], rows, columns), self.output.dtype)
+        return replace(self, output=output)
 
     @property
     def channels(self) -> int:

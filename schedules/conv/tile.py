@@ -25,8 +25,9 @@ def new_context(request: Request) -> Context:
     anchor = request.group.anchor
     assert anchor is not None
     ctx = Context(request, GroupGraph(request.group, [anchor]), request.group.name)
-    for value in request.group.outputs:
-        ctx.fill_margins(value)
+    if request.box is None:
+        for value in request.group.outputs:
+            ctx.fill_margins(value)
     return ctx
 
 
@@ -40,6 +41,7 @@ class ConvKernel:
     lanes: int
     ctx: Context
     place: Callable[[list[Any]], list[Any]] = list  # from the kernel's own output coordinates to the tensor's
+    steps: tuple[int, ...] = ()  # distance of neighbouring outputs of this kernel in the tensor, where not 1
     far: bool = False  # the weights don't stay in the second-level cache
 
     def __post_init__(self) -> None:
@@ -65,7 +67,15 @@ class ConvKernel:
         for i, (at, tap) in enumerate(zip(position, taps)):
             indices.append(at * self.facts.strides[i] + tap * self.facts.dilation[i] - self.facts.before[i])
         block, lane = channel if isinstance(channel, tuple) else (None, None)
+        indices = self.ctx.place(self.facts.data, indices)
         return self.ctx.analyzer.simplify(layout.offset(indices, block, lane))
+
+    def corner(self, axis: int) -> Any:
+        """Where this kernel's outputs begin on a spatial axis, in its own coordinates."""
+        if self.ctx.origin is None:
+            return 0
+        origin = self.ctx.origin[axis]
+        return tirx.floordiv(origin, self.steps[axis]) if self.steps else origin
 
     @contextmanager
     def tasks(self, channel_groups: int) -> Iterator[tuple[Any, Any, list[Any]]]:
@@ -111,9 +121,8 @@ class ConvKernel:
 
     def positions(self, origins: list[Any], column: Any, dy: Any, dx: Any) -> list[Any]:
         """Output coordinates of one position in the tile."""
-        if not origins:
-            return [column + dx]
-        return [*origins[:-1], origins[-1] + dy, column + dx]
+        own = [column + dx] if not origins else [*origins[:-1], origins[-1] + dy, column + dx]
+        return own if self.ctx.origin is None else [self.corner(i) + at for i, at in enumerate(own)]
 
     def epilogue(
         self, accumulators: Any, n: Any, first_block: Any, origins: list[Any], column: Any, blocks: int

@@ -105,13 +105,14 @@ def build_transposed(request: Request) -> Kernel:
     assert request.group.anchor is not None
     strides, phases = phases_of(request.group.anchor)
     ctx = new_context(request)
-    tiles = []
+    tiles, box = [], request.box
     for phase in phases:
 
         def place(position: list[Any], offsets: tuple[int, ...] = phase.offsets) -> list[Any]:
             return [q * s + o for q, s, o in zip(position, strides, offsets)]
 
-        tiles.append(str(emit_direct(request, phase.facts, ctx, place)))
+        facts = phase.facts if box is None else phase.facts.cut(box.rows // strides[0], box.columns // strides[1])
+        tiles.append(str(emit_direct(request, facts, ctx, place, strides)))
     lanes = request.layout(request.group.outputs[0]).block
     return Kernel(
         function=ctx.k.finish(),
@@ -119,4 +120,5 @@ def build_transposed(request: Request) -> Kernel:
         outputs=request.group.outputs,
         schedule=f"transposed conv C{lanes}, {len(phases)} phases, tile {max(set(tiles), key=tiles.count)}",
         flops=sum(p.facts.flops for p in phases),
+        scalars=tuple(ctx.scalars),
     )

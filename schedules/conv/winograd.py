@@ -46,6 +46,7 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
         outputs=request.group.outputs,
         schedule=f"{plan} C{lanes}",
         flops=facts.flops,
+        scalars=tuple(winograd.conv.ctx.scalars),
         workspace=sum(-(-s // 64) * 64 + 64 for s in sizes if s > STACK_BYTES),
     )
 
@@ -78,7 +79,7 @@ class _Winograd:
 
     @property
     def parallel(self) -> bool:
-        return self.plan.tasks > 1 and self.facts.flops >= PARALLEL_FLOPS
+        return self.plan.tasks > 1 and self.facts.flops >= PARALLEL_FLOPS and not self.k.serial
 
     def emit(self) -> None:
         k, plan, facts = self.k, self.plan, self.facts
@@ -143,6 +144,8 @@ class _Winograd:
             else:
                 origins.append(at)
                 moved.append(None)
+        if self.ctx.origin is not None:
+            origins = [self.conv.corner(i) + at for i, at in enumerate(origins)]
         return n, origins, moved
 
     # -- the three steps -------------------------------------------------------------------------
@@ -157,7 +160,8 @@ class _Winograd:
         with k.loop(self.blocks_in, name="cb") as block:
             self.ctx.ranged(block, self.blocks_in)
             held = k.local("t", "float32", extent * extent * lanes)
-            corner = [o - b for o, b in zip(origins, self.facts.before)]
+            corner = [0, 0, *(o - b for o, b in zip(origins, self.facts.before))]
+            corner = self.ctx.place(self.facts.data, corner)[2:]
             for j in range(extent):
                 with k.loop(lanes, "vectorized", "v") as v:
                     at = [

@@ -1,0 +1,184 @@
+"""Builds the kernel of a tile group: the parts that its plan calls, and what their pointers are.
+
+    parallel for worker                            tasks are dealt to workers in contiguous runs
+      for task of the worker
+        for stripe: for step: call the part        numbers from the program (see program.py)
+
+A worker's scratch holds the windows of one task and the scratch of the members' own kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..dispatch import build_kernel
+from ..group import Box, Kernel, Packed, Request, Scratch, Value
+from ..layout import Layout
+from ..tileplan import Compute, Fill, Shift, Step, TilePlan
+from .driver import build_driver
+from .parts import build_fill, build_margins, build_shift
+from .program import Call, Program, fold_tasks
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class TiledKernel(Kernel):
+    """A kernel whose function calls others: ``parts``, under the names that the assembler gives them."""
+
+    parts: tuple[Kernel, ...] = ()
+    driver: Any = None
+
+    def link(self, names: tuple[str, ...]) -> Any:
+        """The driver, calling ``parts`` by these names."""
+        return self.driver(names)
+
+
+def build_tiled(
+    plan: TilePlan,
+    layouts: Mapping[Value, Layout],
+    target: Any,
+    exact: bool = False,
+    options: Mapping[str, Any] | None = None,
+    workers: int = 1,
+) -> TiledKernel:
+    """``workers`` is how many tasks may run at once; each has scratch of its own."""
+    return _Builder(plan, layouts, target, exact, dict(options or {}), workers).build()
+
+
+@dataclass
+class _Builder:
+    plan: TilePlan
+    layouts: Mapping[Value, Layout]
+    target: Any
+    exact: bool
+    options: dict[str, Any]
+    workers: int
+    parts: list[Kernel] = field(default_factory=list)
+    known: dict[Any, int] = field(default_factory=dict)
+
+    def build(self) -> TiledKernel:
+        windows = self.plan.windows
+        self.alone = replace(self.target, cores=1)
+        inner = {**self.layouts, **{v: w.layout for v, w in windows.items()}}
+        self.requests = [
+            Request(member, inner, self.alone, self.exact, self.options) for member in self.plan.members
+        ]
+        tasks = [[[self._call(s) for s in stripe] for stripe in task.stripes] for task in self.plan.tasks]
+        program = fold_tasks(tasks)
+        before = self._margins()
+        offsets, worker_bytes = self._scratch()
+        workers = max(1, min(self.workers, len(tasks)))
+        table = Packed("tasks", program.table)
+        scratch = Scratch(worker_bytes * workers)
+        operands: list[Value | Packed | Scratch] = []
+        for part in self.parts:
+            for operand in part.operands:
+                if not isinstance(operand, Scratch) and operand not in windows and operand not in operands:
+                    operands.append(operand)
+        operands += [table, scratch]
+
+        def driver(names: tuple[str, ...]) -> Any:
+            return build_driver(
+                self.parts, names, operands, offsets, program, before, workers, worker_bytes, len(tasks)
+            )
+
+        return TiledKernel(
+            function=driver(tuple(f"part{i}" for i in range(len(self.parts)))),
+            operands=tuple(operands),
+            outputs=self.plan.outputs,
+            schedule=self._describe(program),
+            flops=self._flops(tasks),
+            workspace=max((p.workspace for p in self.parts), default=0),
+            notes=self.plan.notes,
+            parts=tuple(self.parts),
+            driver=driver,
+        )
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _part(self, key: Any, make: Any) -> int:
+        if key not in self.known:
+            self.known[key] = len(self.parts)
+            self.parts.append(make())
+        return self.known[key]
+
+    def _call(self, step: Step) -> Call:
+        if isinstance(step, Fill):
+            rows, columns = _size(step.rows), _size(step.columns)
+            layout = self.plan.windows[step.value].layout
+            part = self._part(
+                ("fill", step.value, rows, columns, step.number),
+                lambda: build_fill(step.value, layout, rows, columns, step.number),
+            )
+            return Call(part, (step.rows[0] - step.base[0], step.columns[0] - step.base[1]))
+        if isinstance(step, Shift):
+            rows = _size(step.keep)
+            layout = self.plan.windows[step.value].layout
+            part = self._part(("shift", step.value, rows), lambda: build_shift(step.value, layout, rows))
+            return Call(part, (step.keep[0] - step.base[0],))
+        return self._compute(step)
+
+    def _compute(self, step: Compute) -> Call:
+        rows, columns = _size(step.rows), _size(step.columns)
+        request = self.requests[step.member]
+        member = request.group
+        windowed = frozenset(v for v in (*member.inputs, *member.outputs) if v in self.plan.windows)
+
+        def make() -> Kernel:
+            return build_kernel(replace(request, box=Box(rows, columns, windowed)))
+
+        part = self._part(("compute", step.member, rows, columns), make)
+        own = {"row": step.rows[0], "column": step.columns[0]}
+        numbers = []
+        for scalar in self.parts[part].scalars:
+            numbers.append(own[scalar] if isinstance(scalar, str) else step.bases[scalar[0]][scalar[1]])
+        return Call(part, tuple(numbers))
+
+    def _margins(self) -> list[int]:
+        """Parts that run once, before all tasks."""
+        found = []
+        for request in self.requests:
+            values = tuple(v for v in request.group.outputs if v not in self.plan.windows)
+            if any(request.layout(v).margins for v in values):
+                found.append(
+                    self._part(("margins", *values), lambda r=request, v=values: build_margins(r.group, r, v))
+                )
+        return found
+
+    # -- bytes -----------------------------------------------------------------------------------
+
+    def _scratch(self) -> tuple[dict[Any, int], int]:
+        """Byte offsets in a worker's scratch of windows and of the parts' own scratch, and the size of it all."""
+        offsets: dict[Any, int] = {v: w.offset for v, w in self.plan.windows.items()}
+        start = _aligned(self.plan.task_bytes)
+        end = start
+        for part in self.parts:  # one runs at a time
+            at = start
+            for operand in part.operands:
+                if isinstance(operand, Scratch):
+                    offsets[operand] = at
+                    at = _aligned(at + operand.bytes)
+            end = max(end, at)
+        return offsets, end
+
+    def _flops(self, tasks: list[list[list[Call]]]) -> int:
+        return sum(self.parts[call.part].flops for task in tasks for stripe in task for call in stripe)
+
+    def _describe(self, program: Program) -> str:
+        plan = self.plan
+        rings = sum(1 for mode in plan.modes.values() if mode == "ring")
+        text = f"tiled, {len(plan.members)} members, {len(plan.tasks)} tasks"
+        longest = max((len(t.stripes) for t in plan.tasks), default=0)
+        text += f" of up to {longest} stripes, {rings} rings, {len(self.parts)} parts"
+        return text + f", work x {plan.extra_work:.2f}"
+
+
+def _size(span: tuple[int, int]) -> int:
+    return span[1] - span[0]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

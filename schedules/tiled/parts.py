@@ -1,0 +1,73 @@
+"""The functions that a tile group's driver calls: members on boxes, fills, shifts, margins of whole outputs.
+
+Each has pointers first and int32 scalars after them. A part's pointers are Values, Packed constants or Scratch, as in
+:class:`Kernel`; the driver knows where each lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..context import Context
+from ..emit import KernelBuilder
+from ..group import Group, Kernel, Request, Value
+from ..layout import Layout
+from ..tegraph import GroupGraph
+
+VECTOR = 16  # elements a copy moves at a time
+
+
+def build_fill(value: Value, layout: Layout, rows: int, columns: int, number: float) -> Kernel:
+    """Sets ``rows x columns`` of a window from a row and a column on, counted from the window's first element."""
+    k = KernelBuilder("fill", serial=True)
+    window = k.pointer("window", value.dtype, layout.elements)
+    row, column = k.scalar("row"), k.scalar("column")
+    lanes, (row_step, column_step) = layout.block or 1, layout.strides[2:4]
+    fill = tirx.Cast(value.dtype, tirx.FloatImm("float32", number))
+    with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r:
+        base = p * layout.strides[1] + (row + r) * row_step + column * column_step
+        _run(k, columns * lanes, lambda i: k.store(window, base + i, fill))
+    return Kernel(k.finish(), (value,), (value,), "fill", scalars=("row", "column"))
+
+
+def build_shift(value: Value, layout: Layout, rows: int) -> Kernel:
+    """Moves ``rows`` rows of a window, from row ``source`` of the window on, to its first rows."""
+    k = KernelBuilder("shift", serial=True)
+    window = k.pointer("window", value.dtype, layout.elements)
+    source = k.scalar("source")
+    step = layout.strides[2]
+    with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r:
+        base = p * layout.strides[1] + r * step
+
+        def move(i: Any) -> None:
+            k.store(window, base + i, window[base + source * step + i])
+
+        _run(k, step, move)
+    return Kernel(k.finish(), (value,), (value,), "shift", scalars=("row",))
+
+
+def build_margins(group: Group, request: Request, values: tuple[Value, ...]) -> Kernel:
+    """Zeros in the margins of outputs that lie whole."""
+    ctx = Context(request, GroupGraph(group, group.nodes), "margins")
+    for value in values:
+        ctx.fill_margins(value)
+    return Kernel(ctx.k.finish(), tuple(ctx.operands), values, "margins")
+
+
+def _planes(layout: Layout) -> int:
+    return int(np.prod(layout.physical_shape[:2], dtype=np.int64))
+
+
+def _run(k: KernelBuilder, length: int, body: Callable[[Any], None]) -> None:
+    """``body`` at every position of a contiguous run, in vectors."""
+    vectors, tail = divmod(length, VECTOR)
+    if vectors:
+        with k.loop(vectors, name="j") as j, k.loop(VECTOR, "vectorized", "v") as v:
+            body(j * VECTOR + v)
+    if tail:
+        with k.loop(tail, "vectorized" if tail > 1 else "serial", "v") as v:
+            body(vectors * VECTOR + v)

@@ -1,0 +1,124 @@
+"""A plan's steps as a program for the driver: tasks of one form share code, and differ in a table of numbers.
+
+    stripes 3, 4, 5 ... of a task call the same parts, and every number grows by the same amount
+                                                        -> one loop: number + i * growth
+    tasks whose loops are the same                      -> one form; numbers that differ are a row of the table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Call:
+    """Part ``part`` is called with ``numbers``."""
+
+    part: int
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LoopedCall:
+    """In iteration ``i`` of its loop: the numbers, in column ``columns[j]`` of the table (or the constant
+    ``numbers[j]`` where that is None), plus ``i * growth[j]``."""
+
+    part: int
+    numbers: tuple[int, ...]
+    growth: tuple[int, ...]
+    columns: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Loop:
+    count: int
+    calls: tuple[LoopedCall, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """``table[t]`` starts with the form of task ``t``."""
+
+    forms: tuple[tuple[Loop, ...], ...]
+    table: np.ndarray
+
+
+def fold_stripes(stripes: Sequence[Sequence[Call]]) -> tuple[Loop, ...]:
+    """Runs of stripes that differ by a constant growth become loops."""
+    loops: list[Loop] = []
+    i = 0
+    while i < len(stripes):
+        first = stripes[i]
+        count, growth = 1, [tuple(0 for _ in c.numbers) for c in first]
+        if i + 1 < len(stripes) and _same_parts(first, stripes[i + 1]):
+            growth = _growth(first, stripes[i + 1])
+            count = 2
+            while i + count < len(stripes) and _same_parts(first, stripes[i + count]):
+                if _growth(stripes[i + count - 1], stripes[i + count]) != growth:
+                    break
+                count += 1
+        calls = tuple(LoopedCall(c.part, c.numbers, g) for c, g in zip(first, growth))
+        if calls:
+            loops.append(Loop(count, calls))
+        i += count
+    return tuple(loops)
+
+
+def _same_parts(a: Sequence[Call], b: Sequence[Call]) -> bool:
+    return [(c.part, len(c.numbers)) for c in a] == [(c.part, len(c.numbers)) for c in b]
+
+
+def _growth(a: Sequence[Call], b: Sequence[Call]) -> list[tuple[int, ...]]:
+    return [tuple(y - x for x, y in zip(c.numbers, d.numbers)) for c, d in zip(a, b)]
+
+
+def fold_tasks(tasks: Sequence[Sequence[Sequence[Call]]]) -> Program:
+    """``tasks[t][stripe]`` is a list of calls."""
+    folded = [fold_stripes(stripes) for stripes in tasks]
+    shapes: dict[tuple[object, ...], list[int]] = {}
+    for t, loops in enumerate(folded):
+        shape = tuple((loop.count, tuple((c.part, c.growth) for c in loop.calls)) for loop in loops)
+        shapes.setdefault(shape, []).append(t)
+    forms: list[tuple[Loop, ...]] = []
+    rows: dict[int, list[int]] = {}
+    for form, members in enumerate(shapes.values()):
+        numbers = np.array([_numbers(folded[t]) for t in members], np.int64).reshape(len(members), -1)
+        columns: dict[bytes, int] = {}
+        places: list[int | None] = []
+        kept: list[np.ndarray] = []
+        for j in range(numbers.shape[1]):
+            column = np.ascontiguousarray(numbers[:, j])
+            if (column == column[0]).all():
+                places.append(None)
+                continue
+            if column.tobytes() not in columns:
+                columns[column.tobytes()] = len(kept) + 1
+                kept.append(column)
+            places.append(columns[column.tobytes()])
+        forms.append(_placed(folded[members[0]], places))
+        for i, t in enumerate(members):
+            rows[t] = [form, *(int(column[i]) for column in kept)]
+    width = max(len(r) for r in rows.values())
+    table = np.zeros((len(tasks), width), np.int32)
+    for t, row in rows.items():
+        table[t, : len(row)] = row
+    return Program(tuple(forms), table)
+
+
+def _numbers(loops: Sequence[Loop]) -> list[int]:
+    return [n for loop in loops for call in loop.calls for n in call.numbers]
+
+
+def _placed(loops: Sequence[Loop], places: Sequence[int | None]) -> tuple[Loop, ...]:
+    result, at = [], 0
+    for loop in loops:
+        calls = []
+        for call in loop.calls:
+            columns = tuple(places[at : at + len(call.numbers)])
+            at += len(call.numbers)
+            calls.append(LoopedCall(call.part, call.numbers, call.growth, columns))
+        result.append(Loop(loop.count, tuple(calls)))
+    return tuple(result)
