@@ -27,6 +27,7 @@ from .models import MODELS, ModelEntry
 from .peak import Meter, Peak
 from .peers.environment import OURS, PEERS, Peer, python_of
 from .peers.process import EngineProcess
+from .profile import derive
 from .results import BuildResult, EngineResult, ModelResult
 from .summary import summarise, warnings
 
@@ -53,6 +54,7 @@ class Settings:
     pause: float = 0.2
     rounds: int = 3
     small: bool = False
+    profile: bool = False
     peers_folder: Path | None = None
 
 
@@ -104,11 +106,17 @@ def _measure_model(
             continue
         build = built if label == OURS.name else build
         contenders.append(Contender(label, OURS, folder / label))
+    timed = folder / "timed"
+    if settings.profile and build is not None:
+        say(f"{entry.name}: compiling with timers")
+        _compile(path, timed, max(settings.threads), {"timers": True})
     for threads in settings.threads:
         say(f"{entry.name}: measuring at {threads} thread{'s' if threads > 1 else ''}")
         before = meter.now(threads) if meter else None
         engines, notes = _measure_engines(contenders, feeds, expected, threads, settings, interpreters)
         result = ModelResult(entry.name, threads, [*engines, *failed], build, notes)
+        if timed.exists() and build is not None:
+            result.build = _profiled(build, timed, feeds, threads, settings.seconds / 4)
         _place(result, before, meter.now(threads) if meter else None)
         yield result
 
@@ -176,6 +184,18 @@ def _measure_engines(
     return results, notes
 
 
+def _profiled(
+    build: BuildResult, library: Path, feeds: dict[str, np.ndarray], threads: int, seconds: float
+) -> BuildResult:
+    """``build`` with the ``seconds`` of its kernels, from a library of the same code with timers."""
+    with EngineProcess("halotile with timers", python_of(OURS), OURS.engine_file) as process:
+        process.load(library, threads)
+        process.compute(feeds)
+        one = max(1e-6, min(process.burst(2).times))
+        times = process.profile(max(5, min(500, int(seconds / one))))
+    return replace(build, kernels=[{**k, "seconds": t} for k, t in zip(build.kernels, times, strict=True)])
+
+
 def _time(running: Sequence[tuple[EngineResult, EngineProcess]], settings: Settings) -> None:
     """Rounds of bursts until the time is up; fills in times and the load of others."""
     bursts: dict[str, list[tuple[float, ...]]] = {result.engine: [] for result, _ in running}
@@ -236,6 +256,7 @@ def _place(result: ModelResult, before: Peak | None, after: Peak | None) -> None
         return
     result.fma_fraction = result.build.flops / ours.times.median / peak.flops
     limit = sum(peak.limit(k["flops"], k["bytes"]) for k in result.build.kernels)
+    result.build = replace(result.build, kernels=[derive(kernel, peak) for kernel in result.build.kernels])
     result.limit_fraction = limit / ours.times.median
 
 

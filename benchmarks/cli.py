@@ -37,6 +37,7 @@ ORDER = ("onnxruntime", "openvino")
 @click.option(
     "--picture", "picture_path", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG here."
 )
+@click.option("--profile", is_flag=True, help="Also time each kernel of ours, in a build with timers.")
 @click.option("--no-peak", is_flag=True, help="Leave out the measurement of the machine's limits.")
 @click.option("--list", "list_models", is_flag=True, help="List the models and their tags.")
 def bench(
@@ -49,6 +50,7 @@ def bench(
     json_path: Path | None,
     markdown_path: Path | None,
     picture_path: Path | None,
+    profile: bool,
     no_peak: bool,
     list_models: bool,
 ) -> None:
@@ -63,6 +65,7 @@ def bench(
     from .peak import Meter
     from .peers.environment import PEERS
     from .picture import render as as_picture
+    from .profile import render as profile_table
     from .results import as_data
 
     if list_models:
@@ -77,6 +80,7 @@ def bench(
         ablate=_known(ablate, tuple(ABLATIONS), "--ablate"),
         seconds=seconds,
         small=small,
+        profile=profile,
     )
     facts = machine()
     results = []
@@ -86,6 +90,7 @@ def bench(
             if json_path:  # after every model, so that a long run that is broken off leaves what it had
                 json_path.write_text(json.dumps(as_data(results, facts), indent=1) + "\n")
     text = as_markdown(results)
+    text += "".join("\n" + table for result in results if (table := profile_table(result)))
     click.echo(text, nl=False)
     if markdown_path:
         markdown_path.write_text(text)

@@ -33,6 +33,13 @@ class Engine:
         if code:
             raise RuntimeError(f"the library failed with code {code}")
 
+    def profile(self) -> list[float]:
+        """Seconds of each kernel in the last run; the library must have timers."""
+        seconds = self.model.kernel_seconds()
+        if seconds is None:
+            raise RuntimeError("the library was built without timers")
+        return seconds
+
     def outputs(self) -> dict[str, np.ndarray]:
         return {spec.name: array for spec, array in zip(self.model.outputs, self._outputs)}
 

@@ -75,6 +75,10 @@ class EngineProcess:
         answer = self._ask(do="burst", runs=runs, warm=warm)
         return Burst(tuple(answer["times"]), answer["wall"], answer["cpu"])
 
+    def profile(self, runs: int) -> list[float]:
+        """Median seconds of each kernel; of an engine that can tell them."""
+        return [float(seconds) for seconds in self._ask(do="profile", runs=runs)["kernels"]]
+
     def peak_rss(self) -> int:
         return int(self._ask(do="memory")["peak_rss"])
 

@@ -5,6 +5,7 @@
     {"do": "load", "model": PATH, "threads": 2, "options": {...}}   {"ok": true, "seconds": 0.2, "info": {...}}
     {"do": "compute", "inputs": NPZ, "outputs": NPZ}                {"ok": true}       the inputs stay bound
     {"do": "burst", "warm": 1, "runs": 20}                          {"ok": true, "times": [...], "wall": s, "cpu": s}
+    {"do": "profile", "runs": 20}                                   {"ok": true, "kernels": [seconds, ...]}   medians
     {"do": "memory"}                                                {"ok": true, "peak_rss": bytes}
     {"do": "quit"}                                                  (the process ends)
 
@@ -81,6 +82,14 @@ def _burst(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str, 
     return {"times": times, "wall": clock() - begun, "cpu": time.process_time() - spent}
 
 
+def _profile(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str, Any]:
+    engine, runs = state["engine"], []
+    for _ in range(command["runs"] + 1):
+        engine.run()
+        runs.append(engine.profile())
+    return {"kernels": [float(v) for v in np.median(np.array(runs[1:]), axis=0)]}
+
+
 def _memory(*_: Any) -> dict[str, Any]:
     """The kernel's high-water mark of this program's memory; getrusage's would include the process that started it."""
     try:
@@ -100,7 +109,7 @@ def _decode(name: str) -> str:
     return bytes.fromhex(name[1:]).decode()
 
 
-COMMANDS = {"load": _load, "compute": _compute, "burst": _burst, "memory": _memory}
+COMMANDS = {"load": _load, "compute": _compute, "burst": _burst, "profile": _profile, "memory": _memory}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -53,7 +53,10 @@ def header_text(spec: LibrarySpec) -> str:
         for index, tensor in enumerate(group)
     )
     codes = "\n".join(f"#define {upper}_{code} {value}" for value, code in enumerate(_CODES))
-    body = _TEMPLATE.format(name=name, upper=upper, constants=constants, tensors=tensors, codes=codes)
+    timers = _TIMERS.format(name=name, upper=upper, count=spec.timers) if spec.timers else ""
+    body = _TEMPLATE.format(
+        name=name, upper=upper, constants=constants, tensors=tensors, codes=codes, timers=timers
+    )
     return (
         f"/* {comment(spec.name)}: a model compiled by Halotile {spec.version} for {comment(spec.target.id)}.\n *\n"
         f"{_outline(spec)} */\n#ifndef {guard}\n#define {guard}\n{body}\n#endif\n"
@@ -160,10 +163,19 @@ void {name}_destroy({name}_instance *instance);
 
 /* What an error code means, in English. */
 const char *{name}_error_text(int code);
-
+{timers}
 #ifdef __cplusplus
 }}
 #endif
+"""
+
+
+_TIMERS = """
+/* This library was built with timers, which cost a clock reading for each kernel. */
+#define {upper}_KERNELS {count}
+
+/* Seconds of each of the {upper}_KERNELS kernels in the last run, in the manifest's order. Returns an error code. */
+int {name}_kernel_seconds(const {name}_instance *instance, double *seconds);
 """
 
 
@@ -202,7 +214,8 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         target=literal(spec.target.id),
         fingerprint=literal(fingerprint),
         weight_bytes=_size(spec.weight_bytes),
-    )
+        timers=_size(spec.timers),
+    ) + (_MODEL_TIMERS.format(name=name) if spec.timers else "")
 
 
 def _tensor_table(name: str, kind: str, tensors: tuple[TensorSpec, ...]) -> str:
@@ -238,6 +251,7 @@ static int32_t call(const void *const *inputs, void *const *outputs, const void 
 
 const struct halotile_model halotile_model = {{
     call, processor_fits, {weights}, {inputs}, {outputs}, {planned}, {workspace}, {max_threads}, {default_threads},
+    {timers},
 }};
 
 {tensors}
@@ -279,4 +293,10 @@ int {name}_threads(const {name}_instance *instance) {{
 void {name}_destroy({name}_instance *instance) {{ halotile_destroy((struct halotile_instance *)instance); }}
 
 const char *{name}_error_text(int code) {{ return halotile_error_text(code); }}
+"""
+
+_MODEL_TIMERS = """
+int {name}_kernel_seconds(const {name}_instance *instance, double *seconds) {{
+    return halotile_kernel_seconds((const struct halotile_instance *)instance, seconds);
+}}
 """

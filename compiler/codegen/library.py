@@ -34,7 +34,7 @@ class LibrarySpec:
     """All that the link stage needs.
 
     ``object_bytes`` is an ELF object with ``int32_t halotile_kernel_main(inputs..., outputs..., weights, arena)``.
-    ``kernel_objects`` are further objects that it calls into.
+    ``kernel_objects`` are further objects that it calls into. ``timers`` counts the kernels that it times: 0, or all.
     ``weights`` are bytes-like chunks that lie one behind the other. The arena of T threads has
     ``planned_bytes + T * workspace_bytes``, both multiples of 64; ``default_threads`` 0 means as many as the process
     may use. ``report`` is plain data that goes into the manifest.
@@ -53,6 +53,7 @@ class LibrarySpec:
     report: dict[str, Any] = field(default_factory=dict)
     version: str = __version__
     kernel_objects: tuple[bytes, ...] = ()
+    timers: int = 0
 
     def __post_init__(self) -> None:
         for what in ("planned_bytes", "workspace_bytes"):
@@ -71,7 +72,8 @@ class LibrarySpec:
     @property
     def functions(self) -> tuple[str, ...]:
         """The names that a library exports."""
-        return tuple(f"{self.identifier}_{function}" for function in FUNCTIONS)
+        extra = ("kernel_seconds",) if self.timers else ()
+        return tuple(f"{self.identifier}_{function}" for function in (*FUNCTIONS, *extra))
 
     @property
     def weight_bytes(self) -> int:

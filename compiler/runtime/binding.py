@@ -66,6 +66,7 @@ class Binding:
             self.threads = self._function(f"{prefix}_threads", _int, _pointer)
             self.destroy = self._function(f"{prefix}_destroy", None, _pointer)
             self._error_text = self._function(f"{prefix}_error_text", _text, _int)
+            self._kernel_seconds = getattr(self.library, f"{prefix}_kernel_seconds", None)
         except (OSError, AttributeError) as error:
             raise OutputError(f"can't load {path}: {_one_line(error)}; build it again") from error
         describe.restype = ctypes.POINTER(_Description)
@@ -100,6 +101,14 @@ class Binding:
         instance = _pointer()
         self._check(self._create_in(threads, arena, arena_bytes, ctypes.byref(instance)), threads)
         return instance.value or 0
+
+    def kernel_seconds(self, instance: int, count: int) -> list[float] | None:
+        """Seconds of each of ``count`` kernels in the instance's last run; None for a library without timers."""
+        if self._kernel_seconds is None:
+            return None
+        seconds = (ctypes.c_double * max(1, count))()
+        self._kernel_seconds(_pointer(instance), seconds)
+        return list(seconds[:count])
 
     def error_text(self, code: int) -> str:
         return str(self._error_text(code).decode())

@@ -11,6 +11,7 @@
 #include "floats.h"
 #include "model.h"
 #include "pool.h"
+#include "timers.h"
 
 struct halotile_instance {
     struct halotile_pool pool;
@@ -98,6 +99,10 @@ int halotile_create(int threads, const struct halotile_memory *arena, struct hal
         return HALOTILE_ERROR_MEMORY;
     }
     int code = provide_arena(instance, arena, halotile_arena_bytes(threads));
+    if (code == HALOTILE_OK && halotile_model.timers) {
+        instance->pool.timers = halotile_timers_make(halotile_model.timers);
+        code = instance->pool.timers ? HALOTILE_OK : HALOTILE_ERROR_MEMORY;
+    }
     if (code == HALOTILE_OK) {
         code = start_pool(instance, threads);
     }
@@ -126,6 +131,9 @@ static int run(struct halotile_instance *instance, const void *const *inputs, vo
     self->workspace_used = 0;
     atomic_store_explicit(&pool->failure, HALOTILE_OK, memory_order_relaxed);
     atomic_store_explicit(&pool->active, 1, memory_order_relaxed);
+    if (pool->timers) {
+        halotile_timers_start(pool->timers, halotile_model.timers);
+    }
     int32_t result = halotile_model.call(inputs, outputs, halotile_model.weights, instance->arena);
     atomic_store_explicit(&pool->active, 0, memory_order_relaxed);
     halotile_floats_leave(floats);
@@ -153,6 +161,16 @@ int halotile_run(struct halotile_instance *instance, const void *const *inputs, 
 
 int halotile_threads(const struct halotile_instance *instance) { return instance ? instance->pool.threads : 0; }
 
+int halotile_kernel_seconds(const struct halotile_instance *instance, double *seconds) {
+    if (!instance || !seconds || !instance->pool.timers) {
+        return HALOTILE_ERROR_ARGUMENT;
+    }
+    for (size_t i = 0; i < halotile_model.timers; ++i) {
+        seconds[i] = (double)instance->pool.timers->spent[i] * 1e-9;
+    }
+    return HALOTILE_OK;
+}
+
 void halotile_destroy(struct halotile_instance *instance) {
     if (!instance) {
         return;
@@ -163,6 +181,7 @@ void halotile_destroy(struct halotile_instance *instance) {
     if (instance->owns_arena) {
         halotile_arena_unmap(instance->arena, instance->arena_bytes);
     }
+    free(instance->pool.timers);
     free(instance);
 }
 

@@ -203,6 +203,12 @@ class LoadedModel:
             instance = self._instances[number] = self._binding.create(number)
         return instance
 
+    def kernel_seconds(self, threads: int | None = None) -> list[float] | None:
+        """Seconds of each of the report's kernels in the last run with that number of threads, in their order; None
+        for a library that was built without timers."""
+        with self._lock:
+            return self._binding.kernel_seconds(self._instance(threads), len(self.report.get("kernels", ())))
+
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Copies the library, its header and its manifest into ``directory``; they appear only when whole."""
         if not self.manifest:

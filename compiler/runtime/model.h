@@ -32,6 +32,7 @@ struct halotile_model {
     size_t workspace_bytes; /* scratch of one worker; follows the planned part, once for each thread */
     int max_threads;
     int default_threads; /* 0: as many as this process may use */
+    size_t timers;       /* kernels that are timed: 0, or all */
 };
 
 extern const struct halotile_model halotile_model;

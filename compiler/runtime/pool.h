@@ -19,6 +19,7 @@ struct halotile_group {
 typedef int (*halotile_task)(int task, struct halotile_group *group, void *closure);
 
 struct halotile_pool;
+struct halotile_timers;
 
 struct halotile_worker {
     _Alignas(128) atomic_uint ready; /* 1: this worker's share of the current launch has no taker yet */
@@ -45,6 +46,7 @@ struct halotile_pool {
     int threads;
     pid_t process; /* that has the threads; a forked child has none of them */
     struct halotile_worker *workers;
+    struct halotile_timers *timers; /* NULL unless the library was built with them */
 };
 
 /* The worker that the calling thread is, or NULL outside of a run. */
