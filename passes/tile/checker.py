@@ -1,0 +1,223 @@
+"""Checks a plan by going through its steps, on its own: nothing here is shared with what made it.
+
+Every window is a grid that remembers which element of its value each place holds (or that it is filled, or nothing).
+
+1. What a member reads is there: elements of windows at the places that the bases say, fills outside of the tensor,
+   elements of whole values that this task wrote before.
+2. Every element of a whole value is written once, whatever the task.
+3. Windows are written within their bounds; a window written loses what other windows hold in the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...schedules.group import Value, dtype_bytes
+from ...schedules.tileplan import Compute, Fill, Shift, Span, Task, TilePlan
+from .form import Needs
+
+NOTHING, FILLED = -1, -2
+
+
+@dataclass
+class Checked:
+    """``problems`` is empty if the plan is right. ``computed`` counts elements (rows times columns) by member."""
+
+    problems: list[str] = field(default_factory=list)
+    computed: list[int] = field(default_factory=list)
+
+
+def check_plan(plan: TilePlan, needs: Needs | None = None) -> Checked:
+    """Goes through all tasks of ``plan``."""
+    if needs is None:
+        from .regions import group_needs_of
+
+        needs = group_needs_of
+    return _Checker(plan, needs).run()
+
+
+class _Checker:
+    def __init__(self, plan: TilePlan, needs: Needs) -> None:
+        self.plan, self.needs = plan, needs
+        self.found = Checked(computed=[0] * len(plan.members))
+        self.writes = {v: np.zeros(v.shape[2:4], np.int16) for v in plan.outputs}
+        self.owner = {v: np.full(v.shape[2:4], NOTHING, np.int32) for v in plan.outputs}
+        self.bytes = {
+            v: (w.offset, w.offset + w.layout.elements * dtype_bytes(v.dtype)) for v, w in plan.windows.items()
+        }
+        self.grids: dict[Value, np.ndarray] = {}
+        self.task = 0
+        self.where = ""
+
+    def run(self) -> Checked:
+        for value, (start, end) in self.bytes.items():
+            if start < 0 or end > self.plan.task_bytes:
+                self._problem(f"the window of {value.name} leaves the task's {self.plan.task_bytes} bytes")
+            if start % 64:
+                self._problem(f"the window of {value.name} is not aligned")
+        for number, task in enumerate(self.plan.tasks):
+            self.task = number
+            self._task(task)
+        for value, count in self.writes.items():
+            if (count != 1).any():
+                row, column = (int(i) for i in np.argwhere(count != 1)[0])
+                self._problem(f"{value.name} at {row}, {column} is written {int(count[row, column])} times")
+        return self.found
+
+    def _problem(self, text: str) -> None:
+        if len(self.found.problems) < 20:
+            self.found.problems.append(f"{self.where}{text}")
+
+    def _task(self, task: Task) -> None:
+        self.grids = {v: np.full((*w.layout.shape[2:4], 2), NOTHING, np.int32) for v, w in self.plan.windows.items()}
+        for s, stripe in enumerate(task.stripes):
+            for n, step in enumerate(stripe):
+                self.where = f"task {self.task}, stripe {s}, step {n}: "
+                if isinstance(step, Compute):
+                    self._compute(step)
+                elif isinstance(step, Fill):
+                    self._fill(step)
+                else:
+                    self._shift(step)
+        self.where = ""
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _compute(self, step: Compute) -> None:
+        group = self.plan.members[step.member]
+        for value in dict.fromkeys(group.inputs):
+            self._reads(step, value)
+        self.found.computed[step.member] += (step.rows[1] - step.rows[0]) * (step.columns[1] - step.columns[0])
+        for value in group.outputs:
+            if not _within(step.rows, value.shape[2]) or not _within(step.columns, value.shape[3]):
+                self._problem(f"{group.name} computes {step.rows} x {step.columns}, which is not a part of {value}")
+                continue
+            if value not in self.plan.windows:
+                part = _part(step.rows, step.columns)
+                self.writes[value][part] += 1
+                self.owner[value][part] = self.task
+                continue
+            place = self._place(value, step.rows, step.columns, step.bases.get(value))
+            if place is not None:
+                place[:] = _elements(step.rows, step.columns)
+
+    def _reads(self, step: Compute, value: Value) -> None:
+        made = value in self.plan.windows or value in self.owner
+        if not made:
+            return
+        group = self.plan.members[step.member]
+        need = self.needs(group, value, step.rows, step.columns)
+        if need is None:
+            return
+        if need.outside is None and not (_within(need.rows, value.shape[2]) and _within(need.columns, value.shape[3])):
+            self._problem(f"{group.name} would read outside of {value.name}")
+            return
+        inside = _clip(need.rows, value.shape[2]), _clip(need.columns, value.shape[3])
+        if value not in self.plan.windows:
+            if (self.owner[value][_part(*inside)] != self.task).any():
+                self._problem(f"{group.name} reads {inside} of {value.name} before this task has written it")
+            return
+        place = self._place(value, need.rows, need.columns, step.bases.get(value), reading=True)
+        if place is None:
+            return
+        wanted = np.full((*place.shape[:2], 2), FILLED, np.int32)
+        if inside[0][0] < inside[0][1] and inside[1][0] < inside[1][1]:
+            top, left = inside[0][0] - need.rows[0], inside[1][0] - need.columns[0]
+            elements = _elements(*inside)
+            wanted[top : top + elements.shape[0], left : left + elements.shape[1]] = elements
+        if (place != wanted).any():
+            row, column = (int(i) for i in np.argwhere((place != wanted).any(-1))[0])
+            self._problem(
+                f"{group.name} reads {value.name} at {need.rows[0] + row}, {need.columns[0] + column} and finds "
+                f"{_said(place[row, column])}"
+            )
+
+    def _fill(self, step: Fill) -> None:
+        height, width = step.value.shape[2:4]
+        if not (_outside(step.rows, height) or _outside(step.columns, width)):
+            self._problem(f"fills {step.rows} x {step.columns} of {step.value.name}, which is inside of the tensor")
+        place = self._place(step.value, step.rows, step.columns, step.base)
+        if place is not None:
+            place[:] = FILLED if step.number == 0.0 else NOTHING
+
+    def _shift(self, step: Shift) -> None:
+        grid = self.grids[step.value]
+        low, high = step.keep[0] - step.base[0], step.keep[1] - step.base[0]
+        if not 0 <= low <= high <= grid.shape[0]:
+            self._problem(f"keeps rows {step.keep} of {step.value.name}, which its window doesn't hold")
+            return
+        kept = grid[low:high].copy()
+        grid[:] = NOTHING
+        grid[: high - low] = kept
+        self._trample(step.value)
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _place(
+        self, value: Value, rows: Span, columns: Span, base: tuple[int, int] | None, reading: bool = False
+    ) -> np.ndarray | None:
+        """The part of the window that stands for ``rows x columns``."""
+        grid = self.grids[value]
+        if base is None:
+            self._problem(f"no base for the window of {value.name}")
+            return None
+        top, left = rows[0] - base[0], columns[0] - base[1]
+        bottom, right = rows[1] - base[0], columns[1] - base[1]
+        if not (0 <= top <= bottom <= grid.shape[0] and 0 <= left <= right <= grid.shape[1]):
+            self._problem(
+                f"{rows} x {columns} of {value.name} leave its window of {grid.shape[0]} x {grid.shape[1]} at {base}"
+            )
+            return None
+        if not reading:
+            self._trample(value)
+        return grid[top:bottom, left:right]
+
+    def _trample(self, value: Value) -> None:
+        start, end = self.bytes[value]
+        for other, (a, b) in self.bytes.items():
+            if other is not value and a < end and start < b:
+                self.grids[other][:] = NOTHING
+
+
+def _part(rows: Span, columns: Span) -> tuple[slice, slice]:
+    return slice(*rows), slice(*columns)
+
+
+def _elements(rows: Span, columns: Span) -> np.ndarray:
+    r, c = np.arange(*rows), np.arange(*columns)
+    return np.stack(np.meshgrid(r, c, indexing="ij"), -1).astype(np.int32)
+
+
+def _within(span: Span, size: int) -> bool:
+    return 0 <= span[0] < span[1] <= size
+
+
+def _outside(span: Span, size: int) -> bool:
+    return span[1] <= 0 or span[0] >= size
+
+
+def _clip(span: Span, size: int) -> Span:
+    low = min(max(span[0], 0), size)
+    return low, max(low, min(span[1], size))
+
+
+def _said(place: np.ndarray) -> str:
+    row, column = int(place[0]), int(place[1])
+    if row == NOTHING:
+        return "nothing"
+    return "a fill" if row == FILLED else f"the element at {row}, {column}"
+
+
+def box_sizes(plan: TilePlan) -> Mapping[int, set[tuple[int, int]]]:
+    """The sizes of boxes that each member computes: one kernel each."""
+    sizes: dict[int, set[tuple[int, int]]] = {}
+    for task in plan.tasks:
+        for stripe in task.stripes:
+            for step in stripe:
+                if isinstance(step, Compute):
+                    size = step.rows[1] - step.rows[0], step.columns[1] - step.columns[0]
+                    sizes.setdefault(step.member, set()).add(size)
+    return sizes

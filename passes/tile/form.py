@@ -1,0 +1,72 @@
+"""What a plan is made from: the form of a tile group, and why a form may be impossible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...schedules.group import Group, Value
+from ...schedules.tileplan import Span
+
+RING, RECOMPUTE, MATERIALISE = "ring", "recompute", "materialise"
+MODES = (RING, RECOMPUTE, MATERIALISE)
+
+
+class Untileable(Exception):
+    """A form that can't be planned; the message says why, in a line."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """The part of an input that a box of an output needs. It may leave the tensor only if ``outside`` is a number:
+    what the reader must find there. None: the reader decides about edges itself, and never reads outside."""
+
+    rows: Span
+    columns: Span
+    outside: float | None = None
+
+
+Needs = Callable[[Group, Value, Span, Span], "Need | None"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a tile group is cut. ``stripe_rows`` and ``column_width`` are sizes in the group's last output, ``bands``
+    the number of row ranges that are independent of each other; ``modes`` has the mode of every inner value that is
+    not kept in a ring. Rings grow to multiples of ``quantum`` rows (where kernels work on multiples)."""
+
+    stripe_rows: int
+    column_width: int
+    bands: int = 1
+    modes: Mapping[Value, str] = field(default_factory=dict)
+    quantum: int = 1
+
+    def mode(self, value: Value) -> str:
+        return self.modes.get(value, RING)
+
+
+def clip(span: Span, size: int) -> Span:
+    """``span`` within ``[0, size)``; empty spans become (x, x)."""
+    low = min(max(span[0], 0), size)
+    return low, max(low, min(span[1], size))
+
+
+def hull(a: Span | None, b: Span | None) -> Span | None:
+    """The smallest span that holds both; empty ones hold nothing."""
+    if a is None or a[0] >= a[1]:
+        return b if b is not None and b[0] < b[1] else None
+    if b is None or b[0] >= b[1]:
+        return a
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def cut(size: int, step: int) -> list[Span]:
+    """``[0, size)`` in pieces of ``step``; the last may be shorter."""
+    return [(at, min(at + step, size)) for at in range(0, size, step)]
+
+
+def dealt(pieces: Sequence[Span], parts: int) -> list[list[Span]]:
+    """``pieces`` in ``parts`` runs as equal as possible; fewer if there are not enough pieces."""
+    parts = max(1, min(parts, len(pieces)))
+    count = len(pieces)
+    return [list(pieces[count * i // parts : count * (i + 1) // parts]) for i in range(parts)]

@@ -1,0 +1,162 @@
+"""From a form to a plan: the steps of every task.
+
+for band, column block:                     a task
+    for stripe:
+        for member:  Shift, Compute, Fill   kept rows move up, new ones appear, places outside become zero
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...schedules.group import Group, Value
+from ...schedules.layout import Layout
+from ...schedules.tileplan import Compute, Fill, Shift, Span, Step, Task, TilePlan
+from .form import MATERIALISE, RECOMPUTE, RING, Form, Needs, clip
+from .members import Members
+from .spans import Piece, clipped, column_spans, row_pieces
+from .windows import place_windows
+from .work import work_per_element
+
+
+def plan_group(
+    groups: Sequence[Group],
+    layouts: Mapping[Value, Layout],
+    target: Any,
+    stripe_rows: int,
+    column_width: int | None = None,
+    bands: int | None = None,
+    modes: Mapping[Value, str] | None = None,
+    *,
+    leaving: frozenset[Value] = frozenset(),
+    quantum: int = 1,
+    needs: Needs | None = None,
+) -> TilePlan:
+    """The plan of ``groups`` (in program order, the last one drives) in stripes of ``stripe_rows`` rows and blocks of
+    ``column_width`` columns of its last output (None: all). ``leaving`` are values that others read as well. Raises
+    Untileable."""
+    last = groups[-1].outputs[-1]
+    form = Form(
+        stripe_rows, column_width or last.shape[3], target.cores if bands is None else bands, modes or {}, quantum
+    )
+    return lower(groups, layouts, form, leaving, needs)
+
+
+def lower(
+    groups: Sequence[Group],
+    layouts: Mapping[Value, Layout],
+    form: Form,
+    leaving: frozenset[Value],
+    needs: Needs | None = None,
+) -> TilePlan:
+    """See :func:`plan_group`."""
+    if needs is None:
+        from .regions import group_needs_of
+
+        needs = group_needs_of
+    members = Members.of(groups, leaving, form, needs)
+    rows = row_pieces(members, form)
+    columns = column_spans(members, form)
+    windows, total = place_windows(members, layouts, rows, columns)
+    tasks = []
+    for b in range(len(rows[-1])):
+        for k in range(len(columns[-1])):
+            tasks.append(_Task(members, rows, columns, b, k).task())
+    modes = {}
+    for value in windows:
+        modes[value] = RECOMPUTE if form.mode(value) == RECOMPUTE else RING
+    for member in members.whole:
+        for value in groups[member].outputs:
+            if value not in leaving and members.readers[member]:
+                modes[value] = MATERIALISE
+    return TilePlan(tuple(groups), windows, tuple(tasks), total, modes, extra_work(groups, tasks))
+
+
+def extra_work(groups: Sequence[Group], tasks: Sequence[Task]) -> float:
+    """Work of all computed boxes, over that of the untiled group."""
+    each = [work_per_element(g) for g in groups]
+    once = sum(w * g.outputs[0].shape[2] * g.outputs[0].shape[3] for w, g in zip(each, groups))
+    done = 0.0
+    for task in tasks:
+        for steps in task.stripes:
+            for step in steps:
+                if isinstance(step, Compute):
+                    area = (step.rows[1] - step.rows[0]) * (step.columns[1] - step.columns[0])
+                    done += each[step.member] * area
+    return done / once if once else 1.0
+
+
+@dataclass(frozen=True)
+class _Task:
+    members: Members
+    rows: Sequence[Sequence[Sequence[Piece]]]
+    columns: Sequence[Sequence[Span | None]]
+    band: int
+    block: int
+
+    def task(self) -> Task:
+        count = len(self.rows[-1][self.band])
+        bases: dict[Value, int] = {}
+        stripes = tuple(tuple(self._stripe(s, bases)) for s in range(count))
+        last = len(self.members.groups) - 1
+        fresh = [p.fresh for p in self.rows[last][self.band] if p.fresh is not None]
+        columns = self.columns[last][self.block]
+        assert columns is not None
+        return Task((fresh[0][0], fresh[-1][1]), columns, stripes)
+
+    def _stripe(self, stripe: int, bases: dict[Value, int]) -> list[Step]:
+        steps: list[Step] = []
+        for member, group in enumerate(self.members.groups):
+            piece = self.rows[member][self.band][stripe]
+            columns = self.columns[member][self.block]
+            if columns is None:
+                continue
+            windowed = member not in self.members.whole
+            if windowed:
+                for value in group.outputs:
+                    old = bases.get(value)
+                    if piece.keep is not None and old is not None and old != piece.base:
+                        steps.append(Shift(value, piece.keep, (old, columns[0])))
+                    bases[value] = piece.base
+            if piece.fresh is None:
+                continue
+            height, width = (self.members.size(member, axis) for axis in (2, 3))
+            inside = clipped(piece.fresh, height), clipped(columns, width)
+            if inside[0] is not None and inside[1] is not None:
+                steps.append(Compute(member, inside[0], inside[1], self._bases(member, bases)))
+            if windowed:
+                for value in group.outputs:
+                    steps += _fills(value, piece, columns, (height, width))
+        return steps
+
+    def _bases(self, member: int, bases: Mapping[Value, int]) -> dict[Value, tuple[int, int]]:
+        group = self.members.groups[member]
+        found = {}
+        for value in dict.fromkeys((*group.inputs, *group.outputs)):
+            if value in bases:
+                columns = self.columns[self.members.producer[value]][self.block]
+                assert columns is not None
+                found[value] = bases[value], columns[0]
+        return found
+
+
+def _fills(value: Value, piece: Piece, columns: Span, size: tuple[int, int]) -> list[Step]:
+    """Fills for the part of the fresh rows that lies outside of the tensor."""
+    assert piece.fresh is not None
+    base = piece.base, columns[0]
+    low, high = piece.fresh
+    inner = clip(piece.fresh, size[0])
+    left, right = clip(columns, size[1])
+    parts: list[tuple[Span, Span]] = []
+    if low < 0:
+        parts.append(((low, min(high, 0)), columns))
+    if high > size[0]:
+        parts.append(((max(low, size[0]), high), columns))
+    if inner[0] < inner[1]:
+        if columns[0] < 0:
+            parts.append((inner, (columns[0], min(columns[1], 0))))
+        if columns[1] > size[1]:
+            parts.append((inner, (max(columns[0], size[1]), columns[1])))
+    return [Fill(value, rows, cols, base) for rows, cols in parts]
