@@ -1,17 +1,24 @@
 """Groups nodes: an anchor with any prologue and any epilogue, by a few rules about reads, not a table of operators.
 
-1. Downstream: a group takes the only consumer of its result, if that is a map which reads it element for element.
+1. Downstream: a group takes a map that reads one of its values element for element. Where others read that value too,
+   it is written once, as a second output, and nobody in the group reads it back:
+
+       y = conv(x); z = relu(y); y and z used elsewhere      ->      one group, outputs y and z
+
 2. Upstream: a reduction takes the map that only it consumes, element for element; so does a map, if nothing is
    computed twice by that.
-3. Everything else is a group of its own. Views are no groups: they alias.
+3. Everything else is a group of its own. Views are no groups: they alias. Nor does a concatenation take an epilogue
+   whose parts can be written where they belong: reading the whole costs the same then, without a choice among parts.
 
-A value with several consumers, or one that leaves the model, is written once and ends its group. Nothing costly is
-computed twice.
+A group stays one step of the program: nothing joins it that depends on its outputs by way of other groups. Nothing
+costly is computed twice.
 """
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...schedules.classify import Facts
 from ...schedules.group import Group, Node, Value
@@ -38,7 +45,7 @@ class Fuse:
         return _Fuser(graph, self.enabled).run()
 
 
-@dataclass
+@dataclass(eq=False)
 class _Draft:
     nodes: list[Node]
     anchor: Node | None
@@ -79,22 +86,20 @@ class _Fuser:
             self.owner[node] = draft
         if self.enabled:
             drafts = self._absorb_prologues(drafts)
-        drafts.sort(key=lambda d: max(self.order[n] for n in d.nodes))
-        return Fusion(tuple(self._group(i, d) for i, d in enumerate(drafts)), views)
+        return Fusion(tuple(self._group(i, d) for i, d in enumerate(self._sorted(drafts))), views)
 
     def _join(self, node: Node, facts: Facts) -> _Draft | None:
-        """The draft of the producer whose only consumer ``node`` is, if ``node`` may be its epilogue."""
+        """The draft whose epilogue ``node`` becomes: the heaviest one that computes a value it reads."""
         if facts.kind != "injective" or len(node.results) != 1:
             return None
         candidates: list[tuple[int, _Draft]] = []
         for value in dict.fromkeys(node.inputs):
             draft = self._producer(value)
-            if draft is None or value in self.leaves or len(self.consumers[value]) != 1 or draft.kind == "opaque":
+            if draft is None or draft.kind == "opaque":
                 continue
-            if draft.result is not value or len(draft.nodes[-1].results) != 1:
-                continue
-            if not facts.elementwise_in(value):
-                draft.notes.append(f"{node.operator} ({node.name}) not fused: reads {value.name} at other elements")
+            reason = self._apart(node, facts, value, draft)
+            if reason:
+                draft.notes.append(f"{node.operator} ({node.name}) not fused: {reason}")
                 continue
             # the heaviest producer takes the node: anchors before reductions before maps, the later one if equal
             rank = {"anchor": 3, "stencil": 2, "reduce": 2}.get(draft.kind, 1)
@@ -105,6 +110,88 @@ class _Fuser:
         draft.nodes.append(node)
         return draft
 
+    def _apart(self, node: Node, facts: Facts, value: Value, draft: _Draft) -> str:
+        """Why ``node``, which reads ``value``, may not join ``draft``, which computes it; empty if it may."""
+        producer = self.produced_by[value]
+        if len(producer.results) != 1:
+            return f"{producer.operator} has several results"
+        if not facts.elementwise_in(value):
+            return f"reads {value.name} at other elements"
+        if value in self.leaves and draft.kind != "anchor":
+            return f"{value.name} leaves the model"
+        if self._lies_in_place(producer):
+            return f"the parts of {value.name} can be written where they belong"
+        others = [v for v in node.inputs if self._producer(v) is not draft]
+        if self._depends(others, draft):
+            return f"it needs something that is computed from {draft.result.name} elsewhere"
+        return ""
+
+    def _lies_in_place(self, node: Node) -> bool:
+        """True for a concatenation whose parts can probably be written into it: they lie behind one another."""
+        if node.operator != "relax.concat" or not isinstance(node.operands[0], tuple):
+            return False
+        parts, whole = node.operands[0], node.results[0]
+        axis = int(node.call.attrs.axis) % len(whole.shape)
+        made = all(self._producer(p) is not None and p not in self.leaves for p in parts)
+        return made and len(set(parts)) == len(parts) and all(s == 1 for s in whole.shape[:axis])
+
+    def _depends(self, values: list[Value], draft: _Draft) -> bool:
+        """True if one of ``values`` is computed from a value of ``draft`` by way of other groups or views."""
+        start = self.order[draft.nodes[0]]
+        seen: set[Any] = set()
+        stack = list(values)
+        while stack:
+            node = self.produced_by.get(stack.pop())
+            if node is None:
+                continue
+            owner = self.owner.get(node)
+            if owner is draft:
+                return True
+            members = [node] if owner is None else owner.nodes
+            if id(members[0]) in seen or all(self.order[m] < start for m in members):
+                continue
+            seen.add(id(members[0]))
+            stack.extend(v for m in members for v in m.inputs)
+        return False
+
+    def _sorted(self, drafts: list[_Draft]) -> list[_Draft]:
+        """In an order in which every value is written before it is read; by last node where there is a choice."""
+        last = {id(d): max(self.order[n] for n in d.nodes) for d in drafts}
+        readers: dict[int, list[_Draft]] = {id(d): [] for d in drafts}
+        waits = {id(d): 0 for d in drafts}
+        for draft in drafts:
+            for source in {id(s): s for s in self._sources(draft)}.values():
+                readers[id(source)].append(draft)
+                waits[id(draft)] += 1
+        ready = [(last[id(d)], i, d) for i, d in enumerate(drafts) if not waits[id(d)]]
+        heapq.heapify(ready)
+        result = []
+        while ready:
+            _, _, draft = heapq.heappop(ready)
+            result.append(draft)
+            for reader in readers[id(draft)]:
+                waits[id(reader)] -= 1
+                if not waits[id(reader)]:
+                    heapq.heappush(ready, (last[id(reader)], -1, reader))
+        if len(result) != len(drafts):
+            raise AssertionError("groups depend on each other in a circle")
+        return result
+
+    def _sources(self, draft: _Draft) -> list[_Draft]:
+        """The other groups that ``draft`` reads from, views seen through."""
+        found = []
+        stack = [v for n in draft.nodes for v in n.inputs]
+        while stack:
+            node = self.produced_by.get(stack.pop())
+            if node is None:
+                continue
+            owner = self.owner.get(node)
+            if owner is None:
+                stack.extend(node.inputs)
+            elif owner is not draft:
+                found.append(owner)
+        return found
+
     def _absorb_prologues(self, drafts: list[_Draft]) -> list[_Draft]:
         """Maps whose result one reduction or map group alone reads move into it."""
         gone: set[int] = set()
@@ -113,7 +200,9 @@ class _Fuser:
                 continue
             value = draft.result
             users = self.consumers.get(value, [])
-            if value in self.leaves or len(users) != 1 or len(draft.nodes[-1].results) != 1:
+            if len(users) != 1 or len(draft.nodes[-1].results) != 1 or self._outputs(draft) != [value]:
+                continue
+            if value in self.leaves or self._lies_in_place(draft.nodes[-1]):
                 continue
             user = users[0]
             if user not in self.owner:
@@ -147,14 +236,16 @@ class _Fuser:
             for value in node.inputs:
                 if value not in produced:
                     inputs[value] = None
+        outputs = self._outputs(draft) or [draft.result]
+        name = f"g{index}_" + "_".join(dict.fromkeys(n.operator.rsplit(".", 1)[-1] for n in draft.nodes))[:60]
+        return Group(name, tuple(draft.nodes), tuple(inputs), tuple(outputs), draft.anchor, tuple(draft.notes))
+
+    def _outputs(self, draft: _Draft) -> list[Value]:
+        """What the model or other groups read, in program order."""
         inside = set(draft.nodes)
-        outputs = [
+        return [
             r
             for n in draft.nodes
             for r in n.results
             if r in self.leaves or any(c not in inside for c in self.consumers.get(r, []))
         ]
-        if not outputs:
-            outputs = [draft.result]
-        name = f"g{index}_" + "_".join(dict.fromkeys(n.operator.rsplit(".", 1)[-1] for n in draft.nodes))[:60]
-        return Group(name, tuple(draft.nodes), tuple(inputs), tuple(outputs), draft.anchor, tuple(draft.notes))

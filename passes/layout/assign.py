@@ -83,6 +83,7 @@ class _Assigner:
         """A convolution that writes a model output writes a value of its own, converted on the way out."""
         result: list[Group] = []
         for group in self.groups:
+            place = len(result)
             result.append(group)
             if not _is_conv(group):
                 continue
@@ -90,7 +91,7 @@ class _Assigner:
                 if value not in self.pinned:
                     continue
                 inner = Value(f"{value.name}.blocked", value.shape, value.dtype)
-                result[-1] = _substitute(group, value, inner)
+                result[place] = _substitute(result[place], value, inner)
                 result.append(copy_group(f"convert_{len(result)}", inner, value, "layout: a model output is plain"))
         self.groups = result
 
