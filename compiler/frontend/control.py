@@ -5,7 +5,7 @@ Loop(3, true, x) { y = f(x) }     becomes     f(f(f(x)))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -13,11 +13,13 @@ from tvm import relax
 
 from .node import Node, normal_axis
 from .registry import Refusal
+from .sequences import Operands, map_sequence
+from .slot import Slot
 from .value import POISON, Poison, Value
 
 LONGEST = 256  # rounds that are written out
 
-Run = Callable[[onnx.GraphProto, "dict[str, Value | Poison | None]", str], "list[Value | Poison | None]"]
+Run = Callable[[onnx.GraphProto, dict[str, Slot], str], list[Slot]]
 
 
 def graph_attribute(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
@@ -27,25 +29,22 @@ def graph_attribute(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
     raise Refusal(f"it has no {name}")
 
 
-def run_if(proto: onnx.NodeProto, inputs: Sequence[Value | None], run: Run) -> list[Value | Poison | None]:
-    condition = inputs[0].array if inputs and inputs[0] is not None else None
+def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run) -> list[Slot]:
+    condition = inputs[0].array if inputs and isinstance(inputs[0], Value) else None
     if condition is None:
         raise Refusal("its condition is computed at run time")
     wanted = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
-    branch = graph_attribute(proto, wanted)
-    if any(o.type.WhichOneof("value") not in ("tensor_type", None) for o in branch.output):
-        raise Refusal("its outputs are not tensors")
-    return run(branch, {}, wanted)
+    return run(graph_attribute(proto, wanted), {}, wanted)
 
 
 def run_loop(
-    proto: onnx.NodeProto, inputs: Sequence[Value | None], run: Run, node: Node
-) -> list[Value | Poison | None]:
+    proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node
+) -> list[Slot]:
     """Writes the rounds out; the count, and the condition after every round, must be known at import."""
     body = graph_attribute(proto, "body")
     limit = _scalar(inputs[0], "the number of its rounds")
     going = _scalar(inputs[1] if len(inputs) > 1 else None, "its condition")
-    state: list[Value | Poison | None] = list(inputs[2:])
+    state: list[Slot] = list(inputs[2:])
     names = [i.name for i in body.input]
     scanned: list[list[Value]] = [[] for _ in body.output[1 + len(state) :]]
     rounds = 0
@@ -69,13 +68,13 @@ def run_loop(
 
 
 def run_scan(
-    proto: onnx.NodeProto, inputs: Sequence[Value | None], run: Run, node: Node
-) -> list[Value | Poison | None]:
+    proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node
+) -> list[Slot]:
     """Writes the rounds out: round t sees the t-th slice of every scanned input, and leaves one of every output."""
     body = graph_attribute(proto, "body")
     count = node.attr("num_scan_inputs")
     given = [_tensor(v) for v in inputs]
-    state: list[Value | Poison | None] = list(given[: len(given) - count])
+    state: list[Slot] = list(given[: len(given) - count])
     scans = given[len(given) - count :]
     outputs = len(body.output) - len(state)
     axes = [normal_axis(a, v.rank) for a, v in zip(node.attr("scan_input_axes", [0] * count), scans)]
@@ -102,6 +101,13 @@ def run_scan(
     return [*state, *(_stacked(node, v, a, bool(b)) for v, a, b in zip(kept, out_axes, out_back))]
 
 
+def run_map(proto: onnx.NodeProto, operands: Operands, run: Run) -> list[Slot]:
+    """SequenceMap: the body once for each item."""
+    body = graph_attribute(proto, "body")
+    names = [i.name for i in body.input]
+    return map_sequence(len(proto.output), operands, names, lambda given, part: run(body, given, part))
+
+
 def _slice(node: Node, value: Value, axis: int, at: int) -> Value:
     if value.array is not None:
         return Value.of_array(value.array.take([at], axis))
@@ -119,15 +125,15 @@ def _stacked(node: Node, values: list[Value], axis: int, backwards: bool) -> Val
     return rows[0] if len(rows) == 1 else node.do(relax.op.concat, rows, axis=axis)
 
 
-def _scalar(value: Value | Poison | None, what: str) -> int | None:
+def _scalar(value: Slot, what: str) -> int | None:
     if value is None:
         return None
-    if isinstance(value, Poison) or value.array is None:
+    if not isinstance(value, Value) or value.array is None:
         raise Refusal(f"{what} is computed at run time")
     return int(value.array.reshape(-1)[0])
 
 
-def _tensor(value: Value | Poison | None) -> Value:
+def _tensor(value: Slot) -> Value:
     if not isinstance(value, Value):
-        raise Refusal("an operand is missing")
+        raise Refusal("a tensor is missing" if value is None else "a sequence stands where a tensor is needed")
     return value

@@ -20,6 +20,7 @@ from .check import check, in_order
 from .load import Source, load
 from .registry import Refusal
 from .shapes import fixed_inputs
+from .slot import Slot, TensorSequence
 from .tensors import TensorReader
 from .value import PLAIN, Poison, Value
 from .walk import Offender, Walk
@@ -74,7 +75,7 @@ def convert(
         )
 
     variables = _variables(specs)
-    scope: dict[str, Value | Poison | None] = {}
+    scope: dict[str, Slot] = {}
     for spec, variable in zip(specs, variables):
         if spec.elements:
             scope[spec.name] = Value(spec.shape, spec.dtype, expr=variable)
@@ -144,10 +145,12 @@ def _ordered(graph: onnx.GraphProto) -> onnx.GraphProto:
     return sorted_
 
 
-def _output(scope: dict[str, Value | Poison | None], name: str) -> Value | Poison:
+def _output(scope: dict[str, Slot], name: str) -> Value | Poison:
     value = scope.get(name)
     if value is None:
         raise ModelError(f"output '{name}' is produced by no node")
+    if isinstance(value, TensorSequence):
+        raise UnsupportedError(f"output '{name}' is a sequence; only tensors are supported")
     if isinstance(value, Value) and value.dtype not in PLAIN:
         raise UnsupportedError(f"output '{name}' has the type {value.dtype}, which is not supported")
     return value

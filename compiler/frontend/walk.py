@@ -18,16 +18,17 @@ import onnx
 from tvm import relax
 
 from ...errors import HalotileError
-from . import control, fold, functions
+from . import control, fold, functions, sequences
 from .node import Node
 from .prune import live_nodes, used_names
 from .registry import Refusal, converter
+from .slot import Slot, TensorSequence
 from .tensors import TensorReader
 from .value import POISON, Poison, Value
 
-Scope = MutableMapping[str, "Value | Poison | None"]
+Scope = MutableMapping[str, Slot]
 
-CONTROL = ("If", "Loop", "Scan")
+CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 LARGEST_DEPTH = 64  # nested function bodies; deeper means recursion, which ONNX forbids
 
 
@@ -102,12 +103,12 @@ class Walk:
         where: str,
         used: set[str],
         depth: int,
-    ) -> Sequence[Value | Poison | None]:
+    ) -> Sequence[Slot]:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         opset = opsets.get(domain, 1)
-        poisoned: list[Value | Poison | None] = [POISON] * len(proto.output)
+        poisoned: list[Slot] = [POISON] * len(proto.output)
 
-        def offend(reason: str, defect: bool = False) -> list[Value | Poison | None]:
+        def offend(reason: str, defect: bool = False) -> list[Slot]:
             self.offenders.append(Offender(where, proto.op_type, domain, opset, reason, defect))
             return poisoned
 
@@ -139,18 +140,27 @@ class Walk:
         proto: onnx.NodeProto,
         domain: str,
         opset: int,
-        inputs: list[Value | None],
+        operands: list[Value | TensorSequence | None],
         scope: Scope,
         opsets: dict[str, int],
         where: str,
         used: set[str],
         depth: int,
-    ) -> Sequence[Value | Poison | None] | None:
+    ) -> Sequence[Slot] | None:
         if domain == "" and proto.op_type in CONTROL:
-            return self._control(proto, inputs, scope, opsets, where)
+            return self._control(proto, operands, scope, opsets, where)
         key = (domain, proto.op_type, proto.overload)
         if key in self.functions:
-            return self._body(proto, self.functions[key], inputs, opsets, where, depth)
+            return self._body(proto, self.functions[key], operands, opsets, where, depth)
+        if domain == "" and proto.op_type in sequences.OPERATORS:
+            given = {a.name: self._attribute(a) for a in proto.attribute if a.name != "type"}
+            node = Node(proto.op_type, domain, opset, [], given, proto.output, self.builder)
+            return [sequences.run_sequence(node, operands)]
+        inputs = [o for o in operands if not isinstance(o, TensorSequence)]
+        if len(inputs) < len(operands):
+            if domain == "" and proto.op_type in sequences.PASS_THROUGH:
+                return operands
+            raise Refusal("an operand is a sequence, which it does not take")
         write = converter(domain, proto.op_type, opset)
         foldable = domain == "" and all(i is None or i.is_constant for i in inputs)
         graphs = any(
@@ -201,14 +211,14 @@ class Walk:
         self,
         proto: onnx.NodeProto,
         body: onnx.FunctionProto,
-        inputs: Sequence[Value | None],
+        inputs: Sequence[Slot],
         opsets: dict[str, int],
         where: str,
         depth: int,
-    ) -> list[Value | Poison | None]:
+    ) -> list[Slot]:
         """Walks a function's body with the caller's operands and attributes in place of its formal ones."""
         given = {a.name: a for a in body.attribute_proto} | {a.name: a for a in proto.attribute}
-        scope: dict[str, Value | Poison | None] = {n: None for n in body.input}
+        scope: dict[str, Slot] = {n: None for n in body.input}
         scope.update(zip(body.input, inputs))
         own = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import}
         opsets = {**opsets, **own}
@@ -220,29 +230,29 @@ class Walk:
     def _control(
         self,
         proto: onnx.NodeProto,
-        inputs: list[Value | None],
+        operands: list[Value | TensorSequence | None],
         scope: Scope,
         opsets: dict[str, int],
         where: str,
-    ) -> list[Value | Poison | None]:
-        def run(
-            graph: onnx.GraphProto, given: dict[str, Value | Poison | None], part: str
-        ) -> list[Value | Poison | None]:
+    ) -> list[Slot]:
+        def run(graph: onnx.GraphProto, given: dict[str, Slot], part: str) -> list[Slot]:
             inner: Scope = ChainMap(dict(given), scope)
             self.graph(graph, inner, opsets, f"{where} in its {part}")
             return [inner[o.name] for o in graph.output]
 
         if proto.op_type == "If":
-            return control.run_if(proto, inputs, run)
+            return control.run_if(proto, operands, run)
         attributes = {
             a.name: self._attribute(a) for a in proto.attribute if a.type != onnx.AttributeProto.GRAPH
         }
-        node = Node(proto.op_type, "", opsets.get("", 1), inputs, attributes, proto.output, self.builder)
+        node = Node(proto.op_type, "", opsets.get("", 1), [], attributes, proto.output, self.builder)
         if proto.op_type == "Loop":
-            return control.run_loop(proto, inputs, run, node)
+            return control.run_loop(proto, operands, run, node)
+        if proto.op_type == "SequenceMap":
+            return control.run_map(proto, operands, run)
         if node.opset < 9:
             raise Refusal("Scan before opset 9 is not supported")
-        return control.run_scan(proto, inputs, run, node)
+        return control.run_scan(proto, operands, run, node)
 
     # ------------------------------------------------------------------ support
 
@@ -265,7 +275,9 @@ class Walk:
 
 def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
     """Why no form of ``operator`` can be converted; None when some form can."""
-    if converter(domain, operator, opset) is not None or (domain == "" and operator in CONTROL):
+    if converter(domain, operator, opset) is not None:
+        return None
+    if domain == "" and operator in (*CONTROL, *sequences.OPERATORS):
         return None
     if domain not in ("", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.ml"):
         return f"operators of the domain '{domain}' are not supported"
@@ -282,16 +294,10 @@ def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
 _DYNAMIC = "the shape of its output depends on the data"
 _RANDOM = "it draws random numbers"
 _NEEDS_KNOWN = {"NonZero": 0, "Compress": 1}  # the operand that the shape of the output depends on
-_SEQUENCE = "sequences, maps and optionals are not supported"
 _TEXT = "strings are not supported"
 _REASONS = {
     **dict.fromkeys("NonMaxSuppression Unique".split(), _DYNAMIC),
     **dict.fromkeys(fold.RANDOM, _RANDOM),
-    **dict.fromkeys(
-        "SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap "
-        "SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement".split(),
-        _SEQUENCE,
-    ),
     **dict.fromkeys(
         "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer LabelEncoder".split(), _TEXT
     ),

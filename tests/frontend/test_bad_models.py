@@ -128,7 +128,7 @@ def test_every_offender_is_named() -> None:
 
 @pytest.mark.parametrize(
     "operator,reason",
-    [("NonZero", "shape of its output"), ("RandomNormalLike", "random"), ("SequenceConstruct", "sequences")],
+    [("NonZero", "shape of its output"), ("RandomNormalLike", "random")],
 )
 def test_reasons(operator: str, reason: str) -> None:
     one_line(UnsupportedError, model_of(node(operator, ["x"], ["y"], name="n")), "node 'n'", operator, reason)

@@ -1,0 +1,203 @@
+"""Sequences that import can resolve: lists of tensors of known length, taken apart at known positions.
+
+SplitToSequence(x, [2, 3]) -> s; SequenceAt(s, 1)     becomes     x[2:5]
+
+No sequence reaches Relax: each operator here makes or reads a :class:`TensorSequence`, and what comes out in the end is
+slices, concatenations and the tensors themselves. Optionals are handled alike: a present one is the value in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .converters.movement import concatenated
+from .node import Node, normal_axis
+from .registry import Refusal
+from .slot import Slot, TensorSequence
+from .value import Value
+
+Operands = Sequence["Value | TensorSequence | None"]
+PASS_THROUGH = ("Identity",)  # operators on tensors that take a sequence as it is
+
+
+def run_sequence(node: Node, operands: Operands) -> Slot:
+    """The result of the sequence operator ``node``; its tensors are in ``operands``."""
+    return OPERATORS[node.operator](node, operands)
+
+
+def _sequence(operands: Operands, index: int = 0) -> TensorSequence:
+    value = operands[index] if index < len(operands) else None
+    if not isinstance(value, TensorSequence):
+        raise Refusal(f"operand {index} is not a sequence")
+    return value
+
+
+def _tensor(operands: Operands, index: int) -> Value:
+    value = operands[index] if index < len(operands) else None
+    if not isinstance(value, Value):
+        raise Refusal(f"operand {index} is not a tensor")
+    return value
+
+
+def _position(operands: Operands, index: int, length: int, last: int) -> int | None:
+    """The position in operand ``index``, counted from the front; None where it was left out."""
+    if index >= len(operands) or operands[index] is None:
+        return None
+    array = _tensor(operands, index).array
+    if array is None:
+        raise Refusal("its position is computed at run time; it must be a constant")
+    position = int(array.reshape(-1)[0])
+    if not -length <= position <= last:
+        raise Refusal(f"position {position} is outside a sequence of {length}")
+    return position + length if position < 0 else position
+
+
+def _construct(node: Node, operands: Operands) -> TensorSequence:
+    items = [_tensor(operands, i) for i in range(len(operands))]
+    if len({v.dtype for v in items}) > 1:
+        raise Refusal(f"its operands have different types: {', '.join(map(str, items))}")
+    return TensorSequence(items)
+
+
+def _empty(node: Node, operands: Operands) -> TensorSequence:
+    return TensorSequence([])
+
+
+def _at(node: Node, operands: Operands) -> Value:
+    items = _sequence(operands).items
+    position = _position(operands, 1, len(items), len(items) - 1)
+    if position is None:
+        raise Refusal("it has no position")
+    return items[position]
+
+
+def _length(node: Node, operands: Operands) -> Value:
+    return node.const(np.array(len(_sequence(operands).items), "int64"))
+
+
+def _insert(node: Node, operands: Operands) -> TensorSequence:
+    items = list(_sequence(operands).items)
+    new = _tensor(operands, 1)
+    if items and items[0].dtype != new.dtype:
+        raise Refusal(f"{new} does not belong in a sequence of {items[0].dtype}")
+    position = _position(operands, 2, len(items), len(items))
+    items.insert(len(items) if position is None else position, new)
+    return TensorSequence(items)
+
+
+def _erase(node: Node, operands: Operands) -> TensorSequence:
+    items = list(_sequence(operands).items)
+    if not items:
+        raise Refusal("its sequence is empty")
+    position = _position(operands, 1, len(items), len(items) - 1)
+    del items[len(items) - 1 if position is None else position]
+    return TensorSequence(items)
+
+
+def _split(node: Node, operands: Operands) -> TensorSequence:
+    """Pieces of the sizes given, or of one size (the last may be shorter), or of one row each."""
+    x = _tensor(operands, 0)
+    axis = normal_axis(node.attr("axis", 0), x.rank)
+    length = x.shape[axis]
+    given = operands[1] if len(operands) > 1 else None
+    if given is None:
+        sizes = [1] * length
+    else:
+        array = _tensor(operands, 1).array
+        if array is None:
+            raise Refusal("its split is computed at run time; it must be a constant")
+        if array.ndim == 0:
+            chunk = int(array)
+            if chunk <= 0:
+                raise Refusal(f"its split is {chunk}")
+            sizes = [min(chunk, length - at) for at in range(0, length, chunk)]
+        else:
+            sizes = [int(n) for n in array.reshape(-1)]
+    if sum(sizes) != length or any(n < 0 for n in sizes):
+        raise Refusal(f"pieces {sizes} do not make up axis {axis} of {x}")
+    items, start = [], 0
+    for size in sizes:
+        piece = _piece(node, x, axis, start, start + size)
+        if given is None and not node.attr("keepdims", 1):
+            piece = node.reshape(piece, x.shape[:axis] + x.shape[axis + 1 :])
+        items.append(piece)
+        start += size
+    return TensorSequence(items)
+
+
+def _piece(node: Node, x: Value, axis: int, start: int, end: int) -> Value:
+    if x.array is not None:
+        return Value.of_array(np.ascontiguousarray(x.array.take(range(start, end), axis)))
+    if start == end:
+        return node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
+    return node.slice(x, axis, start, end)
+
+
+def _concat(node: Node, operands: Operands) -> Value:
+    items = list(_sequence(operands).items)
+    if not items:
+        raise Refusal("its sequence is empty")
+    new = bool(node.attr("new_axis", 0))
+    axis = normal_axis(node.attr("axis"), items[0].rank + new)
+    if new:
+        items = [node.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in items]
+    if all(v.array is not None for v in items):
+        return Value.of_array(np.concatenate([v.array for v in items if v.array is not None], axis))
+    return concatenated(node, items, axis)
+
+
+def _present(node: Node, operands: Operands) -> Value:
+    return node.const(np.array(bool(operands) and operands[0] is not None))
+
+
+def _content(node: Node, operands: Operands) -> Slot:
+    if not operands or operands[0] is None:
+        raise Refusal("it is an optional without a value")
+    return operands[0]
+
+
+OPERATORS: dict[str, Callable[[Node, Operands], Slot]] = {
+    "SequenceConstruct": _construct,
+    "SequenceEmpty": _empty,
+    "SequenceAt": _at,
+    "SequenceLength": _length,
+    "SequenceInsert": _insert,
+    "SequenceErase": _erase,
+    "SplitToSequence": _split,
+    "ConcatFromSequence": _concat,
+    "Optional": _content,
+    "OptionalHasElement": _present,
+    "OptionalGetElement": _content,
+}
+
+
+def map_sequence(
+    count: int, operands: Operands, names: Sequence[str], run: Callable[[dict[str, Slot], str], Sequence[Slot]]
+) -> list[Slot]:
+    """SequenceMap: the body once for each position; sequences give their items, tensors themselves."""
+    first = _sequence(operands)
+    rounds: list[Sequence[Slot]] = []
+    for index in range(len(first.items)):
+        given: dict[str, Slot] = {}
+        for name, operand in zip(names, operands):
+            if isinstance(operand, TensorSequence):
+                if len(operand.items) != len(first.items):
+                    raise Refusal(f"its sequences have {len(first.items)} and {len(operand.items)} items")
+                given[name] = operand.items[index]
+            else:
+                given[name] = operand
+        rounds.append(run(given, f"round {index}"))
+    results: list[Slot] = []
+    for output in range(count):
+        values = [r[output] for r in rounds]
+        results.append(TensorSequence([_only(v) for v in values]))
+    return results
+
+
+def _only(value: Slot) -> Value:
+    if not isinstance(value, Value):
+        raise Refusal("its body makes something else than tensors")
+    return value
+

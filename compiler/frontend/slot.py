@@ -1,0 +1,22 @@
+"""What a name of an ONNX graph may stand for while it is imported: a tensor, or a sequence of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .value import Poison, Value
+
+
+class TensorSequence:
+    """An ONNX sequence whose length is known: a list of values, and no tensor itself. It lives at import only."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Sequence[Value]) -> None:
+        self.items = tuple(items)
+
+    def __str__(self) -> str:
+        return f"sequence({', '.join(map(str, self.items))})"
+
+
+Slot = Value | TensorSequence | Poison | None  # Poison after an error, None for an operand left out
