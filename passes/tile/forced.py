@@ -1,0 +1,118 @@
+"""A tile group as a user asks for it.
+
+    {"last": "lv10", "shape": (16, 64)}                        the longest chain that ends there, in tiles of its output
+    {"first": "lv2", "last": "lv10", "shape": (8, None), "bands": 2, "modes": {"lv5": "recompute"}}
+
+Names are those of groups, of their nodes or of their results, as ``halotile inspect --plan`` prints them. ``shape`` is
+rows and columns of the last output (None: all columns). Inner values are rings unless ``modes`` says otherwise (one
+mode, or one a value).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import HalotileError
+from ...schedules.tileplan import TilePlan
+from .candidates import Program
+from .form import MODES, Form, Untileable
+from .lower import lower
+
+KEYS = ("first", "last", "shape", "bands", "modes", "quantum")
+
+
+def forced(program: Program, wish: Mapping[str, Any], cores: int) -> list[tuple[int, int, TilePlan]]:
+    """The plan that ``wish`` asks for, as (index of the first group, of the last, plan)."""
+    unknown = sorted(set(wish) - set(KEYS))
+    if unknown:
+        raise HalotileError(f"tile: unknown key {unknown[0]!r}; known are {', '.join(KEYS)}")
+    rows, columns = checked_shape(wish.get("shape", (16, None)))
+    last = _find(program, wish.get("last"), len(program.groups) - 1)
+    refused = program.refusal(last)
+    if refused is not None:
+        raise HalotileError(f"tile: {program.groups[last].name} can't be tiled: {refused}")
+    output = program.groups[last].outputs[-1]
+    form = Form(
+        rows,
+        columns or output.shape[3],
+        _positive(wish.get("bands", cores), "bands"),
+        _modes(program, wish.get("modes", {})),
+        _positive(wish.get("quantum", 1), "quantum"),
+    )
+    if wish.get("first") is not None:
+        first = _find(program, wish["first"], 0)
+        if first > last:
+            raise HalotileError(f"tile: {wish['first']} comes after {wish.get('last')}")
+        for i in range(first, last + 1):
+            refused = program.refusal(i)
+            if refused is not None:
+                raise HalotileError(f"tile: {program.groups[i].name} can't be tiled: {refused}")
+        return [(first, last, _plan(program, first, last, form))]
+    best: tuple[int, int, TilePlan] | None = None
+    why = ""
+    for first in range(last, -1, -1):
+        if program.refusal(first) is not None or not program.reads(first, last):
+            break
+        try:
+            best = first, last, _plan(program, first, last, form)
+        except HalotileError as error:
+            why = why or str(error)
+    if best is None:
+        raise HalotileError(why)
+    return [best]
+
+
+def _plan(program: Program, first: int, last: int, form: Form) -> TilePlan:
+    why = program.joined(first, last)
+    if why is None:
+        try:
+            members = program.groups[first : last + 1]
+            return lower(members, program.layouts, form, program.leaving(first, last))
+        except Untileable as error:
+            why = str(error)
+    raise HalotileError(f"tile: {program.groups[first].name} to {program.groups[last].name}: {why}")
+
+
+def _find(program: Program, name: Any, default: int) -> int:
+    if name is None:
+        return default
+    for i, group in enumerate(program.groups):
+        names = {group.name, *(n.name for n in group.nodes), *(v.name for v in group.outputs)}
+        if name in names:
+            return i
+    raise HalotileError(f"tile: no group, node or value is called {name!r}; halotile inspect --plan lists them")
+
+
+def checked_shape(shape: Any) -> tuple[int, int | None]:
+    """Rows and columns of a tile."""
+    good = isinstance(shape, (tuple, list)) and len(shape) == 2
+    if not good or not all(_is_positive(s) for s in shape if s is not None) or shape[0] is None:
+        raise HalotileError(
+            f"tile: shape is (rows, columns), whole numbers from 1 (columns None for all), not {shape!r}"
+        )
+    return int(shape[0]), None if shape[1] is None else int(shape[1])
+
+
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
+
+
+def _positive(number: Any, what: str) -> int:
+    if not _is_positive(number):
+        raise HalotileError(f"tile: {what} is a whole number from 1, not {number!r}")
+    return int(number)
+
+
+def _modes(program: Program, wish: Any) -> dict[Any, str]:
+    values = {v.name: v for g in program.groups for v in g.outputs}
+    if isinstance(wish, str):
+        wish = dict.fromkeys(values, wish)
+    if not isinstance(wish, Mapping):
+        raise HalotileError(f"tile: modes is one of {', '.join(MODES)}, or has one for each value, not {wish!r}")
+    for name, mode in wish.items():
+        if name not in values:
+            raise HalotileError(f"tile: no value is called {name!r}; halotile inspect --plan lists them")
+        if mode not in MODES:
+            raise HalotileError(f"tile: mode {mode!r} of {name}; choose one of {', '.join(MODES)}")
+    return {values[name]: mode for name, mode in wish.items()}
