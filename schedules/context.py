@@ -51,12 +51,15 @@ class Context:
         self.scalars: list[str | tuple[Value, int]] = []
         self._bases: dict[Value, list[Any]] = {}
         self.origin: list[Any] | None = None  # row and column of the box, in the tensor
-        if request.box is not None:
+        self.size: list[Any] = []  # rows and columns of the box: numbers, or variables if it is open
+        box = request.box
+        if box is not None:
             rows, columns = request.group.outputs[-1].shape[2:4]
-            box = request.box
-            self.origin = [
-                self._scalar("row", rows - box.rows + 1), self._scalar("column", columns - box.columns + 1)
-            ]
+            self.size = [box.rows, box.columns]
+            least = [1, 1] if box.open else self.size
+            self.origin = [self._scalar("row", rows - least[0] + 1), self._scalar("column", columns - least[1] + 1)]
+            if box.open:
+                self.size = [self._scalar("rows", rows + 1), self._scalar("columns", columns + 1)]
 
     def _scalar(self, what: str | tuple[Value, int], extent: int | None = None) -> Any:
         self.scalars.append(what)
@@ -172,9 +175,9 @@ class Context:
                 return
         self.k.store(buffer, position, element)
 
-    def ranged(self, var: Any, extent: int) -> Any:
-        """Tells the simplifier that ``0 <= var < extent``."""
-        if isinstance(var, tirx.Var):
+    def ranged(self, var: Any, extent: Any) -> Any:
+        """Tells the simplifier that ``0 <= var < extent`` (a number, or a variable, which says nothing)."""
+        if isinstance(var, tirx.Var) and isinstance(extent, int):
             self.analyzer.bind(var, Range(0, extent))
         return var
 

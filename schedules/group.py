@@ -97,8 +97,9 @@ class Kernel:
     ``operands`` follow the function's parameters: Values, Packed constants and Scratch memory.
     ``inplace`` are inputs whose memory the first output may take over: each element is read before it is written, by
     the iteration that writes it. ``workspace`` bounds the bytes a worker takes from its workspace slot. ``scalars`` are
-    the int32 parameters after the pointers: "row" and "column" of a box's origin, and (value, 0 or 1) for the base row
-    or column of a windowed value.
+    the int32 parameters after the pointers: "row" and "column" of a box's origin, "rows" and "columns" of an open box,
+    and (value, 0 or 1) for the base row or column of a windowed value. ``least`` is the smallest box that an open kernel
+    computes.
     """
 
     function: Any
@@ -110,6 +111,7 @@ class Kernel:
     inplace: tuple[Value, ...] = ()
     notes: tuple[str, ...] = ()
     scalars: tuple[str | tuple[Value, int], ...] = ()
+    least: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,14 @@ class Box:
     """A kernel that computes ``rows x columns`` (axes 2 and 3) of its outputs, from an origin given at run time.
 
     ``windowed`` values lie in memory as a part: a window of rows and columns whose base is given at run time, in the
-    layout that the request has for them. All others lie whole.
+    layout that the request has for them. All others lie whole. An ``open`` box has its size at run time as well;
+    ``rows`` and ``columns`` are what is expected of it.
     """
 
     rows: int
     columns: int
     windowed: frozenset[Value] = frozenset()
+    open: bool = False
 
 
 @dataclass(frozen=True)

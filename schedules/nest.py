@@ -44,6 +44,7 @@ class StageMemory:
     skip: int  # leading axes that are not part of the address (one row at a time)
     lanes: int  # trailing lanes (blocked kernels), 0 otherwise
     dims: tuple[int, ...] = ()
+    offset: Any = 0  # of index zero in the buffer
 
 
 class Nest:
@@ -63,9 +64,11 @@ class Nest:
 
     # -- coordinates -----------------------------------------------------------------------------
 
-    def extents(self) -> list[int]:
+    def extents(self) -> list[Any]:
         """Loop extents of the axes beyond the row; the channel axis counts blocks."""
-        dims = list(boxed(self.phase.shape, self.s.request.box))
+        dims: list[Any] = list(boxed(self.phase.shape, self.s.request.box))
+        if self.ctx.size:
+            dims[2:4] = self.ctx.size
         if self.blocked:
             dims[1] = -(-dims[1] // self.lanes)
         return dims[len(self.row):]
@@ -118,7 +121,7 @@ class Nest:
                 total = total * place.dims[axis] + narrow(index)
         if lane is not None:
             total = total * place.lanes + lane
-        return self.ctx.analyzer.simplify(total)
+        return self.ctx.analyzer.simplify(total + place.offset)
 
     def store(self, target: Value | StageMemory, indices: Sequence[Any], value: Any) -> None:
         if isinstance(target, Value):
@@ -212,6 +215,9 @@ class Nest:
 
     def _loops(self, extents: Sequence[int], body: Any) -> None:
         """Loops over ``extents``; the leading ones are one parallel loop where that pays."""
+        if self.ctx.size:
+            self._serial(list(extents), [], body)
+            return
         total = int(np.prod(extents, dtype=np.int64)) if extents else 1
         split = 0
         if self._worth_a_launch() and total > 1:

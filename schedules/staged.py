@@ -39,6 +39,12 @@ def build_staged(request: Request) -> Kernel:
     return _Staged(request, graph).build()
 
 
+def opens(request: Request) -> bool:
+    """True if a kernel of this group can take the size of its box at run time: one phase over channel lanes."""
+    blocked = all(request.layout(v).block for v in request.group.outputs)
+    return blocked and len(plan_phases(GroupGraph(request.group), request.group.outputs).phases) == 1
+
+
 class _Staged:
     def __init__(self, request: Request, graph: GroupGraph) -> None:
         self.request = request

@@ -38,6 +38,7 @@ def build_depthwise(request: Request, facts: ConvFacts) -> Kernel:
         schedule=f"depthwise conv C{lanes}, tile {tile}",
         flops=facts.flops,
         scalars=tuple(conv.ctx.scalars),
+        least=(tile.rows, tile.columns),
     )
 
 

@@ -51,6 +51,7 @@ def build_direct(request: Request, facts: ConvFacts) -> Kernel:
         schedule=f"direct conv C{lanes}, tile {tile}",
         flops=facts.flops,
         scalars=tuple(ctx.scalars),
+        least=(tile.rows, tile.columns),
     )
 
 

@@ -57,8 +57,17 @@ class ConvKernel:
         return -(-self.facts.outputs // self.lanes)
 
     @property
-    def spatial(self) -> tuple[int, ...]:
-        return self.facts.out_spatial
+    def spatial(self) -> tuple[Any, ...]:
+        """Outputs a spatial axis: numbers, or variables in an open box."""
+        box = self.request.box
+        if box is None or not box.open:
+            return self.facts.out_spatial
+        steps = self.steps or (1, 1)
+        return tuple(tirx.floordiv(e, s) if s > 1 else e for e, s in zip(self.ctx.size, steps))
+
+    @property
+    def is_open(self) -> bool:
+        return self.request.box is not None and self.request.box.open
 
     def input_offset(self, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
         """Flat position of input ``channel`` (or, for blocked inputs, a (block, lane) pair) under one tap."""
@@ -81,6 +90,10 @@ class ConvKernel:
     def tasks(self, channel_groups: int) -> Iterator[tuple[Any, Any, list[Any]]]:
         """The parallel loop over batch, groups of channel blocks and rows of tiles; gives n, the channel group and
         the origins of all spatial axes but the last."""
+        if self.is_open:
+            with self._open_tasks(channel_groups) as at:
+                yield at
+            return
         outer = list(self.spatial[:-1])
         counts = [-(-s // (self.tile.rows if i == len(outer) - 1 else 1)) for i, s in enumerate(outer)]
         batch = self.facts.data.shape[0]
@@ -103,6 +116,19 @@ class ConvKernel:
             n = self.bind(tirx.floordiv(rest, channel_groups), batch)
             yield n, group, origins
 
+    @contextmanager
+    def _open_tasks(self, channel_groups: int) -> Iterator[tuple[Any, Any, list[Any]]]:
+        """The same loops over a box whose size is known at run time (and no smaller than the tile)."""
+        rows, step = self.spatial[0], self.tile.rows
+        batch, height = self.facts.data.shape[0], self.output.shape[2]
+        with self.k.loop(batch, name="n") as n, self.k.loop(channel_groups, name="g") as group:
+            self.ctx.ranged(n, batch)
+            self.ctx.ranged(group, channel_groups)
+            with self.k.loop(tirx.floordiv(rows + (step - 1), step), name="y") as y:
+                self.ctx.ranged(y, height)
+                origin = self.bind(tirx.min(y * step, rows - step), height) if step > 1 else y
+                yield n, group, [origin]
+
     def bind(self, value: Any, extent: int) -> Any:
         """Names an index and tells the simplifier its range."""
         value = self.ctx.analyzer.simplify(value)
@@ -114,6 +140,12 @@ class ConvKernel:
     def columns(self) -> Iterator[Any]:
         """The loop over tiles of the last axis; the last tile moves back where the width doesn't divide."""
         width, step = self.spatial[-1], self.tile.columns
+        if self.is_open:
+            most = self.output.shape[3]
+            with self.k.loop(tirx.floordiv(width + (step - 1), step), name="x") as x:
+                self.ctx.ranged(x, most)
+                yield self.bind(tirx.min(x * step, width - step), most) if step > 1 else x
+            return
         with self.k.loop(-(-width // step), name="x") as x:
             self.ctx.ranged(x, -(-width // step))
             start = tirx.min(x * step, width - step) if width % step else x * step

@@ -112,13 +112,18 @@ def build_transposed(request: Request) -> Kernel:
             return [q * s + o for q, s, o in zip(position, strides, offsets)]
 
         facts = phase.facts if box is None else phase.facts.cut(box.rows // strides[0], box.columns // strides[1])
-        tiles.append(str(emit_direct(request, facts, ctx, place, strides)))
+        tiles.append(emit_direct(request, facts, ctx, place, strides))
     lanes = request.layout(request.group.outputs[0]).block
+    names = [str(t) for t in tiles]
     return Kernel(
         function=ctx.k.finish(),
         operands=tuple(ctx.operands),
         outputs=request.group.outputs,
-        schedule=f"transposed conv C{lanes}, {len(phases)} phases, tile {max(set(tiles), key=tiles.count)}",
+        schedule=f"transposed conv C{lanes}, {len(phases)} phases, tile {max(set(names), key=names.count)}",
         flops=sum(p.facts.flops for p in phases),
         scalars=tuple(ctx.scalars),
+        least=(
+            max(t.rows for t in tiles) * strides[-2] if len(strides) > 1 else 1,
+            max(t.columns for t in tiles) * strides[-1],
+        ),
     )

@@ -47,6 +47,7 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
         schedule=f"{plan} C{lanes}",
         flops=facts.flops,
         scalars=tuple(winograd.conv.ctx.scalars),
+        least=(plan.transform.m, plan.transform.m),
         workspace=sum(-(-s // 64) * 64 + 64 for s in sizes if s > STACK_BYTES),
     )
 
@@ -91,14 +92,18 @@ class _Winograd:
             plan.vectors * self.lanes,
         )
         weights = self.ctx.packed(Packed(f"w_{facts.weight.name}", packed))
-        total = facts.data.shape[0] * plan.tiles[0] * plan.tiles[1]
+        self.tiles = self._tiles()
+        total = facts.data.shape[0] * self.tiles[0] * self.tiles[1]
+        strips: Any = plan.strips
+        if self.conv.is_open:
+            strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
         parallel = self.parallel
-        with k.loop(plan.tasks, "parallel" if parallel else "serial", "p") as p:
-            self.ctx.ranged(p, plan.tasks)
-            group = self.conv.bind(tirx.floordiv(p, plan.strips), plan.groups)
-            first = self.conv.bind(tirx.floormod(p, plan.strips) * plan.strip, total)
+        with k.loop(strips * plan.groups, "parallel" if parallel else "serial", "p") as p:
+            self.ctx.ranged(p, self._bound(strips * plan.groups))
+            group = self.conv.bind(tirx.floordiv(p, strips), plan.groups) if plan.groups > 1 else tirx.IntImm("int32", 0)
+            first = self.conv.bind(tirx.floormod(p, strips) * plan.strip, self._bound(total))
             count: Any = plan.strip
-            if total % plan.strip:
+            if self.conv.is_open or total % plan.strip:
                 count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
             planes = self._scratch("data", self.t.products * self.data_plane, parallel)
             products = self._scratch("products", self.t.products * self.product_plane, parallel)
@@ -125,20 +130,33 @@ class _Winograd:
         self.ctx.operands.append(Scratch(elements * 4))
         return buffer
 
+    def _tiles(self) -> tuple[Any, Any]:
+        """Tiles along rows and columns."""
+        if not self.conv.is_open:
+            return self.plan.tiles
+        m = self.t.m
+        rows, columns = (tirx.floordiv(e + (m - 1), m) for e in self.conv.spatial)
+        return self.k.bind(rows, "tr"), self.k.bind(columns, "tc")
+
+    def _bound(self, extent: Any) -> int:
+        """An upper bound of a number of elements or tiles of one image, for the simplifier."""
+        return extent if isinstance(extent, int) else 1 << 24
+
     # -- where a tile lies -----------------------------------------------------------------------
 
     def _origin(self, tile: Any) -> tuple[Any, list[Any], list[Any]]:
         """Batch index, output origin, and how far back the tile was moved, of a tile counted over the batch."""
-        rows, columns = self.plan.tiles
-        row = tirx.floordiv(tile, columns)
-        numbers = [(tirx.floormod(row, rows), rows), (tirx.floormod(tile, columns), columns)]
-        n = self.conv.bind(tirx.floordiv(row, rows), self.facts.data.shape[0])
+        rows, columns = self.tiles
+        batch = self.facts.data.shape[0]
+        row = self.conv.bind(tirx.floordiv(tile, columns), batch * self._bound(rows))
+        numbers = [(row if batch == 1 else tirx.floormod(row, rows), rows), (tile - row * columns, columns)]
+        n = tirx.IntImm("int32", 0) if batch == 1 else self.conv.bind(tirx.floordiv(row, rows), batch)
         origins, moved = [], []
-        for (number, tiles), extent in zip(numbers, self.facts.out_spatial):
+        for (number, tiles), extent in zip(numbers, self.conv.spatial):
             m = self.t.m
-            at = self.conv.bind(number * m, tiles * m - m + 1)
-            if extent % m:
-                start = self.conv.bind(tirx.min(at, extent - m), extent - m + 1)
+            at = self.conv.bind(number * m, self._bound(tiles) * m - m + 1)
+            if self.conv.is_open or extent % m:
+                start = self.conv.bind(tirx.min(at, extent - m), self._bound(extent))
                 origins.append(start)
                 moved.append(self.conv.bind(at - start, m))
             else:
@@ -244,20 +262,37 @@ class _Winograd:
     def _finish(self, held: Any, n: Any, origins: list[Any], moved: list[Any], block: Any) -> None:
         """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
         k, lanes, t = self.k, self.lanes, self.t
-        if self.conv.costly or any(m is not None for m in moved):
-            outputs = k.local("y", "float32", t.m * t.m * lanes, "global")
-            for i in range(t.m):
-                with k.loop(lanes, "vectorized", "v") as v:
-                    values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
-                    for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
-                        k.store(outputs, (i * t.m + j) * lanes + v, value)
-            skip = [tirx.IntImm("int32", 0) if m is None else m for m in moved]
-            with k.loop(t.m - skip[0], name="i") as i, k.loop(t.m - skip[1], name="j") as j:
-                y, x = self.conv.bind(i + skip[0], t.m), self.conv.bind(j + skip[1], t.m)
-                with k.loop(lanes, "vectorized", "v") as v:
-                    element = outputs[(y * t.m + x) * lanes + v]
-                    self.conv.element(lambda: element, n, block, v, [origins[0] + y, origins[1] + x])
+        shifts = [m for m in moved if m is not None]
+        if self.conv.costly:
+            self._finish_part(held, n, origins, moved, block)
             return
+        if not shifts:
+            self._finish_whole(held, n, origins, block)
+            return
+        total = shifts[0] if len(shifts) == 1 else shifts[0] + shifts[1]
+        with k.when(tirx.EQ(total, tirx.IntImm("int32", 0))):
+            self._finish_whole(held, n, origins, block)
+        with k.when(tirx.GT(total, tirx.IntImm("int32", 0))):
+            self._finish_part(held, n, origins, moved, block)
+
+    def _finish_part(self, held: Any, n: Any, origins: list[Any], moved: list[Any], block: Any) -> None:
+        """A tile that may have been moved back: the outputs that the tile before it did not make."""
+        k, lanes, t = self.k, self.lanes, self.t
+        outputs = k.local("y", "float32", t.m * t.m * lanes, "global")
+        for i in range(t.m):
+            with k.loop(lanes, "vectorized", "v") as v:
+                values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
+                for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
+                    k.store(outputs, (i * t.m + j) * lanes + v, value)
+        skip = [tirx.IntImm("int32", 0) if m is None else m for m in moved]
+        with k.loop(t.m - skip[0], name="i") as i, k.loop(t.m - skip[1], name="j") as j:
+            y, x = self.conv.bind(i + skip[0], t.m), self.conv.bind(j + skip[1], t.m)
+            with k.loop(lanes, "vectorized", "v") as v:
+                element = outputs[(y * t.m + x) * lanes + v]
+                self.conv.element(lambda: element, n, block, v, [origins[0] + y, origins[1] + x])
+
+    def _finish_whole(self, held: Any, n: Any, origins: list[Any], block: Any) -> None:
+        k, lanes, t = self.k, self.lanes, self.t
         for i in range(t.m):
             with k.loop(lanes, "vectorized", "v") as v:
                 values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]

@@ -9,6 +9,7 @@ A worker's scratch holds the windows of one task and the scratch of the members'
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from ..tileplan import Compute, Fill, Shift, Step, TilePlan
 from .driver import build_driver
 from .parts import build_fill, build_margins, build_shift
 from .program import Call, Program, fold_tasks
+from .support import box_opens
 
 ALIGNMENT = 64
 
@@ -58,6 +60,7 @@ class _Builder:
     workers: int
     parts: list[Kernel] = field(default_factory=list)
     known: dict[Any, int] = field(default_factory=dict)
+    opens: dict[int, bool] = field(default_factory=dict)
 
     def build(self) -> TiledKernel:
         windows = self.plan.windows
@@ -66,6 +69,7 @@ class _Builder:
         self.requests = [
             Request(member, inner, self.alone, self.exact, self.options) for member in self.plan.members
         ]
+        self._sizes()
         tasks = [[[self._call(s) for s in stripe] for stripe in task.stripes] for task in self.plan.tasks]
         program = fold_tasks(tasks)
         before = self._margins()
@@ -107,18 +111,16 @@ class _Builder:
 
     def _call(self, step: Step) -> Call:
         if isinstance(step, Fill):
-            rows, columns = _size(step.rows), _size(step.columns)
             layout = self.plan.windows[step.value].layout
             part = self._part(
-                ("fill", step.value, rows, columns, step.number),
-                lambda: build_fill(step.value, layout, rows, columns, step.number),
+                ("fill", step.value, step.number), lambda: build_fill(step.value, layout, step.number)
             )
-            return Call(part, (step.rows[0] - step.base[0], step.columns[0] - step.base[1]))
+            start = (step.rows[0] - step.base[0], step.columns[0] - step.base[1])
+            return Call(part, (*start, _size(step.rows), _size(step.columns)))
         if isinstance(step, Shift):
-            rows = _size(step.keep)
             layout = self.plan.windows[step.value].layout
-            part = self._part(("shift", step.value, rows), lambda: build_shift(step.value, layout, rows))
-            return Call(part, (step.keep[0] - step.base[0],))
+            part = self._part(("shift", step.value), lambda: build_shift(step.value, layout))
+            return Call(part, (step.keep[0] - step.base[0], _size(step.keep)))
         return self._compute(step)
 
     def _compute(self, step: Compute) -> Call:
@@ -126,16 +128,40 @@ class _Builder:
         request = self.requests[step.member]
         member = request.group
         windowed = frozenset(v for v in (*member.inputs, *member.outputs) if v in self.plan.windows)
-
-        def make() -> Kernel:
-            return build_kernel(replace(request, box=Box(rows, columns, windowed)))
-
-        part = self._part(("compute", step.member, rows, columns), make)
-        own = {"row": step.rows[0], "column": step.columns[0]}
+        part = None
+        if (rows, columns) != (usual := self.usual[step.member]) or self.varied[step.member]:
+            part = self._open(step.member, request, Box(*usual, windowed, True), rows, columns)
+        if part is None:
+            box = Box(rows, columns, windowed)
+            part = self._part(
+                ("compute", step.member, rows, columns), lambda: build_kernel(replace(request, box=box))
+            )
+        own = {"row": step.rows[0], "column": step.columns[0], "rows": rows, "columns": columns}
         numbers = []
         for scalar in self.parts[part].scalars:
             numbers.append(own[scalar] if isinstance(scalar, str) else step.bases[scalar[0]][scalar[1]])
         return Call(part, tuple(numbers))
+
+    def _open(self, member: int, request: Request, box: Box, rows: int, columns: int) -> int | None:
+        """The part that computes boxes of any size, if there is one and this box is large enough for it."""
+        if member not in self.opens:
+            self.opens[member] = box_opens(request)
+        if not self.opens[member]:
+            return None
+        part = self._part(("compute", member), lambda: build_kernel(replace(request, box=box)))
+        least = self.parts[part].least
+        return part if rows >= least[0] and columns >= least[1] else None
+
+    def _sizes(self) -> None:
+        """The most frequent box of each member, and whether there are others."""
+        sizes: list[Counter[tuple[int, int]]] = [Counter() for _ in self.plan.members]
+        for task in self.plan.tasks:
+            for stripe in task.stripes:
+                for step in stripe:
+                    if isinstance(step, Compute):
+                        sizes[step.member][_size(step.rows), _size(step.columns)] += 1
+        self.usual = [max(s, key=lambda box: (s[box], box)) if s else (1, 1) for s in sizes]
+        self.varied = [len(s) > 1 for s in sizes]
 
     def _margins(self) -> list[int]:
         """Parts that run once, before all tasks."""

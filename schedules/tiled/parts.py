@@ -21,24 +21,25 @@ from ..tegraph import GroupGraph
 VECTOR = 16  # elements a copy moves at a time
 
 
-def build_fill(value: Value, layout: Layout, rows: int, columns: int, number: float) -> Kernel:
+def build_fill(value: Value, layout: Layout, number: float) -> Kernel:
     """Sets ``rows x columns`` of a window from a row and a column on, counted from the window's first element."""
     k = KernelBuilder("fill", serial=True)
     window = k.pointer("window", value.dtype, layout.elements)
-    row, column = k.scalar("row"), k.scalar("column")
+    row, column, rows, columns = (k.scalar(name) for name in ("row", "column", "rows", "columns"))
     lanes, (row_step, column_step) = layout.block or 1, layout.strides[2:4]
     fill = tirx.Cast(value.dtype, tirx.FloatImm("float32", number))
-    with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r:
-        base = p * layout.strides[1] + (row + r) * row_step + column * column_step
-        _run(k, columns * lanes, lambda i: k.store(window, base + i, fill))
-    return Kernel(k.finish(), (value,), (value,), "fill", scalars=("row", "column"))
+    with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r, k.loop(columns, name="c") as c:
+        base = p * layout.strides[1] + (row + r) * row_step + (column + c) * column_step
+        with k.loop(lanes, "vectorized", "v") as v:
+            k.store(window, base + v, fill)
+    return Kernel(k.finish(), (value,), (value,), "fill")
 
 
-def build_shift(value: Value, layout: Layout, rows: int) -> Kernel:
+def build_shift(value: Value, layout: Layout) -> Kernel:
     """Moves ``rows`` rows of a window, from row ``source`` of the window on, to its first rows."""
     k = KernelBuilder("shift", serial=True)
     window = k.pointer("window", value.dtype, layout.elements)
-    source = k.scalar("source")
+    source, rows = k.scalar("source"), k.scalar("rows")
     step = layout.strides[2]
     with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r:
         base = p * layout.strides[1] + r * step
@@ -47,7 +48,7 @@ def build_shift(value: Value, layout: Layout, rows: int) -> Kernel:
             k.store(window, base + i, window[base + source * step + i])
 
         _run(k, step, move)
-    return Kernel(k.finish(), (value,), (value,), "shift", scalars=("row",))
+    return Kernel(k.finish(), (value,), (value,), "shift")
 
 
 def build_margins(group: Group, request: Request, values: tuple[Value, ...]) -> Kernel:

@@ -12,11 +12,12 @@ from ..classify import Facts
 from ..conv import supports_conv
 from ..conv.build import TRANSPOSED
 from ..dispatch import works_on_plain
-from ..group import Group, Value
+from ..group import Group, Request, Value
 from ..inline import Inliner, key
 from ..layout import Layout
 from ..operator import attributes
 from ..phases import Phase, is_reduce, plan_phases
+from ..staged import opens
 from ..tegraph import GroupGraph
 
 
@@ -35,6 +36,14 @@ def box_refusal(group: Group, layouts: Mapping[Value, Layout]) -> str | None:
     if works_on_plain(group) or any(Facts(n).kind == "opaque" for n in group.nodes):
         return "it is computed whole"
     return _staged_refusal(group)
+
+
+def box_opens(request: Request) -> bool:
+    """True if one kernel of this group computes boxes of every size."""
+    anchor = request.group.anchor
+    if anchor is not None and supports_conv(anchor) and request.layout(request.group.outputs[0]).block:
+        return True
+    return opens(request)
 
 
 def box_alignment(group: Group) -> tuple[int, int]:
