@@ -45,6 +45,7 @@ class Options:
     fuse: bool = True
     layout: bool = True
     winograd: bool = True
+    tile: str | Mapping[str, Any] = "off"
     timers: bool = False
 
 
@@ -144,8 +145,14 @@ def layout(build: Build) -> None:
 
 
 def tile(build: Build) -> None:
-    """Chains stay whole for now: every group is computed in one box."""
-    build.notes["tile"] = ["every group is computed whole"]
+    from ..passes.tile.tile import Tile
+
+    options = build.options
+    result = Tile(options.tile, options.threads).apply(
+        build.groups, build.layouts, build.places, build.graph.outputs, options.target
+    )
+    build.groups, build.tiled = result.groups, dict(result.plans)
+    build.notes["tile"] = list(result.notes)
 
 
 def schedule(build: Build) -> None:
