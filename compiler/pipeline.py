@@ -31,7 +31,8 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Options:
-    """What a build is asked for. ``shapes`` fixes open dimensions; ``threads`` None takes the target's cores."""
+    """What a build is asked for. ``shapes`` fixes open dimensions; ``threads`` None takes the target's cores;
+    ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -47,6 +48,8 @@ class Options:
     winograd: bool = True
     tile: str | Mapping[str, Any] = "off"
     timers: bool = False
+    formats: tuple[str, ...] = ("so",)
+    cc: str | None = None
 
 
 @dataclass
@@ -105,7 +108,8 @@ def run_pipeline(
 def import_(build: Build) -> None:
     from .frontend import import_model
 
-    build.imported = import_model(build.source, build.options.shapes)
+    symbolic = build.options.stop_after in ("import", "simplify")  # only what follows needs fixed shapes
+    build.imported = import_model(build.source, build.options.shapes, symbolic)
     build.module = build.imported.module
     build.notes["import"] = list(build.imported.notes)
 
@@ -215,10 +219,15 @@ def link(build: Build) -> None:
     from dataclasses import replace
 
     from .codegen.library import build_library
+    from .recipe import describe_model, describe_options
 
     assert build.library is not None and build.output is not None
-    build.library = replace(build.library, report=build_report(build))
-    build.built = build_library(build.library, build.output)
+    options = build.options
+    build.library = replace(
+        build.library, report=build_report(build),
+        model=describe_model(build.source), options=describe_options(options),
+    )  # fmt: skip
+    build.built = build_library(build.library, build.output, formats=options.formats, cc=options.cc)
 
 
 _STAGE_FUNCTIONS: dict[str, Callable[[Build], None]] = {

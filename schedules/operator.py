@@ -24,6 +24,8 @@ from tvm import relax, te
 from tvm.ir import Call, Op
 from tvm.ir import _ffi_api as _ir_ffi
 
+from . import open_shapes
+
 TEFunction = Callable[..., "te.Tensor | Sequence[te.Tensor]"]
 
 _OWN: dict[str, TEFunction] = {}
@@ -161,6 +163,12 @@ def _without_literals(call_: Call) -> Call:
 
 
 def _infer_type(call_: Call, _context: Any) -> Any:
+    shapes = [[getattr(d, "value", d) for d in a.ty.shape.values] for a in call_.args]
+    if not all(isinstance(d, int) for s in shapes for d in s):
+        open_ = open_shapes.result_shapes(call_.op.name, shapes, attributes(call_))
+        dtypes = open_shapes.result_dtypes(call_.op.name, str(call_.args[0].ty.dtype.dtype), len(open_))
+        types = [relax.TensorType(s, t) for s, t in zip(open_, dtypes)]
+        return types[0] if len(types) == 1 else relax.TupleType(types)
     inputs = []
     for i, arg in enumerate(call_.args):
         inputs.append(te.placeholder(list(arg.ty.shape), str(arg.ty.dtype.dtype), f"arg{i}"))

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
+from .dims import Open
 from .node import Node, normal_axis
 from .registry import Refusal
 from .sequences import Operands, map_sequence
@@ -32,6 +33,8 @@ def graph_attribute(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
 def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run) -> list[Slot]:
     condition = inputs[0].array if inputs and isinstance(inputs[0], Value) else None
     if condition is None:
+        if inputs and isinstance(inputs[0], Value) and inputs[0].is_symbolic:
+            raise Open("its condition depends on open dimensions")
         raise Refusal("its condition is computed at run time")
     wanted = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
     return run(graph_attribute(proto, wanted), {}, wanted)

@@ -102,7 +102,8 @@ def _refers(attribute: onnx.AttributeProto) -> bool:
 def _type(value: Value | None) -> onnx.TypeProto:
     if value is None:
         return onnx.TypeProto()
-    return onnx.helper.make_tensor_type_proto(element_type(value.dtype), value.shape)
+    shape = [d if isinstance(d, int) else str(d) for d in value.shape]
+    return onnx.helper.make_tensor_type_proto(element_type(value.dtype), shape)
 
 
 def element_type(dtype: str) -> int:

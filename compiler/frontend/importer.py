@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -17,9 +17,10 @@ from ...errors import HalotileError, ModelError, UnsupportedError
 from ..spec import TensorSpec
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
+from .dims import SYMBOLS, Dim, Learned, to_relax
 from .load import Source, load
 from .registry import Refusal
-from .shapes import fixed_inputs
+from .shapes import Symbols, fixed_inputs
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader
 from .value import PLAIN, Poison, Value
@@ -43,28 +44,49 @@ class ImportedModel:
 def import_model(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    symbolic: bool = False,
 ) -> ImportedModel:
     """Converts an ONNX model (path, bytes or ModelProto) to Relax with static shapes.
 
+    With ``symbolic``, dimensions that neither the model nor ``shapes`` fixes stay open, as symbols.
     Raises ModelError for a file that is not valid ONNX, ShapeError for open or contradictory dimensions, and
     UnsupportedError that names every node that can't be converted right.
     """
     source = load(model)
     check(source)
-    imported, offenders = convert(source, shapes)
+    imported, offenders = convert(source, shapes, symbolic)
     if offenders:
         raise UnsupportedError(describe(offenders))
     return imported
 
 
 def convert(
-    source: Source, shapes: Mapping[str, Sequence[int]] | None
+    source: Source, shapes: Mapping[str, Sequence[int]] | None, symbolic: bool = False
 ) -> tuple[ImportedModel, list[Offender]]:
-    """The conversion without the verdict: with offenders, the module holds what could be converted."""
+    """The conversion without the verdict: with offenders, the module holds what could be converted.
+
+    With open dimensions it starts again whenever it learns of a symbol what the model implies.
+    """
+    if not symbolic:
+        return _convert(source, fixed_inputs(source.model.graph, shapes))
+    symbols, learned = Symbols(), []
+    while True:
+        specs = fixed_inputs(source.model.graph, shapes, symbols)
+        token = SYMBOLS.set({str(d): d for d in symbols.known.values() if isinstance(d, Dim)})
+        try:
+            imported, offenders = _convert(source, specs)
+        except Learned as fact:
+            learned.append(symbols.learn(fact))
+        else:
+            return replace(imported, notes=(*imported.notes, *learned)), offenders
+        finally:
+            SYMBOLS.reset(token)
+
+
+def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedModel, list[Offender]]:
     proto = source.model
     graph = proto.graph
     opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import}
-    specs = fixed_inputs(graph, shapes)
     builder = relax.BlockBuilder()
     tensors = TensorReader(source.folder)
     walk = Walk(proto, builder, tensors)
@@ -77,23 +99,23 @@ def convert(
     variables = _variables(specs)
     scope: dict[str, Slot] = {}
     for spec, variable in zip(specs, variables):
-        if spec.elements:
+        if spec.elements != 0:
             scope[spec.name] = Value(spec.shape, spec.dtype, expr=variable)
         else:  # a tensor without elements is known
             scope[spec.name] = Value.of_array(np.empty(spec.shape, spec.dtype))
     with builder.function("main", variables):
         with builder.dataflow():
             # An error waits until the builder is closed, which otherwise complains on standard error.
-            failure: HalotileError | None = None
+            failure: HalotileError | Learned | None = None
             results: list[Value | Poison] = []
             try:
                 walk.graph(_ordered(graph), scope, opsets)
                 results = [_output(scope, o.name) for o in graph.output]
             except Refusal as refusal:
                 failure = UnsupportedError(f"the graph can't be converted: {refusal}")
-            except HalotileError as error:
+            except (HalotileError, Learned) as error:
                 failure = error
-            good = [r for r in results if isinstance(r, Value)]
+            good = [r for r in results if isinstance(r, Value)] if failure is None else []
             tuple_ = builder.emit_output(relax.Tuple([r.expr for r in good]))
         builder.emit_func_output(tuple_)
     if failure is not None:
@@ -165,7 +187,8 @@ def _variables(specs: Sequence[TensorSpec]) -> list[relax.Var]:
         if label in taken:
             label = f"{label}_{index}"
         taken.add(label)
-        variables.append(relax.Var(label, relax.TensorType(spec.shape, spec.dtype)))
+        shape = [to_relax(d) for d in spec.shape]
+        variables.append(relax.Var(label, relax.TensorType(shape, spec.dtype)))
     return variables
 
 

@@ -11,6 +11,7 @@ from tvm import relax
 
 from ...schedules import operator as own
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
+from .dims import Dim, Open, as_dim, is_open, to_relax
 from .registry import Refusal
 from .value import Value
 
@@ -68,14 +69,20 @@ class Node:
         value = self[index]
         if value is None:
             return None
+        if value.array is None and value.is_symbolic:
+            raise Open(f"{what} depends on open dimensions")
         if value.array is None:
             raise Refusal(f"{what} is computed at run time; it must be a constant")
         return value.array
 
-    def ints(self, index: int, what: str, attribute: str | None = None) -> list[int] | None:
-        """Integers that newer opsets take as operand ``index`` and older ones as ``attribute``."""
+    def ints(self, index: int, what: str, attribute: str | None = None) -> list[Any] | None:
+        """Integers that newer opsets take as operand ``index`` and older ones as ``attribute``; Dims among them where
+        they follow from open dimensions."""
         if attribute is not None and attribute in self.attributes:
             return [int(v) for v in self.attributes[attribute]]
+        value = self[index]
+        if value is not None and value.array is None and value.contents is not None:
+            return [as_dim(v) for v in value.contents.reshape(-1)]
         array = self.constant(index, what)
         return None if array is None else [int(v) for v in array.reshape(-1)]
 
@@ -86,7 +93,14 @@ class Node:
 
     def do(self, function: Callable[..., Any], *operands: Any, **attributes: Any) -> Value:
         """Emits ``function(*operands)``; values among the operands (also inside lists) become their expressions."""
-        return self.emit(function(*map(_expr, operands), **attributes))
+        return self.emit(function(*map(_expr, operands), **{k: _expr(v) for k, v in attributes.items()}))
+
+    def shaped(self, shape: Sequence[Any], function: Callable[..., Any], *operands: Any) -> Value:
+        """The same where the shape of the result is known better than Relax infers it."""
+        call = function(*map(_expr, operands))
+        dtype = next(o.dtype for o in operands if isinstance(o, Value))
+        ty = relax.TensorType([to_relax(d) for d in shape], dtype)
+        return self.emit(relax.Call(call.op, call.args, call.attrs, ret_ty=ty))
 
     def own(self, name: str, *operands: Value, **attributes: Any) -> Value:
         """Emits one of Halotile's operators with a single output."""
@@ -111,8 +125,8 @@ class Node:
             return Value.of_array(x.array.astype(dtype))
         return self.do(relax.op.astype, x, dtype)
 
-    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
-        shape = tuple(int(d) for d in shape)
+    def reshape(self, x: Value, shape: Sequence[Any]) -> Value:
+        shape = tuple(as_dim(d) for d in shape)
         if shape == x.shape:
             return x
         if x.array is not None:
@@ -126,19 +140,32 @@ class Node:
             return Value.of_array(np.ascontiguousarray(x.array.transpose(axes)))
         return self.do(relax.op.permute_dims, x, list(axes))
 
-    def broadcast(self, x: Value, shape: Sequence[int]) -> Value:
-        shape = tuple(int(d) for d in shape)
+    def broadcast(self, x: Value, shape: Sequence[Any]) -> Value:
+        shape = tuple(as_dim(d) for d in shape)
         if shape == x.shape:
             return x
-        if x.array is not None and math.prod(shape) <= SMALL:
+        if x.array is not None and not is_open(shape) and math.prod(shape) <= SMALL:
             return Value.of_array(np.ascontiguousarray(np.broadcast_to(x.array, shape)))
         return self.do(relax.op.broadcast_to, x, shape)
 
-    def slice(self, x: Value, axis: int, begin: int, end: int) -> Value:
+    def slice(self, x: Value, axis: int, begin: Any, end: Any) -> Value:
         """x[begin:end] along ``axis`` (bounds already resolved, step one)."""
         if begin == 0 and end == x.shape[axis]:
             return x
-        return self.do(relax.op.strided_slice, x, [axis], [begin], [end], [1])
+        shape = [end - begin if a == axis else d for a, d in enumerate(x.shape)]
+        return self.cut(x, shape, [axis], [begin], [end], [1])
+
+    def cut(
+        self, x: Value, shape: Sequence[Any], axes: list[int], begin: list[Any], end: list[Any], step: list[int]
+    ) -> Value:
+        """A strided slice with bounds within the tensor; on an open axis they count from the end where they can, so
+        that no bound depends on the length."""
+        if not is_open(shape) and not is_open(x.shape):
+            return self.do(relax.op.strided_slice, x, axes, begin, end, step)
+        places = list(zip(axes, begin, end))
+        first = [_from_the_end(b, x.shape[a]) if isinstance(b, Dim) else b for a, b, _ in places]
+        last = [_from_the_end(e, x.shape[a]) if isinstance(e, Dim) else e for a, _, e in places]
+        return self.shaped(shape, relax.op.strided_slice, x, axes, first, last, step)
 
     def in_float32(self, function: Callable[..., Value], *operands: Value | None) -> Value:
         """``function`` evaluated in float32 when the operands are narrower floats, and rounded back once."""
@@ -149,10 +176,20 @@ class Node:
         return self.cast(function(*wide), dtype)
 
 
+def _from_the_end(bound: Any, length: Any) -> Any:
+    """A bound of an axis: -k for length - k, a number beyond every length for the length itself."""
+    left = length - bound
+    if isinstance(left, Dim):
+        return bound
+    return 2**31 - 1 if left == 0 else -left
+
+
 def _expr(operand: Any) -> Any:
     if isinstance(operand, Value):
         return operand.expr
-    if isinstance(operand, (list, tuple)) and any(isinstance(o, Value) for o in operand):
+    if isinstance(operand, Dim):
+        return to_relax(operand)
+    if isinstance(operand, (list, tuple)) and any(isinstance(o, (Value, Dim)) for o in operand):
         return [_expr(o) for o in operand]
     return operand
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 
 from ...errors import ShapeError, UnsupportedError
 from ..spec import TensorSpec
+from .dims import INFINITY, Dim, Learned
 from .functions import dtype_name
 from .value import PLAIN
 
@@ -31,13 +33,44 @@ def declared_shape(info: onnx.ValueInfoProto) -> list[int | str | None] | None:
     ]
 
 
+class Symbols:
+    """The open dimensions of one model by name, and what the import has learned of them so far."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Dim | int] = {}
+        self.bounds: dict[str, tuple[int, float]] = {}
+
+    def __getitem__(self, name: str) -> Dim | int:
+        if name not in self.known:
+            self.known[name] = Dim.symbol(name, *self.bounds.get(name, (0, INFINITY)))
+        return self.known[name]
+
+    def learn(self, fact: Learned) -> str:
+        """Takes ``fact`` in, for the import to start again; what it says, for a note."""
+        if fact.same_as is not None:
+            for name, old in [*self.known.items()]:
+                if str(old) == fact.symbol:
+                    self.known[name] = fact.same_as
+            return f"dimension '{fact.symbol}' is taken to be {fact.same_as}, since the model can't run otherwise"
+        low, high = self.bounds.get(fact.symbol, (0, INFINITY))
+        low, high = max(low, fact.low), min(high, fact.high)
+        if low > high:
+            raise ShapeError(f"dimension '{fact.symbol}' would have to be at least {low} and at most {high}")
+        self.bounds[fact.symbol] = (low, high)
+        symbol = Dim.symbol(fact.symbol, low, high)
+        self.known = {n: symbol if str(d) == fact.symbol else d for n, d in self.known.items()}
+        limit = f"at least {fact.low}" if fact.high == INFINITY else f"at most {fact.high}"
+        return f"dimension '{fact.symbol}' is {limit}, since the model can't run otherwise"
+
+
 def fixed_inputs(
-    graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]] | None
+    graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]] | None, open_: Symbols | None = None
 ) -> tuple[TensorSpec, ...]:
     """One TensorSpec per run-time input.
 
     A name in ``shapes`` that the model lacks, a wrong rank, a contradicted dimension and a dimension left open are
-    ShapeErrors. A symbolic dimension fixed for one input is fixed for all.
+    ShapeErrors. A symbolic dimension fixed for one input is fixed for all. With ``open_`` dimensions may stay open: a
+    name stands for the same symbol everywhere, a nameless one gets a name.
     """
     inputs = run_time_inputs(graph)
     shapes = dict(shapes or {})
@@ -61,15 +94,19 @@ def fixed_inputs(
         if info.name in shapes:
             declared = _apply(info.name, declared, shapes[info.name], symbols)
         resolved.append((info, dtype, declared))
-    specs, open_ = [], []
+    specs, left = [], []
     for info, dtype, declared in resolved:
         dims = None if declared is None else [symbols[d][0] if d in symbols else d for d in declared]
-        if dims is None or not all(isinstance(d, int) for d in dims):
-            open_.append((info.name, dims))
+        if dims is not None and open_ is not None:
+            named = [f"{info.name}_{a}" if d is None else d for a, d in enumerate(dims)]
+            shape: tuple[Any, ...] = tuple(open_[d] if isinstance(d, str) else d for d in named)
+            specs.append(TensorSpec(info.name, dtype, shape))
+        elif dims is None or not all(isinstance(d, int) for d in dims):
+            left.append((info.name, dims))
         else:
             specs.append(TensorSpec(info.name, dtype, tuple(int(d) for d in dims if d is not None)))
-    if open_:
-        raise ShapeError(_open_message(open_))
+    if left:
+        raise ShapeError(_open_message(left))
     return tuple(specs)
 
 

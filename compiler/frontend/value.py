@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from .dims import Dim, Open, as_dim, from_relax, is_open, is_whole, to_relax
 from .registry import Refusal
 
 LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
@@ -21,19 +22,21 @@ ALIGNMENT = 64  # what TVM asks of memory it has not allocated
 
 
 class Value:
-    """A tensor with a static shape: a run-time expression, a compile-time constant, or both.
+    """A tensor with a known shape: a run-time expression, a compile-time constant, or both.
 
     A constant becomes a ``relax.const`` only when an operator asks for ``expr``, so constants that merely
-    feed shape arithmetic never reach the module.
+    feed shape arithmetic never reach the module. Dims are integers, or Dims where the model is imported with open
+    dimensions; then ``contents`` also knows tensors that are arithmetic on those (the Shape of something).
     """
 
-    __slots__ = ("_array", "_expr", "dtype", "shape")
+    __slots__ = ("_array", "_contents", "_expr", "dtype", "shape")
 
-    def __init__(self, shape: Sequence[int], dtype: str, expr: Any = None, array: np.ndarray | None = None):
-        self.shape = tuple(int(d) for d in shape)
+    def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
+        self.shape: tuple[Any, ...] = tuple(as_dim(d) for d in shape)
         self.dtype = dtype
         self._expr = expr
         self._array = array
+        self._contents: np.ndarray | None = None
 
     @classmethod
     def of_array(cls, array: Any, dtype: str | None = None) -> Value:
@@ -41,10 +44,22 @@ class Value:
         return cls(array.shape, array.dtype.name, array=array)
 
     @classmethod
+    def of_contents(cls, contents: Any, dtype: str) -> Value:
+        """A tensor whose elements are numbers and Dims; a plain constant when all are numbers."""
+        contents = np.asarray(contents, object)
+        if not is_open(contents.reshape(-1)):
+            return cls.of_array(contents.astype(dtype))
+        value = cls(contents.shape, dtype)
+        value._contents = contents
+        return value
+
+    @classmethod
     def of_expr(cls, expr: Any) -> Value:
         """The value of a normalised Relax expression, whose type gives shape and dtype."""
         ty = expr.ty
-        return cls([int(d) for d in ty.shape], str(ty.dtype.dtype), expr=expr)
+        if not isinstance(ty.shape, relax.ShapeExpr):
+            raise Open("the shape of its result can't be told while dimensions are open")
+        return cls([from_relax(d) for d in ty.shape.values], str(ty.dtype.dtype), expr=expr)
 
     @property
     def array(self) -> np.ndarray | None:
@@ -56,7 +71,19 @@ class Value:
         return self._array is not None
 
     @property
+    def contents(self) -> np.ndarray | None:
+        """The elements as an array of objects, numbers and Dims, when they are known or follow from the shapes."""
+        return self._contents if self._array is None else self._array.astype(object)
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether the contents are known, but depend on open dimensions."""
+        return self._contents is not None
+
+    @property
     def expr(self) -> Any:
+        if self._expr is None and self._contents is not None:
+            self._expr = _from_shape(self._contents, self.dtype)
         if self._expr is None:
             if self.dtype not in PLAIN:
                 raise Refusal(f"the type {self.dtype} is not supported")
@@ -68,7 +95,7 @@ class Value:
         return len(self.shape)
 
     @property
-    def size(self) -> int:
+    def size(self) -> Any:
         return math.prod(self.shape)
 
     @property
@@ -81,6 +108,17 @@ class Value:
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def _from_shape(contents: np.ndarray, dtype: str) -> Any:
+    """Shape arithmetic that has to be a tensor at run time after all."""
+    numbers = contents.reshape(-1).tolist()
+    if not all(is_whole(n) if isinstance(n, Dim) else n == int(n) for n in numbers):
+        raise Open("its operand is a fraction of an open dimension")
+    expr = relax.op.shape_to_tensor(relax.ShapeExpr([to_relax(n) for n in numbers]))
+    if contents.ndim != 1:
+        expr = relax.op.reshape(expr, list(contents.shape))
+    return expr if dtype == "int64" else relax.op.astype(expr, dtype)
 
 
 def _shared(array: np.ndarray, shape: tuple[int, ...]) -> Any:

@@ -18,7 +18,8 @@ import onnx
 from tvm import relax
 
 from ...errors import HalotileError
-from . import control, fold, functions, sequences
+from . import control, fold, functions, sequences, symbolic
+from .dims import Learned, is_open
 from .node import Node
 from .prune import live_nodes, used_names
 from .registry import Refusal, converter
@@ -126,10 +127,12 @@ class Walk:
             results = self._convert(proto, domain, opset, inputs, scope, opsets, where, used, depth)
         except Refusal as refusal:
             return offend(str(refusal))
-        except HalotileError:
+        except (HalotileError, Learned):
             raise
         except Exception as error:  # TVM and numpy raise anything on operands that do not fit together
             shown = ", ".join("nothing" if i is None else str(i) for i in inputs)
+            if any(isinstance(i, Value) and is_open(i.shape) for i in inputs):
+                return offend(f"it needs fixed dimensions; its operands are {shown}")
             return offend(f"it can't be converted for operands {shown} ({_one_line(error)})", defect=True)
         if results is None:
             return offend(self._is_known(proto, domain, opset) or "no converter and no function body")
@@ -168,8 +171,9 @@ class Walk:
         )
         foldable = foldable and fold.may_fold(proto.op_type, graphs) and proto.op_type != "Constant"
         expanding = proto.op_type in fold.EXPANDING and write is not None
-        if foldable and not expanding:
-            folded = self._fold(proto, inputs, opsets)
+        dims = domain == "" and any(i is not None and i.is_symbolic for i in inputs)
+        if foldable and not expanding or dims:
+            folded = symbolic.evaluate(proto, opsets, inputs) if dims else self._fold(proto, inputs, opsets)
             if folded is not None:
                 return folded
         if write is not None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tvm import relax
 
+from ..dims import is_open
+from ..implied import require_equal
 from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
@@ -31,6 +33,8 @@ def convolve(node: Node, x: Value, w: Value) -> Value:
     if list(kernel) != list(w.shape[2:]):
         raise Refusal(f"kernel_shape {list(kernel)} does not match the weights {w}")
     groups = node.attr("group", 1)
+    if is_open(x.shape[1:2]):
+        require_equal(x.shape[1], w.shape[1] * groups, f"the channels of {x} and the weights {w}")
     if x.shape[1] != w.shape[1] * groups:
         raise Refusal(
             f"input {x} has {x.shape[1]} channels; weights {w} in {groups} groups need {w.shape[1] * groups}"

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ..dims import Dim, Open, is_open
+from ..implied import broadcast
 from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
@@ -125,7 +127,7 @@ def power(node: Node) -> Value:
     base, exponent = node.need(0), node.need(1)
     if exponent.array is not None and exponent.size == 1 and base.rank >= exponent.rank:
         number = float(exponent.array.reshape(-1)[0])
-        shape = np.broadcast_shapes(base.shape, exponent.shape)
+        shape = broadcast(base.shape, exponent.shape)
         if shape == base.shape and base.is_float:
             if number == 1.0:
                 return base
@@ -212,7 +214,7 @@ def _clip(node: Node, x: Value, low: Any, high: Any) -> Value:
 
 @converts("Where", since=9)
 def where(node: Node) -> Value:
-    return node.do(R.where, node.need(0), node.need(1), node.need(2))
+    return node.do(R.where, *fitted(node, [node.need(i) for i in range(3)]))
 
 
 @converts("IsNaN", since=9)
@@ -241,8 +243,24 @@ def same_dtype(node: Node, count: int) -> list[Value]:
     values = [node.need(i) for i in range(count)]
     if len({v.dtype for v in values}) > 1:
         raise Refusal(f"its operands have different types: {', '.join(map(str, values))}")
+    return fitted(node, values)
+
+
+def fitted(node: Node, values: list[Value]) -> list[Value]:
+    """Operands that broadcast; an open dimension beside a fixed one is broadcast to it first, since it must be that
+    long, or one."""
     try:
-        np.broadcast_shapes(*(v.shape for v in values))
-    except ValueError:
+        target = broadcast(*(v.shape for v in values))
+    except Open:
+        raise
+    except Refusal:
         raise Refusal(f"its operands do not broadcast: {', '.join(map(str, values))}") from None
-    return values
+    if not any(is_open(v.shape) for v in values):
+        return values
+
+    def fit(v: Value) -> Value:
+        own = target[len(target) - v.rank :]
+        wanted = [t if isinstance(d, Dim) and isinstance(t, int) else d for d, t in zip(v.shape, own)]
+        return node.broadcast(v, wanted)
+
+    return [fit(v) for v in values]

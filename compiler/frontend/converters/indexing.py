@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from ..dims import Dim, Open
+from ..implied import require_at_least
 from ..node import Node, normal_axis
 from ..registry import Refusal, converts
 from ..value import Value
@@ -20,6 +22,8 @@ def gather(node: Node) -> Value:
     axis = normal_axis(node.attr("axis", 0), x.rank)
     if indices.array is not None:
         known = indices.array.astype("int64")
+        if isinstance(x.shape[axis], Dim):
+            return _from_open_axis(node, x, known, axis)
         known = np.where(known < 0, known + x.shape[axis], known)
         if known.size and (known.min() < 0 or known.max() >= x.shape[axis]):
             raise Refusal(f"its indices reach outside axis {axis} of {x}")
@@ -30,6 +34,21 @@ def gather(node: Node) -> Value:
             return take(node, x, known, axis)
         return node.do(R.take, x, node.const(known), axis=axis)
     return node.own("halotile.gather", x, indices, axis=axis)
+
+
+def _from_open_axis(node: Node, x: Value, known: np.ndarray, axis: int) -> Value:
+    """Known positions on an axis of open length, which must be long enough for them in every run."""
+    length = x.shape[axis]
+    least = max(int(known.max(initial=-1)) + 1, -int(known.min(initial=0)))
+    require_at_least(length, least, f"axis {axis} of {x}")
+    if known.size == 1:
+        place = int(known.reshape(-1)[0])
+        begin = place if place >= 0 else length + place
+        cut = node.slice(x, axis, begin, begin + 1)
+        return node.reshape(cut, x.shape[:axis] + known.shape + x.shape[axis + 1 :])
+    if (known < 0).any():
+        raise Open(f"positions from the end of axis {axis} of {x}")
+    return node.do(R.take, x, node.const(known), axis=axis)
 
 
 @converts("ArgMax", "ArgMin")

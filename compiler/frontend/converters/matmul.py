@@ -6,6 +6,8 @@ import math
 
 from tvm import relax
 
+from ..dims import is_open
+from ..implied import require_equal
 from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
@@ -20,6 +22,8 @@ def matmul(node: Node) -> Value:
 
 def product(node: Node, a: Value, b: Value) -> Value:
     inner = b.shape[-2] if b.rank > 1 else b.shape[0]
+    if a.rank and b.rank and is_open((a.shape[-1], inner)):
+        require_equal(a.shape[-1], inner, f"the inner dimensions of {a} and {b}")
     if not a.rank or not b.rank or a.shape[-1] != inner:
         raise Refusal(f"its operands {a} and {b} do not fit together")
     return node.do(R.matmul, a, b)

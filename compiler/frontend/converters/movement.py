@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
+from ..dims import Dim, Open, bounds, is_open, maximum, minimum
+from ..implied import broadcast, require_at_least, require_equal
 from ..node import Node, normal_axes, normal_axis
 from ..registry import Refusal, converts
 from ..value import Value
@@ -31,9 +34,11 @@ def reshape(node: Node) -> Value:
             raise Refusal(f"shape {target} copies a dimension that {x} does not have")
         target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
     if target.count(-1) == 1:
-        rest = -math.prod(target)
-        target[target.index(-1)] = x.size // rest if rest else 0
-    if any(d < 0 for d in target) or math.prod(target) != x.size:
+        rest = math.prod(d for d in target if d != -1)
+        target[target.index(-1)] = 0 if rest == 0 else x.size // rest
+    if is_open([*target, *x.shape]):
+        require_equal(math.prod(target), x.size, f"the elements of {x} reshaped to [{', '.join(map(str, target))}]")
+    elif any(d < 0 for d in target) or math.prod(target) != x.size:
         raise Refusal(f"{x} can't be reshaped to {target}")
     return node.reshape(x, target)
 
@@ -50,7 +55,12 @@ def flatten(node: Node) -> Value:
 def squeeze(node: Node) -> Value:
     x = node.need(0)
     axes = node.ints(1, "its axes", "axes")
+    if axes is None and is_open(x.shape):
+        raise Open(f"its axes are not given, and an open dimension of {x} may be one")
     chosen = [i for i, d in enumerate(x.shape) if d == 1] if axes is None else normal_axes(axes, x.rank)
+    for axis in chosen:
+        if isinstance(x.shape[axis], Dim):
+            require_equal(x.shape[axis], 1, f"axis {axis} of {x}")
     if any(x.shape[a] != 1 for a in chosen):
         raise Refusal(f"axes {chosen} of {x} are not all one long")
     return node.reshape(x, [d for i, d in enumerate(x.shape) if i not in chosen])
@@ -85,9 +95,13 @@ def concat(node: Node) -> Value:
 def concatenated(node: Node, values: list[Value], axis: int) -> Value:
     first = values[0].shape
     for v in values:
+        if v.rank == len(first) and is_open([*first, *v.shape]):
+            for i in range(v.rank):
+                if i != axis:
+                    require_equal(first[i], v.shape[i], f"axis {i} of {values[0]} and {v}")
         if v.rank != len(first) or any(d != e for i, (d, e) in enumerate(zip(v.shape, first)) if i != axis):
             raise Refusal(f"{v} can't be joined to {values[0]} along axis {axis}")
-    full = [v for v in values if v.size]
+    full = [v for v in values if v.size != 0]
     if not full:
         return node.const(np.concatenate([np.empty(v.shape, v.dtype) for v in values], axis))
     return full[0] if len(full) == 1 else node.do(R.concat, full, axis=axis)
@@ -104,6 +118,8 @@ def split(node: Node) -> list[Value | None]:
         pieces = node.attr("num_outputs", count)
         chunk = -(-length // pieces)
         sizes = [max(min(chunk, length - i * chunk), 0) for i in range(pieces)]
+    if is_open([*sizes, length]):
+        require_equal(sum(sizes), length, f"axis {axis} of {x} and its pieces")
     if sum(sizes) != length or len(sizes) < count:
         raise Refusal(f"pieces {sizes} do not make up axis {axis} of {x} in {count} outputs")
     results: list[Value | None] = []
@@ -132,6 +148,8 @@ def slice_(node: Node) -> Value:
     axes = node.ints(3, "its axes", "axes")
     steps = node.ints(4, "its steps") or [1] * len(starts)
     axes = normal_axes(axes, x.rank) if axes is not None else list(range(len(starts)))
+    if any(isinstance(x.shape[a], Dim) for a in axes) or is_open([*starts, *ends]):
+        return _open_slice(node, x, starts, ends, axes, steps)
     begin, step = [0] * x.rank, [1] * x.rank
     shape = list(x.shape)
     for axis, start, end, stride in zip(axes, starts, ends, steps):
@@ -148,6 +166,38 @@ def slice_(node: Node) -> Value:
         stop = [begin[a] + (shape[a] - 1) * step[a] + 1 for a in moved]
         return node.do(R.strided_slice, x, moved, [begin[a] for a in moved], stop, [step[a] for a in moved])
     return node.own("halotile.slice", x, begin=begin, step=step, shape=shape)
+
+
+def _open_slice(
+    node: Node, x: Value, starts: list[Any], ends: list[Any], axes: list[int], steps: list[int]
+) -> Value:
+    """The same where a length or a bound is open: steps are positive, and it must be clear where bounds lie."""
+    shape = list(x.shape)
+    first, last = [], []
+    for axis, start, end, stride in zip(axes, starts, ends, steps):
+        if isinstance(stride, Dim) or stride < 1:
+            raise Open(f"its step along axis {axis} is {stride}; only positive ones are supported for open dimensions")
+        length = x.shape[axis]
+        begin, stop = _within(start, length), _within(end, length)
+        shape[axis] = maximum(stop - begin + (stride - 1), 0) // stride
+        first.append(begin)
+        last.append(stop)
+    moved = [k for k, a in enumerate(axes) if (first[k], last[k], steps[k]) != (0, x.shape[a], 1)]
+    if not moved:
+        return x
+    axes, first, last, steps = ([v[k] for k in moved] for v in (axes, first, last, steps))
+    return node.cut(x, shape, axes, first, last, steps)
+
+
+def _within(bound: Any, length: Any) -> Any:
+    """A bound as ONNX reads it: from the end when negative, and never outside of the axis."""
+    if not isinstance(bound, Dim) and bound >= 2**31 - 1:
+        return length
+    if not isinstance(bound, Dim) and bound < 0 or isinstance(bound, Dim) and bounds(bound)[1] < 0:
+        return maximum(length + bound, 0)
+    if isinstance(bound, Dim) and bounds(bound)[0] < 0:
+        raise Open(f"a bound is {bound}, which may or may not be negative")
+    return minimum(bound, length)
 
 
 @converts("Pad")
@@ -173,7 +223,10 @@ def pad(node: Node) -> Value:
             if high <= low:
                 raise Refusal(f"pads {pads} leave nothing of {x}")
             x = node.slice(x, axis, low, high)
-    begin, end = [max(b, 0) for b in begin], [max(e, 0) for e in end]
+    return _padded(node, x, [max(b, 0) for b in begin], [max(e, 0) for e in end], mode)
+
+
+def _padded(node: Node, x: Value, begin: list[int], end: list[int], mode: str) -> Value:
     if not any(begin + end):
         return x
     if mode == "constant":
@@ -186,6 +239,8 @@ def pad(node: Node) -> Value:
             else value.array.reshape(-1)[0].item()
         )
         return constant_pad(node, x, begin, end, fill)
+    if is_open(x.shape[a] for a in range(x.rank) if begin[a] or end[a]):
+        raise Open(f"mode '{mode}' along an open dimension of {x}")
     if mode not in ("edge", "reflect", "wrap"):
         raise Refusal(f"mode '{mode}' does not exist")
     for axis in range(x.rank):
@@ -205,6 +260,10 @@ def constant_pad(node: Node, x: Value, begin: list[int], end: list[int], fill: f
 def take(node: Node, x: Value, index: np.ndarray, axis: int) -> Value:
     """x at known positions along one axis; runs of them become slices, which need no table."""
     index = np.asarray(index, "int64")
+    if isinstance(x.shape[axis], Dim):
+        if index.size != 1:
+            return node.do(R.take, x, node.const(index), axis=axis)
+        require_at_least(x.shape[axis], int(index[0]) + 1, f"axis {axis} of {x}")
     steps = np.diff(index)
     if index.size and index.min() >= 0 and (index.size == 1 or (steps == steps[0]).all() and steps[0] != 0):
         step = int(steps[0]) if index.size > 1 else 1
@@ -234,6 +293,8 @@ def tile(node: Node) -> Value:
         return x
     if 0 in repeats:
         return node.const(np.empty([d * r for d, r in zip(x.shape, repeats)], x.dtype))
+    if is_open(repeats) and not all(r == 1 or d == 1 for r, d in zip(repeats, x.shape)):
+        raise Open(f"repeats [{', '.join(map(str, repeats))}] of {x} depend on open dimensions")
     if all(r == 1 or d == 1 for r, d in zip(repeats, x.shape)):
         return node.broadcast(x, [r * d for r, d in zip(repeats, x.shape)])
     return node.do(R.tile, x, repeats=repeats)
@@ -245,8 +306,10 @@ def expand(node: Node) -> Value:
     x = node.need(0)
     shape = node.ints(1, "its shape") or []
     try:
-        target = np.broadcast_shapes(x.shape, tuple(shape))
-    except ValueError:
+        target = broadcast(x.shape, tuple(shape))
+    except Open:
+        raise
+    except Refusal:
         raise Refusal(f"{x} can't be expanded to {shape}") from None
     return node.broadcast(x, target)
 
@@ -271,7 +334,7 @@ def space_to_depth(node: Node) -> Value:
     """The inverse of DepthToSpace, in the same two orders (CRD since opset 28)."""
     x, b = node.need(0), node.attr("blocksize")
     n, c, h, w = x.shape
-    if h % b or w % b:
+    if h % b != 0 or w % b != 0:
         raise Refusal(f"the blocks of {b} do not divide {x}")
     order = [0, 3, 5, 1, 2, 4] if node.attr("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
     x = node.transpose(node.reshape(x, (n, c, h // b, b, w // b, b)), order)
@@ -283,7 +346,12 @@ def trilu(node: Node) -> Value:
     x = node.need(0)
     k = node.ints(1, "its diagonal")
     rows, columns = x.shape[-2:]
-    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
     offset = k[0] if k else 0
+    if is_open((rows, columns)):
+        row = node.reshape(node.do(R.arange, offset, rows + offset, 1, dtype="int64"), [rows, 1])
+        column = node.do(R.arange, 0, columns, 1, dtype="int64")
+        kept = node.do(R.greater_equal if node.attr("upper", 1) else R.less_equal, column, row)
+        return node.do(R.where, kept, x, node.scalar(0, x))
+    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
     keep = distance >= offset if node.attr("upper", 1) else distance <= offset
     return node.do(R.where, node.const(keep), x, node.scalar(0, x))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
+from ..dims import Dim, Open, is_open
 from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
@@ -26,12 +28,14 @@ class Window:
     dilations: list[int]
     begin: list[int]
     end: list[int]
-    output: list[int]
-    size: list[int]
+    output: list[Any]
+    size: list[Any]
 
     @property
     def reach(self) -> list[int]:
         """Padding at the end that makes every window fit (more than ``end`` with ceil_mode, less when cut short)."""
+        if is_open(self.size):  # no ceil_mode: no window reaches further than the pads
+            return self.end
         return [
             max((o - 1) * s + (k - 1) * d + 1 - n - b, 0)
             for o, s, k, d, n, b in zip(
@@ -62,14 +66,16 @@ def window(node: Node, x: Value) -> Window:
     if any(p < 0 for p in begin + end):
         raise Refusal("negative pads are not supported")
     ceil = bool(node.attr("ceil_mode", 0))
-    output = []
+    if ceil and is_open(x.shape[2:]):
+        raise Open(f"ceil_mode over open dimensions of {x}")
+    output: list[Any] = []
     for n, k, s, d, b, e in zip(x.shape[2:], kernel, strides, dilations, begin, end):
         room = n + b + e - (k - 1) * d - 1
         length = (-(-room // s) if ceil else room // s) + 1
         # A window that would start in the padding at the end is dropped.
         if ceil and (length - 1) * s >= n + b:
             length -= 1
-        if length < 1:
+        if not isinstance(length, Dim) and length < 1:
             raise Refusal(f"the window {list(kernel)} does not fit the input {x}")
         output.append(length)
     return Window(list(kernel), strides, dilations, begin, end, output, list(x.shape[2:]))
@@ -109,6 +115,8 @@ def max_pool(node: Node) -> Value | list[Value | None]:
 
 def cut(node: Node, x: Value, output: Sequence[int]) -> Value:
     for axis, length in enumerate(output):
+        if isinstance(length, Dim):
+            continue
         x = node.slice(x, axis + 2, 0, length)
     return x
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ..dims import Dim, Open, is_open, quotient
 from ..node import Node, normal_axes
 from ..registry import Refusal, converts
 from ..value import Value
@@ -29,8 +30,8 @@ class Axis:
     """One resized axis: its length, the output's, the scale between them and the region of interest."""
 
     axis: int
-    size: int
-    output: int
+    size: Any
+    output: Any
     scale: float
     roi: tuple[float, float]
 
@@ -55,9 +56,7 @@ def _simple(node: Node, x: Value, scales: list[float]) -> Value:
     if len(scales) != x.rank:
         raise Refusal(f"scales {scales} do not fit {x}")
     axes = [
-        Axis(a, n, math.floor(n * s), s, (0.0, 1.0))
-        for a, (n, s) in enumerate(zip(x.shape, scales))
-        if s != 1.0
+        Axis(a, n, _scaled(n, s), s, (0.0, 1.0)) for a, (n, s) in enumerate(zip(x.shape, scales)) if s != 1.0
     ]
     mode = node.attr("mode", "nearest")
     if mode == "nearest":
@@ -97,7 +96,7 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
     chosen = list(range(x.rank)) if given is None else normal_axes(given, x.rank)
     roi_index, scale_index, size_index = 1, 2, 3
     scales = node.constant(scale_index, "its scales")
-    sizes = node.constant(size_index, "its sizes")
+    sizes = node.ints(size_index, "its sizes")
     roi = node.constant(roi_index, "its region of interest") if coordinate == "tf_crop_and_resize" else None
     if coordinate == "tf_crop_and_resize":
         if roi is None or roi.size != 2 * len(chosen):
@@ -106,12 +105,12 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
     else:
         boxes = [(0.0, 1.0)] * len(chosen)
     lengths = [x.shape[a] for a in chosen]
-    if sizes is not None and sizes.size:
-        if sizes.size != len(chosen):
-            raise Refusal(f"sizes {sizes.tolist()} do not fit {len(chosen)} axes")
-        target = [int(s) for s in sizes.reshape(-1)]
+    if sizes:
+        if len(sizes) != len(chosen):
+            raise Refusal(f"sizes {sizes} do not fit {len(chosen)} axes")
+        target = sizes
         policy = node.attr("keep_aspect_ratio_policy", "stretch")
-        factors = [t / n for t, n in zip(target, lengths)]
+        factors = [_ratio(t, n) for t, n in zip(target, lengths)]
         if policy != "stretch":
             one = min(factors) if policy == "not_larger" else max(factors)
             factors = [one] * len(factors)
@@ -120,9 +119,9 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
         if scales.size != len(chosen):
             raise Refusal(f"scales {scales.tolist()} do not fit {len(chosen)} axes")
         factors = [float(s) for s in scales.reshape(-1)]
-        target = [math.floor(n * (b[1] - b[0]) * s) for n, s, b in zip(lengths, factors, boxes)]
+        target = [_scaled(n, (b[1] - b[0]) * s) for n, s, b in zip(lengths, factors, boxes)]
         if coordinate != "tf_crop_and_resize":
-            target = [math.floor(n * s) for n, s in zip(lengths, factors)]
+            target = [_scaled(n, s) for n, s in zip(lengths, factors)]
     else:
         raise Refusal("it has neither scales nor sizes")
     if any(f <= 0 for f in factors):
@@ -131,6 +130,26 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
     if coordinate == "tf_crop_and_resize":
         return [a for a in every if a.scale != 1.0 or a.roi != (0.0, 1.0)]
     return [a for a in every if a.scale != 1.0 or a.output != a.size]
+
+
+def _scaled(length: Any, scale: float) -> Any:
+    """floor(length * scale); an open length takes a whole scale only."""
+    if not isinstance(length, Dim):
+        return math.floor(length * scale)
+    if scale != int(scale):
+        raise Open(f"the open dimension {length} is scaled by {scale}")
+    return length * int(scale)
+
+
+def _ratio(target: Any, length: Any) -> float:
+    if target == length:
+        return 1.0
+    if not is_open((target, length)):
+        return float(target / length)
+    exact = quotient(target, length)
+    if exact is None or isinstance(exact, Dim):
+        raise Open(f"the dimension {length} becomes {target}, whose ratio is open")
+    return float(exact)
 
 
 def _positions(axis: Axis, coordinate: str, real: type[np.floating[Any]] = np.float64) -> np.ndarray:
@@ -177,6 +196,9 @@ def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: 
     factors = [1] * x.rank
     tables: list[tuple[int, np.ndarray]] = []
     for axis in axes:
+        if isinstance(axis.size, Dim):
+            factors[axis.axis] = _open_factor(axis, coordinate, rounding)
+            continue
         index = _ROUND[rounding](_positions(axis, coordinate, np.float32)).astype("int64").clip(0, axis.size - 1)
         factor, rest = divmod(axis.output, axis.size)
         if factor > 1 and not rest and (index == np.arange(axis.output) // factor).all():
@@ -188,12 +210,24 @@ def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: 
     return node.own("halotile.upsample", x, factors=factors) if any(f > 1 for f in factors) else x
 
 
+def _open_factor(axis: Axis, coordinate: str, rounding: str) -> int:
+    """How often every element of an open axis is repeated, where the scale makes it just that for every length."""
+    plain = coordinate == "asymmetric" and rounding == "floor"
+    centred = coordinate in ("half_pixel", "half_pixel_symmetric") and rounding.startswith("round")
+    if axis.scale < 1 or axis.scale != int(axis.scale) or not (plain or centred):
+        how = f"scale {axis.scale}, {coordinate}, {rounding}"
+        raise Open(f"nearest neighbours along the open dimension {axis.size} ({how})")
+    return int(axis.scale)
+
+
 Coefficients = Callable[[np.ndarray, float], "tuple[np.ndarray, np.ndarray]"]
 
 
 def _interpolated(
     node: Node, x: Value, axes: list[Axis], coordinate: str, coefficients: Coefficients, exclude: bool = False
 ) -> Value:
+    if is_open(a.size for a in axes):
+        raise Open(f"interpolating along an open dimension of {x}")
     if not x.is_float:
         raise Refusal(f"interpolating {x.dtype} is not supported")
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from tvm import relax
 
+from ..dims import Dim, Open, maximum
 from ..functions import dtype_name
 from ..node import Node, normal_axis
 from ..registry import Refusal, converts
@@ -33,12 +34,12 @@ def constant(node: Node) -> Value:
 @converts("Shape")
 def shape(node: Node) -> Value:
     x = node.need(0)
-    return node.const(np.array(x.shape[slice(node.attr("start", 0), node.attr("end"))], "int64"))
+    return Value.of_contents(list(x.shape[slice(node.attr("start", 0), node.attr("end"))]), "int64")
 
 
 @converts("Size")
 def size(node: Node) -> Value:
-    return node.const(np.array(node.need(0).size, "int64"))
+    return Value.of_contents(node.need(0).size, "int64")
 
 
 @converts("ConstantOfShape", since=9)
@@ -93,6 +94,8 @@ def dropout(node: Node) -> list[Value | None]:
 
 @converts("Range", since=11)
 def range_(node: Node) -> Value:
+    if any(node.need(i).is_symbolic for i in range(3)):
+        return _open_range(node)
     arrays = [node.constant(i, "a bound") for i in range(3)]
     if any(a is None or a.size != 1 for a in arrays):
         raise Refusal("its bounds are not three scalars")
@@ -100,6 +103,15 @@ def range_(node: Node) -> Value:
     dtype = node.need(0).dtype
     count = max(math.ceil((limit - start) / delta), 0)
     return node.const((start + np.arange(count) * delta).astype(dtype))
+
+
+def _open_range(node: Node) -> Value:
+    bounds_ = [(node.ints(i, "a bound") or [None])[0] for i in range(3)]
+    start, limit, delta = bounds_
+    if not node.need(0).is_integer or isinstance(delta, Dim) or delta < 1:
+        raise Open(f"its bounds are {start}, {limit} and {delta}; open ones need a positive whole step")
+    count = maximum(limit - start + (delta - 1), 0) // delta
+    return node.do(R.arange, start, start + count * delta, delta, dtype=node.need(0).dtype)
 
 
 @converts("EyeLike", since=9)

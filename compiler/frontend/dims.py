@@ -1,0 +1,367 @@
+"""Dim: an open dimension as exact arithmetic on symbols, and what follows from it for shapes.
+
+    batch * 3 * (seq // 2) + 1
+
+A Dim is a polynomial with rational coefficients over atoms: symbols (natural numbers within bounds), and floors,
+maxima and minima of other Dims. Equal polynomials are equal objects, so that shape arithmetic written in different
+ways meets again. A question whose answer depends on the symbols raises :class:`Open`; it is never guessed.
+
+A symbol that the model can only run with at certain values (both sides of a product have as many channels) is worth
+knowing: :class:`Learned` carries that fact out, and the import starts again with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .registry import Refusal
+
+Number = "int | Fraction"
+Monomial = tuple["Atom", ...]  # sorted, an atom as often as its power
+INFINITY = math.inf
+
+
+class Open(Refusal):
+    """A question about a shape that only the values of the open dimensions can answer."""
+
+
+class Learned(Exception):
+    """A symbol turned out to be another symbol, a number, or to lie within bounds, or no run can succeed."""
+
+    def __init__(self, symbol: str, same_as: Dim | int | None = None, low: int = 0, high: float = INFINITY) -> None:
+        super().__init__(f"{symbol} is {same_as}" if same_as is not None else f"{low} <= {symbol} <= {high}")
+        self.symbol, self.same_as, self.low, self.high = symbol, same_as, low, high
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A symbol (``kind`` symbol) within bounds, or floor(a / b), max(a, b), min(a, b); ``text`` identifies it."""
+
+    kind: str
+    text: str
+    operands: tuple[Any, ...] = ()
+    low: float = 0
+    high: float = INFINITY
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Atom) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __lt__(self, other: Atom) -> bool:
+        return self.text < other.text
+
+
+class Dim:
+    """An integer (or, on the way through float arithmetic, a rational number) that depends on symbols."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: dict[Monomial, Any]) -> None:
+        self.terms = {m: terms[m] for m in sorted(terms)}
+
+    @staticmethod
+    def symbol(name: str, low: float = 0, high: float = INFINITY) -> Dim:
+        return Dim({(Atom("symbol", name, (), low, high),): 1})
+
+    # ------------------------------------------------------------------ arithmetic
+
+    def __add__(self, other: Any) -> Any:
+        total = dict(self.terms)
+        for monomial, factor in terms_of(other).items():
+            total[monomial] = total.get(monomial, 0) + factor
+        return _made(total)
+
+    def __mul__(self, other: Any) -> Any:
+        total: dict[Monomial, Any] = {}
+        for a, x in self.terms.items():
+            for b, y in terms_of(other).items():
+                monomial = tuple(sorted((*a, *b)))
+                total[monomial] = total.get(monomial, 0) + x * y
+        return _made(total)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Any:
+        return self + (other * -1 if isinstance(other, Dim) else -other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def __floordiv__(self, other: Any) -> Any:
+        return floor_div(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return floor_div(other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self - floor_div(self, other) * other
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - floor_div(other, self) * self
+
+    # ------------------------------------------------------------------ questions
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are equal for every value of the symbols; False may also mean: for some."""
+        return isinstance(other, Dim) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.terms.items()))
+
+    def __lt__(self, other: Any) -> bool:
+        return not self >= other
+
+    def __le__(self, other: Any) -> bool:
+        return not self > other
+
+    def __ge__(self, other: Any) -> bool:
+        low, high = bounds(self - other)
+        if low >= 0 or high < 0:
+            return bool(low >= 0)
+        raise Open(f"{self} may or may not be at least {other}")
+
+    def __gt__(self, other: Any) -> bool:
+        low, high = bounds(self - other)
+        if low > 0 or high <= 0:
+            return bool(low > 0)
+        raise Open(f"{self} may or may not be more than {other}")
+
+    def __bool__(self) -> bool:
+        return different(self, 0)
+
+    def __int__(self) -> int:
+        raise Open(f"it needs a number where the model has the open dimension {self}")
+
+    __index__ = __int__
+    __float__ = __int__  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        parts = []
+        for monomial, factor in sorted(self.terms.items(), key=lambda t: (-len(t[0]), t[0])):
+            names = "*".join(a.text for a in monomial)
+            parts.append(str(factor) if not names else (names if factor == 1 else f"{factor}*{names}"))
+        return " + ".join(parts).replace("+ -", "- ")
+
+    __repr__ = __str__
+
+
+def terms_of(value: Any) -> dict[Monomial, Any]:
+    return value.terms if isinstance(value, Dim) else ({(): value} if value else {})
+
+
+def _made(terms: dict[Monomial, Any]) -> Any:
+    """A Dim, or a plain number when no symbol is left."""
+    kept = {m: (int(f) if f == int(f) else f) for m, f in terms.items() if f}
+    if not kept:
+        return 0
+    return kept[()] if set(kept) == {()} else Dim(kept)
+
+
+def as_dim(value: Any) -> Any:
+    return value if isinstance(value, Dim) else int(value)
+
+
+def is_open(values: Iterable[Any]) -> bool:
+    return any(isinstance(v, Dim) for v in values)
+
+
+def different(a: Any, b: Any) -> bool:
+    """Whether two dims differ; raises Open when that depends on the symbols."""
+    if a == b:
+        return False
+    low, high = bounds(a - b)
+    if low > 0 or high < 0 or low == high:
+        return bool(low or high)
+    raise Open(f"{a} may or may not be {b}")
+
+
+def bounds(value: Any) -> tuple[float, float]:
+    """The least and the greatest value, as far as intervals tell."""
+    if not isinstance(value, Dim):
+        return value, value
+    low: float = 0
+    high: float = 0
+    for monomial, factor in value.terms.items():
+        a, b = 1.0, 1.0
+        for atom in monomial:
+            ends = [_times(p, q) for p in (a, b) for q in (atom.low, atom.high)]
+            a, b = min(ends), max(ends)
+        ends = [_times(float(factor), a), _times(float(factor), b)]
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _times(a: float, b: float) -> float:
+    return 0.0 if a == 0 or b == 0 else a * b
+
+
+def floor_div(a: Any, b: Any) -> Any:
+    """floor(a / b): whole multiples of ``b`` come out, the rest stays as an atom."""
+    if not isinstance(a, Dim) and not isinstance(b, Dim):
+        return a // b
+    if b == 0:
+        raise Refusal(f"{a} is divided by zero")
+    exact = quotient(a, b)
+    if exact is not None and is_whole(exact):
+        return exact
+    if isinstance(b, Dim) or not is_whole(a):
+        if not isinstance(b, Dim):  # a has fractions: floor(p / q / b)
+            scale = math.lcm(*(Fraction(f).denominator for f in terms_of(a).values()))
+            return floor_div(a * scale, b * scale)
+        return _atom("floor", (a, b), *_floor_bounds(a, b))
+    if b < 0:
+        a, b = -a, -b
+    outside = _made({m: f // b for m, f in a.terms.items()})
+    rest = a - outside * b
+    if not isinstance(rest, Dim):
+        return outside + rest // b
+    common = math.gcd(*(int(f) for m, f in rest.terms.items() if m), b)
+    constant = int(rest.terms.get((), 0)) // common
+    rest, b = _made({**{m: f // common for m, f in rest.terms.items()}, (): constant}), b // common
+    low, high = _floor_bounds(rest, b)
+    if low == high:
+        return outside + int(low)
+    return outside + (rest if b == 1 else _atom("floor", (rest, b), low, high))
+
+
+def _floor_bounds(a: Any, b: Any) -> tuple[float, float]:
+    low, high = bounds(a)
+    least, most = bounds(b)
+    if least < 1:
+        return (0, INFINITY) if low >= 0 else (-INFINITY, INFINITY)
+    ends = [x / y if math.isfinite(x) else x for x in (low, high) for y in (least, most)]
+    return tuple(math.floor(e) if math.isfinite(e) else e for e in (min(ends), max(ends)))  # type: ignore[return-value]
+
+
+def quotient(a: Any, b: Any) -> Any:
+    """a / b when that is a polynomial again, else None (long division by the leading term)."""
+    if b == 0:
+        return None
+    divisor = sorted(terms_of(b).items(), key=_leading, reverse=True)
+    result: Any = 0
+    while a != 0:
+        monomial, factor = max(terms_of(a).items(), key=_leading)
+        left = _without(monomial, divisor[0][0])
+        if left is None:
+            return None
+        step = _made({left: Fraction(factor) / Fraction(divisor[0][1])})
+        result = result + step
+        a = a - step * b
+    return result
+
+
+def _leading(term: tuple[Monomial, Any]) -> tuple[int, tuple[str, ...]]:
+    return len(term[0]), tuple(a.text for a in term[0])
+
+
+def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    left = list(monomial)
+    for atom in divisor:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def is_whole(value: Any) -> bool:
+    return all(isinstance(f, int) for f in terms_of(value).values())
+
+
+def maximum(a: Any, b: Any) -> Any:
+    return _extreme("max", a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    return _extreme("min", a, b)
+
+
+def _extreme(kind: str, a: Any, b: Any) -> Any:
+    if not isinstance(a, Dim) and not isinstance(b, Dim):
+        return max(a, b) if kind == "max" else min(a, b)
+    low, high = bounds(a - b)
+    if low >= 0:
+        return a if kind == "max" else b
+    if high <= 0:
+        return b if kind == "max" else a
+    pair = sorted((a, b), key=str)
+    ends = [bounds(v) for v in pair]
+    choose = max if kind == "max" else min
+    return _atom(kind, tuple(pair), choose(e[0] for e in ends), choose(e[1] for e in ends))
+
+
+def _atom(kind: str, operands: tuple[Any, ...], low: float, high: float) -> Dim:
+    a, b = operands
+    text = f"({_inside(a)} // {_inside(b)})" if kind == "floor" else f"{kind}({a}, {b})"
+    return Dim({(Atom(kind, text, operands, low, high),): 1})
+
+
+def _inside(value: Any) -> str:
+    text = str(value)
+    return text if " " not in text else f"({text})"
+
+
+# ---------------------------------------------------------------------- to and from Relax
+
+_VARIABLES: dict[str, Any] = {}
+#: The symbols of the import under way, which carry what was learned of them.
+SYMBOLS: ContextVar[dict[str, Dim]] = ContextVar("symbols", default={})  # noqa: B039
+
+
+def to_relax(dim: Any) -> Any:
+    """A dim as Relax takes it; a symbol is the same variable everywhere."""
+    from tvm.tirx import IntImm, Var, floordiv, max, min
+
+    if not isinstance(dim, Dim):
+        return int(dim)
+    if not is_whole(dim):
+        raise Refusal(f"{dim} is not a whole number")
+    make = {"floor": floordiv, "max": max, "min": min}
+    total: Any = None
+    for monomial, factor in dim.terms.items():
+        term: Any = None
+        for atom in monomial:
+            if atom.kind == "symbol":
+                part = _VARIABLES.setdefault(atom.text, Var(atom.text, "int64"))
+            else:
+                a, b = (IntImm("int64", o) if isinstance(o, int) else to_relax(o) for o in atom.operands)
+                part = make[atom.kind](a, b)
+            term = part if term is None else term * part
+        if term is None:
+            term = IntImm("int64", factor)
+        elif factor != 1:
+            term = term * IntImm("int64", factor)
+        total = term if total is None else total + term
+    return total
+
+
+def from_relax(expr: Any) -> Any:
+    """The dim of a Relax expression over the symbols of this import."""
+    if isinstance(expr, int):
+        return expr
+    kind = type(expr).__name__
+    if kind == "IntImm":
+        return int(expr.value)
+    if kind == "Var":
+        return SYMBOLS.get().get(expr.name, Dim.symbol(expr.name))
+    if kind in ("Add", "Sub", "Mul", "FloorDiv", "FloorMod", "Max", "Min"):
+        a, b = from_relax(expr.a), from_relax(expr.b)
+        return {
+            "Add": lambda: a + b,
+            "Sub": lambda: a - b,
+            "Mul": lambda: a * b,
+            "FloorDiv": lambda: floor_div(a, b),
+            "FloorMod": lambda: a - floor_div(a, b) * b,
+            "Max": lambda: maximum(a, b),
+            "Min": lambda: minimum(a, b),
+        }[kind]()
+    raise Open(f"the shape {expr} is not known")

@@ -1,0 +1,108 @@
+"""What a model that runs implies about its open dimensions, and how shapes with them broadcast.
+
+    matmul([batch, m, k], [n, 8])        k is n
+    add([batch, 5], [7, 5])              batch is 1 or 7, the result is [7, 5]
+    add([a, 5], [b, 5])                  a and b may differ (one may be 1): refused
+
+What follows is carried out by :class:`~.dims.Learned`, and the import starts again with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from .dims import Atom, Dim, Learned, Open, bounds, is_whole, quotient, terms_of
+from .registry import Refusal
+
+
+def require_equal(a: Any, b: Any, what: str) -> None:
+    """Two dims that must agree in every run: nothing if they do, Learned if a symbol follows, else a Refusal."""
+    if a == b:
+        return
+    if not isinstance(a, Dim) and not isinstance(b, Dim):
+        raise Refusal(f"{what}: {a} is not {b}")
+    rest = a - b
+    common = _common(rest)
+    rest = rest if common is None else quotient(rest, common)
+    symbols = {m[0] for m in terms_of(rest) if len(m) == 1 and m[0].kind == "symbol"}
+    for atom in sorted(symbols, reverse=True):
+        factor = rest.terms[(atom,)]
+        value = (Dim({(atom,): 1}) * factor - rest) * Fraction(1, factor)
+        plain = not isinstance(value, Dim) or len(value.terms) == 1 and _is_symbol(value)
+        if plain and is_whole(value) and (isinstance(value, Dim) or value >= 0):
+            raise Learned(atom.text, same_as=value)
+    raise Open(f"{what}: {a} may or may not be {b}")
+
+
+def _is_symbol(value: Dim) -> bool:
+    (monomial, factor), *_ = value.terms.items()
+    return factor == 1 and len(monomial) == 1 and monomial[0].kind == "symbol"
+
+
+def _common(value: Any) -> Dim | None:
+    """The product of the symbols that every term has: it is a number of elements, so not zero in a run that matters."""
+    monomials = list(terms_of(value))
+    common = [a for a in monomials[0] if a.kind == "symbol"] if monomials else []
+    shared: list[Atom] = []
+    rest = [list(m) for m in monomials]
+    for atom in common:
+        if all(atom in m for m in rest):
+            shared.append(atom)
+            for m in rest:
+                m.remove(atom)
+    return Dim({tuple(sorted(shared)): 1}) if shared else None
+
+
+def require_at_least(value: Any, least: int, what: str) -> None:
+    """A dim that must be at least ``least`` in every run."""
+    low, high = bounds(value)
+    if high < least:
+        raise Refusal(f"{what}: {value} is less than {least}")
+    if low < least and isinstance(value, Dim) and _is_symbol(value) and len(value.terms) == 1:
+        raise Learned(str(value), low=least)
+
+
+def broadcast(*shapes: Sequence[Any]) -> tuple[Any, ...]:
+    """numpy's broadcast of shapes with open dims; raises Refusal when they can't go together."""
+    rank = max(map(len, shapes), default=0)
+    result: list[Any] = []
+    for k in range(rank):
+        dims = [s[len(s) - rank + k] for s in shapes if len(s) - rank + k >= 0]
+        result.append(_broadcast_dim([d for d in dims if d != 1]))
+    return tuple(result)
+
+
+def _broadcast_dim(dims: list[Any]) -> Any:
+    result: Any = 1
+    for d in dims:
+        if result == 1 or result == d:
+            result = d
+        elif not isinstance(result, Dim) and not isinstance(d, Dim):
+            raise Refusal(f"{result} and {d} do not broadcast")
+        elif isinstance(result, Dim) != isinstance(d, Dim):
+            fixed, other = (d, result) if isinstance(result, Dim) else (result, d)
+            low, high = bounds(other)
+            if high < fixed and low > 1:
+                raise Refusal(f"{result} and {d} do not broadcast")
+            result = fixed  # whatever the symbol is in a run that succeeds: 1 or just this
+        else:
+            first = _capped(result, d)
+            result = _capped(d, result) if first is None else first
+            if result is None:
+                raise Open(
+                    f"the dimensions {dims[0]} and {d} may or may not be equal; give them one name or fix them"
+                )
+    return result
+
+
+def _capped(a: Dim, b: Dim) -> Dim | None:
+    """``a`` when b is min(a, n): then a run succeeds only up to n, which is learned."""
+    if len(b.terms) == 1 and (atoms := next(iter(b.terms))) and len(atoms) == 1 and atoms[0].kind == "min":
+        others = [o for o in atoms[0].operands if o != a]
+        if len(others) == 1 and isinstance(others[0], int) and others[0] > 1:
+            if _is_symbol(a) and len(a.terms) == 1:
+                raise Learned(str(a), high=others[0])
+            return a
+    return None

@@ -1,0 +1,251 @@
+"""Partial evaluation of shape arithmetic: nodes whose operands are numbers and open dimensions.
+
+    Reshape(x, Concat(Shape(x)[0], Shape(x)[1] // 12, 64))     becomes     Reshape(x, [batch, seq // 12, 64])
+
+What only moves elements is evaluated on their positions, by the same reference evaluator that folds constants, so
+every form of Slice, Gather or Concat is right by construction. Arithmetic and comparisons are done on Dims; one that
+depends on the symbols is left to run time. Floats stay exact: a Dim times or over a small number, until a floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import onnx
+
+from . import fold
+from .dims import Dim, Open, bounds, different, floor_div, is_whole, maximum, minimum, quotient
+from .functions import dtype_name
+from .value import Value
+
+#: More elements than this are no shape.
+LARGEST = 1 << 12
+#: A float factor this large keeps the product with any real dimension exact in 24 bits.
+LARGEST_FACTOR = 64
+
+#: Operators that move elements, and the operands that hold them.
+_MOVES: dict[str, Callable[[int], Sequence[int]]] = {
+    **dict.fromkeys(
+        "Reshape Squeeze Unsqueeze Transpose Gather GatherElements GatherND Slice Split Expand Tile Flatten".split(),
+        lambda n: (0,),
+    ),
+    "Concat": range,
+    "Where": lambda n: (1, 2),
+    "ScatterND": lambda n: (0, 2),
+    "ScatterElements": lambda n: (0, 2),
+}
+
+
+def evaluate(
+    proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[Value | None]
+) -> list[Value | None] | None:
+    """The outputs of a node on operands that are known or symbolic; None when they must be computed at run time."""
+    present = [i for i in inputs if i is not None]
+    if not present or any(i.contents is None or i.size > LARGEST for i in present):
+        return None
+    try:
+        if proto.op_type in _MOVES:
+            return _moved(proto, opsets, inputs)
+        function = _FUNCTIONS.get(proto.op_type)
+        result = function(proto, present) if function is not None else None
+    except (Open, OverflowError):
+        return None
+    return None if result is None else [result]
+
+
+def _moved(
+    proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[Value | None]
+) -> list[Value | None] | None:
+    data = [i for i in _MOVES[proto.op_type](len(inputs)) if i < len(inputs)]
+    elements: list[Any] = []
+    arrays: list[np.ndarray | None] = []
+    for index, value in enumerate(inputs):
+        if value is None or index not in data:
+            if value is not None and value.array is None:
+                return None
+            arrays.append(None if value is None else value.array)
+            continue
+        contents = value.contents
+        if contents is None:
+            return None
+        arrays.append(np.arange(len(elements), len(elements) + contents.size, dtype="int64").reshape(contents.shape))
+        elements.extend(contents.reshape(-1).tolist())
+    places = fold.evaluate(proto, opsets, arrays)
+    first = inputs[data[0]]
+    if places is None or first is None:
+        return None
+    table = np.empty(len(elements), object)
+    table[:] = elements
+    return [None if p is None else Value.of_contents(table[p], first.dtype) for p in places]
+
+
+# ---------------------------------------------------------------------- arithmetic
+
+Function = Callable[[onnx.NodeProto, list[Value]], "Value | None"]
+
+
+def _each(function: Callable[..., Any]) -> Function:
+    """An elementwise function of one or more operands, of the dtype of the first."""
+
+    def apply(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+        dtype = values[0].dtype
+        result = np.frompyfunc(function, len(values), 1)(*(v.contents for v in values))
+        return _checked(np.asarray(result, object), dtype)
+
+    return apply
+
+
+def _chain(function: Callable[[Any, Any], Any]) -> Function:
+    def apply(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+        step = np.frompyfunc(function, 2, 1)
+        return _checked(np.asarray(reduce(step, [v.contents for v in values]), object), values[0].dtype)
+
+    return apply
+
+
+def _compare(function: Callable[[Any, Any], bool]) -> Function:
+    def apply(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+        result = np.frompyfunc(function, 2, 1)(values[0].contents, values[1].contents)
+        return Value.of_array(np.asarray(result).astype(bool))
+
+    return apply
+
+
+def _checked(result: np.ndarray, dtype: str) -> Value | None:
+    """The result when it is what the model's own arithmetic gives: whole in integers, not rounded in floats."""
+    for number in result.reshape(-1):
+        if not isinstance(number, Dim):
+            if "int" in dtype and number != int(number):
+                return None
+            continue
+        if "int" in dtype and not is_whole(number):
+            return None
+        if "float" in dtype and not all(map(_exact_factor, number.terms.values())):
+            return None
+    return Value.of_contents(result, dtype)
+
+
+def _exact_factor(factor: Any) -> bool:
+    fraction = Fraction(factor)
+    power = fraction.denominator & (fraction.denominator - 1) == 0
+    return power and abs(fraction.numerator) <= LARGEST_FACTOR and fraction.denominator <= LARGEST_FACTOR
+
+
+def _divide(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+    whole = "int" in values[0].dtype
+
+    def one(a: Any, b: Any) -> Any:
+        if not isinstance(b, Dim) and b == 0:
+            raise Open("a division by zero")
+        if whole:
+            if bounds(a)[0] < 0 or bounds(b)[0] < 0:
+                raise Open("the sign decides how it rounds")
+            return floor_div(a, b)
+        if not isinstance(a, Dim) and not isinstance(b, Dim):
+            return a / b
+        exact = quotient(_rational(a), _rational(b))
+        if exact is None:
+            raise Open("not a polynomial")
+        return exact
+
+    return _each(one)(proto, values)
+
+
+def _rational(value: Any) -> Any:
+    return value if isinstance(value, Dim) else Fraction(value)
+
+
+def _multiply(a: Any, b: Any) -> Any:
+    if isinstance(a, Dim) != isinstance(b, Dim):  # a float factor as the rational number that it is
+        dim, number = (a, b) if isinstance(a, Dim) else (b, a)
+        return dim * _rational(number)
+    return a * b
+
+
+def _modulo(a: Any, b: Any) -> Any:
+    if bounds(a)[0] < 0 or bounds(b)[0] < 0:
+        raise Open("the sign decides the remainder")
+    return a - floor_div(a, b) * b
+
+
+def _floor(a: Any) -> Any:
+    return floor_div(a, 1) if isinstance(a, Dim) else np.floor(a)
+
+
+def _ceil(a: Any) -> Any:
+    return -floor_div(-a, 1) if isinstance(a, Dim) else np.ceil(a)
+
+
+def _absolute(a: Any) -> Any:
+    low, high = bounds(a)
+    if low < 0 < high:
+        raise Open("the sign is open")
+    return a if low >= 0 else -a
+
+
+def _cast(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+    if proto.op_type == "CastLike":
+        dtype: str | None = values[1].dtype
+    else:
+        dtype = dtype_name(next(a.i for a in proto.attribute if a.name == "to"))
+    value = values[0]
+    if dtype is None or value.contents is None:
+        return None
+    if dtype == "bool":
+        return Value.of_array(np.frompyfunc(lambda a: different(a, 0), 1, 1)(value.contents).astype(bool))
+    if dtype.startswith(("uint", "int8", "int16", "bfloat", "float8", "float16")):
+        return None
+
+    def one(a: Any) -> Any:
+        if "int" not in dtype or not isinstance(a, Dim) or is_whole(a):
+            return int(a) if "int" in dtype and not isinstance(a, Dim) else a
+        if bounds(a)[0] < 0:
+            raise Open("the sign decides how it rounds")
+        return _floor(a)
+
+    return _checked(np.asarray(np.frompyfunc(one, 1, 1)(value.contents), object), dtype)
+
+
+def _reduced(start: int, step: Callable[[Any, Any], Any]) -> Function:
+    """Over all elements of a vector, with the dims kept or not."""
+
+    def apply(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+        contents = values[0].contents
+        if contents is None or contents.ndim != 1:
+            return None
+        keep = next((a.i for a in proto.attribute if a.name == "keepdims"), 1)
+        total = reduce(step, contents.tolist(), start)
+        return _checked(np.asarray([total] if keep else total, object), values[0].dtype)
+
+    return apply
+
+
+_FUNCTIONS: dict[str, Function] = {
+    "Identity": _each(lambda a: a),
+    "Add": _each(lambda a, b: a + _rational(b) if isinstance(a, Dim) else a + b),
+    "Sub": _each(lambda a, b: a - b),
+    "Mul": _each(_multiply),
+    "Div": _divide,
+    "Mod": _each(_modulo),
+    "Neg": _each(lambda a: -a),
+    "Abs": _each(_absolute),
+    "Floor": _each(_floor),
+    "Ceil": _each(_ceil),
+    "Max": _chain(maximum),
+    "Min": _chain(minimum),
+    "Sum": _chain(lambda a, b: a + b),
+    "Relu": _each(lambda a: maximum(a, 0)),
+    "Cast": _cast,
+    "CastLike": _cast,
+    "ReduceProd": _reduced(1, lambda a, b: a * b),
+    "ReduceSum": _reduced(0, lambda a, b: a + b),
+    "Equal": _compare(lambda a, b: not different(a, b)),
+    "Less": _compare(lambda a, b: bool(a < b)),
+    "LessOrEqual": _compare(lambda a, b: bool(a <= b)),
+    "Greater": _compare(lambda a, b: bool(a > b)),
+    "GreaterOrEqual": _compare(lambda a, b: bool(a >= b)),
+}
