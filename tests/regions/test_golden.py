@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from halotile.passes.fuse.graph import Graph
+from halotile.schedules.group import Value
 from halotile.schedules.regions import Demand, demand
-from region_cases import chain_of, zeros
+from region_cases import build, chain_of, ones
 
 Rectangle = tuple[int, int, int, int]  # x0, y0, x1, y1
 
@@ -27,12 +28,12 @@ NINE = [
 def graph() -> Graph:
     return chain_of(
         (1, 3, 50, 50),
-        ("Conv", [zeros(5, 3, 3, 3)], {}),
+        ("Conv", [ones(5, 3, 3, 3)], {}),
         ("Relu", [], {}),
-        ("Conv", [zeros(7, 5, 1, 1)], {}),
+        ("Conv", [ones(7, 5, 1, 1)], {}),
         ("Relu", [], {}),
         ("Pad", [np.array([0, 0, 1, 1, 0, 0, 1, 1])], {}),
-        ("Conv", [zeros(4, 7, 3, 3)], {}),
+        ("Conv", [ones(4, 7, 3, 3)], {}),
         ("Relu", [], {}),
     )
 
@@ -81,3 +82,40 @@ def test_the_nine_tiles_read_135_percent_and_work_117_percent() -> None:
 def _area(box: tuple[tuple[int, int], ...]) -> int:
     (a, b), (c, d) = box[2:]
     return (b - a) * (d - c)
+
+
+def stem_and_first_stage() -> Graph:
+    """ResNet-18 up to the end of its first stage: 7x7/2, pool 3x3/2, two residual blocks of two 3x3 each."""
+    same = dict(pads=[1] * 4)
+    steps = [("Conv", "x w", "a", dict(strides=[2, 2], pads=[3] * 4)), ("Relu", "a", "b", {}),
+             ("MaxPool", "b", "r0", dict(kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4))]  # fmt: skip
+    for n, (before, after) in enumerate([("r0", "r1"), ("r1", "y")]):
+        steps += [("Conv", f"{before} v", f"c{n}", same), ("Relu", f"c{n}", f"d{n}", {}),
+                  ("Conv", f"d{n} v", f"e{n}", same), ("Add", f"e{n} {before}", f"f{n}", {}),
+                  ("Relu", f"f{n}", after, {})]  # fmt: skip
+    return build((1, 3, 224, 224), *steps, weights={"w": ones(64, 3, 7, 7), "v": ones(64, 64, 3, 3)})
+
+
+def test_one_row_stripes_of_resnet_18_cost_five_times_the_work_and_with_rings_none() -> None:
+    g = stem_and_first_stage()
+    out = g.outputs[0]
+    assert out.shape == (1, 64, 56, 56)
+    # operations of an element: multiply-adds of a convolution, the nine elements of the pool's window
+    work = {n.results[0]: n.inputs[1].elements // 64 for n in g.nodes if n.operator == "relax.nn.conv2d"}
+    assert len(work) == 5
+    work |= {n.results[0]: 9 for n in g.nodes if n.operator == "relax.nn.max_pool2d"}
+    recomputed = ringed = 0
+    kept: dict[Value, int] = dict.fromkeys(work, 0)  # the row up to which a value is there
+    for row in range(56):
+        found = demand(g.nodes, {out: ((0, 1), (0, 64), (row, row + 1), (0, 56))})
+        assert isinstance(found, Demand)
+        for value, per_element in work.items():
+            (_, channels, (lo, hi), (left, right)) = found.boxes[value]
+            cost = channels[1] * (right - left) * per_element
+            recomputed += (hi - lo) * cost
+            assert lo <= kept[value], "a ring never skips rows that are needed"
+            ringed += max(hi - kept[value], 0) * cost
+            kept[value] = max(hi, kept[value])
+    total = sum(v.elements * cost for v, cost in work.items())
+    assert recomputed / total == pytest.approx(4.98, abs=0.005)
+    assert ringed == total

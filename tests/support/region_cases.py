@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,5 +39,21 @@ def chain_of(shape: Sequence[int], *layers: tuple[str, list[np.ndarray], dict[st
     return build_graph(import_model(onnx.shape_inference.infer_shapes(model, strict_mode=True)).module)
 
 
-def zeros(*shape: int) -> np.ndarray:
+def build(
+    shape: Sequence[int], *steps: tuple[str, str, str, dict[str, Any]], weights: Mapping[str, np.ndarray]
+) -> Graph:
+    """A graph of (operator, "inputs", "outputs", attributes); the input is x and the last output y."""
+    nodes = [helper.make_node(o, i.split(), r.split(), name=r.split()[0], **a) for o, i, r, a in steps]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return build_graph(import_model(onnx.shape_inference.infer_shapes(model, strict_mode=True)).module)
+
+
+def ones(*shape: int) -> np.ndarray:
     return np.ones(shape, "float32")
