@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from ...schedules.sequence import Event, double_buffered, one_by_one
 
-
 Clock = tuple[float, int | None]  # a time, and the bar that ended then
 
 
