@@ -21,14 +21,14 @@ from .choose import choose_tile
 from .facts import ConvFacts
 from .winograd_math import F2, F4, Transform
 
-STREAM = 8.0  # bytes a cycle that one core reads in order from beyond its second-level cache
-NEAR = 32.0  # bytes a cycle from the second-level cache
+STREAM = 12.0  # bytes a cycle that one core reads in order from beyond its second-level cache, asked for ahead
+NEAR = 20.0  # bytes a cycle from the second-level cache, beside the arithmetic
 LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
-EXPOSED = 0.7  # of the shorter of arithmetic and streaming, the part that the other doesn't hide
+EXPOSED = 0.3  # of the shorter of arithmetic and streaming, the part that the other doesn't hide
 FILL = (
     0.55  # share of the second-level cache up to which weights stay between two strips; at twice it none do
 )
-LOOP = 1.0  # cycles that a step of the reduction spends beside its arithmetic
+LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
 
 
