@@ -12,6 +12,8 @@ class Target:
 
     ``fma_ports`` counts the fused multiply-adds of ``vector_bits`` that can start in one cycle of one core. ``source``
     says what to check the facts against and ``notes`` what was assumed; neither takes part in comparisons.
+    ``clusters`` lists all cores of the chip, the ones that ``cores`` counts first; ``glibc`` is the oldest that the
+    board's systems ship (empty: whatever the linker finds); ``bandwidth`` is that of the memory in bytes a second.
     """
 
     id: str
@@ -27,6 +29,9 @@ class Target:
     l3_bytes: int = 0
     line_bytes: int = 64
     cores: int = 1
+    clusters: tuple[str, ...] = ()
+    glibc: str = ""
+    bandwidth: int = 0
     memory_kind: str = "cache"
     scratchpad_bytes: int = 0
     native: bool = field(default=False, compare=False)
@@ -42,6 +47,11 @@ class Target:
     @property
     def is_aarch64(self) -> bool:
         return self.triple.startswith("aarch64")
+
+    @property
+    def bits(self) -> int:
+        """Bits of an address: 32 or 64."""
+        return 8 * self.pointer_bytes
 
     @property
     def pointer_bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,24 @@ from ...errors import TargetError, ToolchainError, VerificationError
 from . import parameters
 from .console import StageProgress, emit, emit_json, note, on_terminal
 from .interrupt import removed_on_exit
+from .models import remember_model
+from .recipe import FormatType, GlibcType, chosen_formats, compare_with, from_manifest, linked_target
 
 STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @parameters.target_option
+@click.option("-o", "--output", help="Folder for everything that is made.  [default: out/<model's name>]")
 @click.option(
-    "-o", "--output", help="Folder for library, header and manifest.  [default: out/<model's name>]"
-)
+    "--format", "formats", type=FormatType(),
+    help="What to make: shared library, archive, static program.  [default: so,a,exe]",
+)  # fmt: skip
+@click.option("--static", is_flag=True, help="Build on musl: nothing of the board's own libraries is used.")
+@click.option("--cc", help="The C compiler that links, with its options.  [default: zig for other machines]")
+@click.option("--glibc", type=GlibcType(), help="Oldest glibc to run on.  [default: the board's]")
+@click.option("--from", "recorded", metavar="MANIFEST", help="Build again what a manifest.json records.")
 @click.option("--name", help="Name of the library and prefix of its functions.  [default: the model's]")
 @parameters.shape_option
 @parameters.threads_option
@@ -41,8 +50,10 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "a
 @click.option("--stop-after", type=click.Choice(STAGES), help="Stop after this stage; nothing is built.")
 @click.option("--table/--no-table", default=None, help="Print the final table.  [default: on a terminal]")
 @parameters.json_option
+@click.pass_context
 def build(
-    model: str,
+    ctx: click.Context,
+    model: str | None,
     target: str,
     output: str | None,
     shapes: Any,
@@ -50,44 +61,70 @@ def build(
     table: bool | None,
     **options: Any,
 ) -> None:
-    """Compile MODEL (ONNX) into a native library with a C API.
+    """Compile MODEL (ONNX) into native code with a C API.
 
-    The folder holds lib<name>.so, <name>.h and manifest.json. It appears, or is replaced, only when the library is
-    whole and, for this machine, agrees with ONNX Runtime.
+    The folder holds lib<name>.so, lib<name>.a, <name>.h, manifest.json, the program model_run, and main.c, <name>.cmake
+    and <name>.pc for C users. It appears, or is replaced, only when all is whole and, for this machine, agrees with
+    ONNX Runtime.
     """
     fixed = parameters.shapes_of(shapes)
-    path = parameters.check_model_path(model)
-    stop = options.pop("stop_after")
-    final = Path(output or Path("out") / path.stem) if stop in (None, "link") else None
+    if model is None and options["recorded"] is None:
+        raise click.UsageError("Missing argument 'MODEL'.")
+    stop = options["stop_after"]
+    stem = Path(model).stem if model else None
+    path = parameters.check_model_path(model) if model else None
+    if options["verify"] and stop not in (None, "link"):
+        raise click.UsageError(f"--verify needs a built library, but --stop-after {stop} builds none")
+    if output:
+        parameters.check_destination(Path(output))
+    if options["recorded"] is not None:
+        path, chosen, manifest = from_manifest(ctx, options["recorded"], model)
+        chosen = replace(chosen, stop_after=stop, dump_ir=_path(options["dump_ir"]))
+        stem = path.stem
+    else:
+        chosen, manifest = _options(target, fixed, **options), None
+    final = Path(output or Path("out") / str(stem)) if stop in (None, "link") else None
     if final is not None:
         parameters.check_destination(final)
-    from ...targets.resolve import precheck
+    assert path is not None
+    _build(path, final, chosen, manifest, as_json, on_terminal() if table is None else table, **options)
 
-    precheck(target)
-    if options["verify"] and final is None:
-        raise click.UsageError(f"--verify needs a built library, but --stop-after {stop} builds none")
-    _build(path, target, final, fixed, stop, as_json, on_terminal() if table is None else table, **options)
+
+def _options(
+    target_text: str, shapes: dict[str, tuple[int, ...]] | None, *, name: str | None, threads: int | None,
+    exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
+    glibc: str | None, stop_after: str | None, dump_ir: str | None, **_: Any,
+) -> Any:  # fmt: skip
+    """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
+    from ...targets.resolve import precheck, resolve
+
+    precheck(target_text)
+    target = linked_target(resolve(target_text), static, glibc)
+    for line in target.notes if not target.native else ():
+        note(f"note: {line}")
+    from ..pipeline import Options
+
+    making = stop_after in (None, "link")
+    return Options(
+        target=target, shapes=shapes, threads=threads, exact=exact, float_mode=float_mode, name=name,
+        stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc,
+        formats=chosen_formats(target, formats, static, cc) if making else (),
+    )  # fmt: skip
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def _build(
-    path: Path, target_text: str, final: Path | None, shapes: dict[str, tuple[int, ...]] | None, stop: str | None,
-    as_json: bool, table: bool, *, name: str | None, threads: int | None, exact: bool, float_mode: str,
-    verify: bool | None, rtol: float, atol: float, seed: int, explain: bool, dump_ir: str | None,
+    path: Path, final: Path | None, options: Any, manifest: dict[str, Any] | None, as_json: bool, table: bool,
+    *, verify: bool | None, rtol: float, atol: float, seed: int, explain: bool, **_: Any,
 ) -> None:  # fmt: skip
-    from ...targets.resolve import resolve
-
-    target = resolve(target_text)
-    for line in target.notes if not target.native else ():
-        note(f"note: {line}")
-    wanted = final is not None and _should_verify(verify, target)
-    from ..pipeline import Options, run_pipeline
-    from ..runtime.place import staged
+    wanted = final is not None and _should_verify(verify, options.target)
+    from ..pipeline import run_pipeline
+    from ..runtime.place import read_manifest, staged
     from .summary import explanation, print_table
 
-    options = Options(
-        target=target, shapes=shapes, threads=threads, exact=exact, float_mode=float_mode, name=name,
-        stop_after=stop, dump_ir=Path(dump_ir) if dump_ir else None,
-    )  # fmt: skip
     with removed_on_exit(final), StageProgress(on_terminal() and not as_json) as progress:
         if final is None:
             report = run_pipeline(path, options, progress=progress).report
@@ -98,10 +135,13 @@ def _build(
                 if wanted:
                     progress("verify", 0, 1)
                     report["verification"] = _verify(
-                        path, library, rtol, atol, exact, seed, asked=bool(verify)
+                        path, library, rtol, atol, options.exact, seed, asked=bool(verify)
                     )
+                if manifest is not None and (changed := compare_with(manifest, library)):
+                    note(f"note: not the recorded bytes: {', '.join(changed)} (another compiler or version?)")
                 for file in library.iterdir():
                     os.replace(file, stage.result / file.name)
+            remember_model(path, (read_manifest(final) or {}).get("model", {}).get("sha256", ""))
     if as_json:
         emit_json({"output": str(final) if final else None, **report})
         return

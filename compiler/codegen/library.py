@@ -1,32 +1,35 @@
-"""From object code and weights to a library that needs nothing: lib<name>.so, <name>.h and manifest.json.
+"""From object code and weights to files that need nothing: lib<name>.so, lib<name>.a, model_run, a header, a manifest.
 
-    LibrarySpec -> temp folder: C runtime + model.c + kernels.o + weights.o -> one cc call -> moved into place
+    LibrarySpec -> temp folder: C runtime + model.c + kernels.o + weights.o -> linked, examined -> moved into place
 
-Nothing appears under its final name before all of it is whole. The same spec and compiler give the same bytes of
-library and header: no times, no paths, no build ids.
+Nothing appears under its final name before all of it is whole. The same spec and compiler give the same bytes: no
+times, no paths, no build ids.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ... import __version__
+from ...errors import ToolchainError
 from ...targets.target import Target
 from ..runtime.place import MANIFEST, staged
 from ..spec import TensorSpec
-from .archive import localise, write_archive
+from .beside import beside_files
+from .examine import examine_program, examine_shared
 from .header import ABI, FUNCTIONS, header_text, model_text
+from .link import PROGRAM, Sources, link_archive, link_program, link_shared, runtime_sources
+from .manifest import manifest_text
 from .names import identifier
-from .toolchain import Toolchain, find_toolchain
+from .toolchain import Toolchain, find_static_toolchain, find_toolchain
 from .weights import ALIGNMENT, write_weights
 
-RUNTIME = Path(__file__).parent.parent / "runtime"
+FORMATS = ("so", "a", "exe", "extras")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class LibrarySpec:
     ``kernel_objects`` are further objects that it calls into. ``timers`` counts the kernels that it times: 0, or all.
     ``weights`` are bytes-like chunks that lie one behind the other. The arena of T threads has
     ``planned_bytes + T * workspace_bytes``, both multiples of 64; ``default_threads`` 0 means as many as the process
-    may use. ``report`` is plain data that goes into the manifest.
+    may use. ``report`` is plain data that goes into the manifest, as do ``model`` (file name
+    and digest of the source) and ``options``, from which the same can be built again.
     """
 
     name: str
@@ -53,6 +57,8 @@ class LibrarySpec:
     report: dict[str, Any] = field(default_factory=dict)
     version: str = __version__
     kernel_objects: tuple[bytes, ...] = ()
+    model: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     timers: int = 0
 
     def __post_init__(self) -> None:
@@ -85,14 +91,18 @@ class LibrarySpec:
 
 @dataclass(frozen=True)
 class BuiltLibrary:
-    """The files of a finished library."""
+    """The files of a finished library; ``library``, ``archive`` and ``executable`` are None unless asked for."""
 
     directory: Path
-    library: Path
     header: Path
     manifest: Path
     fingerprint: str
+    library: Path | None = None
     archive: Path | None = None
+    executable: Path | None = None
+    example: Path | None = None
+    cmake: Path | None = None
+    pkgconfig: Path | None = None
 
 
 def build_library(
@@ -100,40 +110,58 @@ def build_library(
     directory: str | os.PathLike[str],
     *,
     toolchain: Toolchain | None = None,
-    static: bool = False,
+    formats: Sequence[str] = ("so",),
+    cc: str | None = None,
 ) -> BuiltLibrary:
     """Links ``spec`` into ``directory``, which is made when missing; an earlier library there is replaced.
 
-    ``static`` adds lib<name>.a. Raises ToolchainError when there is no compiler or it fails, OutputError when the
-    folder can't be written.
+    ``formats``: ``so``, ``a``, ``exe`` (the static program ``model_run``), and ``extras`` (example, CMake, pkg-config).
+    ``cc`` names a compiler. Raises ToolchainError when there is none, it fails, or what it made would not run on the
+    target; OutputError when the folder can't be written.
     """
-    toolchain = toolchain or find_toolchain(spec.target)
-    files = {"library": f"lib{spec.identifier}.so", "header": f"{spec.identifier}.h"}
-    if static:
-        files["archive"] = f"lib{spec.identifier}.a"
+    unknown = sorted(set(formats) - set(FORMATS))
+    if unknown:
+        raise ValueError(f"unknown format {unknown[0]!r}; known are {', '.join(FORMATS)}")
+    stem = spec.identifier
+    files = {"header": f"{stem}.h"}
+    facts: dict[str, Any] = {}
     with staged(Path(directory)) as stage:
-        sources = write_sources(spec, stage.work)
-        _link_shared(spec, toolchain, sources, stage.work)
-        if static:
-            _link_static(spec, toolchain, sources, stage.work)
+        work = stage.work
+        sources = write_sources(spec, work)
+        toolchain = toolchain or (find_toolchain(spec.target, cc) if {"so", "a"} & set(formats) else None)
+        if "so" in formats and toolchain:
+            files["library"] = f"lib{stem}.so"
+            link_shared(stem, spec.functions, toolchain, sources, work)
+            facts["library"] = examine_shared(work / files["library"], spec.target, spec.functions)
+        if "a" in formats and toolchain:
+            files["archive"] = f"lib{stem}.a"
+            link_archive(stem, spec.functions, toolchain, sources, work)
+        if "exe" in formats:
+            static = find_static_toolchain(spec.target, cc) or _no_static_compiler(spec.target)
+            files["executable"] = PROGRAM
+            link_program(stem, static, sources, work)
+            facts["executable"] = examine_program(work / PROGRAM, spec.target)
+            facts["executable"]["compiler"] = static.version()
+        if toolchain:
+            facts["compiler"] = toolchain.version()
+        if "extras" in formats:
+            for kind, (name, text) in beside_files(spec, "so" in formats, "a" in formats).items():
+                files[kind] = name
+                (work / name).write_text(text, encoding="utf-8")
         for name in files.values():
-            os.replace(stage.work / name, stage.result / name)
-        manifest = json.dumps(
-            _manifest(spec, files, sources.fingerprint), indent=1, ensure_ascii=False, default=_plain
-        )
-        (stage.result / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
+            os.replace(work / name, stage.result / name)
+        manifest = manifest_text(spec, files, stage.result, sources.fingerprint, facts)
+        (stage.result / MANIFEST).write_text(manifest, encoding="utf-8")
     final = Path(directory)
     paths = {kind: final / name for kind, name in files.items()}
     return BuiltLibrary(final, manifest=final / MANIFEST, fingerprint=sources.fingerprint, **paths)
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What a library is made of, as file names in one folder: C sources, objects, and the digest of it all."""
-
-    c_files: tuple[str, ...]
-    objects: tuple[str, ...]
-    fingerprint: str
+def _no_static_compiler(target: Target) -> NoReturn:
+    raise ToolchainError(
+        f"no compiler with a static C library for {target.triple} was found: install libc's static part (Debian: "
+        "libc6-dev), `pip install ziglang`, or leave the program out with --format so,a"
+    )
 
 
 def write_sources(spec: LibrarySpec, work: Path) -> Sources:
@@ -158,70 +186,9 @@ def write_sources(spec: LibrarySpec, work: Path) -> Sources:
     return Sources(tuple(f"runtime/{name}" for name in names), tuple(objects), fingerprint)
 
 
-def _link_shared(spec: LibrarySpec, toolchain: Toolchain, sources: Sources, work: Path) -> None:
-    name = f"lib{spec.identifier}.so"
-    exports = " ".join(f"{function};" for function in spec.functions)
-    (work / "exports.map").write_text(f"{{ global: {exports} local: *; }};\n")
-    arguments = [*toolchain.compile_flags, *sources.c_files, *sources.objects, *toolchain.link_flags,
-                 "-Wl,--version-script=exports.map", f"-Wl,-soname,{name}", "-pthread", "-lm"]  # fmt: skip
-    toolchain.run([*arguments, "-o", name], work, f"linking {name}")
-
-
-def _link_static(spec: LibrarySpec, toolchain: Toolchain, sources: Sources, work: Path) -> None:
-    compiled = [f"{source}.o" for source in sources.c_files]
-    for source, made in zip(sources.c_files, compiled, strict=True):
-        # One at a time: not every driver (zig's) takes several sources with -c.
-        toolchain.run([*toolchain.compile_flags, "-c", source, "-o", made], work, f"compiling {source}")
-    arguments = ["-r", "-nostdlib", *compiled, *sources.objects, "-Wl,-S", "-o", "whole.o"]
-    toolchain.run(arguments, work, f"joining lib{spec.identifier}.a")
-    localise(work / "whole.o", spec.functions)
-    write_archive(work / f"lib{spec.identifier}.a", work / "whole.o", spec.functions)
-
-
-def runtime_sources() -> list[Path]:
-    """The C files that are compiled into every library."""
-    return sorted(path for path in RUNTIME.iterdir() if path.suffix in (".c", ".h"))
-
-
 def _fingerprint(spec: LibrarySpec, header: str, weights: str) -> str:
     digest = hashlib.blake2b(spec.object_bytes, digest_size=16)
     for code in spec.kernel_objects:
         digest.update(code)
     digest.update(f"{header}\0{weights}\0{ABI}".encode())
     return digest.hexdigest()
-
-
-def _manifest(spec: LibrarySpec, files: dict[str, str], fingerprint: str) -> dict[str, Any]:
-    target = spec.target
-    return {
-        "format": "halotile",
-        "abi": ABI,
-        "version": spec.version,
-        "name": spec.name,
-        "prefix": spec.identifier,
-        **files,
-        "fingerprint": fingerprint,
-        "target": {
-            "id": target.id,
-            "triple": target.triple,
-            "cpu": target.cpu,
-            "features": list(target.features),
-        },
-        "inputs": [_tensor(t) for t in spec.inputs],
-        "outputs": [_tensor(t) for t in spec.outputs],
-        "weight_bytes": spec.weight_bytes,
-        "planned_bytes": spec.planned_bytes,
-        "workspace_bytes": spec.workspace_bytes,
-        "max_threads": spec.max_threads,
-        "default_threads": spec.default_threads,
-        "report": spec.report,
-    }
-
-
-def _tensor(tensor: TensorSpec) -> dict[str, Any]:
-    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
-
-
-def _plain(value: Any) -> Any:
-    """numpy's numbers and paths in a report as JSON's."""
-    return value.item() if hasattr(value, "item") else str(value)

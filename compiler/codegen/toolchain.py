@@ -1,12 +1,14 @@
 """The C compiler that links a library: found, named and run. Any failure is one ToolchainError.
 
-For this machine a system compiler is preferred (cc, gcc, clang); for another one a cross gcc of that name, and in both
-cases the ``ziglang`` package serves where there is none. Nothing is read from the environment but the search path: a
-compiler of the user's choice comes in as an argument.
+For this machine a system compiler is preferred (cc, gcc, clang) and the ``ziglang`` package serves where there is none.
+For another machine it is the other way round: zig knows every glibc version, so that a library can be made for the
+oldest that a board has, while a cross gcc knows only its own. Nothing is read from the environment but the search
+path: a compiler of the user's choice comes in as an argument.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import platform
 import shlex
@@ -20,11 +22,12 @@ from pathlib import Path
 from ...errors import ToolchainError
 from ...targets.target import Target
 
-_GLIBC = "2.28"  # the oldest that current distributions for boards still ship
+_GLIBC = "2.28"  # for targets that name none: the oldest that current distributions for boards still ship
 _TIMEOUT_SECONDS = 900
 _COMMON = ("-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-ident")
 _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z,now",
          "-Wl,-z,noexecstack", "-Wl,-z,defs", "-Wl,--build-id=none", "-Wl,-s")  # fmt: skip
+_STATIC = ("-static", "-Wl,-z,relro", "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-Wl,--gc-sections", "-Wl,-s")
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,20 @@ class Toolchain:
         return (*_COMMON, "-ftls-model=initial-exec")
 
     @property
+    def program_flags(self) -> tuple[str, ...]:
+        """Options for C sources of a static program."""
+        return (*_COMMON, "-ffunction-sections", "-fdata-sections")
+
+    @property
     def link_flags(self) -> tuple[str, ...]:
         """Options that make a library of objects: everything bound at load, nothing unresolved, nothing to trace."""
         # zig refuses an option that only states its default.
         return _LINK if self.family == "zig" else (*_LINK, "-Wl,-z,text")
+
+    @property
+    def static_flags(self) -> tuple[str, ...]:
+        """Options that make a program that needs no library and no dynamic linker."""
+        return _STATIC
 
     def run(self, arguments: Sequence[str], directory: Path, what: str) -> None:
         """Runs the compiler in ``directory``; raises ToolchainError with its last lines when it fails."""
@@ -68,11 +81,18 @@ class Toolchain:
         if done.returncode != 0:
             raise ToolchainError(f"{self} failed while {what}: {_last_lines(done.stderr or done.stdout)}")
 
+    def version(self) -> str:
+        """What the compiler calls itself, on one line; it decides the bytes that come out."""
+        if self.family == "zig" and "ziglang" in self.command:
+            return f"zig {importlib.metadata.version('ziglang')}"
+        return _version_text(self.command).partition("\n")[0].strip()
+
     def __str__(self) -> str:
         return shlex.join(self.command)
 
 
 _ADVICE = "install gcc or clang, or `pip install ziglang`, or name a compiler"
+_CROSS_ADVICE = "`pip install 'halotile[cross]'` brings one for every target; --cc names another"
 
 
 def find_toolchain(target: Target, cc: str | None = None) -> Toolchain:
@@ -82,20 +102,42 @@ def find_toolchain(target: Target, cc: str | None = None) -> Toolchain:
     """
     machine = machine_of(target.triple)
     if cc:
-        command = shlex.split(cc)
-        if not command or shutil.which(command[0]) is None:
-            raise ToolchainError(f"the C compiler {cc!r} was not found; {_ADVICE}")
-        return Toolchain(tuple(command), _family(command), machine)
-    for candidate in _system_compilers(target.triple, machine):
-        path = shutil.which(candidate)
-        if path:
-            return Toolchain((path,), _family([path]), machine)
-    if importlib.util.find_spec("ziglang") is not None:
-        # A random hash seed, user site or start-up file of the caller has no say in what the linker does.
-        command = [sys.executable, "-m", "ziglang", "cc", "-target", zig_target(target.triple)]
-        return Toolchain(tuple(command), "zig", machine)
-    wanted = "C compiler" if is_host(target.triple) else f"C compiler for {target.triple}"
-    raise ToolchainError(f"no {wanted} found; {_ADVICE}")
+        return _chosen(cc, machine)
+    zig = zig_toolchain(target.triple, target.glibc)
+    here = is_host(target.triple)
+    own_libc = here and not target.glibc
+    found = _system_toolchain(target.triple, machine) if own_libc or zig is None else None
+    if found or zig:
+        return found or zig  # type: ignore[return-value]
+    if here:
+        raise ToolchainError(f"no C compiler found; {_ADVICE}")
+    raise ToolchainError(f"no C compiler for {target.triple} found; {_CROSS_ADVICE}")
+
+
+def find_static_toolchain(target: Target, cc: str | None = None) -> Toolchain | None:
+    """The compiler that links static programs for ``target``: with a static libc, or zig with musl; or None."""
+    machine = machine_of(target.triple)
+    if cc:
+        return _chosen(cc, machine)
+    zig = zig_toolchain(musl(target.triple))
+    if zig is not None and not is_host(target.triple):
+        return zig
+    found = _system_toolchain(target.triple, machine)
+    return found if found and has_static_libc(found) else zig
+
+
+def zig_toolchain(triple: str, glibc: str = "") -> Toolchain | None:
+    """zig's compiler for a triple, or None where the ziglang package is not installed."""
+    if importlib.util.find_spec("ziglang") is None:
+        return None
+    command = (sys.executable, "-m", "ziglang", "cc", "-target", zig_target(triple, glibc))
+    return Toolchain(command, "zig", machine_of(triple))
+
+
+def has_static_libc(toolchain: Toolchain) -> bool:
+    """Whether the compiler finds a libc.a; distributions keep it in a package of its own."""
+    done = subprocess.run([*toolchain.command, "-print-file-name=libc.a"], capture_output=True, text=True)
+    return "/" in done.stdout
 
 
 def machine_of(triple: str) -> str:
@@ -117,21 +159,48 @@ def is_host(triple: str) -> bool:
     return machine_of(triple) == machine_of(platform.machine()) and "linux" in triple
 
 
-def zig_target(triple: str) -> str:
-    """zig's name for a triple: ``aarch64-unknown-linux-gnu`` -> ``aarch64-linux-gnu.2.28``."""
+def musl(triple: str) -> str:
+    """The same machine with the musl C library: ``armv7l-linux-gnueabihf`` -> ``armv7l-linux-musleabihf``."""
+    *front, abi = triple.split("-")
+    if "musl" in abi:
+        return triple
+    if "gnu" in abi:
+        return "-".join([*front, abi.replace("gnu", "musl")])
+    return "-".join([*front, abi, "musleabihf" if machine_of(triple) == "arm" else "musl"])
+
+
+def zig_target(triple: str, glibc: str = "") -> str:
+    """zig's name for a triple: ``aarch64-unknown-linux-gnu`` with 2.28 -> ``aarch64-linux-gnu.2.28``."""
     machine = {"i386": "x86"}.get(machine_of(triple), machine_of(triple))
     abi = triple.split("-")[-1]
     if "linux" in abi or abi == "unknown":
         abi = "gnu"
-    if machine == "arm" and abi == "gnu":
-        abi = "gnueabihf"
-    return f"{machine}-linux-{abi}.{_GLIBC}" if abi.startswith("gnu") else f"{machine}-linux-{abi}"
+    if machine == "arm" and abi in ("gnu", "musl"):
+        abi += "eabihf"
+    if abi.startswith("gnu"):
+        return f"{machine}-linux-{abi}.{glibc or _GLIBC}"
+    return f"{machine}-linux-{abi}"
+
+
+def _chosen(cc: str, machine: str) -> Toolchain:
+    command = shlex.split(cc)
+    if not command or shutil.which(command[0]) is None:
+        raise ToolchainError(f"the C compiler {cc!r} was not found; {_ADVICE}")
+    return Toolchain(tuple(command), _family(command), machine)
+
+
+def _system_toolchain(triple: str, machine: str) -> Toolchain | None:
+    for candidate in _system_compilers(triple, machine):
+        path = shutil.which(candidate)
+        if path:
+            return Toolchain((path,), _family([path]), machine)
+    return None
 
 
 def _system_compilers(triple: str, machine: str) -> tuple[str, ...]:
-    if is_host(triple):
-        return ("cc", "gcc", "clang")
     abi = triple.split("-")[-1]
+    if is_host(triple):
+        return ("musl-gcc",) if "musl" in abi else ("cc", "gcc", "clang")
     if machine == "arm" and abi in ("gnu", "linux", "unknown"):
         abi = "gnueabihf"
     return (f"{machine}-linux-{abi if abi != 'linux' else 'gnu'}-gcc",)
@@ -140,13 +209,16 @@ def _system_compilers(triple: str, machine: str) -> tuple[str, ...]:
 def _family(command: Sequence[str]) -> str:
     if any("zig" in part for part in command):
         return "zig"
+    return "clang" if "clang" in _version_text(command).lower() else "gcc"
+
+
+def _version_text(command: Sequence[str]) -> str:
     try:
-        text = subprocess.run(
+        return subprocess.run(
             [*command, "--version"], capture_output=True, text=True, errors="replace", timeout=60
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"can't start the C compiler {shlex.join(command)}; {_ADVICE}") from error
-    return "clang" if "clang" in text.lower() else "gcc"
 
 
 def _last_lines(text: str, count: int = 3) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import OutputError
 
-_MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 _HOSTS = {
     "amd64": "x86_64",
     "arm64": "aarch64",
@@ -80,7 +80,7 @@ def _parse_header(path: Path, header: bytes) -> tuple[str, bool, int, int, int]:
     entry, count = struct.unpack_from("<HH", header, 58 if wide else 46)
     if kind != _SHARED or entry < (64 if wide else 40):
         raise OutputError(f"{path} is not a shared library")
-    return _MACHINES.get(number, f"machine {number}"), wide, offset, entry, count
+    return MACHINES.get(number, f"machine {number}"), wide, offset, entry, count
 
 
 def _sections(tables: bytes, wide: bool, entry: int, count: int) -> list[tuple[int, int, int]]:

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import OutputError, RunError
 from ..spec import TensorSpec
 from .binding import Binding
-from .place import MANIFEST, read_manifest, staged
+from .place import FILES, MANIFEST, read_manifest, staged
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedModel:
@@ -215,9 +215,9 @@ class LoadedModel:
             raise OutputError(f"{self.path} has no {MANIFEST} beside it, so there is nothing whole to save")
         source = self.path.parent
         with staged(Path(directory)) as stage:
-            for kind in ("library", "header", "archive"):
+            for kind in FILES:
                 if self.manifest.get(kind):
-                    shutil.copyfile(source / self.manifest[kind], stage.result / self.manifest[kind])
+                    shutil.copy(source / self.manifest[kind], stage.result / self.manifest[kind])
             shutil.copyfile(source / MANIFEST, stage.result / MANIFEST)
 
     def close(self) -> None:

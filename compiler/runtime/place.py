@@ -15,6 +15,7 @@ from typing import Any
 from ...errors import OutputError
 
 MANIFEST = "manifest.json"
+FILES = ("library", "header", "archive", "executable", "example", "cmake", "pkgconfig")  # entries of the manifest
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _place(result: Path, directory: Path) -> None:
     names = sorted((p.name for p in result.iterdir()), key=lambda name: name == MANIFEST)
     for name in names:
         os.replace(result / name, directory / name)
-    for kind in ("library", "header", "archive"):
+    for kind in FILES:
         old = before.get(kind)
         if isinstance(old, str) and old not in names and os.path.basename(old) == old:
             (directory / old).unlink(missing_ok=True)

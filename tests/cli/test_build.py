@@ -58,7 +58,9 @@ def test_build_writes_a_whole_library_and_nothing_else(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "lib\n"
     assert sorted(p.name for p in folder.iterdir()) == ["lib", "tiny.onnx"]
-    assert sorted(p.name for p in (folder / "lib").iterdir()) == ["libtiny.so", "manifest.json", "tiny.h"]
+    assert sorted(p.name for p in (folder / "lib").iterdir()) == [
+        "libtiny.a", "libtiny.so", "main.c", "manifest.json", "model_run", "tiny.cmake", "tiny.h", "tiny.pc",
+    ]  # fmt: skip
 
 
 def test_default_output_and_name(folder: Path) -> None:
@@ -174,7 +176,8 @@ def test_a_second_build_replaces_the_first(folder: Path) -> None:
     (folder / "lib" / "notes.txt").write_text("mine")
     assert halotile("build", "tiny.onnx", "-o", "lib", "--name", "second", cwd=folder).returncode == 0
     assert sorted(p.name for p in (folder / "lib").iterdir()) == [
-        "libsecond.so", "manifest.json", "notes.txt", "second.h",
+        "libsecond.a", "libsecond.so", "main.c", "manifest.json", "model_run", "notes.txt", "second.cmake",
+            "second.h", "second.pc",
     ]  # fmt: skip
 
 

@@ -36,12 +36,12 @@ def zig(triple: str) -> Toolchain:
     return Toolchain(command, "zig", machine_of(triple))
 
 
-def build_for(target: Target, rounds, source: str, folder: Path, static: bool = False):
+def build_for(target: Target, rounds, source: str, folder: Path, formats: tuple[str, ...] = ("so",)):
     toolchain = zig(target.triple)
     (folder / "kernel.c").write_text(source)
     toolchain.run(["-c", "-O1", "-fPIC", "kernel.c", "-o", "kernel.o"], folder, "compiling the kernel")
     spec = replace(rounds, object_bytes=(folder / "kernel.o").read_bytes(), target=target)
-    return build_library(spec, folder / "out", toolchain=toolchain, static=static)
+    return build_library(spec, folder / "out", toolchain=toolchain, formats=formats)
 
 
 @pytest.mark.parametrize("board", BOARDS)
@@ -69,7 +69,7 @@ def test_a_library_for_another_machine(board, rounds, rounds_source, tmp_path):
 def test_a_static_library_runs_under_qemu(triple, cpu, emulator, rounds, rounds_source, tmp_path):
     if not shutil.which(emulator):
         pytest.skip(f"running it needs {emulator} (Debian: qemu-user-static)")
-    built = build_for(Target("board", triple, cpu), rounds, rounds_source, tmp_path, static=True)
+    built = build_for(Target("board", triple, cpu), rounds, rounds_source, tmp_path, formats=("so", "a"))
     flags = [
         "-static",
         "-O1",

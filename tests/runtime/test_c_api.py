@@ -113,7 +113,7 @@ def test_identifiers(name, expected):
 )
 def test_names_that_meet_ours_or_cs(name, rounds, cc, tmp_path):
     """Files of the build, functions of the runtime and of libc, keywords: none of them is in a model's way."""
-    built = build_library(replace(rounds, name=name), tmp_path / "out", static=True)
+    built = build_library(replace(rounds, name=name), tmp_path / "out", formats=("so", "a"))
     x = np.ones((64, 32), np.float32)
     with load(built.directory) as model:
         assert model({"x": x})["y"][0, 0] == 8 * (1 + 31 / 8)

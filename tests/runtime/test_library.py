@@ -26,7 +26,7 @@ def output_of(*command: object, cwd: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def built(rounds, tmp_path_factory):
-    return build_library(rounds, tmp_path_factory.mktemp("built") / "out", static=True)
+    return build_library(rounds, tmp_path_factory.mktemp("built") / "out", formats=("so", "a"))
 
 
 def test_the_library_needs_libc_and_libm_alone(built):
@@ -56,7 +56,7 @@ def test_no_path_of_the_build_and_no_symbol_table_is_left(built):
 
 
 def test_the_same_spec_gives_the_same_bytes(built, rounds, tmp_path):
-    again = build_library(rounds, tmp_path / "somewhere" / "else", static=True)
+    again = build_library(rounds, tmp_path / "somewhere" / "else", formats=("so", "a"))
     for kind in ("library", "header", "archive", "manifest"):
         assert getattr(again, kind).read_bytes() == getattr(built, kind).read_bytes(), kind
 
@@ -120,7 +120,7 @@ def test_kernels_in_further_objects_are_linked_hidden_and_fingerprinted(make_spe
     for factor in ("((float *)x)[i] * 3", "((float *)x)[i] * 5"):
         further = (make_spec(kernel % factor).object_bytes,)
         built.append(
-            build_library(make_spec(main, kernel_objects=further), tmp_path / factor[-1], static=True)
+            build_library(make_spec(main, kernel_objects=further), tmp_path / factor[-1], formats=("so", "a"))
         )
     assert built[0].fingerprint != built[1].fingerprint
     for library, factor in zip(built, (3, 5), strict=True):
@@ -131,7 +131,7 @@ def test_kernels_in_further_objects_are_linked_hidden_and_fingerprinted(make_spe
 
 def test_an_earlier_library_is_replaced_and_its_files_go(rounds, make_spec, tmp_path):
     out = tmp_path / "out"
-    build_library(rounds, out, static=True)
+    build_library(rounds, out, formats=("so", "a"))
     (out / "notes.txt").write_text("mine")
     build_library(make_spec(), out)
     assert sorted(p.name for p in out.iterdir()) == ["empty.h", "libempty.so", "manifest.json", "notes.txt"]
@@ -224,7 +224,7 @@ def test_a_compiler_that_vanished_is_one_line(tmp_path):
 
 def test_two_static_libraries_live_in_one_program(built, make_spec, tmp_path, cc):
     """Both hold a runtime and the same names of kernels; only the models' own functions may be global."""
-    empty = build_library(make_spec(), tmp_path / "empty", static=True)
+    empty = build_library(make_spec(), tmp_path / "empty", formats=("so", "a"))
     (tmp_path / "main.c").write_text("""
     #include <stdio.h>
     #include "rounds.h"

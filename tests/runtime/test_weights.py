@@ -77,7 +77,7 @@ def test_pieces_join_without_a_gap(make_spec, monkeypatch, tmp_path, size):
     data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
     y = replace(make_spec().outputs[0], dtype="uint8", shape=(size,))
     spec = make_spec(source, inputs=(), outputs=(y,), weights=[data.data])
-    built = build_library(spec, tmp_path, static=True)
+    built = build_library(spec, tmp_path, formats=("so", "a"))
     assert data.tobytes() in built.archive.read_bytes()
     with load(built.directory) as model:
         assert np.array_equal(model({})["y"], data)
@@ -100,7 +100,7 @@ def test_loading_maps_the_weights_and_reads_none(make_spec, tmp_path):
 
 def test_the_weights_are_reached_through_a_pointer_in_data(rounds, tmp_path):
     """A distance in code would reach 2 GB."""
-    built = build_library(replace(rounds, weights=[bytes(32 * 4)]), tmp_path, static=True)
+    built = build_library(replace(rounds, weights=[bytes(32 * 4)]), tmp_path, formats=("so", "a"))
     relocations = subprocess.run(["readelf", "-rW", built.archive], capture_output=True, text=True).stdout
     lines = [line for line in relocations.splitlines() if line.endswith("halotile_weights + 0")]
     assert len(lines) == 1 and re.search(r"R_\w+_(64|ABS64|ABS32|32) ", lines[0]), lines

@@ -1,0 +1,119 @@
+"""What a build command asks for, from its options or from a manifest: target, options of the pipeline, formats."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...errors import OutputError, TargetError
+from . import parameters
+from .console import note
+from .models import find_model
+
+FORMATS = ("so", "a", "exe")
+# What decides the result: with --from it comes from the manifest, and from nowhere else.
+RECORDED = ("target", "name", "shapes", "threads", "exact", "float_mode", "formats", "static", "cc", "glibc")
+
+
+class FormatType(click.ParamType):
+    """``so,a,exe`` -> ("so", "a", "exe")."""
+
+    name = "so,a,exe"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",") if part.strip()]
+        for part in parts:
+            if part not in FORMATS:
+                self.fail(f"{part!r} is none of {', '.join(FORMATS)}", param, ctx)
+        if not parts:
+            self.fail(f"name at least one of {', '.join(FORMATS)}", param, ctx)
+        return tuple(f for f in FORMATS if f in parts)
+
+
+class GlibcType(click.ParamType):
+    """``2.28``."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if not re.fullmatch(r"2\.\d{1,2}", str(value)):
+            self.fail(f"{value!r} is not a version of glibc such as 2.31", param, ctx)
+        return str(value)
+
+
+def linked_target(target: Any, static: bool, glibc: str | None) -> Any:
+    """The target with the C library that the options ask for."""
+    from ..codegen.toolchain import musl
+
+    if static and glibc:
+        raise click.UsageError("--static needs no glibc, --glibc states one: choose one of them")
+    if static:
+        return replace(target, triple=musl(target.triple), glibc="")
+    return replace(target, glibc=glibc) if glibc else target
+
+
+def chosen_formats(target: Any, formats: tuple[str, ...] | None, static: bool, cc: str | None) -> tuple[str, ...]:
+    """The formats that were asked for; by default all that can be made."""
+    from ..codegen.toolchain import find_static_toolchain
+
+    if formats is None:
+        formats = ("a", "exe") if static else FORMATS
+        if find_static_toolchain(target, cc) is None:
+            note("note: no model_run: that needs libc's static part (Debian: libc6-dev) or ziglang")
+            formats = tuple(f for f in formats if f != "exe")
+    return (*formats, "extras")
+
+
+def from_manifest(ctx: click.Context, text: str, model: str | None) -> tuple[Path, Any, dict[str, Any]]:
+    """(model file, options, manifest) of ``--from``; options that contradict it are a usage error."""
+    from ... import __version__
+    from ...targets import llvm
+    from ..recipe import check_model, options_of
+    from ..runtime.place import MANIFEST, read_manifest
+
+    given = [p for p in RECORDED if ctx.get_parameter_source(p) is click.core.ParameterSource.COMMANDLINE]
+    if given:
+        flag = {"formats": "format", "shapes": "shape"}.get(given[0], given[0].replace("_", "-"))
+        raise click.UsageError(f"--{flag} is in the manifest already; leave it out with --from")
+    path = Path(text) / MANIFEST if Path(text).is_dir() else Path(text)
+    manifest = read_manifest(path.parent) if path.name == MANIFEST else _read(path)
+    if manifest is None:
+        raise OutputError(f"{path} is not a manifest that Halotile wrote")
+    file = parameters.check_model_path(model) if model else find_model(path, manifest)
+    check_model(file, manifest)
+    options = options_of(manifest)
+    try:
+        llvm.check(options.target.triple, options.target.cpu, options.target.features)
+    except TargetError as error:
+        raise TargetError(f"{path}: {error}") from None
+    if manifest.get("version") != __version__:
+        note(f"note: {path} is Halotile {manifest.get('version')}'s, this is {__version__}: the bytes may differ")
+    return file, options, manifest
+
+
+def compare_with(manifest: dict[str, Any], folder: Path) -> list[str]:
+    """Names of the files in ``folder`` whose bytes are not those that a manifest records."""
+    from ..recipe import digest
+
+    recorded = manifest.get("files") or {}
+    return [
+        name
+        for name, facts in recorded.items()
+        if not (folder / name).is_file() or digest(folder / name) != facts.get("sha256")
+    ]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    import json
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) and data.get("format") == "halotile" else None

@@ -1,0 +1,94 @@
+"""From sources and objects to what a user links or runs: a shared library, an archive, a static program.
+
+    Sources -> link_shared:  lib<name>.so
+            -> link_archive: lib<name>.a
+            -> link_program: model_run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .archive import localise, write_archive
+from .toolchain import Toolchain
+
+RUNTIME = Path(__file__).parent.parent / "runtime"
+PROGRAM = "model_run"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a library is made of, as file names in one folder: C sources, objects, and the digest of it all."""
+
+    c_files: tuple[str, ...]
+    objects: tuple[str, ...]
+    fingerprint: str
+
+
+def runtime_sources() -> list[Path]:
+    """The C files that are compiled into every library."""
+    return _c_files(RUNTIME)
+
+
+def program_sources() -> list[Path]:
+    """The C files of ``model_run``, beside those of the library."""
+    return _c_files(RUNTIME / "program")
+
+
+def _c_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in (".c", ".h"))
+
+
+def link_shared(stem: str, functions: Sequence[str], toolchain: Toolchain, sources: Sources, work: Path) -> None:
+    """``lib<stem>.so``, which exports ``functions`` and nothing else."""
+    name = f"lib{stem}.so"
+    exports = " ".join(f"{function};" for function in functions)
+    (work / "exports.map").write_text(f"{{ global: {exports} local: *; }};\n")
+    arguments = [*toolchain.compile_flags, *sources.c_files, *sources.objects, *toolchain.link_flags,
+                 "-Wl,--version-script=exports.map", f"-Wl,-soname,{name}", "-pthread", "-lm"]  # fmt: skip
+    toolchain.run([*arguments, "-o", name], work, f"linking {name}")
+
+
+def link_archive(stem: str, functions: Sequence[str], toolchain: Toolchain, sources: Sources, work: Path) -> None:
+    """``lib<stem>.a``: one object whose only global names are ``functions``."""
+    compiled = _compile(toolchain, toolchain.compile_flags, sources.c_files, "a", work)
+    arguments = ["-r", "-nostdlib", *compiled, *sources.objects, "-Wl,-S", "-o", "whole.o"]
+    toolchain.run(arguments, work, f"joining lib{stem}.a")
+    localise(work / "whole.o", functions)
+    write_archive(work / f"lib{stem}.a", work / "whole.o", functions)
+
+
+def link_program(stem: str, toolchain: Toolchain, sources: Sources, work: Path) -> None:
+    """``model_run``: the model and a command line, static."""
+    folder = work / "runtime" / "program"
+    folder.mkdir(exist_ok=True)
+    for source in program_sources():
+        (folder / source.name).write_bytes(source.read_bytes())
+    (folder / "model_api.h").write_text(_MODEL_API.format(name=stem))
+    own = [f"runtime/program/{source.name}" for source in program_sources() if source.suffix == ".c"]
+    compiled = _compile(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work)
+    arguments = [*compiled, *sources.objects, *toolchain.static_flags, "-pthread", "-lm", "-o", PROGRAM]
+    toolchain.run(arguments, work, f"linking {PROGRAM}")
+    (work / PROGRAM).chmod(0o755)
+
+
+def _compile(
+    toolchain: Toolchain, flags: Sequence[str], sources: Sequence[str], kind: str, work: Path
+) -> list[str]:
+    """Compiles each source by itself: not every driver (zig's) takes several with -c."""
+    compiled = [f"{source}.{kind}.o" for source in sources]
+    for source, made in zip(sources, compiled, strict=True):
+        toolchain.run([*flags, "-c", source, "-o", made], work, f"compiling {source}")
+    return compiled
+
+
+_MODEL_API = """/* The model's own names, for a program that is written once for all models. */
+#include "../../{name}.h"
+
+#define MODEL(what) {name}_##what
+typedef {name}_tensor model_tensor;
+typedef {name}_description model_description;
+typedef {name}_instance model_instance;
+"""

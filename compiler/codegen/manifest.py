@@ -1,0 +1,88 @@
+"""manifest.json: what a folder holds, for whom it was made, and from what it can be made again.
+
+Two builds of one model with the same options and compiler give the same manifest: no times, no paths.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import OutputError
+from ...targets.target import Target
+from ..spec import TensorSpec
+from .header import ABI
+
+if TYPE_CHECKING:
+    from .library import LibrarySpec
+
+_UNTOLD = ("native", "source", "notes")  # fields of a Target that are no facts about the machine
+_VOLATILE = ("seconds", "verification")
+
+
+def manifest_text(
+    spec: LibrarySpec, files: dict[str, str], folder: Path, fingerprint: str, facts: dict[str, Any]
+) -> str:
+    """The manifest of the finished ``files`` (kind -> name) in ``folder``; ``facts`` are what was found in them."""
+    hashes = {name: _hash(folder / name) for name in sorted(files.values())}
+    data = {
+        "format": "halotile",
+        "abi": ABI,
+        "version": spec.version,
+        "name": spec.name,
+        "prefix": spec.identifier,
+        **files,
+        "fingerprint": fingerprint,
+        "target": _target(spec.target),
+        "inputs": [_tensor(t) for t in spec.inputs],
+        "outputs": [_tensor(t) for t in spec.outputs],
+        "weight_bytes": spec.weight_bytes,
+        "planned_bytes": spec.planned_bytes,
+        "workspace_bytes": spec.workspace_bytes,
+        "arena_bytes": spec.arena_bytes(spec.default_threads or 1),
+        "max_threads": spec.max_threads,
+        "default_threads": spec.default_threads,
+        "model": spec.model,
+        "options": spec.options,
+        "files": hashes,
+        "linked": facts,
+        "report": {key: value for key, value in spec.report.items() if key not in _VOLATILE},
+    }
+    return json.dumps(data, indent=1, ensure_ascii=False, default=_plain) + "\n"
+
+
+def target_of(manifest: dict[str, Any]) -> Target:
+    """The target that a manifest was made for, fact by fact; raises OutputError for one that lacks them."""
+    facts = manifest.get("target")
+    known = {f.name for f in fields(Target)}
+    if not isinstance(facts, dict) or not {"id", "triple", "cpu"} <= facts.keys():
+        raise OutputError("the manifest does not say what target it was built for; build from the model instead")
+    unknown = sorted(facts.keys() - known)
+    if unknown:
+        raise OutputError(f"the manifest states {unknown[0]!r} of its target, which this version does not know")
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in facts.items()}
+    return Target(**values)
+
+
+def _hash(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return {"sha256": digest.hexdigest(), "bytes": path.stat().st_size}
+
+
+def _target(target: Target) -> dict[str, Any]:
+    return {key: value for key, value in asdict(target).items() if key not in _UNTOLD}
+
+
+def _tensor(tensor: TensorSpec) -> dict[str, Any]:
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers and paths in a report as JSON's."""
+    return value.item() if hasattr(value, "item") else str(value)

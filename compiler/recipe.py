@@ -1,0 +1,100 @@
+"""From what a build is made, as plain data in its manifest, and back: the model's digest and the options.
+
+    manifest["model"]    file name and SHA-256 of the ONNX file, and of the files that hold its tensors
+    manifest["options"]  every option but those that leave no trace in the result
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ModelError, OutputError
+from .codegen.manifest import target_of
+
+if TYPE_CHECKING:
+    from .pipeline import Options
+
+_TRACELESS = ("target", "stop_after", "dump_ir")  # the target has an entry of its own
+
+
+def describe_model(source: Any) -> dict[str, Any]:
+    """File name and digests of a model given as path, bytes or ModelProto."""
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        return {"file": path.name, "sha256": digest(path), "external": _external(path)}
+    data = source if isinstance(source, (bytes, bytearray)) else source.SerializeToString(deterministic=True)
+    return {"file": None, "sha256": hashlib.sha256(bytes(data)).hexdigest(), "external": {}}
+
+
+def check_model(path: Path, manifest: dict[str, Any]) -> None:
+    """Raises ModelError unless ``path`` is the very model that the manifest was built from."""
+    wanted = manifest.get("model") or {}
+    if digest(path) != wanted.get("sha256"):
+        raise ModelError(f"{path} is not the model that the manifest was built from: its SHA-256 differs")
+    for name, expected in (wanted.get("external") or {}).items():
+        file = path.parent / name
+        if not file.is_file() or digest(file) != expected:
+            raise ModelError(f"{file} is missing or differs from the one that the manifest was built from")
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, read in pieces."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+def describe_options(options: Options) -> dict[str, Any]:
+    """Every option as JSON has it."""
+    return {
+        field.name: _plain(getattr(options, field.name))
+        for field in fields(options)
+        if field.name not in _TRACELESS
+    }
+
+
+def options_of(manifest: dict[str, Any]) -> Options:
+    """The options that a manifest records, its target included; OutputError when it has none or unknown ones."""
+    from .pipeline import Options
+
+    recorded = manifest.get("options")
+    if not isinstance(recorded, dict):
+        raise OutputError("the manifest records no options; build from the model instead")
+    unknown = sorted(recorded.keys() - {field.name for field in fields(Options)})
+    if unknown:
+        made = manifest.get("version", "another version")
+        raise OutputError(f"the manifest has the option {unknown[0]!r} of Halotile {made}, which this one lacks")
+    values = {key: _value(value) for key, value in recorded.items()}
+    return Options(target=target_of(manifest), **values)
+
+
+def _external(path: Path) -> dict[str, str]:
+    """Digests of the files beside the model that hold its tensors."""
+    import onnx
+
+    try:
+        proto = onnx.load(os.fspath(path), load_external_data=False)
+    except Exception:  # whoever compiles it says what is wrong
+        return {}
+    tensors = [*proto.graph.initializer, *(a.t for n in proto.graph.node for a in n.attribute if a.HasField("t"))]
+    names = {e.value for t in tensors if t.data_location == t.EXTERNAL for e in t.external_data if e.key == "location"}
+    return {name: digest(path.parent / name) for name in sorted(names) if (path.parent / name).is_file()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, (tuple, list)) else value
+
+
+def _value(value: Any) -> Any:
+    """JSON's lists as the tuples that options hold."""
+    if isinstance(value, dict):
+        return {key: _value(entry) for key, entry in value.items()}
+    return tuple(_value(entry) for entry in value) if isinstance(value, list) else value
