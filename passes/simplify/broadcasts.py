@@ -11,7 +11,7 @@ from .rule import EXACT, Builder, Declined, Rewrite, Rule
 
 op = relax.op
 _LARGEST_REGION = 64
-_BROADCASTING = BINARY | {"relax.where"}
+BROADCASTING = BINARY | {"relax.where"}
 
 
 def stretched(node: Node) -> Node | None:
@@ -66,7 +66,7 @@ class DropBroadcast(Rule):
             return None
         for user in node.users:
             if not self._takes(user, node, x, graph):
-                if user.op in _BROADCASTING:
+                if user.op in BROADCASTING:
                     return Declined("no other operand has the full shape")
                 return None
 
@@ -88,7 +88,7 @@ class DropBroadcast(Rule):
                 return False
             batch = broadcast_shape(graph, [(x.shape or ())[:-2], other.shape[:-2]])
             return graph.same_shape(batch, (user.shape or ())[:-2])
-        if user.op not in _BROADCASTING:
+        if user.op not in BROADCASTING:
             return False
         shapes = [x.shape if i is node else i.shape for i in user.inputs]
         if any(s is None for s in shapes):
@@ -262,7 +262,7 @@ class ShrinkConstant(Rule):
     name = "shrink-constant"
     family = "data_movement"
     modes = EXACT
-    roots = _BROADCASTING
+    roots = BROADCASTING
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         if not node.is_tensor or all(i.op == CONST for i in node.inputs):
