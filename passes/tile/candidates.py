@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...schedules.group import Group, Value
 from ...schedules.layout import Layout
-from ...schedules.regions import Refusal, group_needs
+from ...schedules.regions import Box, Refusal, group_needs
 from ...schedules.tiled.support import box_refusal
 from ..memory.places import Places
 
@@ -80,7 +80,7 @@ def separable(group: Group) -> str | None:
         probes = [((0, rows), (0, columns)), ((0, 1), (0, columns)), ((0, rows), (0, 1)), ((0, 1), (0, 1))]
         found = []
         for probe in probes:
-            box = ((0, output.shape[0]), (0, output.shape[1]), *probe)
+            box: Box = ((0, output.shape[0]), (0, output.shape[1]), *probe)
             needs = group_needs(group, output, box)
             if isinstance(needs, Refusal):
                 return needs.reason

@@ -6,6 +6,8 @@ import math
 
 from ...schedules.group import Group
 
+POOLS = ("relax.nn.max_pool2d", "relax.nn.avg_pool2d")
+
 
 def work_per_element(group: Group) -> float:
     """Multiply-adds of the anchor and one operation for every element that another node writes, per position."""
@@ -18,10 +20,11 @@ def work_per_element(group: Group) -> float:
 
 
 def macs(node: object) -> float:
-    """Multiply-adds of a convolution, transposed or not; one an element otherwise."""
+    """Multiply-adds of a convolution, transposed or not; the elements of a pool's windows; one an element otherwise."""
     operator, inputs, results = node.operator, node.inputs, node.results  # type: ignore[attr-defined]
     if len(inputs) > 1 and operator.startswith("relax.nn.conv"):
         return float(results[0].elements * math.prod(inputs[1].shape[1:]))
     if len(inputs) > 1 and operator == "halotile.conv_transpose":
         return float(inputs[0].elements * math.prod(inputs[1].shape[1:]))
-    return float(sum(r.elements for r in results))
+    taps = math.prod(int(k) for k in node.call.attrs.pool_size) if operator in POOLS else 1  # type: ignore[attr-defined]
+    return float(sum(r.elements for r in results) * taps)
