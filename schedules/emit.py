@@ -110,6 +110,12 @@ class KernelBuilder:
         self._bound.append(var)
         return var
 
+    def hold(self, index: Any, name: str = "t") -> Any:
+        """Names an index in a way that the simplifier doesn't see through."""
+        buffer = self.local(name, "int32", 1)
+        self.store(buffer, 0, index)
+        return buffer[0]
+
     @contextmanager
     def loop(self, extent: int | Any, kind: str = "serial", name: str = "i") -> Iterator[Any]:
         """``for var in range(extent)``. A loop of one iteration is no loop.

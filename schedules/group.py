@@ -98,8 +98,8 @@ class Kernel:
     ``inplace`` are inputs whose memory the first output may take over: each element is read before it is written, by
     the iteration that writes it. ``workspace`` bounds the bytes a worker takes from its workspace slot. ``scalars`` are
     the int32 parameters after the pointers: "row" and "column" of a box's origin, "rows" and "columns" of an open box,
-    and (value, 0 or 1) for the base row or column of a windowed value. ``least`` is the smallest box that an open kernel
-    computes.
+    and (value, 0 or 1) for the base row or column of a windowed value. ``least`` is the smallest box that an open
+    kernel computes.
     """
 
     function: Any

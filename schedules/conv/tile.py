@@ -134,6 +134,9 @@ class ConvKernel:
         value = self.ctx.analyzer.simplify(value)
         if isinstance(value, (int, tirx.IntImm, tirx.Var)):
             return value
+        if self.is_open:
+            # TVM would put the whole expression back at every use; a constant bound makes it short, a variable doesn't
+            return self.k.hold(value, "o")
         return self.ctx.ranged(self.k.bind(value, "o"), extent)
 
     @contextmanager

@@ -100,7 +100,8 @@ class _Winograd:
         parallel = self.parallel
         with k.loop(strips * plan.groups, "parallel" if parallel else "serial", "p") as p:
             self.ctx.ranged(p, self._bound(strips * plan.groups))
-            group = self.conv.bind(tirx.floordiv(p, strips), plan.groups) if plan.groups > 1 else tirx.IntImm("int32", 0)
+            number = tirx.floordiv(p, strips) if plan.groups > 1 else tirx.IntImm("int32", 0)
+            group = self.conv.bind(number, plan.groups)
             first = self.conv.bind(tirx.floormod(p, strips) * plan.strip, self._bound(total))
             count: Any = plan.strip
             if self.conv.is_open or total % plan.strip:
@@ -261,7 +262,7 @@ class _Winograd:
 
     def _finish(self, held: Any, n: Any, origins: list[Any], moved: list[Any], block: Any) -> None:
         """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
-        k, lanes, t = self.k, self.lanes, self.t
+        k = self.k
         shifts = [m for m in moved if m is not None]
         if self.conv.costly:
             self._finish_part(held, n, origins, moved, block)
