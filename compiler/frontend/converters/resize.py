@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,9 +59,10 @@ def _simple(node: Node, x: Value, scales: list[float]) -> Value:
         Axis(a, n, _scaled(n, s), s, (0.0, 1.0)) for a, (n, s) in enumerate(zip(x.shape, scales)) if s != 1.0
     ]
     mode = node.attr("mode", "nearest")
+    if all(a.output == a.size for a in axes):
+        return x
     if mode == "nearest":
-        shrinks = any(a.scale < 1 for a in axes)
-        return _nearest(node, x, axes, "asymmetric", "ceil" if shrinks else "floor")
+        return _nearest(node, x, axes, "asymmetric", "simple")
     if mode not in ("linear", "bilinear"):
         raise Refusal(f"mode '{mode}' does not exist")
     return _interpolated(node, x, axes, "asymmetric", lambda ratio, _scale: _linear(ratio))
@@ -72,12 +73,16 @@ def resize(node: Node) -> Value:
     x = node.need(0)
     coordinate = node.attr("coordinate_transformation_mode", "half_pixel")
     axes = _axes(node, x, coordinate)
+    if all(a.output == a.size for a in axes) and coordinate != "tf_crop_and_resize":
+        return x  # whatever the scale: ONNX Runtime copies a tensor that keeps its shape
     mode = node.attr("mode", "nearest")
     antialias = bool(node.attr("antialias", 0))
     a = node.attr("cubic_coeff_a", -0.75)
     if mode == "nearest":
         y = _nearest(node, x, axes, coordinate, node.attr("nearest_mode", "round_prefer_floor"))
     elif mode in ("linear", "cubic"):
+        if coordinate == "align_corners":
+            _whole_lengths(axes)
         plain = _linear if mode == "linear" else (lambda ratio: _cubic(ratio, a))
         reach, kernel = (1, _hat) if mode == "linear" else (2, lambda t: _cubic_kernel(t, a))
 
@@ -114,7 +119,7 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
         if policy != "stretch":
             one = min(factors) if policy == "not_larger" else max(factors)
             factors = [one] * len(factors)
-            target = [math.floor(one * n + 0.5) for n in lengths]
+            target = [math.floor(float(np.float32(one) * np.float32(n)) + 0.5) for n in lengths]
     elif scales is not None and scales.size:
         if scales.size != len(chosen):
             raise Refusal(f"scales {scales.tolist()} do not fit {len(chosen)} axes")
@@ -132,10 +137,21 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
     return [a for a in every if a.scale != 1.0 or a.output != a.size]
 
 
+def _whole_lengths(axes: list[Axis]) -> None:
+    """Refuses corners aligned by scales that leave a fraction: ONNX's own tests align the last pixel with the length
+    before rounding, ONNX Runtime and PyTorch with the length after it, and no answer would be right for both."""
+    for a in axes:
+        if abs(a.scale * a.size - a.output) > 1e-4 * a.output:
+            raise Refusal(
+                f"align_corners with the scale {a.scale:.6g} makes {a.size} pixels {a.scale * a.size:.6g}, "
+                f"not a whole number, which engines align differently; give sizes ({a.output}) instead of scales"
+            )
+
+
 def _scaled(length: Any, scale: float) -> Any:
-    """floor(length * scale); an open length takes a whole scale only."""
+    """floor(length * scale) in float32, where 10 * 0.7 is 7 and no less; an open length takes a whole scale only."""
     if not isinstance(length, Dim):
-        return math.floor(length * scale)
+        return math.floor(np.float32(length) * np.float32(scale))
     if scale != int(scale):
         raise Open(f"the open dimension {length} is scaled by {scale}")
     return length * int(scale)
@@ -159,21 +175,21 @@ def _positions(axis: Axis, coordinate: str, real: type[np.floating[Any]] = np.fl
     10 in float32 and a little less in float64, which is another pixel.
     """
     o = np.arange(axis.output, dtype=real)
-    axis = replace(axis, scale=real(axis.scale))  # type: ignore[arg-type]
-    length = axis.scale * axis.size
+    scale = np.float32(axis.scale).astype(real)  # ONNX's scales are float32, also where they follow from sizes
     if coordinate == "half_pixel":
-        return (o + 0.5) / axis.scale - 0.5
+        return (o + 0.5) / scale - 0.5
     if coordinate == "pytorch_half_pixel":
-        return (o + 0.5) / axis.scale - 0.5 if axis.output > 1 else np.zeros_like(o)
+        return (o + 0.5) / scale - 0.5 if axis.output > 1 else np.zeros_like(o)
     if coordinate == "half_pixel_symmetric":
-        offset = axis.size / 2 * (1 - axis.output / length)
-        return offset + (o + 0.5) / axis.scale - 0.5
+        size = real(axis.size)
+        offset = size / 2 * (1 - real(axis.output) / (scale * size))
+        return (np.float64(offset) + (o.astype(np.float64) + 0.5) / np.float64(scale) - 0.5).astype(real)
     if coordinate == "align_corners":
-        return o * (axis.size - 1) / (length - 1) if axis.output > 1 and length != 1 else np.zeros_like(o)
+        return o * (axis.size - 1) / (axis.output - 1) if axis.output > 1 else np.zeros_like(o)
     if coordinate == "asymmetric":
-        return o / axis.scale
+        return o / scale
     if coordinate == "tf_half_pixel_for_nn":
-        return (o + 0.5) / axis.scale
+        return (o + 0.5) / scale
     if coordinate == "tf_crop_and_resize":
         low, high = axis.roi
         if axis.output == 1:
@@ -182,16 +198,27 @@ def _positions(axis: Axis, coordinate: str, real: type[np.floating[Any]] = np.fl
     raise Refusal(f"coordinate_transformation_mode '{coordinate}' does not exist")
 
 
-_ROUND: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "round_prefer_floor": lambda p: np.ceil(p - 0.5),
-    "round_prefer_ceil": lambda p: np.floor(p + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
+TIE = 1e-6  # a position this near the middle of two pixels counts as the middle, as in ONNX Runtime 1.31
+
+
+def _round(position: np.ndarray, up: bool) -> np.ndarray:
+    """The nearest integer; the larger of two equally near ones if ``up``, else the smaller."""
+    low = np.floor(position)
+    beyond = position.astype(np.float64) - low - 0.5
+    return np.where(np.abs(beyond) < TIE, low + up, np.where(beyond > 0, low + 1, low))
+
+
+_ROUND: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
+    "round_prefer_floor": lambda p, _s: _round(p, up=False),
+    "round_prefer_ceil": lambda p, _s: _round(p, up=True),
+    "floor": lambda p, _s: np.floor(p),
+    "ceil": lambda p, _s: np.ceil(p),
+    "simple": lambda p, s: np.ceil(p) if s < 1 else np.floor(p),  # before opset 11
 }
 
 
 def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: str) -> Value:
-    if rounding not in _ROUND:
+    if rounding not in _ROUND or rounding == "simple" and node.opset > 10:
         raise Refusal(f"nearest_mode '{rounding}' does not exist")
     factors = [1] * x.rank
     tables: list[tuple[int, np.ndarray]] = []
@@ -199,7 +226,8 @@ def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: 
         if isinstance(axis.size, Dim):
             factors[axis.axis] = _open_factor(axis, coordinate, rounding)
             continue
-        index = _ROUND[rounding](_positions(axis, coordinate, np.float32)).astype("int64").clip(0, axis.size - 1)
+        position = _positions(axis, coordinate, np.float32)
+        index = _ROUND[rounding](position, axis.scale).astype("int64").clip(0, axis.size - 1)
         factor, rest = divmod(axis.output, axis.size)
         if factor > 1 and not rest and (index == np.arange(axis.output) // factor).all():
             factors[axis.axis] = factor
