@@ -7,18 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled import native
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.form import MATERIALISE, RECOMPUTE, RING, Form, Untileable
+from halotile.passes.tile.form import Form, Untileable
 from halotile.passes.tile.lower import lower
-from halotile.schedules.group import Value
 from halotile.schedules.tileplan import Compute, Fill, Shift, TilePlan
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tile_forms import planned
 from tile_models import random_model
-
-MODES = (RING, RECOMPUTE, MATERIALISE)
 
 
 def random_plan(seed: int, layers: int, choice: int) -> TilePlan | None:
@@ -35,24 +33,6 @@ def random_plan(seed: int, layers: int, choice: int) -> TilePlan | None:
     if program.joined(first, last) is not None:
         return None
     return planned(build, program, first, last, rng)
-
-
-def planned(build: Build, program: Program, first: int, last: int, rng: np.random.Generator) -> TilePlan | None:
-    groups = build.groups[first : last + 1]
-    height, width = groups[-1].outputs[-1].shape[2:4]
-    style = int(rng.integers(4))
-    modes: dict[Value, str] = {}
-    for value in (v for g in groups for v in g.outputs):
-        modes[value] = MODES[int(rng.integers(3))] if style == 3 else MODES[style]
-    columns = int(rng.integers(1, width + 3)) if rng.random() < 0.6 else width
-    form = Form(
-        int(rng.integers(1, height + 3)), columns, int(rng.integers(1, 4)), modes, int(rng.choice([1, 1, 2, 4]))
-    )
-    try:
-        return lower(groups, build.layouts, form, program.leaving(first, last))
-    except Untileable as error:
-        assert "\n" not in str(error)
-        return None
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(0, 3))

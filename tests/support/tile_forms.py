@@ -1,0 +1,31 @@
+"""Random forms of tile groups."""
+
+from __future__ import annotations
+
+import numpy as np
+from halotile.compiler.pipeline import Build
+from halotile.passes.tile.candidates import Program
+from halotile.passes.tile.form import MATERIALISE, RECOMPUTE, RING, Form, Untileable
+from halotile.passes.tile.lower import lower
+from halotile.schedules.group import Value
+from halotile.schedules.tileplan import TilePlan
+
+MODES = (RING, RECOMPUTE, MATERIALISE)
+
+
+def planned(build: Build, program: Program, first: int, last: int, rng: np.random.Generator) -> TilePlan | None:
+    groups = build.groups[first : last + 1]
+    height, width = groups[-1].outputs[-1].shape[2:4]
+    style = int(rng.integers(4))
+    modes: dict[Value, str] = {}
+    for value in (v for g in groups for v in g.outputs):
+        modes[value] = MODES[int(rng.integers(3))] if style == 3 else MODES[style]
+    columns = int(rng.integers(1, width + 3)) if rng.random() < 0.6 else width
+    form = Form(
+        int(rng.integers(1, height + 3)), columns, int(rng.integers(1, 4)), modes, int(rng.choice([1, 1, 2, 4]))
+    )
+    try:
+        return lower(groups, build.layouts, form, program.leaving(first, last))
+    except Untileable as error:
+        assert "\n" not in str(error)
+        return None

@@ -1,0 +1,105 @@
+"""Tiled groups compute what the whole groups compute, to the bit: the same kernels' arithmetic, box by box.
+
+Arena and outputs are poisoned with NaN, and a launch runs its tasks last first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import onnxruntime
+from compiled import Compiled, native
+from halotile.compiler import pipeline
+from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.passes.tile.candidates import Program
+from halotile.passes.tile.checker import check_plan
+from halotile.passes.tile.tile import replaced
+from halotile.schedules.tiled import TiledKernel
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from tile_forms import planned
+from tile_models import random_model
+
+
+@dataclass
+class Pair:
+    """What a model gives whole, tiled, and in ONNX Runtime; the tiled build."""
+
+    whole: list[np.ndarray]
+    tiled: list[np.ndarray]
+    wanted: list[np.ndarray]
+    build: Build
+
+
+def built(model: object, winograd: bool) -> Build:
+    return run_pipeline(model, Options(target=native(), stop_after="layout", winograd=winograd, threads=3))
+
+
+def finished(build: Build) -> Compiled:
+    for stage in (pipeline.schedule, pipeline.plan):
+        stage(build)
+    inputs = build.imported.inputs
+    compiled = Compiled(build)
+    build.imported = SimpleNamespace(inputs=inputs)
+    return compiled
+
+
+def pair(seed: int, layers: int, choice: int, winograd: bool) -> Pair | None:
+    """A random run of groups of a random model, in a random form; None if there is none."""
+    model = random_model(seed, layers)
+    build = built(model, winograd)
+    rng = np.random.default_rng((seed, choice))
+    program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
+    ends = [i for i in range(len(build.groups)) if program.refusal(i) is None]
+    if not ends:
+        return None
+    first = last = int(rng.choice(ends))
+    while first > 0 and program.refusal(first - 1) is None and program.reads(first - 1, last) and rng.random() < 0.9:
+        first -= 1
+    if program.joined(first, last) is not None:
+        return None
+    plan = planned(build, program, first, last, rng)
+    if plan is None:
+        return None
+    assert check_plan(plan).problems == []
+    result = replaced(build.groups, [(first, last, plan)])
+    build.groups, build.tiled = result.groups, dict(result.plans)
+    tiled = finished(build)
+    whole = finished(built(model, winograd))
+    names = [v.name for v in build.graph.inputs]
+    arrays = [rng.standard_normal(v.shape).astype(v.dtype) for v in build.graph.inputs]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = dict(zip([i.name for i in session.get_inputs()], arrays))
+    assert len(names) == len(feeds)
+    return Pair(whole.run(arrays), tiled.run(arrays), session.run(None, feeds), build)
+
+
+def close(got: np.ndarray, wanted: np.ndarray) -> bool:
+    scale = max(1e-6, float(np.abs(wanted).max(initial=0)))
+    return got.shape == wanted.shape and float(np.abs(got - wanted).max(initial=0)) <= 2e-4 * scale
+
+
+@given(st.integers(0, 10**6), st.integers(1, 8), st.integers(0, 3))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+def test_tiled_is_whole_to_the_bit(seed: int, layers: int, choice: int) -> None:
+    found = pair(seed, layers, choice, winograd=False)
+    assume(found is not None)
+    assert found is not None
+    assert any(isinstance(k, TiledKernel) for k in found.build.kernels)
+    for whole, tiled, wanted in zip(found.whole, found.tiled, found.wanted, strict=True):
+        np.testing.assert_array_equal(tiled, whole)
+        assert close(tiled, wanted)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 8), st.integers(0, 3))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+def test_winograd_members(seed: int, layers: int, choice: int) -> None:
+    """Tiles of a transform begin elsewhere in a box: equal within its bound."""
+    found = pair(seed, layers, choice, winograd=True)
+    assume(found is not None)
+    assert found is not None
+    for whole, tiled, wanted in zip(found.whole, found.tiled, found.wanted, strict=True):
+        assert close(tiled, whole)
+        assert close(tiled, wanted)
