@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ...schedules.group import Group
 
@@ -19,12 +20,12 @@ def work_per_element(group: Group) -> float:
     return total / positions if positions else 0.0
 
 
-def macs(node: object) -> float:
+def macs(node: Any) -> float:
     """Multiply-adds of a convolution, transposed or not; the elements of a pool's windows; one an element otherwise."""
-    operator, inputs, results = node.operator, node.inputs, node.results  # type: ignore[attr-defined]
+    operator, inputs, results = node.operator, node.inputs, node.results
     if len(inputs) > 1 and operator.startswith("relax.nn.conv"):
         return float(results[0].elements * math.prod(inputs[1].shape[1:]))
     if len(inputs) > 1 and operator == "halotile.conv_transpose":
         return float(inputs[0].elements * math.prod(inputs[1].shape[1:]))
-    taps = math.prod(int(k) for k in node.call.attrs.pool_size) if operator in POOLS else 1  # type: ignore[attr-defined]
+    taps = math.prod(int(k) for k in node.call.attrs.pool_size) if operator in POOLS else 1
     return float(sum(r.elements for r in results) * taps)
