@@ -14,6 +14,8 @@ class Target:
     says what to check the facts against and ``notes`` what was assumed; neither takes part in comparisons.
     ``clusters`` lists all cores of the chip, the ones that ``cores`` counts first; ``glibc`` is the oldest that the
     board's systems ship (empty: whatever the linker finds); ``bandwidth`` is that of the memory in bytes a second.
+    ``memory_kind`` is "cache", or "scratchpad": kernels work on ``scratchpad_bytes`` of fast memory, and 2-D transfers
+    between it and the memory run beside the core, which takes ``transfer_seconds`` to start one; ``hertz`` is its clock.
     """
 
     id: str
@@ -34,6 +36,8 @@ class Target:
     bandwidth: int = 0
     memory_kind: str = "cache"
     scratchpad_bytes: int = 0
+    hertz: int = 0
+    transfer_seconds: float = 0.0
     native: bool = field(default=False, compare=False)
     source: str = field(default="", compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)

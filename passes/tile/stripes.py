@@ -22,7 +22,7 @@ from ...schedules.tileplan import Compute, Fill, Span, Step
 from ...targets.target import Target
 from ..memory.places import Places
 from .candidates import Program
-from .form import RING, Form, Need, Untileable, clip, hull
+from .form import Form, Need, Untileable, clip, hull
 from .lower import lower
 from .regions import group_needs_of
 from .stripe_costs import predicted
@@ -215,5 +215,3 @@ def _size(span: Span) -> int:
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
-
-__all__ = ["RING", "Stripes", "stripe_plan"]

@@ -47,11 +47,11 @@ def build_tiled(
     workers: int = 1,
 ) -> TiledKernel:
     """``workers`` is how many tasks may run at once; each has scratch of its own."""
-    return _Builder(plan, layouts, target, exact, dict(options or {}), workers).build()
+    return Builder(plan, layouts, target, exact, dict(options or {}), workers).build()
 
 
 @dataclass
-class _Builder:
+class Builder:
     plan: TilePlan
     layouts: Mapping[Value, Layout]
     target: Any
@@ -64,12 +64,7 @@ class _Builder:
 
     def build(self) -> TiledKernel:
         windows = self.plan.windows
-        self.alone = replace(self.target, cores=1)
-        inner = {**self.layouts, **{v: w.layout for v, w in windows.items()}}
-        self.requests = [
-            Request(member, inner, self.alone, self.exact, self.options) for member in self.plan.members
-        ]
-        self._sizes()
+        self._prepare()
         tasks = [[[self._call(s) for s in stripe] for stripe in task.stripes] for task in self.plan.tasks]
         program = fold_tasks(tasks)
         before = self._margins()
@@ -102,6 +97,13 @@ class _Builder:
         )
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """The members' requests, and the sizes of their boxes."""
+        self.alone = replace(self.target, cores=1)
+        inner = {**self.layouts, **{v: w.layout for v, w in self.plan.windows.items()}}
+        self.requests = [Request(m, inner, self.alone, self.exact, self.options) for m in self.plan.members]
+        self._sizes()
 
     def _part(self, key: Any, make: Any) -> int:
         if key not in self.known:
