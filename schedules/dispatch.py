@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .attention import attention_facts, build_attention
 from .classify import Facts
 from .conv import build_conv, supports_conv
 from .group import Group, Kernel, Request
@@ -17,7 +18,11 @@ def build_kernel(request: Request) -> Kernel:
         if supports_conv(anchor) and request.layout(request.group.outputs[0]).block:
             return build_conv(request)
         if supports_matmul(anchor) and _all_plain(request):
-            return build_matmul(request)
+            if sum(supports_matmul(n) for n in request.group.nodes) == 1:
+                return build_matmul(request)
+            attention = attention_facts(request.group)
+            assert not isinstance(attention, str), attention
+            return build_attention(request, attention)
         if Facts(anchor).kind == "opaque":
             return build_opaque(request)
     return build_staged(request)

@@ -22,6 +22,7 @@ from typing import Any
 
 from ...schedules.classify import Facts
 from ...schedules.group import Group, Node, Value
+from .attention import merge_attention, stays_attention
 from .graph import Graph
 
 
@@ -85,7 +86,9 @@ class _Fuser:
                 drafts.append(draft)
             self.owner[node] = draft
         if self.enabled:
+            drafts = merge_attention(self, drafts)
             drafts = self._absorb_prologues(drafts)
+            views = {v: base for v, base in views.items() if self.produced_by[v] not in self.owner}
         return Fusion(tuple(self._group(i, d) for i, d in enumerate(self._sorted(drafts))), views)
 
     def _join(self, node: Node, facts: Facts) -> _Draft | None:
@@ -209,6 +212,8 @@ class _Fuser:
                 continue
             target = self.owner[user]
             if target is draft or not self._may_precede(draft, value, user, target):
+                continue
+            if not stays_attention(self, target, draft.nodes):
                 continue
             target.nodes = sorted({*target.nodes, *draft.nodes}, key=lambda n: self.order[n])
             for node in draft.nodes:

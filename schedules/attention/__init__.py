@@ -1,0 +1,8 @@
+"""The attention family: two matrix products with row-wise work (scale, mask, softmax) between them, as one kernel."""
+
+from __future__ import annotations
+
+from .build import build_attention
+from .facts import AttentionFacts, attention_facts
+
+__all__ = ["AttentionFacts", "attention_facts", "build_attention"]

@@ -1,0 +1,172 @@
+"""The numbers of an attention group, read off its structure.
+
+    scores = matmul(Q, K)          Q (..., T, D), K (..., D, S); batch axes broadcast
+    P      = any work on rows      maps and at least one reduction along the last axis: scale, mask, softmax
+    out    = matmul(P, V)          V (..., S, E)
+
+with maps of any kind before Q, K and V (transposes, slices, scales, rotations), and behind the second product maps
+that move or change elements one by one. Names of operators play no part but for the products themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..classify import Facts
+from ..group import Group, Node, Value
+from ..phases import plan_phases
+from ..tegraph import GroupGraph
+from .place import outgoing
+
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class AttentionFacts:
+    """``first`` and ``second`` are the products; ``epilogue`` the nodes behind the second one, in program order."""
+
+    first: Node
+    second: Node
+    epilogue: tuple[Node, ...]
+
+    @property
+    def q(self) -> Value:
+        return self.first.operands[0]
+
+    @property
+    def k(self) -> Value:
+        """(..., D, S): the first product's right operand."""
+        return self.first.operands[1]
+
+    @property
+    def v(self) -> Value:
+        return self.second.operands[1]
+
+    @property
+    def scores(self) -> Value:
+        return self.first.results[0]
+
+    @property
+    def weights(self) -> Value:
+        """What the rows of scores become: the second product's left operand."""
+        return self.second.operands[0]
+
+    @property
+    def output(self) -> Value:
+        return self.second.results[0]
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return self.output.shape[:-2]
+
+    @property
+    def rows(self) -> int:
+        return self.scores.shape[-2]
+
+    @property
+    def keys(self) -> int:
+        return self.scores.shape[-1]
+
+    @property
+    def depth(self) -> int:
+        return self.q.shape[-1]
+
+    @property
+    def width(self) -> int:
+        return self.v.shape[-1]
+
+    @property
+    def flops(self) -> int:
+        return 2 * (self.scores.elements * self.depth + self.output.elements * self.keys)
+
+
+def attention_facts(group: Group) -> AttentionFacts | str:
+    """The facts of a group that is one attention, or why it is none."""
+    products = [n for n in group.nodes if n.operator == "relax.matmul"]
+    if len(products) != 2 or group.anchor is not products[1]:
+        return "two matrix products, the second the anchor, make an attention"
+    facts = AttentionFacts(products[0], products[1], _behind(group, products[1]))
+    for problem in (_shapes, _roles, _rows, _moves):
+        why = problem(group, facts)
+        if why:
+            return why
+    return facts
+
+
+def _behind(group: Group, node: Node) -> tuple[Node, ...]:
+    """The nodes that depend on ``node``."""
+    reached = set(node.results)
+    found = []
+    for other in group.nodes:
+        if any(v in reached for v in other.inputs):
+            reached.update(other.results)
+            found.append(other)
+    return tuple(found)
+
+
+def _shapes(group: Group, facts: AttentionFacts) -> str | None:
+    values = (facts.q, facts.k, facts.v, facts.scores, facts.weights, facts.output)
+    if len({v.dtype for v in values}) != 1 or facts.q.dtype not in DTYPES:
+        return "its operands differ in type or are not floats of 32 or 64 bits"
+    if any(len(v.shape) < 2 for v in values) or facts.weights.shape != facts.scores.shape:
+        return "the rows of scores change their shape on the way"
+    if facts.scores.shape[:-2] != facts.batch or len(facts.scores.shape) < 3:
+        return "the two products have different batches"
+    return "it is empty" if 0 in (facts.depth, facts.output.elements, facts.scores.elements) else None
+
+
+def _roles(group: Group, facts: AttentionFacts) -> str | None:
+    """Whatever feeds Q, K or V is a map that knows nothing of the scores; what is left lies between the products."""
+    kinds = {n: Facts(n).kind for n in group.nodes}
+    if facts.k.constant is not None or facts.v.constant is not None:
+        return "a product with weights is faster by itself, from packed panels"
+    before = _before(group, (facts.q, facts.k, facts.v))
+    middle = [n for n in _before(group, (facts.weights,)) if n not in before and n is not facts.first]
+    if facts.first in before or facts.second in middle:
+        return "a product feeds itself"
+    if any(kinds[n] not in ("injective", "view") for n in (*before, *facts.epilogue)):
+        return "work around the products is more than maps"
+    if any(kinds[n] not in ("injective", "view", "reduce") for n in middle):
+        return "work between the products is more than maps and reductions"
+    if not any(kinds[n] == "reduce" for n in middle):
+        return "no reduction lies between the products"
+    beside = {*group.nodes} - {*before, *middle, facts.first, facts.second, *facts.epilogue}
+    if any(kinds[n] not in ("injective", "view") for n in beside):
+        return "what its epilogue reads is more than maps"
+    if any(v in group.outputs for n in (*before, *middle, facts.first, *beside) for v in n.results):
+        return "the scores are used elsewhere"
+    return None
+
+
+def _before(group: Group, values: tuple[Value, ...]) -> list[Node]:
+    """The nodes that ``values`` are computed from."""
+    wanted = set(values)
+    found = []
+    for node in reversed(group.nodes):
+        if any(r in wanted for r in node.results):
+            wanted.update(node.inputs)
+            found.append(node)
+    return found
+
+
+def _rows(group: Group, facts: AttentionFacts) -> str | None:
+    """Every phase between the products works on one row, and the last one may overwrite the scores."""
+    from .rows import takes_over
+
+    graph = GroupGraph(group, [facts.first, facts.second])
+    if facts.weights is facts.scores:
+        return "nothing lies between the products"
+    plan = plan_phases(graph, (facts.weights,))
+    rank = len(facts.scores.shape)
+    if len(plan.phases) > 1 and plan.prefix < rank - 1:
+        return "the work between the products mixes rows"
+    for phase in plan.phases:
+        full = facts.scores.shape[: rank - 1]
+        if phase.shape[: rank - 1] != full or phase.shape[rank - 1 :] not in ((), (1,), (facts.keys,)):
+            return "the work between the products changes the shape of rows"
+    owners = takes_over(graph, plan, facts)
+    return None if owners is not None else "the rows of scores can't be overwritten by what follows them"
+
+
+def _moves(group: Group, facts: AttentionFacts) -> str | None:
+    return None if outgoing(group, facts.second, facts.epilogue) is not None else "the output's elements mix"

@@ -1,0 +1,64 @@
+"""Panels of a product's right operand: [columns / (width * lanes)][depth][width * lanes], filled up with zeros."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+
+@dataclass(frozen=True)
+class Region:
+    """``count`` panels from ``first`` on, of ``vectors`` vectors, of which the very last has ``last`` columns."""
+
+    first: int
+    count: int
+    vectors: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Panels:
+    """``depth x columns`` elements; a register tile is ``height`` rows by ``width`` vectors of ``lanes`` columns."""
+
+    columns: int
+    depth: int
+    lanes: int
+    width: int
+    height: int
+
+    @property
+    def count(self) -> int:
+        return -(-self.columns // (self.width * self.lanes))
+
+    @property
+    def padded(self) -> int:
+        """Columns with those that hold zeros."""
+        return self.count * self.width * self.lanes
+
+    @property
+    def elements(self) -> int:
+        return self.padded * self.depth
+
+    def position(self, base: Any, depth: Any, column: Any) -> Any:
+        """Where a vector lies that begins at ``column``, a multiple of the lanes."""
+        size = self.width * self.lanes
+        panel, inside = tirx.floordiv(column, size), tirx.floormod(column, size)
+        return base + (panel * self.depth + depth) * size + inside
+
+    def regions(self) -> list[Region]:
+        """Whole panels, then one of the vectors that are left."""
+        whole, rest = divmod(self.columns, self.lanes)
+        count, left = divmod(whole, self.width)
+        found = [Region(0, count, self.width, self.lanes)] if count else []
+        if left or rest:
+            found.append(Region(count, 1, left + (1 if rest else 0), rest or self.lanes))
+        return found
+
+    def padded_region(self) -> Region:
+        """Everything, zeros included, as whole panels."""
+        return Region(0, self.count, self.width, self.lanes)
+
+    def __str__(self) -> str:
+        return f"{self.height}x{self.width}x{self.lanes}"

@@ -1,0 +1,92 @@
+"""Where an element of a product ends up behind moves: transposes and reshapes folded into the store.
+
+    y = reshape(transpose(matmul(...)))        element (b, h, t, e)  ->  (b, t, h * E + e)
+
+Reads are folded by substitution (:mod:`..inline`); a store needs the map the other way round, which exists because
+each node behind the product reads every element once: transposes are inverted, views keep the flat position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+
+from ..classify import Facts
+from ..group import Group, Node, Value
+
+Place = Callable[[Sequence[Any]], list[Any]]
+
+
+def outgoing(group: Group, anchor: Node, epilogue: Sequence[Node]) -> dict[Value, Place] | None:
+    """For each value from the anchor's result on: the map from the anchor's indices to the value's; None if some node
+    reads an element more than once, or not at all."""
+    result = anchor.results[0]
+    places: dict[Value, Place] = {result: list}
+    for node in epilogue:
+        moved = [v for v in dict.fromkeys(node.inputs) if v in places]
+        steps = [_step(node, v) for v in moved]
+        if len(node.results) != 1 or not steps or any(s is None for s in steps):
+            return None
+        if len(steps) > 1 and not _agree([_then(places[v], s) for v, s in zip(moved, steps) if s], result):
+            return None
+        places[node.results[0]] = _then(places[moved[0]], steps[0] or list)
+    return places if all(v in places for v in group.outputs) else None
+
+
+def _then(first: Place, second: Place) -> Place:
+    return lambda indices: second(first(indices))
+
+
+def _step(node: Node, value: Value) -> Place | None:
+    """The map from an index of ``value`` to the element of the node's result that is made of it."""
+    facts, result = Facts(node), node.results[0]
+    if facts.elementwise_in(value):
+        return list
+    if result.elements != value.elements:
+        return None
+    if facts.kind == "view":
+        return lambda indices: _reshaped(indices, value.shape, result.shape)
+    reads = facts.reads(value) if facts.kind == "injective" else []
+    if len(reads) != 1:
+        return None
+    axes, indices = reads[0]
+    order = [_position(a, e, indices) for a, e in zip(axes, result.shape)]
+    wide = [o for o, e in zip(order, result.shape) if e > 1]
+    if any(o is None for o in wide) or len(set(wide)) != len(wide):
+        return None
+    zero = tirx.IntImm("int32", 0)
+    return lambda given: [zero if o is None else given[o] for o in order]
+
+
+def _position(axis: Any, extent: int, indices: Sequence[Any]) -> int | None:
+    """Which index is ``axis`` itself."""
+    if extent == 1:
+        return None
+    for position, index in enumerate(indices):
+        while type(index).__name__ == "Cast":
+            index = index.value
+        if hasattr(index, "same_as") and index.same_as(axis):
+            return position
+    return None
+
+
+def _reshaped(indices: Sequence[Any], old: Sequence[int], new: Sequence[int]) -> list[Any]:
+    flat: Any = tirx.IntImm("int32", 0)
+    for index, extent in zip(indices, old):
+        flat = flat * extent + index
+    found: list[Any] = []
+    for extent in reversed(new):
+        found.append(tirx.floormod(flat, extent))
+        flat = tirx.floordiv(flat, extent)
+    return found[::-1]
+
+
+def _agree(places: list[Place], value: Value) -> bool:
+    """True if all maps send a marked element to one and the same place."""
+    import tvm_ffi
+
+    marks = [tirx.Var(f"m{i}", "int32") for i in range(len(value.shape))]
+    first, *rest = [place(marks) for place in places]
+    return all(len(first) == len(o) and all(tvm_ffi.structural_equal(a, b) for a, b in zip(first, o)) for o in rest)

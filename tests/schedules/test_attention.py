@@ -1,0 +1,257 @@
+"""Attention as one kernel: every form of it against ONNX Runtime, one kernel in the plan, the same bits throughout."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import halotile
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.layers import attention, transpose
+from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.targets.detect import native
+
+Build = Callable[[Graph], str]
+RNG = np.random.default_rng(5)
+
+
+def _qkv(g: Graph, batch: int, heads: int, rows: int, keys: int, depth: int, width: int) -> tuple[str, str, str]:
+    """Q, K, V as inputs (N, T, H, D): split into heads by a transpose."""
+    q = g.input("q", (batch, rows, heads, depth))
+    k = g.input("k", (batch, keys, heads, depth))
+    v = g.input("v", (batch, keys, heads, width))
+    return transpose(g, q, 0, 2, 1, 3), transpose(g, k, 0, 2, 3, 1), transpose(g, v, 0, 2, 1, 3)
+
+
+def _sdpa(g: Graph, q: str, k: str, v: str, score: Callable[[str], str] = lambda s: s) -> str:
+    weights = g.op("Softmax", score(g.op("MatMul", q, k)), axis=-1)
+    return g.op("MatMul", weights, v)
+
+
+def _merged(g: Graph, y: str) -> str:
+    n, h, t, e = (int(d) for d in g.shape(y))
+    return g.op("Reshape", transpose(g, y, 0, 2, 1, 3), g.const([n, t, h * e], "int64"), shape=(n, t, h * e))
+
+
+def _plain(g: Graph) -> str:
+    return _merged(g, _sdpa(g, *_qkv(g, 2, 3, 37, 37, 20, 20)))
+
+
+def _scaled(g: Graph) -> str:
+    q, k, v = _qkv(g, 1, 4, 50, 41, 24, 40)
+    return _merged(g, _sdpa(g, q, k, v, lambda s: g.op("Mul", s, g.const(0.2))))
+
+
+def _masked(g: Graph) -> str:
+    """An additive mask of -inf, with a row that is masked altogether: NaN there, and nowhere else."""
+    mask = np.where(RNG.random((2, 1, 29, 35)) < 0.4, -np.inf, 0.0).astype(np.float32)
+    mask[1, 0, 3] = -np.inf
+    name = g.weight("mask", mask)
+    return _merged(g, _sdpa(g, *_qkv(g, 2, 2, 29, 35, 16, 16), lambda s: g.op("Add", s, name)))
+
+
+def _run_time_mask(g: Graph) -> str:
+    mask = g.input("mask", (2, 1, 1, 33))
+    return _sdpa(g, *_qkv(g, 2, 2, 65, 33, 7, 9), lambda s: g.op("Add", g.op("Div", s, g.const(2.5)), mask))
+
+
+def _causal(g: Graph) -> str:
+    keep = g.weight("keep", np.tril(np.ones((1, 1, 70, 70), bool)))
+    low = g.const(-np.inf)
+    return _merged(g, _sdpa(g, *_qkv(g, 1, 2, 70, 70, 32, 32), lambda s: g.op("Where", keep, s, low)))
+
+
+def _bias_and_cap(g: Graph) -> str:
+    """A position bias for each head, and scores capped by tanh."""
+    bias = g.weight("bias", RNG.standard_normal((3, 19, 31)).astype(np.float32))
+
+    def score(s: str) -> str:
+        capped = g.op("Mul", g.op("Tanh", g.op("Div", s, g.const(5.0))), g.const(5.0))
+        return g.op("Add", capped, bias)
+
+    return _sdpa(g, *_qkv(g, 2, 3, 19, 31, 12, 17), score)
+
+
+def _grouped_queries(g: Graph) -> str:
+    """Two key heads for six query heads: expanded on the way, as exporters write it."""
+    q = transpose(g, g.input("q", (1, 45, 6, 16)), 0, 2, 1, 3)
+    parts = []
+    for name in ("k", "v"):
+        x = transpose(g, g.input(name, (1, 39, 2, 16)), 0, 2, 1, 3)
+        x = g.op("Unsqueeze", x, g.const([2], "int64"))
+        x = g.op("Expand", x, g.const([1, 2, 3, 39, 16], "int64"), shape=(1, 2, 3, 39, 16))
+        parts.append(g.op("Reshape", x, g.const([1, 6, 39, 16], "int64"), shape=(1, 6, 39, 16)))
+    return _merged(g, _sdpa(g, q, transpose(g, parts[0], 0, 1, 3, 2), parts[1]))
+
+
+def _rotated(g: Graph) -> str:
+    """Rotary positions on Q and K."""
+    q, k, v = (transpose(g, g.input(n, (1, 26, 2, 16)), 0, 2, 1, 3) for n in "qkv")
+    angles = RNG.standard_normal((26, 16))
+    cos = g.weight("cos", np.cos(angles).astype(np.float32))
+    sin = g.weight("sin", np.sin(angles).astype(np.float32))
+
+    def rotate(x: str) -> str:
+        low = g.op("Slice", x, *(g.const([c], "int64") for c in (0, 8, 3)))
+        high = g.op("Slice", x, *(g.const([c], "int64") for c in (8, 16, 3)))
+        turned = g.op("Concat", g.op("Neg", high), low, axis=3)
+        return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turned, sin))
+
+    return _merged(g, _sdpa(g, rotate(q), transpose(g, rotate(k), 0, 1, 3, 2), v))
+
+
+def _single_head(g: Graph) -> str:
+    """Rank 3, many queries and few keys: one launch packs, another computes."""
+    q, k, v = g.input("q", (1, 515, 32)), g.input("k", (1, 49, 32)), g.input("v", (1, 49, 48))
+    return _sdpa(g, q, transpose(g, k, 0, 2, 1), v)
+
+
+def _shared_keys(g: Graph) -> str:
+    """K and V broadcast over the heads."""
+    q, k, v = g.input("q", (2, 3, 18, 8)), g.input("k", (2, 1, 8, 22)), g.input("v", (1, 1, 22, 8))
+    return _sdpa(g, q, k, v)
+
+
+def _residual(g: Graph) -> str:
+    x = g.input("x", (2, 23, 3, 16))
+    y = transpose(g, _sdpa(g, *_qkv(g, 2, 3, 23, 23, 16, 16)), 0, 2, 1, 3)
+    return g.op("Relu", g.op("Add", y, x))
+
+
+def _thinned(g: Graph) -> str:
+    """Weights multiplied after the softmax."""
+    keep = g.input("keep", (1, 2, 24, 24))
+    q, k, v = _qkv(g, 1, 2, 24, 24, 8, 8)
+    return g.op("MatMul", g.op("Mul", g.op("Softmax", g.op("MatMul", q, k), axis=-1), keep), v)
+
+
+def _long_rows(g: Graph) -> str:
+    return _merged(g, _sdpa(g, *_qkv(g, 1, 2, 33, 5001, 8, 8)))
+
+
+def _one_query(g: Graph) -> str:
+    return _merged(g, _sdpa(g, *_qkv(g, 1, 4, 1, 67, 16, 16)))
+
+
+CASES = {
+    f.__name__.strip("_"): f
+    for f in (
+        _plain, _scaled, _masked, _run_time_mask, _causal, _bias_and_cap, _grouped_queries, _rotated, _single_head,
+        _shared_keys, _residual, _thinned, _long_rows, _one_query,
+    )
+}  # fmt: skip
+
+
+def _model(build: Build) -> onnx.ModelProto:
+    g = Graph("attention", Form(opset=17))
+    return g.finish(y=build(g))
+
+
+def _feeds(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    feeds = {}
+    for value in model.graph.input:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        feeds[value.name] = rng.standard_normal(shape).astype(np.float32)
+    if "mask" in feeds:
+        feeds["mask"] = np.where(feeds["mask"] < -0.5, -np.inf, feeds["mask"]).astype(np.float32)
+    return feeds
+
+
+def _reference(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return np.asarray(session.run(None, feeds)[0])
+
+
+def _attention(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [k for k in report["kernels"] if k["schedule"].startswith("attention")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_kernel_that_agrees_with_onnx_runtime(name: str) -> None:
+    model = _model(CASES[name])
+    feeds = _feeds(model)
+    with tempfile.TemporaryDirectory() as folder:
+        report = run_pipeline(model, Options(native(), threads=3), output=Path(folder) / "library").report
+        assert len(_attention(report)) == 1 == len(report["kernels"]), [k["operators"] for k in report["kernels"]]
+        with halotile.load(Path(folder) / "library") as compiled:
+            results = [compiled(feeds, threads=t)["y"] for t in (1, 2, 3)]
+    np.testing.assert_allclose(results[0], _reference(model, feeds), rtol=2e-4, atol=2e-6)
+    assert np.isnan(results[0]).any() == (name == "masked")
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+
+
+@pytest.mark.parametrize("name", ["plain", "causal", "masked", "single_head", "thinned"])
+def test_the_bits_are_those_of_the_operators_one_by_one(name: str) -> None:
+    """So that the kernel is legal in an exact build: no sum is taken in another order."""
+    model = _model(CASES[name])
+    feeds = _feeds(model)
+    found = []
+    for options in ({"exact": True}, {"fuse": False}):
+        with tempfile.TemporaryDirectory() as folder:
+            report = run_pipeline(
+                model, Options(native(), threads=2, **options), output=Path(folder) / "library"
+            ).report
+            found.append(halotile.load(Path(folder) / "library")(feeds)["y"])
+            assert len(_attention(report)) == (1 if "exact" in options else 0)
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_splitting_and_merging_of_heads_costs_no_kernel(fused: bool) -> None:
+    def build(g: Graph) -> str:
+        return attention(g, g.input("x", (2, 21, 48)), 3, fused_qkv=fused)
+
+    model = _model(build)
+    feeds = _feeds(model)
+    compiled = halotile.compile(model, threads=2)
+    assert not any("map" in k["schedule"] for k in compiled.report["kernels"])
+    assert len(_attention(compiled.report)) == 1
+    np.testing.assert_allclose(compiled(feeds)["y"], _reference(model, feeds), rtol=1e-4, atol=1e-5)
+
+
+def test_a_score_matrix_is_nowhere_in_memory() -> None:
+    def build(g: Graph) -> str:
+        q, k, v = g.input("q", (1, 2048, 32)), g.input("k", (1, 32, 2048)), g.input("v", (1, 2048, 32))
+        return _sdpa(g, q, k, v)
+
+    compiled = halotile.compile(_model(build), threads=1)
+    assert compiled.report["arena_bytes"] < 2048 * 2048 * 4 / 8
+
+
+def _scores_leave(g: Graph) -> str:
+    q, k, v = _qkv(g, 1, 2, 20, 20, 8, 8)
+    scores = g.op("MatMul", q, k)
+    return g.op("Add", g.op("MatMul", g.op("Softmax", scores, axis=-1), v), g.op("ReduceMax", scores, keepdims=1))
+
+
+def _other_axis(g: Graph) -> str:
+    q, k, v = _qkv(g, 1, 2, 20, 20, 8, 8)
+    return g.op("MatMul", g.op("Softmax", g.op("MatMul", q, k), axis=-2), v)
+
+
+def _weights(g: Graph) -> str:
+    x = g.input("x", (4, 20, 16))
+    a, b = (g.weight(n, RNG.standard_normal((16, 16)).astype(np.float32)) for n in "ab")
+    return g.op("MatMul", g.op("Softmax", g.op("MatMul", x, a), axis=-1), b)
+
+
+@pytest.mark.parametrize("build", [_scores_leave, _other_axis, _weights])
+def test_what_is_no_attention_stays_apart_and_right(build: Build) -> None:
+    model = _model(build)
+    feeds = _feeds(model)
+    compiled = halotile.compile(model, threads=2)
+    assert not _attention(compiled.report)
+    np.testing.assert_allclose(compiled(feeds)["y"], _reference(model, feeds), rtol=1e-4, atol=1e-5)
+
+
+def test_the_reason_is_noted() -> None:
+    report = halotile.compile(_model(_other_axis), threads=1).report
+    assert any("mixes rows" in note for note in report["notes"]["fuse"])
