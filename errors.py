@@ -64,6 +64,12 @@ class RunError(HalotileError):
     code = "E700"
 
 
+class RemoteError(HalotileError):
+    """Another machine, or an emulator, can't be reached or can't run what was built."""
+
+    code = "E750"
+
+
 class VerificationError(HalotileError):
     """The compiled model's outputs differ from the reference by more than the tolerance."""
 

@@ -12,6 +12,11 @@ ORDER = ("onnxruntime", "openvino")
 
 
 @click.command("bench")
+@click.argument("directory", metavar="[DIR]", required=False)
+@click.option("--on", metavar="PLACE", help="Run DIR elsewhere: ssh://user@host[:port], or behind a command.")
+@click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Of DIR, before the runs.")
+@click.option("--runs", type=click.IntRange(1), default=50, show_default=True, help="Of DIR.")
+@click.option("--affinity", metavar="LIST", help="Processors for DIR, such as 4-7.")
 @click.option(
     "--models",
     "-m",
@@ -41,6 +46,11 @@ ORDER = ("onnxruntime", "openvino")
 @click.option("--no-peak", is_flag=True, help="Leave out the measurement of the machine's limits.")
 @click.option("--list", "list_models", is_flag=True, help="List the models and their tags.")
 def bench(
+    directory: str | None,
+    on: str | None,
+    warmup: int,
+    runs: int,
+    affinity: str | None,
     models: str,
     threads: str,
     seconds: float,
@@ -54,11 +64,16 @@ def bench(
     no_peak: bool,
     list_models: bool,
 ) -> None:
-    """Measures Halotile beside its peers; the tables go to stdout, progress to stderr.
+    """Measures Halotile beside its peers, or the build in DIR by its own program; tables go to stdout.
 
     Every engine runs in its own process, peers in environments of their own that are made at first use. Outputs are
     compared before anything is timed. Run it on a machine that does nothing else.
     """
+    if directory is not None:
+        _bench_build(directory, on, threads, warmup, runs, affinity, json_path)
+        return
+    if on is not None:
+        raise click.UsageError("--on measures a built folder; name it: halotile bench DIR --on ...")
     from .bench import ABLATIONS, Settings, machine, measure
     from .markdown import render as as_markdown
     from .models import MODELS
@@ -96,6 +111,17 @@ def bench(
         markdown_path.write_text(text)
     if picture_path:
         picture_path.write_text(as_picture(results))
+
+
+def _bench_build(
+    directory: str, on: str | None, threads: str, warmup: int, runs: int, affinity: str | None, path: Path | None
+) -> None:
+    from ..compiler.cli.bench_build import bench_build
+
+    counts = [_positive(part) for part in _parts(threads)] or [1]
+    found = bench_build(directory, on, counts, warmup, runs, affinity)
+    if path:
+        path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def _parts(text: str) -> list[str]:

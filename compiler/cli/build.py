@@ -177,14 +177,19 @@ def _verify(
 ) -> dict[str, Any] | None:  # fmt: skip
     """Runs the staged library beside ONNX Runtime; a disagreement is an error, and so nothing gets its final name.
 
+    Without a shared library its program stands in, and without either there is nothing to run.
     Where ONNX Runtime itself can't run the model, a comparison that nobody asked for is left out with a note.
     """
-    from ..runtime.loader import load
+    from ..runtime.place import read_manifest
     from ..verify import NoReference, verify
 
-    loaded = load(library)
+    made = read_manifest(library) or {}
+    if "library" not in made and "executable" not in made:
+        note("note: not compared: an archive alone can't be run")
+        return None
     try:
-        result = verify(loaded, path, loaded.inputs, rtol=rtol, atol=atol, exact=exact, seed=seed)
+        with parameters.open_model(library, None if "library" in made else "", None) as loaded:
+            result = verify(loaded, path, loaded.inputs, rtol=rtol, atol=atol, exact=exact, seed=seed)
     except NoReference as error:
         if asked:
             raise

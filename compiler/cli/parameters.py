@@ -61,6 +61,24 @@ def threads_option(function: F) -> F:
     )(function)
 
 
+def on_option(function: F) -> F:
+    """``--on``: where the program runs."""
+    return click.option(
+        "--on", metavar="PLACE", help="Run elsewhere: ssh://user@host[:port], or behind a command such as an emulator."
+    )(function)
+
+
+def open_model(folder: Path, on: str | None, threads: int | None) -> Any:
+    """A built model to call, as a context manager: loaded here, or run where ``on`` says."""
+    if on is None:
+        from ..runtime.loader import load
+
+        return load(folder, threads=threads)
+    from ..remote.model import RemoteModel
+
+    return RemoteModel(folder, on)
+
+
 def tolerance_options(function: F) -> F:
     """``--rtol``, ``--atol`` and ``--seed`` of a comparison."""
     function = click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True)(function)

@@ -20,19 +20,24 @@ from .interrupt import removed_on_exit
 @click.option(
     "-i", "--input", "inputs", multiple=True, metavar="NAME=FILE", help="An input as .npy, or all as .npz."
 )
+@parameters.on_option
 @parameters.shape_option
 @parameters.threads_option
 @click.option("--exact", is_flag=True, help="Compile exactly; ten times tighter tolerances.")
 @parameters.tolerance_options
 @parameters.json_option
-def verify(model: str, directory: str | None, inputs: Any, shapes: Any, as_json: bool, **options: Any) -> int:
+def verify(
+    model: str, directory: str | None, inputs: Any, on: str | None, shapes: Any, as_json: bool, **options: Any
+) -> int:
     """Compare MODEL (ONNX) with ONNX Runtime: the library in DIR, or one compiled for this machine and thrown away.
 
+    MODEL may be left out: `halotile verify DIR` finds the model that the manifest in DIR names.
     Exit code 3 when an output differs by more than rtol * max|reference| + atol.
     """
     fixed = parameters.shapes_of(shapes)
-    path = parameters.check_model_path(model)
-    folder = parameters.check_library_path(directory) if directory else None
+    path, folder = _model_and_folder(model, directory)
+    if on is not None and folder is None:
+        raise click.UsageError("--on runs a built library; name its folder: halotile verify MODEL DIR --on ...")
     if folder is not None and fixed:
         raise click.UsageError("--shape is for compiling; the library in DIR has its shapes already")
     from ..verify import available
@@ -42,18 +47,29 @@ def verify(model: str, directory: str | None, inputs: Any, shapes: Any, as_json:
             "verifying needs onnxruntime, which is not installed: pip install 'halotile[verify]'"
         )
     if folder is not None:
-        result = _compare(path, folder, inputs, **options)
+        result = _compare(path, folder, inputs, on, **options)
     else:
         with removed_on_exit(), tempfile.TemporaryDirectory() as temporary:
             library = Path(temporary) / "library"
             _compile(path, library, fixed, options["threads"], options["exact"], quiet=as_json)
-            result = _compare(path, library, inputs, **options)
+            result = _compare(path, library, inputs, None, **options)
     if as_json:
         emit_json(result.data())
     else:
         emit(columns(_rows(result)))
         emit(result.message())
     return 0 if result.ok else 3
+
+
+def _model_and_folder(model: str, directory: str | None) -> tuple[Path, Path | None]:
+    """The ONNX file and the built folder; of a folder alone, the file that its manifest names."""
+    if directory is not None or not Path(model).is_dir():
+        return parameters.check_model_path(model), parameters.check_library_path(directory) if directory else None
+    from ..runtime.place import MANIFEST, read_manifest
+    from .models import find_model
+
+    folder = parameters.check_library_path(model)
+    return find_model(folder / MANIFEST, read_manifest(folder) or {}), folder
 
 
 def _compile(path: Path, library: Path, shapes: Any, threads: int | None, exact: bool, quiet: bool) -> None:
@@ -66,14 +82,14 @@ def _compile(path: Path, library: Path, shapes: Any, threads: int | None, exact:
 
 
 def _compare(
-    path: Path, library: Path, inputs: Any, *, threads: int | None, exact: bool, **tolerances: Any
-) -> Any:
-    from ..runtime.loader import load
+    path: Path, library: Path, inputs: Any, on: str | None, *, threads: int | None, exact: bool, **tolerances: Any
+) -> Any:  # fmt: skip
     from ..verify import verify as compare
 
-    loaded = load(library, threads=threads)
-    given = parameters.read_arrays(inputs, [t.name for t in loaded.inputs])
-    return compare(loaded, path, loaded.inputs, given, exact=exact, **tolerances)
+    with parameters.open_model(library, on, threads) as model:
+        given = parameters.read_arrays(inputs, [t.name for t in model.inputs])
+        run = (lambda arrays: model(arrays, threads)) if on is not None else model
+        return compare(run, path, model.inputs, given, exact=exact, **tolerances)
 
 
 def _rows(result: Any) -> list[tuple[str, ...]]:

@@ -197,6 +197,7 @@ def test_every_error_class_has_its_own_stable_code() -> None:
         "ToolchainError": ("E500", 1),
         "OutputError": ("E600", 1),
         "RunError": ("E700", 1),
+        "RemoteError": ("E750", 1),
         "VerificationError": ("E800", 3),
         "InternalError": ("E900", 70),
     }

@@ -1,0 +1,184 @@
+"""The harness's models on boards: built here, run under an emulator of the board's CPU, compared with ONNX Runtime.
+
+    python -m halotile.benchmarks.boards                          all boards, all models, one and four threads
+    python -m halotile.benchmarks.boards -b raspberry-pi-5 -m espcn --small
+
+Each model runs twice: as the static program ``model_run``, and as the shared library inside a small C program.
+Needs qemu-user-static and, for the shared library, the boards' C libraries: libc6-arm64-cross and libc6-armhf-cross.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import onnx
+
+from ..compiler.codegen.toolchain import find_toolchain, machine_of
+from ..compiler.pipeline import Options, run_pipeline
+from ..compiler.remote.model import RemoteModel
+from ..compiler.verify import Verification, verify
+from ..targets.resolve import resolve
+from ..targets.target import Target
+from .models import MODELS, ModelEntry
+
+BOARDS = ("raspberry-pi-4", "raspberry-pi-5", "raspberry-pi-3-32", "jetson-orin", "aarch64")
+NETWORKS = (*(f"seeded_{n.removeprefix('light_')}" for n in MODELS if n.startswith("light_")),
+            "mobilenet_v2", "resnet50", "espcn", "bert")  # fmt: skip
+# Sizes at which an emulator is done within a minute and the shape is still the network's own.
+SIZES: dict[str, dict[str, Any]] = {
+    "espcn": {"height": 90, "width": 160},
+    "bert": {"tokens": 32, "layers": 2},
+}
+SLOW = ("resnet50",)  # under emulation on one board only
+THREADS = (1, 4)
+_PROGRAM = Path(__file__).parent / "board_program.c"
+_SYSROOTS = {"aarch64": "/usr/aarch64-linux-gnu", "arm": "/usr/arm-linux-gnueabihf"}
+# CPUs that qemu knows by LLVM's name; any other one is stood in for by its superset.
+_EMULATED = {"cortex-a53", "cortex-a57", "cortex-a72", "cortex-a76", "neoverse-n1", "cortex-a7", "cortex-a15"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One model on one board. ``error`` is the largest over programs and threads, ``limit`` what was allowed."""
+
+    board: str
+    model: str
+    build_seconds: float
+    run_seconds: float
+    error: float
+    limit: float
+    program: str
+    library: str
+    code_bytes: int
+
+    @property
+    def ok(self) -> bool:
+        return self.program == "ok" and self.library in ("ok", "not run")
+
+
+def emulator(target: Target) -> list[str]:
+    """The command that runs a program for ``target`` here, with the target's CPU where qemu has it."""
+    machine = machine_of(target.triple)
+    cpu = target.cpu if target.cpu in _EMULATED and not (machine == "arm" and target.cpu == "cortex-a53") else "max"
+    return [f"qemu-{machine}-static", "-cpu", cpu]
+
+
+def check(board: str, name: str, model: onnx.ModelProto, entry: ModelEntry, small: bool) -> Outcome:
+    """Builds and runs one model; what goes wrong is told in the outcome."""
+    target = resolve(board)
+    feeds = entry.inputs(model, seed=1)
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "out"
+        start = time.perf_counter()
+        run_pipeline(model, Options(target, name=name, formats=("so", "exe")), output=out)
+        built = time.perf_counter()
+        program, errors = "ok", [(0.0, 0.0)]
+        with RemoteModel(out, " ".join(emulator(target))) as remote:
+            for threads in THREADS:
+                found = verify(lambda a, n=threads: remote(a, n), model, remote.inputs, feeds)  # type: ignore[misc]
+                program, errors = _join(program, errors, found, threads)
+            ran = time.perf_counter()
+            library = "not run"
+            if Path(_SYSROOTS[machine_of(target.triple)], "lib").is_dir():
+                library = "ok"
+                for threads in THREADS:
+                    run = _LibraryProgram(out, target, threads, Path(scratch))
+                    library, errors = _join(library, errors, verify(run, model, remote.inputs, feeds), threads)
+            size = (out / "model_run").stat().st_size - int(remote.manifest["weight_bytes"])
+    worst = max(errors, key=lambda e: e[0] / (e[1] or 1))
+    return Outcome(board, name, built - start, ran - built, *worst, program, library, size)
+
+
+def _join(so_far: str, errors: list[tuple[float, float]], found: Verification, threads: int) -> Any:
+    """The verdict and the errors with those of one more comparison."""
+    errors = errors + [(o.max_error, o.limit) for o in found.outputs]
+    return (so_far if found.ok else f"{threads} threads: {found.message()}"), errors
+
+
+class _LibraryProgram:
+    """The shared library in a small C program under the emulator; called like a loaded model."""
+
+    def __init__(self, out: Path, target: Target, threads: int, scratch: Path) -> None:
+        self.manifest = json.loads((out / "manifest.json").read_text())
+        prefix = self.manifest["prefix"]
+        self._folder, self._threads = scratch, threads
+        find_toolchain(target).run(
+            ["-O1", str(_PROGRAM), f"-I{out}", f'-DHEADER="{prefix}.h"', f"-DMODEL(what)={prefix}_##what",
+             f"-L{out}", f"-l{prefix}", "-o", str(scratch / "program")], scratch, "linking the small C program",
+        )  # fmt: skip
+        sysroot = _SYSROOTS[machine_of(target.triple)]
+        self._command = [*emulator(target), "-L", sysroot, "-E", f"LD_LIBRARY_PATH={out}", str(scratch / "program")]
+
+    def __call__(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        for i, spec in enumerate(self.manifest["inputs"]):
+            (self._folder / f"in{i}.bin").write_bytes(np.ascontiguousarray(arrays[spec["name"]]).tobytes())
+        done = subprocess.run(
+            [*self._command, str(self._threads)], cwd=self._folder, capture_output=True, text=True, errors="replace"
+        )
+        if done.returncode:
+            raise RuntimeError(f"the C program ended with {done.returncode}: {done.stderr.strip()}")
+        return {
+            spec["name"]: np.fromfile(self._folder / f"out{i}.bin", spec["dtype"]).reshape(spec["shape"])
+            for i, spec in enumerate(self.manifest["outputs"])
+        }
+
+
+def outcomes(boards: tuple[str, ...], models: tuple[str, ...], small: bool) -> Iterator[Outcome]:
+    """Every model on every board; slow ones on the first board only, unless they are all that was asked for."""
+    for name in models:
+        entry = MODELS[name]
+        model = entry.model(small=small, **({} if small else SIZES.get(name, {})))
+        for board in boards if len(models) == 1 or name not in SLOW or small else boards[:1]:
+            try:
+                yield check(board, name, model, entry, small)
+            except Exception as error:  # the others are still worth knowing
+                reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                yield Outcome(board, name, 0, 0, 0, 0, reason, "", 0)
+
+
+def row(o: Outcome) -> str:
+    """One line of the table."""
+    share = f"{o.error:.2e} of {o.limit:.2e}"
+    times = f"{o.build_seconds:.1f} | {o.run_seconds:.1f}"
+    return f"| {o.board} | {o.model} | {o.program} | {o.library} | {share} | {times} | {o.code_bytes // 1024} |"
+
+
+HEAD = (
+    "| board | model | model_run | .so in C | largest error of allowed | build s | emulated s | code, KiB |"
+    "\n|---|---|---|---|---|---:|---:|---:|"
+)
+
+
+@click.command()
+@click.option("-b", "--boards", default=",".join(BOARDS), show_default=True)
+@click.option("-m", "--models", default=",".join(NETWORKS), show_default=True)
+@click.option("--small", is_flag=True, help="The tests' sizes.")
+@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here.")
+def main(boards: str, models: str, small: bool, path: Path | None) -> None:
+    """Runs the matrix and prints a table; exit code 1 when anything differs or fails."""
+    if not shutil.which("qemu-aarch64-static"):
+        raise click.ClickException("needs qemu-user-static (Debian), which is not installed")
+    click.echo(HEAD)
+    found = []
+    for outcome in outcomes(tuple(boards.split(",")), tuple(models.split(",")), small):
+        click.echo(row(outcome))
+        found.append(outcome)
+        if path:
+            path.write_text(json.dumps([{**asdict(o), "ok": o.ok} for o in found], indent=1) + "\n")
+    bad = [o for o in found if not o.ok]
+    click.echo(f"{len(found) - len(bad)} of {len(found)} agree with ONNX Runtime", err=True)
+    raise SystemExit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""``halotile bench DIR``: a built folder measured by its own program, here or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import parameters
+from .console import columns, emit, size
+
+_COLUMNS = ("min", "p50", "p90", "p99", "max", "mean")
+
+
+def bench_build(
+    directory: str, on: str | None, threads: Sequence[int], warmup: int, runs: int, affinity: str | None
+) -> list[dict[str, Any]]:
+    """Times of ``directory``'s program with each number of threads; prints a table and returns the figures."""
+    from ..remote.model import RemoteModel
+
+    folder = parameters.check_library_path(directory)
+    with RemoteModel(folder, on or "") as model:
+        found = [model.bench(count, warmup, runs, affinity) for count in threads]
+        head = f"{model.name} for {found[0]['target']} on {model.place}: {runs} runs after {warmup}, milliseconds"
+    rows = [("threads", *_COLUMNS, "peak memory")]
+    for entry in found:
+        times = entry["milliseconds"]
+        rows.append((entry["threads"], *(f"{times[c]:.3f}" for c in _COLUMNS), size(entry["peak_bytes"])))
+    emit(head)
+    emit(columns(rows))
+    return found

@@ -1,0 +1,120 @@
+"""A built model that runs elsewhere: the same call as a loaded library, by way of its program ``model_run``."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import OutputError, RemoteError, RunError
+from ..runtime.loader import numpy_dtype
+from ..runtime.place import read_manifest
+from ..spec import TensorSpec
+from .failure import explain
+from .place import open_place
+
+PROGRAM = "model_run"
+
+
+class RemoteModel:
+    """The program of a built folder in a place; a context manager. ``details`` is what the last run told.
+
+    Arrays travel as bare bytes, so that every dtype goes the same way.
+    """
+
+    def __init__(self, folder: Path, on: str) -> None:
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise OutputError(f"{folder} holds no Halotile build")
+        program = folder / os.path.basename(str(manifest.get("executable") or ""))
+        if not manifest.get("executable") or not program.is_file():
+            raise OutputError(f"{folder} has no {PROGRAM}, which --on runs; build it with --format so,a,exe")
+        self.manifest = manifest
+        self.name = str(manifest["name"])
+        self.inputs = tuple(_spec(t) for t in manifest["inputs"])
+        self.outputs = tuple(_spec(t) for t in manifest["outputs"])
+        self.details: dict[str, Any] = {}
+        self._place = open_place(on)
+        try:
+            self._place.put(program, PROGRAM)
+        except BaseException:
+            self._place.close()
+            raise
+
+    @property
+    def place(self) -> str:
+        return self._place.name
+
+    def describe(self) -> dict[str, Any]:
+        """What the program says of itself."""
+        return self._run(["--describe"])
+
+    def __call__(self, inputs: Mapping[str, Any], threads: int | None = None, runs: int = 1) -> dict[str, np.ndarray]:
+        """Outputs by name for inputs by name; with ``runs`` above one it is timed as well."""
+        words = []
+        with tempfile.TemporaryDirectory(prefix="halotile-") as scratch:
+            for i, spec in enumerate(self.inputs):
+                array = _checked(spec, inputs.get(spec.name))
+                file = Path(scratch) / f"in{i}.bin"
+                file.write_bytes(array.tobytes())
+                self._place.put(file, file.name)
+                words += ["-i", f"{spec.name}={file.name}"]
+            for i, spec in enumerate(self.outputs):
+                words += ["-o", f"{spec.name}=out{i}.bin"]
+            if runs > 1:
+                words += ["--bench", "--warmup", "0", "--runs", str(runs)]
+            self.details = self._run([*words, *_threads(threads)])
+            return {spec.name: self._fetch(Path(scratch), i, spec) for i, spec in enumerate(self.outputs)}
+
+    def bench(self, threads: int | None, warmup: int, runs: int, affinity: str | None = None) -> dict[str, Any]:
+        """Times of many runs on random inputs, as the program gives them."""
+        words = ["--bench", "--warmup", str(warmup), "--runs", str(runs), *_threads(threads)]
+        return self._run([*words, *(["--affinity", affinity] if affinity else [])])
+
+    def _run(self, words: list[str]) -> dict[str, Any]:
+        done = self._place.run([f"./{PROGRAM}", *words, "--json"])
+        if done.code != 0:
+            raise explain(done, self._place, self.manifest)
+        try:
+            return dict(json.loads(done.out))
+        except ValueError:
+            raise RemoteError(f"on {self.place}: {PROGRAM} did not answer in JSON; is the build whole?") from None
+
+    def _fetch(self, scratch: Path, index: int, spec: TensorSpec) -> np.ndarray:
+        file = scratch / f"out{index}.bin"
+        self._place.get(file.name, file)
+        data = file.read_bytes()
+        if len(data) != spec.nbytes:
+            raise RemoteError(f"output {spec.name!r} came back with {len(data)} bytes instead of {spec.nbytes}")
+        return np.frombuffer(data, numpy_dtype(spec.dtype)).reshape(spec.shape)
+
+    def close(self) -> None:
+        self._place.close()
+
+    def __enter__(self) -> RemoteModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _threads(threads: int | None) -> list[str]:
+    return ["--threads", str(threads)] if threads else []
+
+
+def _spec(entry: dict[str, Any]) -> TensorSpec:
+    return TensorSpec(entry["name"], entry["dtype"], tuple(entry["shape"]))
+
+
+def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
+    if value is None:
+        raise RunError(f"input {spec.name!r} is missing")
+    array = np.asarray(value)
+    if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.shape:
+        raise RunError(f"input {spec.name!r} is {array.dtype}{list(array.shape)}, expected {spec}")
+    return np.ascontiguousarray(array)
