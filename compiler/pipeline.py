@@ -149,10 +149,14 @@ def layout(build: Build) -> None:
 
 
 def tile(build: Build) -> None:
+    from ..passes.tile.stripes import Stripes
     from ..passes.tile.tile import Tile
 
     options = build.options
-    result = Tile(options.tile, options.threads).apply(
+    way: Any = Tile(options.tile, options.threads)
+    if options.target.memory_kind == "scratchpad":
+        way = Stripes.of(options.tile, options.exact, options.winograd)
+    result = way.apply(
         build.groups, build.layouts, build.places, build.graph.outputs, options.target
     )
     build.groups, build.tiled = result.groups, dict(result.plans)
@@ -162,7 +166,8 @@ def tile(build: Build) -> None:
 def schedule(build: Build) -> None:
     from ..schedules.dispatch import build_kernel
     from ..schedules.group import Request
-    from ..schedules.tiled import build_tiled
+    from ..schedules.stripeplan import StripePlan
+    from ..schedules.tiled import build_striped, build_tiled
 
     options = build.options
     workers = options.threads or options.target.cores
@@ -172,6 +177,9 @@ def schedule(build: Build) -> None:
         build.tell("schedule", i, len(build.groups))
         if group in build.tiled:
             plan = build.tiled[group]
+            if isinstance(plan, StripePlan):
+                kernels.append(build_striped(plan, build.layouts, options.target, options.exact, choices))
+                continue
             kernels.append(build_tiled(plan, build.layouts, options.target, options.exact, choices, workers))
             continue
         request = Request(group, build.layouts, build.options.target, build.options.exact, choices)
@@ -212,6 +220,7 @@ def assemble(build: Build) -> None:
         report=build.report,
         kernel_objects=kernels,
         timers=len(build.kernels) if options.timers else 0,
+        scratchpad_bytes=max((getattr(k, "scratchpad", 0) for k in build.kernels), default=0),
     )
 
 

@@ -15,7 +15,8 @@ class Target:
     ``clusters`` lists all cores of the chip, the ones that ``cores`` counts first; ``glibc`` is the oldest that the
     board's systems ship (empty: whatever the linker finds); ``bandwidth`` is that of the memory in bytes a second.
     ``memory_kind`` is "cache", or "scratchpad": kernels work on ``scratchpad_bytes`` of fast memory, and 2-D transfers
-    between it and the memory run beside the core, which takes ``transfer_seconds`` to start one; ``hertz`` is its clock.
+    between it and the memory run beside the core, which takes ``transfer_seconds`` to start one; ``hertz`` is its
+    clock.
     """
 
     id: str

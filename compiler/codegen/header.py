@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..spec import TensorSpec
 from .names import comment, literal
 from .processor import processor_check
+from .transfers import transfer_header, transfer_text
 
 if TYPE_CHECKING:
     from .library import LibrarySpec
@@ -28,7 +29,7 @@ FUNCTIONS = (
     "error_text",
 )
 _CODES = ("OK", "ERROR_ARGUMENT", "ERROR_THREADS", "ERROR_MEMORY", "ERROR_ARENA", "ERROR_BUSY", "ERROR_KERNEL",
-          "ERROR_WORKSPACE", "ERROR_SYSTEM", "ERROR_PROCESSOR")  # fmt: skip
+          "ERROR_WORKSPACE", "ERROR_SYSTEM", "ERROR_PROCESSOR", "ERROR_TRANSFER")  # fmt: skip
 
 
 def header_text(spec: LibrarySpec) -> str:
@@ -54,6 +55,8 @@ def header_text(spec: LibrarySpec) -> str:
     )
     codes = "\n".join(f"#define {upper}_{code} {value}" for value, code in enumerate(_CODES))
     timers = _TIMERS.format(name=name, upper=upper, count=spec.timers) if spec.timers else ""
+    if spec.scratchpad_bytes:
+        timers += transfer_header(name, spec.scratchpad_bytes)
     body = _TEMPLATE.format(
         name=name, upper=upper, constants=constants, tensors=tensors, codes=codes, timers=timers
     )
@@ -215,7 +218,9 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         fingerprint=literal(fingerprint),
         weight_bytes=_size(spec.weight_bytes),
         timers=_size(spec.timers),
-    ) + (_MODEL_TIMERS.format(name=name) if spec.timers else "")
+    ) + (_MODEL_TIMERS.format(name=name) if spec.timers else "") + (
+        transfer_text(name) if spec.scratchpad_bytes else ""
+    )
 
 
 def _tensor_table(name: str, kind: str, tensors: tuple[TensorSpec, ...]) -> str:

@@ -27,6 +27,7 @@ from .link import PROGRAM, Sources, link_archive, link_program, link_shared, run
 from .manifest import manifest_text
 from .names import identifier
 from .toolchain import Toolchain, find_static_toolchain, find_toolchain
+from .transfers import FUNCTIONS as TRANSFERS
 from .weights import ALIGNMENT, write_weights
 
 FORMATS = ("so", "a", "exe", "extras")
@@ -37,7 +38,8 @@ class LibrarySpec:
     """All that the link stage needs.
 
     ``object_bytes`` is an ELF object with ``int32_t halotile_kernel_main(inputs..., outputs..., weights, arena)``.
-    ``kernel_objects`` are further objects that it calls into. ``timers`` counts the kernels that it times: 0, or all.
+    ``kernel_objects`` are further objects that it calls into. ``timers`` counts the kernels that it times: 0, or all;
+    ``scratchpad_bytes`` is what its stripes use of a scratchpad, 0 where there are none.
     ``weights`` are bytes-like chunks that lie one behind the other. The arena of T threads has
     ``planned_bytes + T * workspace_bytes``, both multiples of 64; ``default_threads`` 0 means as many as the process
     may use. ``report`` is plain data that goes into the manifest, as do ``model`` (file name
@@ -60,6 +62,7 @@ class LibrarySpec:
     model: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     timers: int = 0
+    scratchpad_bytes: int = 0
 
     def __post_init__(self) -> None:
         for what in ("planned_bytes", "workspace_bytes"):
@@ -78,7 +81,7 @@ class LibrarySpec:
     @property
     def functions(self) -> tuple[str, ...]:
         """The names that a library exports."""
-        extra = ("kernel_seconds",) if self.timers else ()
+        extra = (*(("kernel_seconds",) if self.timers else ()), *(TRANSFERS if self.scratchpad_bytes else ()))
         return tuple(f"{self.identifier}_{function}" for function in (*FUNCTIONS, *extra))
 
     @property
@@ -180,9 +183,10 @@ def write_sources(spec: LibrarySpec, work: Path) -> Sources:
     runtime = work / "runtime"  # apart from the header, whose name is the model's choice
     runtime.mkdir()
     (runtime / "generated.c").write_text(model_text(spec, fingerprint))
-    for source in runtime_sources():
+    own = runtime_sources(bool(spec.scratchpad_bytes))
+    for source in own:
         (runtime / source.name).write_bytes(source.read_bytes())
-    names = ["generated.c", *(s.name for s in runtime_sources() if s.suffix == ".c")]
+    names = ["generated.c", *(s.name for s in own if s.suffix == ".c")]
     return Sources(tuple(f"runtime/{name}" for name in names), tuple(objects), fingerprint)
 
 

@@ -27,9 +27,9 @@ class Sources:
     fingerprint: str
 
 
-def runtime_sources() -> list[Path]:
-    """The C files that are compiled into every library."""
-    return _c_files(RUNTIME)
+def runtime_sources(scratchpad: bool = False) -> list[Path]:
+    """The C files that are compiled into every library, and those of libraries for a scratchpad."""
+    return _c_files(RUNTIME) + (_c_files(RUNTIME / "scratchpad") if scratchpad else [])
 
 
 def program_sources() -> list[Path]:

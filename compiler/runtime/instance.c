@@ -197,6 +197,7 @@ const char *halotile_error_text(int code) {
     case HALOTILE_ERROR_WORKSPACE: return "a kernel asked for more scratch than was planned";
     case HALOTILE_ERROR_SYSTEM: return "a thread could not be started";
     case HALOTILE_ERROR_PROCESSOR: return "this processor lacks instructions that the library was compiled for";
+    case HALOTILE_ERROR_TRANSFER: return "a transfer to or from the scratchpad failed";
     default: return "unknown error code";
     }
 }

@@ -22,11 +22,12 @@ from ...schedules.tileplan import Compute, Fill, Span, Step
 from ...targets.target import Target
 from ..memory.places import Places
 from .candidates import Program
+from .forced import checked_shape
 from .form import Form, Need, Untileable, clip, hull
 from .lower import lower
 from .regions import group_needs_of
 from .stripe_costs import predicted
-from .tile import TileResult, replaced
+from .tile import TileResult, joined
 
 ALIGNMENT = 64
 
@@ -39,6 +40,12 @@ class Stripes:
     exact: bool = False
     winograd: bool = True
     name: str = "tile"
+
+    @staticmethod
+    def of(tile: str | Mapping[str, Any], exact: bool, winograd: bool) -> Stripes:
+        """What a build asks for: ``{"shape": (rows, None)}`` fixes the height."""
+        rows = None if isinstance(tile, str) else checked_shape(tile.get("shape", (1, None)))[0]
+        return Stripes(rows, exact, winograd)
 
     def apply(
         self,
@@ -57,7 +64,7 @@ class Stripes:
             if found is not None:
                 plans.append(found)
             last = (found[0] if found is not None else last) - 1
-        return replaced(groups, plans)
+        return _replaced(groups, plans)
 
     def _longest(self, program: Program, last: int, target: Target) -> tuple[int, int, StripePlan] | None:
         best = None
@@ -91,6 +98,24 @@ class Stripes:
             if scratch_bytes(plan, layouts, target, self.exact, options) <= target.scratchpad_bytes:
                 return plan
         return None
+
+
+def _replaced(groups: Sequence[Group], plans: Sequence[tuple[int, int, StripePlan]]) -> TileResult:
+    """``groups`` with each chain as one entry."""
+    result: list[Group] = []
+    by_group: dict[Group, Any] = {}
+    notes = []
+    at = 0
+    for first, last, plan in sorted(plans, key=lambda p: p[0]):
+        one = joined(plan.tiles)
+        result += [*groups[at:first], one]
+        by_group[one] = plan
+        notes.append(
+            f"{groups[first].name} to {groups[last].name}: {len(plan.members)} groups in {len(plan.stripes)} stripes "
+            f"of {plan.stripe_rows} rows, {plan.bytes} bytes of the scratchpad, work x {plan.extra_work:.3f}"
+        )
+        at = last + 1
+    return TileResult((*result, *groups[at:]), by_group, tuple(notes) or ("no group is computed in stripes",))
 
 
 def stripe_plan(

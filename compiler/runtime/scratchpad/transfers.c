@@ -22,7 +22,7 @@ struct request {
     int number; /* among the loads, or the stores */
     int used;   /* started and not yet awaited */
     int done;
-    uint64_t issued, start, end;
+    double issued, start, end;
 };
 
 struct engine {
@@ -47,10 +47,10 @@ static pthread_mutex_t finished_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct halotile_event finished[EVENTS];
 static size_t finished_count;
 
-static uint64_t now(void) {
+static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void copy(const struct request *r) {
@@ -79,9 +79,9 @@ static void *work(void *argument) {
         if (delay.tv_nsec) {
             nanosleep(&delay, NULL);
         }
-        uint64_t start = now();
+        double start = now();
         copy(r);
-        uint64_t end = now();
+        double end = now();
         pthread_mutex_lock(&e->lock);
         r->start = start, r->end = end, r->done = 1;
         pthread_cond_broadcast(&e->changed);
@@ -111,7 +111,7 @@ int halotile_reference_open(void *scratch, size_t bytes) {
 
 /* What comes next in the program ends the computation. Returns where to note an event, or NULL when there is no room. */
 static struct halotile_event *note(struct engine *e, int kind, int number) {
-    uint64_t time = now();
+    double time = now();
     if (e->computing >= 0) {
         e->events[e->computing].end = time;
         e->computing = -1;

@@ -28,14 +28,14 @@ enum halotile_event_kind {
     HALOTILE_EVENT_COMPUTE = 4
 };
 
-/* Times are nanoseconds of a steady clock. Of a transfer, `start` and `end` are those of the copying, and `issued` is
+/* Times are seconds of a steady clock. Of a transfer, `start` and `end` are those of the copying, and `issued` is
  * when it was asked for; `number` counts the events of a kind (a wait has that of its transfer). */
 struct halotile_event {
-    int32_t kind;
-    int32_t number;
-    uint64_t issued;
-    uint64_t start;
-    uint64_t end;
+    int kind;
+    int number;
+    double issued;
+    double start;
+    double end;
 };
 
 enum halotile_transfer_error {

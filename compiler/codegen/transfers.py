@@ -1,0 +1,105 @@
+"""What a library for a scratchpad has more of: transfers that a firmware may supply, and a trace of the reference ones.
+
+    header   declares <name>_load_2d, <name>_store_2d, <name>_wait, <name>_trace
+    C file   defines them as weak functions, by the reference; and what the stripes' code calls, by them
+"""
+
+from __future__ import annotations
+
+FUNCTIONS = ("load_2d", "store_2d", "wait", "trace")
+
+
+def transfer_header(name: str, scratchpad_bytes: int) -> str:
+    """The part of the public header."""
+    return _HEADER.format(name=name, upper=name.upper(), bytes=scratchpad_bytes)
+
+
+def transfer_text(name: str) -> str:
+    """The part of the C file behind it."""
+    return _TEXT.format(name=name)
+
+
+_HEADER = """
+/* This library computes in stripes on a scratchpad: what a stripe reads is loaded, what it gives is stored, by
+   transfers that run beside the computation. The three functions below start a transfer and wait for one. Yours take
+   their place when the program defines them; otherwise a reference with a thread of its own does the work.
+   A transfer moves `lines` runs of line_bytes bytes, whose starts are the strides apart. Starting one gives a request:
+   a number from 0, or a negative one when it can't be. The scratch and the memory are in use until it is awaited, and
+   each request is awaited once. A run fails with {upper}_ERROR_TRANSFER when a function gives a negative number. */
+#define {upper}_SCRATCHPAD_BYTES {bytes}UL
+
+int {name}_load_2d(void *scratch, const void *memory, size_t line_bytes, size_t lines, size_t scratch_stride,
+    size_t memory_stride);
+int {name}_store_2d(void *memory, const void *scratch, size_t line_bytes, size_t lines, size_t memory_stride,
+    size_t scratch_stride);
+int {name}_wait(int request);
+
+/* What the reference did: loads (0), stores (1), waits for them (2 and 3), computations (4), in the program's order. */
+typedef struct {name}_event {{
+    int kind;
+    int number;    /* among those of its kind; a wait has that of its transfer */
+    double issued; /* seconds of a steady clock */
+    double start;
+    double end;
+}} {name}_event;
+
+/* Takes up to `capacity` of the oldest events of finished stripes; returns how many. */
+size_t {name}_trace({name}_event *events, size_t capacity);
+"""
+
+_TEXT = """
+#include "pool.h"
+#include "transfers.h"
+
+__attribute__((weak)) int {name}_load_2d(void *scratch, const void *memory, size_t line_bytes, size_t lines,
+                                         size_t scratch_stride, size_t memory_stride) {{
+    struct halotile_transfer t = {{scratch, (unsigned char *)memory, line_bytes, lines, scratch_stride, memory_stride}};
+    return halotile_reference_load(&t);
+}}
+
+__attribute__((weak)) int {name}_store_2d(void *memory, const void *scratch, size_t line_bytes, size_t lines,
+                                          size_t memory_stride, size_t scratch_stride) {{
+    struct halotile_transfer t = {{(unsigned char *)scratch, memory, line_bytes, lines, scratch_stride, memory_stride}};
+    return halotile_reference_store(&t);
+}}
+
+__attribute__((weak)) int {name}_wait(int request) {{ return halotile_reference_wait(request); }}
+
+size_t {name}_trace({name}_event *events, size_t capacity) {{
+    _Static_assert(sizeof({name}_event) == sizeof(struct halotile_event), "one layout");
+    return events ? halotile_reference_trace((struct halotile_event *)events, capacity) : 0;
+}}
+
+static int32_t checked(int code) {{
+    struct halotile_worker *self = halotile_current();
+    if (code < 0 && self) {{
+        halotile_pool_fail(self->pool, HALOTILE_ERROR_TRANSFER);
+    }}
+    return code;
+}}
+
+int32_t halotile_scratchpad_open(void *scratch, int64_t bytes) {{
+    return checked(halotile_reference_open(scratch, (size_t)bytes));
+}}
+
+int32_t halotile_scratchpad_load(void *scratch, void *memory, int64_t line_bytes, int64_t lines,
+                                 int64_t scratch_stride, int64_t memory_stride) {{
+    return checked({name}_load_2d(scratch, memory, (size_t)line_bytes, (size_t)lines, (size_t)scratch_stride,
+                                  (size_t)memory_stride));
+}}
+
+int32_t halotile_scratchpad_store(void *scratch, void *memory, int64_t line_bytes, int64_t lines,
+                                  int64_t scratch_stride, int64_t memory_stride) {{
+    return checked({name}_store_2d(memory, scratch, (size_t)line_bytes, (size_t)lines, (size_t)memory_stride,
+                                   (size_t)scratch_stride));
+}}
+
+int32_t halotile_scratchpad_wait(int32_t request) {{ return request < 0 ? request : checked({name}_wait(request)); }}
+
+int32_t halotile_scratchpad_compute(int32_t stripe) {{
+    halotile_reference_compute(stripe);
+    return 0;
+}}
+
+int32_t halotile_scratchpad_close(void) {{ return checked(halotile_reference_close()); }}
+"""
