@@ -6,8 +6,8 @@
     interpret.py, evaluate.py               values of graphs and of operators on constants
     affine.py, anchors.py, scale_paths.py, facts.py, zero_sign.py, patterns.py    what rules ask of nodes
 
-and a file of rules for each family: identity, logic, slices, broadcasts, transposes, space, activations, norms, einsum,
-constant_fold, fold_affine, padding, scales, strength.
+and a file of rules for each family: identity, logic, slices, broadcasts, sinks, transposes, space, activations, gates,
+clips, norms, softmax, einsum, constant_fold, fold_affine, padding, scales, strength.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Activations written out in pieces become the operators they are."""
+"""GELU written out becomes one operator; and products and sums as the recognition of activations reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tvm import relax
 
 from .graph import CONST, Graph, Node
-from .patterns import is_float, is_value, near, other, scalar, split_constant
+from .patterns import is_float, near, other, scalar, split_constant
 from .rule import STRICT, Declined, Rewrite, Rule
 
 op = relax.op
@@ -88,7 +88,7 @@ class RecogniseGelu(Rule):
             if len(rest) != 1 or gate.op != "relax.add":
                 continue
             x = rest[0]
-            inner = _one_plus(gate)
+            inner = one_plus(gate)
             if inner is None or not graph.same_type(x, node):
                 continue
             if inner.op == "relax.erf":
@@ -104,7 +104,7 @@ def _unary(function: Callable[..., Any], x: Node) -> Rewrite:
     return Rewrite(lambda b: b.call(function, x))
 
 
-def _one_plus(node: Node) -> Node | None:
+def one_plus(node: Node) -> Node | None:
     pair = split_constant(node)
     return pair[0] if pair is not None and near(pair[1], 1.0) else None
 
@@ -120,7 +120,7 @@ def _gelu_polynomial(node: Node, x: Node) -> bool:
     if len(parts) == 2:
         gates = [p for p in parts if p.op == "relax.add"]
         rest = [p for p in parts if p is x]
-        square = _one_plus(gates[0]) if len(gates) == 1 and len(rest) == 1 else None
+        square = one_plus(gates[0]) if len(gates) == 1 and len(rest) == 1 else None
         return square is not None and _monomial(square, x) == (2, True)
     return False
 
@@ -141,132 +141,3 @@ def _monomial(node: Node, x: Node) -> tuple[int, bool]:
         else:
             return 0, False
     return degree, close(constant, 0.044715)
-
-
-class RecogniseSilu(Rule):
-    """x * sigmoid(x)    ->    silu(x)"""
-
-    name = "recognise-silu"
-    family = "recognition"
-    modes = STRICT
-    roots = frozenset(("relax.multiply",))
-
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        for gate, x in (node.inputs, node.inputs[::-1]):
-            if gate.op == "relax.sigmoid" and gate.inputs[0] is x and is_float(node):
-                return _unary(op.nn.silu, x)
-        return None
-
-
-class RecogniseSigmoid(Rule):
-    """1 / (1 + exp(-x))    ->    sigmoid(x)
-
-    Keeps the limits: exp overflows to inf and the quotient to 0, as the sigmoid does.
-    """
-
-    name = "recognise-sigmoid"
-    family = "recognition"
-    modes = STRICT
-    roots = frozenset(("relax.divide",))
-
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        one, total = node.inputs
-        if not is_value(one, 1.0) or total.op != "relax.add" or not graph.same_type(total, node):
-            return None
-        exp = _one_plus(total)
-        if exp is None or exp.op != "relax.exp" or exp.inputs[0].op != "relax.negative":
-            return None
-        return Rewrite(lambda b: b.call(op.sigmoid, exp.inputs[0].inputs[0]))
-
-
-class RecogniseSoftplus(Rule):
-    """log(1 + exp(x))    ->    softplus(x)
-
-    Only in ``finite`` mode: written out it overflows to inf from x = 89 on.
-    """
-
-    name = "recognise-softplus"
-    family = "recognition"
-    modes = STRICT
-    roots = frozenset(("relax.log",))
-
-    def __init__(self, float_mode: str = "strict") -> None:
-        self._finite = float_mode == "finite"
-
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        total = node.inputs[0]
-        exp = _one_plus(total) if total.op == "relax.add" else None
-        if exp is None or exp.op != "relax.exp" or not graph.same_type(exp, node):
-            return None
-        if not self._finite:
-            return Declined("the exponential overflows where softplus does not")
-        return Rewrite(lambda b: b.call(op.nn.softplus, exp.inputs[0]))
-
-
-class RecogniseClip(Rule):
-    """minimum(maximum(x, a), b), either way round, or one of them and a relu or clip    ->    clip(x, a, b)
-
-    float32, constant numbers a <= b. max and min, clip and relu all keep a NaN here.
-    """
-
-    name = "recognise-clip"
-    family = "recognition"
-    modes = STRICT
-    roots = frozenset(("relax.minimum", "relax.maximum", "relax.nn.relu", "relax.clip"))
-
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        outer = _bounds(node, graph)
-        inner = _bounds(outer[0], graph) if outer is not None else None
-        if outer is None or inner is None or node.dtype != "float32":
-            return None
-        x, low, high = inner
-        _, above, below = outer
-        if low > below or above > high:
-            return Declined("the bounds do not overlap")
-        low, high = max(low, above), min(high, below)
-        if math.isinf(low) or math.isinf(high):
-            return None
-        if (low, high) == (0.0, math.inf):
-            return Rewrite(lambda b: b.call(op.nn.relu, x))
-        return Rewrite(lambda b: b.call(op.clip, x, low, high))
-
-
-def _bounds(node: Node, graph: Graph) -> tuple[Node, float, float] | None:
-    """(x, low, high) of a node that limits x by constant numbers."""
-    if node.op == "relax.nn.relu":
-        return node.inputs[0], 0.0, math.inf
-    if node.op == "relax.clip":
-        low, high = node.raw(1), node.raw(2)
-        known = isinstance(low, (int, float)) and isinstance(high, (int, float)) and low <= high
-        return (node.inputs[0], float(low), float(high)) if known else None
-    if node.op not in ("relax.minimum", "relax.maximum"):
-        return None
-    pair = split_constant(node)
-    value = scalar(pair[1]) if pair else None
-    if pair is None or value is None or math.isnan(value) or not graph.same_type(pair[0], node):
-        return None
-    return (
-        (pair[0], float(value), math.inf)
-        if node.op == "relax.maximum"
-        else (pair[0], -math.inf, float(value))
-    )
-
-
-class MaximumWithZero(Rule):
-    """maximum(x, 0)    ->    relu(x), for floats"""
-
-    name = "maximum-with-zero"
-    family = "recognition"
-    modes = STRICT
-    roots = frozenset(("relax.maximum",))
-
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        pair = split_constant(node)
-        if (
-            pair is None
-            or not is_value(pair[1], 0.0)
-            or not is_float(node)
-            or not graph.same_type(pair[0], node)
-        ):
-            return None
-        return Rewrite(lambda b: b.call(op.nn.relu, pair[0]))

@@ -58,5 +58,5 @@ class FoldConstants(Rule):
             return Declined(f"{node.op} is not evaluated at compile time in this form or size")
         try:
             return np.asarray(compiled(node, arrays))
-        except (ValueError, RuntimeError) as problem:
+        except (ValueError, RuntimeError, TypeError) as problem:
             return Declined(f"{node.op} can't be run at compile time: {str(problem).splitlines()[-1][:80]}")

@@ -144,6 +144,13 @@ def _layer_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) 
     return normal * gamma.astype(_WIDE) + beta.astype(_WIDE)
 
 
+def _standardised(node: Node, x: np.ndarray) -> np.ndarray:
+    axes = tuple(int(a) for a in node.attr("axes"))
+    wide = x.astype(_WIDE)
+    centred = wide - wide.mean(axes, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axes, keepdims=True) + float(node.attr("epsilon")))
+
+
 def _rms_norm(node: Node, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     wide = x.astype(_WIDE)
     mean = (wide**2).mean(_axes(node, x.ndim), keepdims=True)
@@ -216,6 +223,11 @@ _TABLE: dict[str, Callable[..., Any]] = {
         0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3.0)))
     ),
     "relax.nn.silu": lambda node, x: _silu(x.astype(_WIDE)),
+    "halotile.softplus": lambda node, x: np.logaddexp(0, x.astype(_WIDE)),
+    "halotile.mish": lambda node, x: x * np.tanh(np.logaddexp(0, x.astype(_WIDE))),
+    "halotile.hard_swish": lambda node, x: x * np.clip(x.astype(_WIDE) / 6 + 0.5, 0, 1),
+    "halotile.hard_sigmoid": lambda node, x: np.clip(x.astype(_WIDE) * node.attr("alpha") + node.attr("beta"), 0, 1),
+    "halotile.standardise": _standardised,
     "relax.split": _split,
 }
 

@@ -1,15 +1,17 @@
-"""Normalisations and softmax written out become one operator each."""
+"""Normalisations written out become one operator each, and take up the weights that follow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
+from ...schedules.operator import call
 from .graph import CONST, Graph, Node
 from .patterns import is_float, scalar, split_constant
-from .rule import STRICT, Builder, Declined, Rewrite, Rule
+from .rule import STRICT, Declined, Rewrite, Rule
 
 op = relax.op
 
@@ -81,50 +83,65 @@ def static_dims(x: Node, axes: Sequence[int]) -> list[int] | None:
     return dims if all(isinstance(d, int) for d in dims) else None
 
 
-class RecogniseLayerNorm(Rule):
-    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)    ->    layer_norm(x, 1, 0)
+class _Norm(Rule):
+    """What layer and RMS normalisation have in common: a root with an epsilon, over axes of static length."""
 
-    The divisor may be a root, a reciprocal root or a power of -0.5; the square a product, a power or a square; the
-    variance may also be ``relax.variance``. The axes are the trailing ones, of static length. The weights that follow
-    are taken up by :class:`NormAffine`.
-    """
-
-    name = "recognise-layer-norm"
     family = "recognition"
     modes = STRICT
     roots = frozenset(("relax.divide", "relax.multiply"))
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         for numerator, radicand in over_root(node):
-            shifted, inner = plus_epsilon(radicand), centred(numerator)
-            if shifted is None or inner is None:
+            shifted = plus_epsilon(radicand)
+            found = self.normalised(numerator, shifted[0]) if shifted is not None else None
+            if shifted is None or found is None or not graph.same_type(found[0], node):
                 continue
-            spread, epsilon = shifted
-            x, axes = inner
-            if not _is_variance(spread, numerator, x, axes):
-                continue
+            x, axes = found
             dims = static_dims(x, axes)
-            if axes != list(range(x.rank - len(axes), x.rank)):
-                return Declined("it normalises over axes that are not the last ones")
             if dims is None:
                 return Declined("a normalised dim is open")
-            if np.prod(dims) > LONGEST:
-                return Declined("weights of ones would be larger than what they replace")
             if x.dtype not in ("float32", "float64"):
                 return Declined(f"{x.dtype} is normalised in float32 by the operator")
-
-            def build(
-                b: Builder,
-                x: Node = x,
-                axes: list[int] = axes,
-                dims: list[int] = dims,
-                epsilon: float = epsilon,
-            ) -> Node:
-                one, zero = b.const(np.ones(dims, x.dtype)), b.const(np.zeros(dims, x.dtype))
-                return b.call(op.nn.layer_norm, x, one, zero, axes=axes, epsilon=epsilon)
-
-            return Rewrite(build)
+            last = axes == list(range(x.rank - len(axes), x.rank))
+            weights = dims if last and np.prod(dims) <= LONGEST else None
+            return self.written(x, axes, weights, shifted[1])
         return None
+
+    def normalised(self, numerator: Node, spread: Node) -> tuple[Node, list[int]] | None:
+        """(x, axes) when ``numerator / sqrt(spread + eps)`` is this norm of x."""
+        raise NotImplementedError
+
+    def written(self, x: Node, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
+        """The operator; ``weights`` is their shape, None where the axes are not the last ones, or too long for it."""
+        raise NotImplementedError
+
+
+class RecogniseLayerNorm(_Norm):
+    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)    ->    layer_norm(x, 1, 0), or standardise(x)
+
+    The divisor may be a root, a reciprocal root or a power of -0.5; the square a product, a power or a square; the
+    variance may also be ``relax.variance``. Trailing axes of up to 16,384 elements make a layer norm, which takes up
+    the weights that follow (:class:`NormAffine`); any others (an instance norm, one over channels) one operator without
+    weights.
+    """
+
+    name = "recognise-layer-norm"
+
+    def normalised(self, numerator: Node, spread: Node) -> tuple[Node, list[int]] | None:
+        inner = centred(numerator)
+        return inner if inner is not None and _is_variance(spread, numerator, *inner) else None
+
+    def written(self, x: Node, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
+        if weights is None:
+            return Rewrite(lambda b: b.call(standardise, x, axes=axes, epsilon=epsilon))
+        one, zero = np.ones(weights, x.dtype), np.zeros(weights, x.dtype)
+        return Rewrite(
+            lambda b: b.call(op.nn.layer_norm, x, b.const(one), b.const(zero), axes=axes, epsilon=epsilon)
+        )
+
+
+def standardise(x: Any, **attributes: Any) -> Any:
+    return call("halotile.standardise", x, **attributes)
 
 
 def _is_variance(node: Node, deviation: Node, x: Node, axes: list[int]) -> bool:
@@ -140,47 +157,25 @@ def _is_variance(node: Node, deviation: Node, x: Node, axes: list[int]) -> bool:
     return base is not None and centred(base) == (x, axes)
 
 
-class RecogniseRmsNorm(Rule):
+class RecogniseRmsNorm(_Norm):
     """x / sqrt(mean(x^2) + eps)    ->    rms_norm(x, 1)
 
-    The same spellings as for layer normalisation; the axes are the trailing ones, of static length.
+    The same spellings as for layer normalisation; the axes are the trailing ones.
     """
 
     name = "recognise-rms-norm"
-    family = "recognition"
-    modes = STRICT
-    roots = frozenset(("relax.divide", "relax.multiply"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        for x, radicand in over_root(node):
-            shifted = plus_epsilon(radicand)
-            mean = reduction(shifted[0], "relax.mean") if shifted is not None else None
-            if shifted is None or mean is None or square_of(mean[0]) is not x or not graph.same_type(x, node):
-                continue
-            if centred(x) is not None:
-                return None
-            axes, epsilon = mean[1], shifted[1]
-            dims = static_dims(x, axes)
-            if axes != list(range(x.rank - len(axes), x.rank)):
-                return Declined("it normalises over axes that are not the last ones")
-            if dims is None:
-                return Declined("a normalised dim is open")
-            if np.prod(dims) > LONGEST:
-                return Declined("weights of ones would be larger than what they replace")
-            if x.dtype not in ("float32", "float64"):
-                return Declined(f"{x.dtype} is normalised in float32 by the operator")
+    def normalised(self, numerator: Node, spread: Node) -> tuple[Node, list[int]] | None:
+        mean = reduction(spread, "relax.mean")
+        if mean is None or square_of(mean[0]) is not numerator or centred(numerator) is not None:
+            return None
+        return numerator, mean[1]
 
-            def build(
-                b: Builder,
-                x: Node = x,
-                axes: list[int] = axes,
-                dims: list[int] = dims,
-                epsilon: float = epsilon,
-            ) -> Node:
-                return b.call(op.nn.rms_norm, x, b.const(np.ones(dims, x.dtype)), axes=axes, epsilon=epsilon)
-
-            return Rewrite(build)
-        return None
+    def written(self, x: Node, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
+        if weights is None:
+            return Declined("it normalises over axes that are not the last ones, or too long for weights")
+        one = np.ones(weights, x.dtype)
+        return Rewrite(lambda b: b.call(op.nn.rms_norm, x, b.const(one), axes=axes, epsilon=epsilon))
 
 
 class NormAffine(Rule):
@@ -224,57 +219,3 @@ class NormAffine(Rule):
         if not all(np.all(np.isfinite(w)) for w in narrow):
             return Declined("a folded weight would not be finite")
         return Rewrite(lambda b: b.same(norm, norm.inputs[0], *(b.const(w) for w in narrow)))
-
-
-class RecogniseSoftmax(Rule):
-    """exp(x - max(x)) / sum(exp(x - max(x)))    ->    softmax(x)
-
-    Without the maximum only in ``finite`` mode: exp may overflow, and inf / inf is NaN.
-    """
-
-    name = "recognise-softmax"
-    family = "recognition"
-    modes = STRICT
-    roots = frozenset(("relax.divide",))
-
-    def __init__(self, float_mode: str = "strict") -> None:
-        self._finite = float_mode == "finite"
-
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        exp, total = node.inputs
-        summed = reduction(total, "relax.sum")
-        if exp.op != "relax.exp" or summed is None or summed[0] is not exp or len(summed[1]) != 1:
-            return None
-        axis = summed[1][0]
-        x = exp.inputs[0]
-        if x.op == "relax.subtract":
-            largest = reduction(x.inputs[1], "relax.max")
-            if largest is not None and largest == (x.inputs[0], [axis]):
-                source = x.inputs[0]
-                return Rewrite(lambda b: b.call(op.nn.softmax, source, axis))
-        if not self._finite:
-            return Declined("without the maximum the exponential overflows")
-        return Rewrite(lambda b: b.call(op.nn.softmax, x, axis))
-
-
-class LogOfSoftmax(Rule):
-    """log(softmax(x))    ->    log_softmax(x)
-
-    Only in ``finite`` mode: where the softmax vanishes its logarithm is -inf, the log-softmax is not.
-    """
-
-    name = "log-of-softmax"
-    family = "recognition"
-    modes = STRICT
-    roots = frozenset(("relax.log",))
-
-    def __init__(self, float_mode: str = "strict") -> None:
-        self._finite = float_mode == "finite"
-
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        soft = node.inputs[0]
-        if soft.op != "relax.nn.softmax":
-            return None
-        if not self._finite:
-            return Declined("the logarithm of a vanished probability is -inf")
-        return Rewrite(lambda b: b.call(op.nn.log_softmax, soft.inputs[0], int(soft.attrs.axis)))

@@ -19,6 +19,7 @@ UNARY = frozenset(
         " nn.leakyrelu nn.gelu nn.gelu_tanh nn.selu nn.silu nn.softplus"
     ).split()
 )
+UNARY |= {f"halotile.{n}" for n in ("softplus", "mish", "hard_swish", "hard_sigmoid")}
 BINARY = frozenset(
     f"relax.{n}"
     for n in (

@@ -6,6 +6,7 @@ Importing this package registers them all; the list below is the whole of it.
 from __future__ import annotations
 
 from . import (  # noqa: F401
+    activation,
     contraction,
     conv,
     copy,

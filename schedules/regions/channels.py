@@ -20,6 +20,8 @@ def _axes(node: Node) -> list[int]:
     """The axes that ``node`` reduces, scans or normalises."""
     rank = len(node.inputs[0].shape)
     attrs: Any = own(node) if node.operator.startswith("halotile.") else node.call.attrs
+    if isinstance(attrs, dict) and "axes" in attrs:
+        return [a % rank for a in ints(attrs["axes"])]
     if isinstance(attrs, dict):
         return [int(attrs["axis"]) % rank]
     axes = attrs.axes if node.operator.endswith("_norm") else attrs.axis
@@ -74,6 +76,6 @@ RULES = {
     **{f"relax.{name}": reduction for name in ("mean", "sum", "max", "min", "prod", "std", "variance")},
     **{f"halotile.{name}": reduction for name in ("argmax", "argmin")},
     **{f"relax.nn.{name}": along for name in ("softmax", "log_softmax")},
-    **{f"halotile.{name}": along for name in ("cumsum", "cumprod", "topk")},
+    **{f"halotile.{name}": along for name in ("cumsum", "cumprod", "topk", "standardise")},
     **{f"relax.nn.{name}": norm for name in ("layer_norm", "rms_norm")},
 }

@@ -89,8 +89,7 @@ def softsign(node: Node) -> Value:
 
 @converts("Mish", since=18)
 def mish(node: Node) -> Value:
-    x = node.need(0)
-    return node.do(R.multiply, x, node.do(R.tanh, _softplus(node, x)))
+    return node.own("halotile.mish", node.need(0))
 
 
 @converts("Swish", since=24)
@@ -166,8 +165,7 @@ def _hard_sigmoid(node: Node, x: Value, alpha: float, beta: float) -> Value:
 
 
 def _softplus(node: Node, x: Value) -> Value:
-    tail = node.own("halotile.libm", node.do(R.exp, node.do(R.negative, node.do(R.abs, x))), function="log1p")
-    return node.do(R.add, node.do(R.maximum, x, node.scalar(0, x)), tail)
+    return node.own("halotile.softplus", x)
 
 
 def _expm1(node: Node, x: Value) -> Value:
