@@ -56,6 +56,7 @@ class Binding:
         prefix = check_library(path)
         try:
             self.library = ctypes.CDLL(_fresh_spelling(path))
+            self.prefix = prefix
             describe = getattr(self.library, f"{prefix}_describe")
             self.arena_bytes = self._function(f"{prefix}_arena_bytes", _size, _int)
             self._create = self._function(f"{prefix}_create", _int, _int, ctypes.POINTER(_pointer))

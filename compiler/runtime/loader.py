@@ -19,6 +19,7 @@ from ...errors import OutputError, RunError
 from ..spec import TensorSpec
 from .binding import Binding
 from .place import FILES, MANIFEST, read_manifest, staged
+from .trace import Traced, take_trace
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedModel:
@@ -208,6 +209,11 @@ class LoadedModel:
         for a library that was built without timers."""
         with self._lock:
             return self._binding.kernel_seconds(self._instance(threads), len(self.report.get("kernels", ())))
+
+    def trace(self) -> tuple[Traced, ...]:
+        """What the stripes of a library for a scratchpad did since the last call, in the program's order."""
+        with self._lock:
+            return take_trace(self._binding.library, self._binding.prefix)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Copies the library, its header and its manifest into ``directory``; they appear only when whole."""

@@ -1,0 +1,193 @@
+"""Stripes on a scratchpad: builds run here with the reference transfers, give right numbers, and trace the sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from evaluate import peer
+from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.runtime.loader import LoadedModel, load
+from halotile.passes.tile.stripe_checker import check_stripes
+from halotile.schedules.sequence import double_buffered
+from halotile.schedules.stripeplan import StripePlan
+from halotile.schedules.tiled.striped import StripedKernel
+from halotile.targets.resolve import resolve
+from onnx import TensorProto, helper, numpy_helper
+
+rng = np.random.default_rng(11)
+
+
+def model(shape: Sequence[int], *steps: tuple[str, str, str, dict[str, Any]], **weights: np.ndarray) -> onnx.ModelProto:
+    """(operator, "inputs", "output", attributes) from x to y; "-" is an input left out."""
+    nodes = [
+        helper.make_node(o, ["" if n == "-" else n for n in i.split()], [r], name=r, **a) for o, i, r, a in steps
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return onnx.shape_inference.infer_shapes(made, strict_mode=True)
+
+
+def real(*shape: int) -> np.ndarray:
+    return (rng.standard_normal(shape) / np.sqrt(max(1, np.prod(shape[1:])))).astype("float32")
+
+
+def build(source: onnx.ModelProto, folder: Path, rows: int | None = None, stop: str | None = None) -> Build:
+    tile: Any = {"shape": (rows, None)} if rows else "off"
+    options = Options(resolve("scratchpad"), tile=tile, name="striped", stop_after=stop)
+    return run_pipeline(source.SerializeToString(), options, output=None if stop else folder)
+
+
+def plans(made: Build) -> list[StripePlan]:
+    found = [p for p in made.tiled.values() if isinstance(p, StripePlan)]
+    for plan in found:
+        assert check_stripes(plan).problems == []
+    return found
+
+
+def run(source: onnx.ModelProto, folder: Path, x: np.ndarray) -> LoadedModel:
+    """Loads, runs, and compares with ONNX Runtime."""
+    loaded = load(folder)
+    found = next(iter(loaded({"x": x}).values()))
+    np.testing.assert_allclose(found, peer(source, {"x": x})[0], rtol=1e-4, atol=1e-4)
+    return loaded
+
+
+def words(loaded: LoadedModel) -> list[str]:
+    return [f"{t.action} {t.number}" for t in loaded.trace()]
+
+
+def three_convolutions() -> onnx.ModelProto:
+    return model(
+        (1, 3, 39, 13),
+        ("Conv", "x w1 b1", "a", dict(pads=[1] * 4)),
+        ("Relu", "a", "b", {}),
+        ("Conv", "b w2 b2", "c", dict(pads=[1, 0, 1, 2], strides=[2, 1])),
+        ("Relu", "c", "d", {}),
+        ("Conv", "d w3 b3", "y", dict(pads=[2] * 4, dilations=[2, 2])),
+        w1=real(17, 3, 3, 3), b1=real(17), w2=real(8, 17, 3, 3), b2=real(8), w3=real(5, 8, 3, 3), b3=real(5),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("stripes, rows", [(1, 20), (2, 10), (3, 7), (5, 4)])
+def test_a_chain_runs_in_the_exact_sequence(stripes: int, rows: int, tmp_path: Path) -> None:
+    source = three_convolutions()
+    made = build(source, tmp_path, rows)
+    (plan,) = plans(made)
+    assert len(plan.stripes) == stripes and len(plan.members) >= 3
+    assert set(plan.modes.values()) == {"ring"} and plan.extra_work == 1.0
+    x = rng.standard_normal((1, 3, 39, 13)).astype("float32")
+    loaded = run(source, tmp_path, x)
+    assert words(loaded) == list(map(str, double_buffered(stripes)))
+    loaded({"x": x})
+    assert len(loaded.trace()) == len(double_buffered(stripes)) and loaded.trace() == ()
+
+
+def test_the_times_of_a_trace_are_those_of_the_sequence(tmp_path: Path) -> None:
+    source = three_convolutions()
+    build(source, tmp_path, 4)
+    trace = run(source, tmp_path, np.ones((1, 3, 39, 13), "float32")).trace()
+    by_name = {(t.action, t.number): t for t in trace}
+    for t in trace:
+        assert t.issued <= t.start <= t.end
+    for k in range(5):
+        load_, compute, store = (by_name[a, k] for a in ("load", "compute", "store"))
+        assert load_.end <= compute.start and compute.end <= store.start
+        assert store.end <= by_name["wait store", k].end
+
+
+def test_one_convolution(tmp_path: Path) -> None:
+    source = model((1, 4, 13, 11), ("Conv", "x w b", "y", dict(pads=[1] * 4)), w=real(6, 4, 3, 3), b=real(6))
+    (plan,) = plans(build(source, tmp_path, 5))
+    assert len(plan.stripes) == 3
+    x = rng.standard_normal((1, 4, 13, 11)).astype("float32")
+    assert words(run(source, tmp_path, x)) == list(map(str, double_buffered(3)))
+
+
+def test_branches_pools_and_resizes(tmp_path: Path) -> None:
+    """A residual block, a pool, a resize and a concatenation, odd sizes: one chain."""
+    source = model(
+        (1, 8, 22, 19),
+        ("Conv", "x w1 b1", "a", dict(pads=[1] * 4)),
+        ("Relu", "a", "b", {}),
+        ("Conv", "b w2 b1", "c", dict(pads=[1] * 4)),
+        ("Add", "c x", "d", {}),
+        ("MaxPool", "d", "e", dict(kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)),
+        ("Resize", "e - s", "f", dict(mode="linear")),
+        ("Conv", "f w1 b1", "y", dict(pads=[1] * 4)),
+        w1=real(8, 8, 3, 3), b1=real(8), w2=real(8, 8, 3, 3), s=np.array([1, 1, 2, 2], "float32"),
+    )  # fmt: skip
+    made = build(source, tmp_path, 6)
+    assert plans(made)
+    run(source, tmp_path, rng.standard_normal((1, 8, 22, 19)).astype("float32"))
+
+
+def test_what_needs_everything_is_computed_as_ever(tmp_path: Path) -> None:
+    """Stripes up to the global pool; then a product with what it gave, as stripes of their own."""
+    source = model(
+        (1, 8, 24, 16),
+        ("Conv", "x w1 b1", "a", dict(pads=[1] * 4)),
+        ("Relu", "a", "b", {}),
+        ("GlobalAveragePool", "b", "g", {}),
+        ("Sigmoid", "g", "h", {}),
+        ("Mul", "b h", "c", {}),
+        ("Conv", "c w1 b1", "y", dict(pads=[1] * 4, strides=[2, 2])),
+        w1=real(8, 8, 3, 3), b1=real(8),
+    )  # fmt: skip
+    made = build(source, tmp_path, 4)
+    found = plans(made)
+    assert len(found) >= 2 and any(not isinstance(k, StripedKernel) for k in made.kernels)
+    run(source, tmp_path, rng.standard_normal((1, 8, 24, 16)).astype("float32"))
+
+
+def test_the_height_is_chosen_and_everything_fits(tmp_path: Path) -> None:
+    """A chain whose values are larger than the scratchpad: stripes that fit, more than one, and the arena is no more
+    than what they use of the scratchpad."""
+    wide = dict(pads=[1] * 4)
+    source = model(
+        (1, 3, 120, 160),
+        ("Conv", "x w1 b1", "a", wide), ("Relu", "a", "b", {}), ("Conv", "b w2 b1", "c", wide),
+        ("Relu", "c", "d", {}), ("Conv", "d w3 b3", "y", wide),
+        w1=real(16, 3, 3, 3), b1=real(16), w2=real(16, 16, 3, 3), w3=real(3, 16, 3, 3), b3=real(3),
+    )  # fmt: skip
+    made = build(source, tmp_path)
+    (plan,) = plans(made)
+    (kernel,) = made.kernels
+    limit = resolve("scratchpad").scratchpad_bytes
+    assert isinstance(kernel, StripedKernel) and plan.bytes <= kernel.scratchpad <= limit < 4 * 16 * 120 * 160
+    assert len(plan.stripes) > 1 and made.memory.planned_bytes == kernel.scratchpad
+    assert f"SCRATCHPAD_BYTES {kernel.scratchpad}UL" in (tmp_path / "striped.h").read_text()
+    loaded = run(source, tmp_path, rng.standard_normal((1, 3, 120, 160)).astype("float32"))
+    assert words(loaded) == list(map(str, double_buffered(len(plan.stripes))))
+
+
+def test_every_row_is_loaded_once() -> None:
+    """The halo of the input stays in a ring, behind the conversion into the layout that the convolution wants."""
+    made = build(three_convolutions(), Path(), 4, stop="tile")
+    (plan,) = plans(made)
+    loaded = [p for s in plan.stripes for p in s.loads]
+    assert {p.value for p in loaded} == {made.graph.inputs[0]}
+    assert [p.rows[0] for p in loaded] == [0, *(p.rows[1] for p in loaded[:-1])] and loaded[-1].rows[1] == 39
+
+
+def test_a_checker_finds_a_load_that_is_short() -> None:
+    (plan,) = plans(build(three_convolutions(), Path(), 4, stop="tile"))
+    first, *rest = plan.stripes
+    (part,) = first.loads
+    short = replace(first, loads=(replace(part, rows=(0, part.rows[1] - 1)),))
+    assert check_stripes(replace(plan, stripes=(short, *rest))).problems
+    assert check_stripes(replace(plan, stripes=tuple(rest))).problems
+    stream = plan.streams[part.value]
+    near = {**plan.streams, part.value: replace(stream, offsets=(stream.offsets[0], stream.offsets[0] + 64))}
+    assert check_stripes(replace(plan, streams=near)).problems
