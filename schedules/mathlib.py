@@ -59,12 +59,15 @@ _ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, which is the
 
 
 def _reduced(c: Any, bind: Bind) -> tuple[Any, Any]:
-    """``(m, p)`` with exp(c) = 2**k * p and k in the low bits of ``m``, for |c| below 2**21.
+    """``(m, p)`` with exp(c) = 2**k * p and k in the low bits of the integer ``m``, for |c| below 2**21.
+
+    The sum passes through an integer: in a guarded read nothing can be named, and TVM's simplifier would take a + b - b
+    for a, which is no rounding at all.
 
     The polynomial is a minimax fit of the relative error within ln 2 / 2 (3e-9 in real numbers, 6e-8 in float32).
     """
-    m = bind(c * f32(1.44269504088896341) + f32(_ROUND))
-    n = bind(m - f32(_ROUND))
+    m = bind(_bits(c * f32(1.44269504088896341) + f32(_ROUND)))
+    n = bind(_float(m) - f32(_ROUND))
     r = bind((c - n * f32(0.693359375)) - n * f32(-2.12194440e-4))
     tail = [1.381460228e-3, 8.368715644e-3, 4.166838899e-2, 1.666652113e-1, 4.999999404e-1, 1.0, 1.0]
     return m, bind(_poly(r, tail))
@@ -79,7 +82,7 @@ def _clamped(x: Any, low: float, high: float, bind: Bind) -> Any:
 def exp(x: Any, bind: Bind) -> Any:
     """exp(x); relative error below 2e-7; 0 below -103.97, inf above 88.73, denormal results kept."""
     m, p = _reduced(_clamped(x, -104.0, 88.8, bind), bind)
-    k = bind(_bits(m) - tirx.IntImm("int32", int(np.float32(_ROUND).view(np.int32))))
+    k = bind(m - tirx.IntImm("int32", int(np.float32(_ROUND).view(np.int32))))
     # scale in two steps, so that 2**k may lie outside the range of normal numbers
     half = bind(k >> 1)
     one, shift = tirx.IntImm("int32", 127), tirx.IntImm("int32", 23)
@@ -126,7 +129,7 @@ def sigmoid(x: Any, bind: Bind) -> Any:
     """1 / (1 + exp(-x)); relative error below 2e-7, 0 below -88.38 (the exact result is denormal there)."""
     # beyond the limits 2**k is 0 or inf in one step, and the result 1 or 0
     m, p = _reduced(_clamped(bind(f32(0.0) - x), -88.0, 88.6, bind), bind)
-    scale = _float((_bits(m) << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 127 << 23))
+    scale = _float((m << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 127 << 23))
     return f32(1.0) / (f32(1.0) + p * scale)
 
 
