@@ -79,9 +79,7 @@ class Stripes:
             best = (first, last, plan) if plan is not None else best
         return best
 
-    def _fitting(
-        self, groups: Sequence[Group], layouts: Mapping[Value, Layout], target: Target
-    ) -> StripePlan | None:
+    def _fitting(self, groups: Sequence[Group], layouts: Mapping[Value, Layout], target: Target) -> StripePlan | None:
         """The plan of the height that ends first, or None if none fits."""
         height = groups[-1].outputs[0].shape[2]
         heights = [self.rows] if self.rows else sorted({-(-height // k) for k in range(1, height + 1)}, reverse=True)
@@ -239,4 +237,3 @@ def _size(span: Span) -> int:
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-

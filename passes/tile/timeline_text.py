@@ -1,8 +1,8 @@
 """Draws timelines as text and as SVG.
 
-    load       0000 1111    2222
-    processor       00000000 11111111 22222222
-    store                   000      111      222
+load       0000 1111    2222
+processor       00000000 11111111 22222222
+store                   000      111      222
 """
 
 from __future__ import annotations

@@ -1,0 +1,333 @@
+"""What every segment of the program would take as one tile group: bytes and cycles, without making its plan.
+
+For one last group and one shape, members are added from the last one back, and each costs a handful of operations:
+rows are straight lines (see reach.py), so that a steady stripe stands for all of them.
+
+    end      the rows that a member has made lie this far beyond its share of the stripes so far
+    start    where the rows that it makes in a stripe begin, relative to the stripe's end
+    held     what its window holds: from the first row that a reader needs to the last one made
+    first    where a band's first row lies, relative to the band's own
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...schedules.group import Value
+from ...targets.target import Target
+from .candidates import Program
+from .cost import (
+    CALL,
+    LAUNCH,
+    MEMORY,
+    NEAR,
+    NEAR_SHARE,
+    MemberCost,
+    joined,
+    member_cost,
+    position_bytes,
+    rate,
+    value_bytes,
+)
+from .form import RECOMPUTE, RING, Needs
+from .reach import Reach, reach
+from .regions import group_needs_of
+
+LONGEST = 32  # members of a tile group
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A candidate: stripes of ``rows``, blocks of ``columns`` (of the segment's last output), one mode for all."""
+
+    rows: int
+    columns: int
+    bands: int
+    mode: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Groups ``first`` to ``last`` in one piece. ``shape`` None: a single group, computed whole. ``scratch`` bytes of
+    all workers; ``cycles`` predicted."""
+
+    first: int
+    last: int
+    shape: Shape | None
+    scratch: float
+    cycles: float
+
+
+@dataclass
+class Model:
+    """Costs and reaches of all groups, each found once."""
+
+    program: Program
+    target: Target
+    threads: int
+    exact: bool = False
+    needs: Needs = group_needs_of
+    costs: dict[int, MemberCost] = field(default_factory=dict)
+    reaches: dict[tuple[int, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
+
+    def cost(self, index: int) -> MemberCost:
+        if index not in self.costs:
+            self.costs[index] = member_cost(self.program.groups[index], self.program.layouts, self.target, self.exact)
+        return self.costs[index]
+
+    def reach(self, reader: int, value: Value) -> tuple[Reach, Reach] | None:
+        key = (reader, value)
+        if key not in self.reaches:
+            group = self.program.groups[reader]
+            rows, columns = (reach(self.needs, group, value, axis) for axis in (2, 3))
+            self.reaches[key] = (rows, columns) if rows is not None and columns is not None else None
+        return self.reaches[key]
+
+    def whole(self, index: int) -> Segment:
+        """Group ``index`` computed whole by a kernel of its own."""
+        group, cores = self.program.groups[index], self.threads
+        cost = self.cost(index)
+        height, width = (*group.outputs[0].shape[2:4], 1, 1)[:2] if len(group.outputs[0].shape) == 4 else (1, 1)
+        if len(group.outputs[0].shape) == 4:
+            arithmetic = cost.box(height, width)
+        else:
+            arithmetic = cost.cycles * cost.positions
+        read = sum(value_bytes(v, self.program.layouts) for v in group.inputs if v.constant is None)
+        written = sum(value_bytes(v, self.program.layouts) for v in group.outputs)
+        footprint = read + written + cost.weights
+        speed = rate(footprint, self.target, cores)
+        traffic = (read + written * (2 if speed == MEMORY else 1)) / speed + cost.weights / rate(
+            4 * cost.weights, self.target, cores
+        )
+        return Segment(index, index, None, 0.0, joined(arithmetic, traffic) / cores + LAUNCH)
+
+
+@dataclass
+class _Member:
+    """Numbers of one member, in rows and columns of its own output; see the module's words."""
+
+    row_scale: float
+    column_scale: float
+    end: float
+    start: float
+    first: float
+    left: float
+    right: float
+    window: float  # bytes, 0 if whole
+
+
+def segments(model: Model, last: int, shape: Shape) -> Iterator[Segment]:
+    """All segments that end with group ``last``, as far back as they go."""
+    grown = _Growing(model, last, shape)
+    for first in range(last, max(-1, last - LONGEST), -1):
+        if model.program.refusal(first) is not None or not grown.add(first):
+            return
+        if first < last:
+            yield grown.segment(first)
+
+
+class _Growing:
+    def __init__(self, model: Model, last: int, shape: Shape) -> None:
+        self.model, self.last, self.shape = model, last, shape
+        self.program = model.program
+        output = self.program.groups[last].outputs[-1]
+        self.height, self.width = output.shape[2:4]
+        self.bands = max(1, min(shape.bands, -(-self.height // shape.rows)))
+        self.blocks = -(-self.width // shape.columns)
+        self.stripes = -(-self.height // shape.rows)
+        self.members: dict[int, _Member] = {}
+        self.arithmetic = self.calls = 0.0
+        self.kept = self.shared = 0.0  # bytes of windows that keep rows, and the most of others at a time
+        self.near = self.far = 0.0  # bytes moved between neighbours in cache, and further
+        self.weights = self.streamed = 0.0  # bytes of weights, and of their reads
+        self.outside: dict[Value, float] = {}  # bytes read of each value from outside, and written of whole ones
+        self.written = 0.0
+        self.roots: set[Value] = set()
+        self.inside: set[Value] = set()
+
+    def add(self, index: int) -> bool:
+        """Adds the group before the first member; False if it can't be one, or not in this shape."""
+        group = self.program.groups[index]
+        if index != self.last and not self.program.reads(index, self.last):
+            return False
+        if any(self.program.places.root(v) in self.roots for v in group.outputs if v in self.program.shared):
+            return False
+        member = self._member(index)
+        if member is None:
+            return False
+        self.members[index] = member
+        self.inside.update(group.outputs)
+        for value in group.inputs:
+            if value in self.program.shared and value not in self.inside:
+                self.roots.add(self.program.places.root(value))
+        self._count(index, member)
+        return True
+
+    def _member(self, index: int) -> _Member | None:
+        group, shape = self.program.groups[index], self.shape
+        if index == self.last:
+            return _Member(1.0, 1.0, 0.0, -float(shape.rows), 0.0, 0.0, float(min(shape.columns, self.width)), 0.0)
+        found: _Member | None = None
+        whole = False
+        for value in group.outputs:
+            readers = self.program.readers.get(value, [])
+            whole = whole or value in self.program.outputs or value in self.program.shared
+            whole = whole or any(r > self.last for r in readers) or not readers
+            for reader in readers:
+                if reader > self.last:
+                    continue
+                both = self.model.reach(reader, value)
+                if both is None:
+                    return None
+                found = _merged(found, self.members[reader], *both)
+                if found is None:
+                    return None
+        if found is None:
+            return None
+        rows, columns = float(group.outputs[0].shape[2]), float(group.outputs[0].shape[3])
+        found.right = min(found.right, found.left + columns + 4)
+        if whole:
+            # bands and blocks must not read each other's parts
+            if self.bands > 1 and found.first < found.end:
+                return None
+            block = min(self.shape.columns, self.width) * found.column_scale
+            if self.blocks > 1 and (found.left < 0 or found.right > block + 1e-6):
+                return None
+            found.start = found.end - found.row_scale * shape.rows
+            return found
+        held = min(found.end - found.start, rows + 4)
+        unit = sum(position_bytes(v, self.program.layouts) for v in group.outputs)
+        found.window = held * (found.right - found.left) * unit
+        if shape.mode == RING:
+            fresh = found.row_scale * shape.rows
+            if held > fresh + 1e-6:
+                self.kept += found.window
+                moved = max(0.0, held - fresh) * (found.right - found.left) * unit
+                self.near += 2 * moved * self.stripes * self.blocks
+            found.start = found.end - fresh
+        return found
+
+    def _count(self, index: int, member: _Member) -> None:
+        """Work, traffic and bytes of one member, over all tasks."""
+        group, cost = self.program.groups[index], self.model.cost(index)
+        rows, columns = group.outputs[0].shape[2:4]
+        wide = min(member.right - member.left, columns)
+        fresh = min(member.end - member.start, rows)
+        if self.shape.mode == RECOMPUTE and index != self.last and member.window:
+            times = float(self.stripes)
+        else:
+            total = rows + (self.bands - 1) * max(0.0, member.end - member.first)
+            times = max(1.0, total / max(1e-9, fresh))
+        times *= self.blocks
+        self.arithmetic += times * cost.box(max(1.0, fresh), max(1.0, wide))
+        self.calls += times * CALL * 2
+        unit = sum(position_bytes(v, self.program.layouts) for v in group.outputs)
+        made = times * fresh * wide * unit
+        footprint = member.window + cost.weights
+        for value in dict.fromkeys(group.inputs):
+            if value.constant is None and len(value.shape) == 4:
+                self._read(index, value, member, times, fresh, wide)
+        if not member.window:
+            self.written += made
+        else:
+            for value in group.outputs:
+                for reader in self.program.readers.get(value, ()):
+                    if reader <= self.last:
+                        near = footprint + self.members[reader].window <= NEAR_SHARE * self.model.target.l2_bytes
+                        near = near and reader - index <= 2
+                        self.near, self.far = (self.near + made, self.far) if near else (self.near, self.far + made)
+            self.near += made
+            if self.shape.mode == RECOMPUTE:
+                self.shared = max(self.shared, member.window + max(
+                    (self.members[r].window for v in group.outputs for r in self.program.readers.get(v, ())
+                     if r <= self.last), default=0.0,
+                ))  # fmt: skip
+        self.weights += cost.weights
+        self.streamed += times * cost.weights
+
+    def _read(self, index: int, value: Value, member: _Member, times: float, fresh: float, wide: float) -> None:
+        """Counts a read as one from outside until its producer joins."""
+        both = self.model.reach(index, value)
+        if both is None:
+            return
+        rows = float(both[0].slope) * (fresh - 1) + float(both[0].after - both[0].before)
+        columns = float(both[1].slope) * (wide - 1) + float(both[1].after - both[1].before)
+        rows, columns = min(rows, value.shape[2]), min(columns, value.shape[3])
+        if self.shape.mode == RING:
+            rows = min(rows, float(both[0].slope) * fresh)  # the rest was read in the stripe before
+        self.outside[value] = self.outside.get(value, 0.0) + times * rows * columns * position_bytes(
+            value, self.program.layouts
+        )
+
+    def segment(self, first: int) -> Segment:
+        target, threads = self.model.target, self.model.threads
+        tasks = self.bands * self.blocks
+        workers = min(threads, tasks)
+        scratch = self.kept + self.shared + max(self.model.cost(i).scratch for i in self.members)
+        busy = workers * (scratch + self.weights)
+        inner = rate(busy, target, workers)
+        traffic = self.near / NEAR + self.far / inner
+        if scratch + self.weights > NEAR_SHARE * target.l2_bytes:
+            traffic += self.streamed / min(rate(busy, target, workers), 0.8 * NEAR)
+        for value, amount in self.outside.items():
+            if value not in self.inside:
+                size = value_bytes(value, self.program.layouts)
+                traffic += amount / rate(2 * size, target, 1)
+        speed = rate(2 * self.written, target, 1)
+        traffic += self.written * (2 if speed == MEMORY else 1) / speed
+        rounds = math.ceil(tasks / threads) * threads / tasks
+        cycles = (joined(self.arithmetic, traffic) + self.calls) / threads * rounds + LAUNCH
+        return Segment(first, self.last, self.shape, workers * scratch, cycles)
+
+
+def _merged(found: _Member | None, reader: _Member, rows: Reach, columns: Reach) -> _Member | None:
+    """What a member must do for ``reader`` as well; None if their scales differ."""
+    slope, before, after = float(rows.slope), float(rows.before), float(rows.after)
+    wide, left, right = float(columns.slope), float(columns.before), float(columns.after)
+    new = _Member(
+        slope * reader.row_scale,
+        wide * reader.column_scale,
+        slope * (reader.end - 1) + after,
+        slope * reader.start + before,
+        slope * reader.first + before,
+        wide * reader.left + left,
+        wide * (reader.right - 1) + right,
+        0.0,
+    )
+    if found is None:
+        return new
+    if abs(found.row_scale - new.row_scale) > 0.1 * new.row_scale:
+        return None
+    return _Member(
+        new.row_scale,
+        new.column_scale,
+        max(found.end, new.end),
+        min(found.start, new.start),
+        min(found.first, new.first),
+        min(found.left, new.left),
+        max(found.right, new.right),
+        0.0,
+    )
+
+
+def shapes(height: int, width: int, cores: int) -> list[Shape]:
+    """The candidates for an output of ``height x width``."""
+    found = []
+    for rows in (1, 2, 4, 8, 12, 16, 24, 32, 64):
+        if rows > max(1, height // 2) and rows > 2:
+            continue
+        for columns in (width, 256, 128, 64, 32):
+            if columns > width or (columns != width and rows < 4):
+                continue
+            for bands in {1, cores}:
+                found.append(Shape(rows, columns, bands, RING))
+            if rows >= 8 and columns < width:
+                found.append(Shape(rows, columns, -(-height // rows), RECOMPUTE))
+    return found
+
+
+def described(shape: Shape) -> Mapping[str, Any]:
+    return {"rows": shape.rows, "columns": shape.columns, "bands": shape.bands, "mode": shape.mode}

@@ -1,0 +1,163 @@
+"""Where tile groups begin and end, and in what shape: dynamic programming over the order of the program.
+
+Which values lie whole in memory between two segments depends on where the cut is, not on how the parts before it are
+computed. So the peak of a choice is the largest peak of its segments, its time the sum of theirs, and the best
+choices for the first k groups are a curve of (bytes, cycles) pairs of which none beats another:
+
+    curve[k] = best of curve[first] + segment(first .. k-1), over all segments and shapes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ...schedules.group import Value
+from .cost import value_bytes
+from .estimate import Model, Segment, segments, shapes
+
+T = TypeVar("T")
+ALIGNMENT = 64
+POINTS = 48  # of a curve that are kept
+OPTIONS = 6  # shapes of one segment that are kept
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A point of the curve: predicted peak bytes of the arena, predicted cycles, and the segments in order."""
+
+    bytes: float
+    cycles: float
+    segments: tuple[Segment, ...]
+
+    @property
+    def tiled(self) -> tuple[Segment, ...]:
+        return tuple(s for s in self.segments if s.shape is not None)
+
+
+@dataclass(frozen=True)
+class _Point:
+    bytes: float
+    weighed: float
+    cycles: float
+    segment: Segment | None
+    before: _Point | None
+
+
+@dataclass
+class Search:
+    """``gain``: what a tile group must save, as a share of its time, to be worth its risk."""
+
+    model: Model
+    gain: float = 0.0
+    forbidden: set[tuple[int, int, object]] = field(default_factory=set)
+    options: dict[int, list[tuple[float, Segment]]] | None = None
+
+    def curve(self) -> list[Choice]:
+        """The choices, from the smallest to the fastest."""
+        count = len(self.model.program.groups)
+        if self.options is None:
+            self.options = self._options()
+        points: list[list[_Point]] = [[] for _ in range(count + 1)]
+        points[0] = [_Point(0.0, 0.0, 0.0, None, None)]
+        for first in range(count):
+            points[first] = _curve(points[first], POINTS)
+            for peak, segment in self.options[first]:
+                if (segment.first, segment.last, segment.shape) in self.forbidden:
+                    continue
+                weighed = segment.cycles * (1 + self.gain if segment.shape is not None else 1.0)
+                for point in points[first]:
+                    new = _Point(
+                        max(point.bytes, peak), point.weighed + weighed, point.cycles + segment.cycles, segment, point
+                    )
+                    points[segment.last + 1].append(new)
+        return [_choice(p) for p in _curve(points[count], POINTS)]
+
+    def _options(self) -> dict[int, list[tuple[float, Segment]]]:
+        program = self.model.program
+        count = len(program.groups)
+        memory = Live(self.model)
+        found: dict[tuple[int, int], list[tuple[float, Segment]]] = {}
+        for last in range(count):
+            whole = self.model.whole(last)
+            found[last, last] = [(memory.peak(last, last, whole.scratch), whole)]
+            if program.refusal(last) is not None:
+                continue
+            height, width = program.groups[last].outputs[-1].shape[2:4]
+            for shape in shapes(height, width, self.model.threads):
+                for segment in segments(self.model, last, shape):
+                    peak = memory.peak(segment.first, last, segment.scratch)
+                    found.setdefault((segment.first, last), []).append((peak, segment))
+        result: dict[int, list[tuple[float, Segment]]] = {first: [] for first in range(count)}
+        for (first, _), options in found.items():
+            options.sort(key=lambda o: (o[0], o[1].cycles))
+            kept: list[tuple[float, Segment]] = []
+            for option in options:
+                if not kept or option[1].cycles < 0.998 * kept[-1][1].cycles:
+                    kept.append(option)
+            result[first] += _thinned(kept, OPTIONS)
+        return result
+
+
+class Live:
+    """Bytes of the arena in use while a segment runs: all that lies whole, and its scratch."""
+
+    def __init__(self, model: Model) -> None:
+        program = model.program
+        self.program = program
+        placed = {program.places.root(v) for v in program.outputs} | set(program.outputs)
+        self.made: dict[Value, int] = {}
+        self.read: dict[Value, int] = {}
+        self.size: dict[Value, int] = {}
+        for index, group in enumerate(program.groups):
+            for value in group.outputs:
+                root = program.places.root(value)
+                self.made[root] = min(self.made.get(root, index), index)
+                self.read.setdefault(root, index)
+            for value in group.inputs:
+                root = program.places.root(value)
+                self.read[root] = max(self.read.get(root, index), index)
+        for root in [r for r in self.made if r not in placed]:
+            size = max(value_bytes(root, program.layouts), 1)
+            self.size[root] = -(-size // ALIGNMENT) * ALIGNMENT
+        self.between: dict[tuple[int, int], float] = {}
+
+    def peak(self, first: int, last: int, scratch: float) -> float:
+        """While groups ``first`` to ``last`` run as one: values that cross one of its ends, or lie whole in it."""
+        key = (first, last)
+        if key not in self.between:
+            total = 0
+            for root, size in self.size.items():
+                made, read = self.made[root], self.read[root]
+                if made > last or read < first:
+                    continue
+                inner = first <= made and read <= last and first != last
+                if not inner or root in self.program.shared:
+                    total += size
+            self.between[key] = float(total)
+        return self.between[key] + scratch
+
+
+def _curve(points: Iterable[_Point], most: int) -> list[_Point]:
+    """The points that no other beats in both, thinned to ``most``."""
+    kept: list[_Point] = []
+    for point in sorted(points, key=lambda p: (p.bytes, p.weighed)):
+        if not kept or point.weighed < kept[-1].weighed * (1 - 1e-6):
+            kept.append(point)
+    return _thinned(kept, most)
+
+
+def _thinned(items: Sequence[T], most: int) -> list[T]:
+    if len(items) <= most:
+        return list(items)
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+
+
+def _choice(point: _Point) -> Choice:
+    chain: list[Segment] = []
+    at: _Point | None = point
+    while at is not None and at.segment is not None:
+        chain.append(at.segment)
+        at = at.before
+    return Choice(point.bytes, point.cycles, tuple(reversed(chain)))
