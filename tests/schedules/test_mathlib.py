@@ -133,12 +133,12 @@ def test_functions_of_guarded_reads(name: str) -> None:
     """Where a window leaves the image, what is read stands under a condition, and no part of it has a name."""
     x = np.random.default_rng(5).uniform(0.1, 2.0, (1, 5, 11, 23)).astype(np.float32)
     exact = np.vectorize(FUNCTIONS[name])(x.astype(np.float64))
-    padded = np.pad(exact, ((0, 0), (0, 0), (1, 1), (0, 0)))
-    wanted = sum(padded[:, :, i : i + 11] for i in range(3)) / 3
+    padded = np.pad(exact, ((0, 0), (0, 0), (0, 2), (0, 0)))
+    wanted = sum(padded[:, :, i : i + 11 : 2, ::3] for i in range(3)) / 3
 
     def body(v: relax.Expr) -> relax.Expr:
         mapped = getattr(relax.op, name)(v)
-        return relax.op.nn.avg_pool2d(mapped, (3, 1), padding=(1, 0, 1, 0), count_include_pad=True)
+        return relax.op.nn.avg_pool2d(mapped, (3, 1), (2, 3), padding=(0, 0, 2, 0), count_include_pad=True)
 
     suite = Suite()
     suite.add("pooled", [x], body, wanted.astype(np.float32), rtol=1e-6, atol=1e-6)
