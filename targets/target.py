@@ -66,9 +66,19 @@ class Target:
         """The TVM target that generates code for this machine."""
         import tvm
 
-        config: dict[str, Any] = {"kind": "llvm", "mtriple": self.triple, "mcpu": self.cpu, "opt-level": 3}
+        config: dict[str, Any] = {"kind": "llvm", "mtriple": normalised(self.triple), "mcpu": self.cpu, "opt-level": 3}
         if self.features:
             config["mattr"] = list(self.features)
         if self.vector_bits:
             config["vector-width"] = self.vector_bits
         return tvm.target.Target(config)
+
+
+def normalised(triple: str) -> str:
+    """``armv7l-linux-gnueabihf`` -> ``armv7l-unknown-linux-gnueabihf``, as LLVM's own tools would read it.
+
+    The library takes the second part for the vendor without a word, and so misses the system and the ABI: floats would
+    go to libm in integer registers.
+    """
+    first, *rest = triple.split("-")
+    return "-".join([first, "unknown", *rest]) if rest and rest[0] == "linux" else triple
