@@ -18,15 +18,23 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan")
 @click.option(
     "--stop-after", "stage", type=click.Choice(STAGES), help="Run the pipeline so far and show what is left."
 )
+@click.option("--timeline", is_flag=True, help="Predict loads, computations and stores on a target with a scratchpad.")
+@click.option("--svg", type=click.Path(dir_okay=False), help="Also draw the timelines into this file.")
 @parameters.target_option
 @parameters.json_option
-def inspect(model: str, shapes: Any, stage: str | None, target: str, as_json: bool) -> None:
+def inspect(
+    model: str, shapes: Any, stage: str | None, timeline: bool, svg: str | None, target: str, as_json: bool
+) -> None:
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX)."""
     fixed = parameters.shapes_of(shapes)
     path = parameters.check_model_path(model)
     from ...targets.resolve import precheck
 
     precheck(target)
+    if timeline or svg:
+        from .timeline import show
+
+        return show(path, fixed, target, svg, as_json)
     from ..api import inspect as look
 
     data = look(path, stage, fixed, target=target)

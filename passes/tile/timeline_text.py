@@ -1,4 +1,4 @@
-"""Draws timelines as text and as SVG.
+"""Draws timelines as text and as SVG. The text has a lane for the loads, the processor and the stores:
 
 load       0000 1111    2222
 processor       00000000 11111111 22222222
@@ -7,6 +7,7 @@ store                   000      111      222
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from .timeline import Bar, Timeline
@@ -55,16 +56,22 @@ def seconds(value: float) -> str:
 
 _FILL = {"load": "#4477aa", "compute": "#228833", "store": "#ee6677"}
 _ROW, _GAP, _LEFT, _WIDTH = 28, 8, 90, 900
+_HEIGHT = 40 + len(LANES) * (_ROW + _GAP) + 30
 
 
-def as_svg(timeline: Timeline, title: str = "Timeline") -> str:
-    """A picture of its own: three lanes, bars with their names as tooltips, the critical path framed."""
+def as_svg(timelines: Sequence[tuple[str, Timeline]]) -> str:
+    """One picture of all (title, timeline): three lanes each, names as tooltips, the critical paths framed."""
+    width, height = _LEFT + _WIDTH + 20, len(timelines) * _HEIGHT
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">']
+    parts += [_picture(t, title, i * _HEIGHT) for i, (title, t) in enumerate(timelines)]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _picture(timeline: Timeline, title: str, top: int) -> str:
     total = timeline.seconds or 1.0
-    height = 40 + len(LANES) * (_ROW + _GAP) + 30
     on_path = set(map(id, timeline.critical_path))
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 20}" height="{height}" '
-        'font-family="sans-serif" font-size="12">',
+        f'<svg y="{top}" width="{_LEFT + _WIDTH + 20}" height="{_HEIGHT}" font-family="sans-serif" font-size="12">',
         f"<title>{escape(title)}</title>",
         f'<text x="8" y="20">{escape(title)}: {seconds(timeline.seconds)}</text>',
     ]
@@ -84,8 +91,8 @@ def as_svg(timeline: Timeline, title: str = "Timeline") -> str:
             parts.append(f'<text x="{x + 4:.2f}" y="{y + 18}" fill="#ffffff">{bar.event.stripe}</text>')
     for tick in range(5):
         x = _LEFT + tick / 4 * _WIDTH
-        parts.append(f'<text x="{x:.1f}" y="{height - 10}" text-anchor="middle">{seconds(total * tick / 4)}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 10}" text-anchor="middle">{seconds(total * tick / 4)}</text>')
+    return "\n".join([*parts, "</svg>"])
 
 
 def _y(lane: int) -> int:

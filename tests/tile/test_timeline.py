@@ -100,7 +100,7 @@ def test_text_and_picture() -> None:
     assert "".join(dict.fromkeys(lanes[2].split("|")[1].replace(" ", ""))) == "01234"
     assert "19.000 s" in text.splitlines()[-1]
     assert sum("critical" in line for line in text.splitlines()) == len(timeline.critical_path)
-    root = ElementTree.fromstring(as_svg(timeline, "a <conv> & more"))
-    rectangles = [e for e in root if e.tag.endswith("rect")]
-    assert len(rectangles) == len(timeline.bars)
-    assert sum("stroke" in r.attrib for r in rectangles) == len(timeline.critical_path)
+    root = ElementTree.fromstring(as_svg([("a <conv> & more", timeline), ("again", timeline)]))
+    rectangles = [e for e in root.iter() if e.tag.endswith("rect")]
+    assert len(rectangles) == 2 * len(timeline.bars)
+    assert sum("stroke" in r.attrib for r in rectangles) == 2 * len(timeline.critical_path)

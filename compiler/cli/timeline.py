@@ -1,0 +1,37 @@
+"""``halotile inspect --timeline``: when stripes load, compute and store, as text, JSON and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...errors import OutputError
+from .console import emit, emit_json, size
+
+
+def show(
+    model: str, shapes: Mapping[str, tuple[int, ...]] | None, target: str, svg: str | None, as_json: bool
+) -> None:
+    """Prints the timelines of all chains; ``svg`` is a file that gets their picture."""
+    from ...passes.tile.timeline_text import as_svg, as_text, seconds
+    from ..timelines import timelines
+
+    chains = timelines(model, shapes, target)
+    if svg is not None:
+        picture = as_svg([(f"{c.name}, {c.stripes} stripes of {c.rows} rows", c.timeline) for c in chains])
+        try:
+            Path(svg).write_text(picture, encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"can't write {svg}: {error.strerror}; name a file that can be written") from None
+    if as_json:
+        emit_json([c.data() for c in chains])
+        return
+    parts = []
+    for c in chains:
+        gain = seconds(c.one_by_one.seconds)
+        parts.append(
+            f"{c.name}: {len(c.groups)} groups, {c.stripes} stripes of {c.rows} rows, "
+            f"{size(c.scratchpad_bytes)} of the scratchpad; {seconds(c.timeline.seconds)} predicted, "
+            f"{gain} without overlap\n{as_text(c.timeline)}"
+        )
+    emit("\n\n".join(parts) or "no group is computed in stripes")

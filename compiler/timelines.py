@@ -1,0 +1,83 @@
+"""The predicted timelines of a model's stripes on a target with a scratchpad, as plain data and as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import TargetError
+from ..passes.tile.timeline import Timeline, predict
+from ..targets.target import Target
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One chain of groups in stripes, and when everything in it is predicted to start and end."""
+
+    name: str
+    groups: tuple[str, ...]
+    rows: int
+    stripes: int
+    scratchpad_bytes: int
+    timeline: Timeline
+    one_by_one: Timeline
+
+    def data(self) -> dict[str, Any]:
+        on_path = set(map(id, self.timeline.critical_path))
+        return {
+            "name": self.name,
+            "groups": list(self.groups),
+            "stripe_rows": self.rows,
+            "stripes": self.stripes,
+            "scratchpad_bytes": self.scratchpad_bytes,
+            "seconds": self.timeline.seconds,
+            "seconds_without_overlap": self.one_by_one.seconds,
+            "bars": [
+                {
+                    "event": str(b.event),
+                    "lane": b.lane,
+                    "start": b.start,
+                    "end": b.end,
+                    "critical": id(b) in on_path,
+                }
+                for b in self.timeline.bars
+            ],
+        }
+
+
+def timelines(
+    model: Any, shapes: Mapping[str, tuple[int, ...]] | None, target: str | Target, rows: int | None = None
+) -> tuple[Chain, ...]:
+    """The chains that a build for ``target`` computes in stripes (of ``rows`` rows; None chooses)."""
+    from ..passes.tile.stripe_costs import stripe_costs
+    from ..schedules.stripeplan import StripePlan
+    from ..targets.resolve import resolve
+    from .pipeline import Options, run_pipeline
+
+    chosen = resolve(target) if isinstance(target, str) else target
+    if chosen.memory_kind != "scratchpad":
+        raise TargetError(
+            f"target {chosen.id} has no scratchpad, so nothing is transferred; name one that has: -t scratchpad"
+        )
+    tile: Any = "off" if rows is None else {"shape": (rows, None)}
+    options = Options(chosen, dict(shapes) if shapes else None, tile=tile, stop_after="tile")
+    build = run_pipeline(model, options)
+    found = []
+    for group in build.groups:
+        plan = build.tiled.get(group)
+        if isinstance(plan, StripePlan):
+            costs = [stripe_costs(plan, stripe, chosen) for stripe in plan.stripes]
+            names = tuple(g.name for g in plan.members)
+            found.append(
+                Chain(
+                    group.name,
+                    names,
+                    plan.stripe_rows,
+                    len(plan.stripes),
+                    plan.bytes,
+                    predict(costs),
+                    predict(costs, overlap=False),
+                )
+            )
+    return tuple(found)
