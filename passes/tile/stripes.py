@@ -225,9 +225,13 @@ def _stripe(
 def border(value: Value, rows: Span, columns: Span, base: tuple[int, int]) -> list[Step]:
     """Zeros in the part of ``rows x columns`` that lies outside of the tensor."""
     height, width = value.shape[2:4]
-    (top, bottom), (left, right) = clip(rows, height), clip(columns, width)
-    bands: list[tuple[Span, Span]] = [((rows[0], top), columns), ((bottom, rows[1]), columns)]
-    bands += [((top, bottom), (columns[0], left)), ((top, bottom), (right, columns[1]))]
+    inner = clip(rows, height)
+    bands: list[tuple[Span, Span]] = [
+        ((rows[0], min(rows[1], 0)), columns),
+        ((max(rows[0], height), rows[1]), columns),
+        (inner, (columns[0], min(columns[1], 0))),
+        (inner, (max(columns[0], width), columns[1])),
+    ]
     return [Fill(value, r, c, base) for r, c in bands if r[0] < r[1] and c[0] < c[1]]
 
 
