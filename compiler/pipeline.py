@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class Options:
     """What a build is asked for. ``shapes`` fixes open dimensions; ``threads`` None takes the target's cores;
-    ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it."""
+    ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``: auto, off, or a
+    wish (passes/tile/forced.py); None is auto under a ``memory_budget`` (bytes) or ``optimize`` memory, else off."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -46,7 +48,9 @@ class Options:
     fuse: bool = True
     layout: bool = True
     winograd: bool = True
-    tile: str | Mapping[str, Any] = "off"
+    tile: str | Mapping[str, Any] | None = None
+    memory_budget: int | None = None
+    optimize: str = "speed"
     timers: bool = False
     formats: tuple[str, ...] = ("so",)
     cc: str | None = None
@@ -68,6 +72,7 @@ class Build:
     places: Any = None
     layouts: dict[Any, Any] = field(default_factory=dict)
     tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
+    ready: dict[Any, Any] = field(default_factory=dict)  # group -> its kernel, where the tile stage had to know it
     kernels: tuple[Any, ...] = ()
     memory: Any = None
     weights: Any = None
@@ -153,38 +158,48 @@ def tile(build: Build) -> None:
     from ..passes.tile.tile import Tile
 
     options = build.options
-    way: Any = Tile(options.tile, options.threads)
     if options.target.memory_kind == "scratchpad":
-        way = Stripes.of(options.tile, options.exact, options.winograd)
-    result = way.apply(
-        build.groups, build.layouts, build.places, build.graph.outputs, options.target
+        striped = Stripes.of(options.tile or "off", options.exact, options.winograd).apply(
+            build.groups, build.layouts, build.places, build.graph.outputs, options.target
+        )
+        build.groups, build.tiled = striped.groups, dict(striped.plans)
+        build.notes["tile"] = list(striped.notes)
+        return
+    wish = options.tile
+    if wish is None:
+        wish = "auto" if options.memory_budget is not None or options.optimize == "memory" else "off"
+    placed = (*build.graph.inputs, *build.graph.outputs)
+    result = Tile(wish, options.memory_budget, options.optimize, options.threads, options.exact).apply(
+        build.groups, build.layouts, build.places, placed, options.target, partial(_kernel, build)
     )
-    build.groups, build.tiled = result.groups, dict(result.plans)
+    build.groups, build.tiled, build.ready = result.groups, dict(result.plans), dict(result.kernels)
     build.notes["tile"] = list(result.notes)
+    if result.details:
+        build.details["tile"] = dict(result.details)
 
 
 def schedule(build: Build) -> None:
+    kernels: list[Any] = []
+    for i, group in enumerate(build.groups):
+        build.tell("schedule", i, len(build.groups))
+        kernels.append(build.ready.get(group) or _kernel(build, group, build.tiled.get(group)))
+    build.kernels = tuple(kernels)
+
+
+def _kernel(build: Build, group: Any, plan: Any) -> Any:
     from ..schedules.dispatch import build_kernel
     from ..schedules.group import Request
     from ..schedules.stripeplan import StripePlan
     from ..schedules.tiled import build_striped, build_tiled
 
     options = build.options
-    workers = options.threads or options.target.cores
-    kernels: list[Any] = []
-    choices = {"winograd": build.options.winograd}
-    for i, group in enumerate(build.groups):
-        build.tell("schedule", i, len(build.groups))
-        if group in build.tiled:
-            plan = build.tiled[group]
-            if isinstance(plan, StripePlan):
-                kernels.append(build_striped(plan, build.layouts, options.target, options.exact, choices))
-                continue
-            kernels.append(build_tiled(plan, build.layouts, options.target, options.exact, choices, workers))
-            continue
-        request = Request(group, build.layouts, build.options.target, build.options.exact, choices)
-        kernels.append(build_kernel(request))
-    build.kernels = tuple(kernels)
+    choices = {"winograd": options.winograd}
+    if isinstance(plan, StripePlan):
+        return build_striped(plan, build.layouts, options.target, options.exact, choices)
+    if plan is not None:
+        workers = options.threads or options.target.cores
+        return build_tiled(plan, build.layouts, options.target, options.exact, choices, workers)
+    return build_kernel(Request(group, build.layouts, options.target, options.exact, choices))
 
 
 def plan(build: Build) -> None:

@@ -6,35 +6,45 @@ g1 -> g2 -> g3, each whole      one entry in the list of groups, with a plan: wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...schedules.group import Group, Value
+from ...errors import HalotileError
+from ...schedules.group import Group, Kernel, Value
 from ...schedules.layout import Layout
 from ...schedules.tileplan import TilePlan
 from ...targets.target import Target
 from ..memory.places import Places
+from ..memory.plan import plan_memory
 from .candidates import Program
+from .decide import decide, points, untiled
+from .estimate import Model
 from .forced import forced
-from .form import Untileable
 
 
 @dataclass(frozen=True)
 class TileResult:
-    """Groups in order; those in ``plans`` stand for the members of their plan."""
+    """Groups in order; those in ``plans`` stand for the members of their plan. ``kernels`` that were built on the way
+    (to know their scratch) need not be built again."""
 
     groups: tuple[Group, ...]
     plans: Mapping[Group, TilePlan] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    kernels: Mapping[Group, Kernel] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Tile:
-    """``tile``: "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see forced.py)."""
+    """``tile``: "auto", "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see forced.py).
+    ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory"."""
 
-    tile: str | Mapping[str, Any] = "off"
+    tile: str | Mapping[str, Any] = "auto"
+    memory_budget: int | None = None
+    optimize: str = "speed"
     threads: int | None = None
+    exact: bool = False
     name: str = "tile"
 
     def apply(
@@ -42,15 +52,73 @@ class Tile:
         groups: Sequence[Group],
         layouts: Mapping[Value, Layout],
         places: Places,
-        outputs: Sequence[Value],
+        placed: Sequence[Value],
         target: Target,
+        build: Callable[[Group, TilePlan | None], Kernel],
     ) -> TileResult:
-        """Raises halotile errors for wishes that can't be met."""
-        program = Program(groups, layouts, places, frozenset(outputs))
-        if isinstance(self.tile, str):
-            return TileResult(tuple(groups), {}, ("every group is computed whole",))
-        found = forced(program, self.tile, self.threads or target.cores)
-        return replaced(groups, found)
+        """``placed`` are inputs and outputs of the model, ``build`` makes a group's kernel. Raises HalotileError for
+        wishes that can't be met."""
+        program = Program(groups, layouts, places, frozenset(placed))
+        threads = self.threads or target.cores
+        arena = Arena(program, placed, threads, build)
+        if self.tile == "off":
+            return self._off(program, arena)
+        if not isinstance(self.tile, str):
+            return replaced(groups, forced(program, self.tile, threads))
+        model = Model(program, target, threads, self.exact)
+        decision = decide(model, self.optimize, self.memory_budget, arena)
+        result = replaced(groups, decision.plans)
+        whole = untiled(program, model)
+        details = {
+            "untiled": points([whole])[0],
+            "chosen": points([decision.choice])[0],
+            "curve": points(decision.curve),
+        }
+        return replace(result, details=details, kernels=arena.kernels_of(result))
+
+    def _off(self, program: Program, arena: Arena) -> TileResult:
+        if self.memory_budget is not None and (needed := arena([])) > self.memory_budget:
+            raise HalotileError(
+                f"the memory budget of {self.memory_budget} bytes can't be met with tile='off': the arena is "
+                f"{needed} bytes"
+            )
+        return TileResult(tuple(program.groups), {}, ("every group is computed whole",), kernels=dict(arena.whole))
+
+
+@dataclass
+class Arena:
+    """The arena that a run needs, with the kernels' own scratch, in bytes. Kernels are built once."""
+
+    program: Program
+    placed: Sequence[Value]
+    threads: int
+    build: Callable[[Group, TilePlan | None], Kernel]
+    whole: dict[Group, Kernel] = field(default_factory=dict)
+    tiled: dict[TilePlan, Kernel] = field(default_factory=dict)
+
+    def __call__(self, plans: Sequence[tuple[int, int, TilePlan]]) -> int:
+        kernels = []
+        result = replaced(self.program.groups, plans)
+        for group in result.groups:
+            kernels.append(self._kernel(group, result.plans.get(group)))
+        memory = plan_memory(kernels, self.program.layouts, self.program.places, set(self.placed))
+        most = max((kernel.workspace for kernel in kernels), default=0)
+        return memory.planned_bytes + self.threads * (-(-most // 64) * 64)
+
+    def _kernel(self, group: Group, plan: TilePlan | None) -> Kernel:
+        if plan is None:
+            if group not in self.whole:
+                self.whole[group] = self.build(group, None)
+            return self.whole[group]
+        if plan not in self.tiled:
+            self.tiled[plan] = self.build(group, plan)
+        return self.tiled[plan]
+
+    def kernels_of(self, result: TileResult) -> dict[Group, Kernel]:
+        """What was built of ``result``."""
+        found = {g: self.whole[g] for g in result.groups if g in self.whole}
+        found.update({g: self.tiled[p] for g, p in result.plans.items() if p in self.tiled})
+        return found
 
 
 def replaced(groups: Sequence[Group], plans: Sequence[tuple[int, int, TilePlan]]) -> TileResult:
@@ -89,6 +157,3 @@ def note(plan: TilePlan) -> str:
         f"{members[0].name} to {members[-1].name}: {len(members)} groups in {len(plan.tasks)} tasks, {how}, "
         f"{plan.task_bytes} bytes a task, work x {plan.extra_work:.3f}"
     )
-
-
-__all__ = ["Tile", "TileResult", "Untileable", "joined", "replaced"]
