@@ -25,11 +25,11 @@ from ..context import Context
 from ..group import Kernel, Request, Scratch, Value, dtype_bytes
 from ..inline import key
 from ..matmul.choose import choose_tile
+from ..matmul.moves import outgoing
 from ..phases import plan_phases
 from ..tegraph import GroupGraph
 from .facts import AttentionFacts
 from .panels import Panels, Region
-from .place import outgoing
 from .rows import Rows
 
 PARALLEL_FLOPS = 200_000
@@ -59,7 +59,7 @@ class _Attention:
         line = max(1, request.target.line_bytes // dtype_bytes(self.dtype))
         self.stride = (-(-self.keys.padded // line) | 1) * line
         self.rows = Rows(request, self.ctx, self.graph, plan_phases(self.graph, (facts.weights,)), facts)
-        places = outgoing(request.group, facts.second, facts.epilogue)
+        places = outgoing(request.group, facts.second)
         assert places is not None
         self.places = places
         self.costly = any(Facts(n).costly for n in facts.epilogue)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from ..classify import Facts
 from ..group import Group, Node, Value
+from ..matmul.moves import behind, outgoing, producers
 from ..phases import plan_phases
 from ..tegraph import GroupGraph
-from .place import outgoing
 
 DTYPES = ("float32", "float64")
 
@@ -85,23 +85,12 @@ def attention_facts(group: Group) -> AttentionFacts | str:
     products = [n for n in group.nodes if n.operator == "relax.matmul"]
     if len(products) != 2 or group.anchor is not products[1]:
         return "two matrix products, the second the anchor, make an attention"
-    facts = AttentionFacts(products[0], products[1], _behind(group, products[1]))
+    facts = AttentionFacts(products[0], products[1], behind(group, products[1]))
     for problem in (_shapes, _roles, _rows, _moves):
         why = problem(group, facts)
         if why:
             return why
     return facts
-
-
-def _behind(group: Group, node: Node) -> tuple[Node, ...]:
-    """The nodes that depend on ``node``."""
-    reached = set(node.results)
-    found = []
-    for other in group.nodes:
-        if any(v in reached for v in other.inputs):
-            reached.update(other.results)
-            found.append(other)
-    return tuple(found)
 
 
 def _shapes(group: Group, facts: AttentionFacts) -> str | None:
@@ -120,8 +109,8 @@ def _roles(group: Group, facts: AttentionFacts) -> str | None:
     kinds = {n: Facts(n).kind for n in group.nodes}
     if facts.k.constant is not None or facts.v.constant is not None:
         return "a product with weights is faster by itself, from packed panels"
-    before = _before(group, (facts.q, facts.k, facts.v))
-    middle = [n for n in _before(group, (facts.weights,)) if n not in before and n is not facts.first]
+    before = {n for v in (facts.q, facts.k, facts.v) for n in producers(group, v)}
+    middle = [n for n in producers(group, facts.weights) if n not in before and n is not facts.first]
     if facts.first in before or facts.second in middle:
         return "a product feeds itself"
     if any(kinds[n] not in ("injective", "view") for n in (*before, *facts.epilogue)):
@@ -136,17 +125,6 @@ def _roles(group: Group, facts: AttentionFacts) -> str | None:
     if any(v in group.outputs for n in (*before, *middle, facts.first, *beside) for v in n.results):
         return "the scores are used elsewhere"
     return None
-
-
-def _before(group: Group, values: tuple[Value, ...]) -> list[Node]:
-    """The nodes that ``values`` are computed from."""
-    wanted = set(values)
-    found = []
-    for node in reversed(group.nodes):
-        if any(r in wanted for r in node.results):
-            wanted.update(node.inputs)
-            found.append(node)
-    return found
 
 
 def _rows(group: Group, facts: AttentionFacts) -> str | None:
@@ -169,4 +147,4 @@ def _rows(group: Group, facts: AttentionFacts) -> str | None:
 
 
 def _moves(group: Group, facts: AttentionFacts) -> str | None:
-    return None if outgoing(group, facts.second, facts.epilogue) is not None else "the output's elements mix"
+    return None if outgoing(group, facts.second) is not None else "the output's elements mix"

@@ -1,25 +1,45 @@
 """Chooses the register tile of a matrix multiplication: rows of A by vectors of B.
 
 Each step of K takes ``rows * vectors`` multiply-adds, ``vectors`` loads of B and ``rows`` broadcasts of A. As for
-convolutions, the tile with the fewest cycles over the whole output wins, waste at the edges included. With few rows
-(one, for a fully connected layer) more vectors hide the latency of the multiply-add, and B's bandwidth is the limit.
+convolutions, the tile with the fewest cycles over the whole output wins, waste at the edges included; of tiles that
+are equal so, one with fewer loads. With few rows (one, for a fully connected layer) more vectors hide the latency of
+the multiply-add, and B's bandwidth is the limit.
 """
 
 from __future__ import annotations
 
+import math
+
 from ...targets.target import Target
 
+LOAD_COST = 0.05  # cycles: a load that is hidden still takes its share of the front end; B comes from farther, so twice
+WAY_BYTES = 4096  # lines of a first-level cache that lie so far apart share a set: sets times line
+WAYS = 8
 
-def choose_tile(target: Target, rows: int, vectors: int) -> tuple[int, int]:
-    """(rows, vectors) of the register tile for an output of ``rows`` by ``vectors`` vectors."""
+
+def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> tuple[int, int]:
+    """(rows, vectors) of the register tile for an output of ``rows`` by ``vectors`` vectors; ``row_bytes`` from one
+    row of A to the next."""
     best, best_cost = (1, 1), float("inf")
+    tallest = min(rows, rows_in_cache(row_bytes))
     for width in range(1, min(8, vectors) + 1):
         most = max(1, (target.vector_registers - width - 1) // width)
-        for height in range(1, min(rows, most) + 1):
+        for height in range(1, min(tallest, most) + 1):
             steps = -(-rows // height) * -(-vectors // width)
             fmas = height * width / target.fma_ports
             loads = (height + width) / 2
-            cost = steps * (max(fmas, loads, float(target.fma_latency)) + 0.5)
+            cost = steps * (max(fmas, loads, float(target.fma_latency)) + 0.5 + LOAD_COST * (height + 2 * width))
             if cost < best_cost - 1e-9:
                 best, best_cost = (height, width), cost
     return best
+
+
+def rows_in_cache(row_bytes: int) -> int:
+    """Rows whose lines at one column fit the first-level cache side by side: few if their distance is near a power of
+    two, since they share sets then. A quarter of the ways is left to B."""
+    line = 64
+    sets = WAY_BYTES // line
+    distance = row_bytes // line % sets
+    if row_bytes % line or row_bytes == 0:
+        return 1 << 30
+    return max(1, sets // math.gcd(sets, distance) * WAYS * 3 // 4)

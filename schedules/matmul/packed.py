@@ -1,14 +1,17 @@
 """Matrix multiplication by panels of B.
 
-    parallel for batch, panel of B, block of rows
-      for tile of rows                          last one moved back, never smaller
-        acc[rows][vectors][lanes] = 0
-        for k                                   rolled: LLVM keeps the tile in registers
-          acc[r][v] += a[row r, k] (broadcast) * b[panel][k][v]
+    parallel for batch, block of rows, group of panels        (:mod:`.blocking`)
+      for panel of B
+        for part of K                       one part: the accumulators go straight to the epilogue
+          for tile of rows                  last one moved back, never smaller
+            acc[rows][vectors][lanes] = 0, or what the part before left in scratch
+            for k                           rolled: LLVM keeps the tile in registers
+              acc[r][v] += a[row r, k] (broadcast) * b[panel][k][v]
         epilogue(acc)
 
 A constant B lies in panels [N / (vectors * lanes)][K][vectors][lanes], zero-padded, and each panel is read from start
-to end. A variable B is read in place, a row of the panel at a time; its last, narrower panel is a nest of its own.
+to end. A variable B is read in place, a row of the panel at a time; its last, narrower panel is a nest of its own. A is
+read through whatever moves lie before it, and the output written through those behind it.
 """
 
 from __future__ import annotations
@@ -21,14 +24,15 @@ from tvm import tirx
 
 from ..classify import Facts
 from ..context import Context
-from ..group import Kernel, Packed, Request
+from ..group import Kernel, Packed, Request, Value, dtype_bytes
 from ..inline import key
 from ..tegraph import GroupGraph
+from .blocking import Blocks, choose_blocks
 from .choose import choose_tile
 from .facts import MatmulFacts
+from .moves import outgoing, producers
 
 PARALLEL_FLOPS = 400_000
-TASK_ROWS = 64  # rows of one task: enough work for a launch, few enough to balance
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,20 @@ class _Matmul:
         self.k = self.ctx.k
         self.lanes = request.target.lanes(facts.output.dtype)
         self.vectors_total = -(-facts.n // self.lanes)
-        self.height, self.width = choose_tile(request.target, facts.rows, self.vectors_total)
+        self.element = dtype_bytes(facts.output.dtype)
+        before = producers(request.group, facts.a)
+        self.moved = bool(before)  # A is read through moves
+        tile = choose_tile(
+            request.target, facts.rows, self.vectors_total, 0 if before else facts.k * self.element
+        )
+        self.height, self.width = tile
         self.costly = any(Facts(n).costly for n in request.group.nodes if n is not anchor)
+        places = outgoing(request.group, anchor)
+        assert places is not None
+        self.places = places
 
     def build(self) -> Kernel:
-        a = self.ctx.buffer(self.facts.a)
+        a = None if self.moved else self.ctx.buffer(self.facts.a)
         if self.facts.packs:
             b: Any = self.ctx.packed(Packed(f"w_{self.facts.b.name}", self._panels()))
         else:
@@ -105,27 +118,72 @@ class _Matmul:
 
     def _region(self, region: Region, a: Any, b: Any) -> None:
         facts, k, ctx = self.facts, self.k, self.ctx
-        rows, height = facts.rows, self.height
-        tiles = -(-rows // height)
-        per_task = max(1, TASK_ROWS // height)
-        blocks = -(-tiles // per_task)
-        batches = 1
-        if not facts.flat:
-            for s in facts.batch:
-                batches *= s
-        total = batches * region.panels * blocks
+        batches = 1 if facts.flat else int(np.prod(facts.batch, dtype=np.int64))
+        tile = (self.height, region.vectors)
+        blocks = choose_blocks(
+            self.request.target, facts.rows, facts.k, region.panels, tile, batches, self.element
+        )
+        total = batches * blocks.row_blocks * blocks.groups
         parallel = total > 1 and facts.flops >= PARALLEL_FLOPS
+        run = -(-region.panels // blocks.groups)
+        groups = -(-region.panels // run)
+        total = batches * blocks.row_blocks * groups
         with k.loop(total, "parallel" if parallel else "serial", "p") as p:
             ctx.ranged(p, total)
-            block = self.bind(tirx.floormod(p, blocks), blocks)
-            panel = self.bind(tirx.floormod(tirx.floordiv(p, blocks), region.panels), region.panels)
-            batch = self.bind(tirx.floordiv(p, blocks * region.panels), batches)
-            count: Any = per_task if tiles % per_task == 0 else tirx.min(tiles - block * per_task, per_task)
-            with k.loop(count, name="t") as t:
-                tile = block * per_task + t
-                start = tirx.min(tile * height, rows - height) if rows % height else tile * height
-                row = self.bind(start, rows - height + 1)
-                self._tile(region, a, b, batch, panel, row)
+            group = self.bind(tirx.floormod(p, groups), groups)
+            block = self.bind(tirx.floormod(tirx.floordiv(p, groups), blocks.row_blocks), blocks.row_blocks)
+            batch = self.bind(tirx.floordiv(p, groups * blocks.row_blocks), batches)
+            start = block * blocks.rows
+            if facts.rows % blocks.rows:
+                start = tirx.min(start, facts.rows - blocks.rows)
+            first = self.bind(start, facts.rows - blocks.rows + 1)
+            scratch = None
+            if blocks.parts > 1:
+                size = blocks.rows * region.vectors * self.lanes
+                scratch = k.local("sums", facts.output.dtype, size, "global")
+            count: Any = run if region.panels % run == 0 else tirx.min(region.panels - group * run, run)
+            with k.loop(count, name="n") as n:
+                panel = self.bind(group * run + n, region.panels)
+                self._panel(region, blocks, a, b, (batch, panel, first), scratch)
+
+    def _panel(self, region: Region, blocks: Blocks, a: Any, b: Any, place: Any, scratch: Any) -> None:
+        """One block of rows by one panel of B; ``place``: batch, panel, first row."""
+        k, ctx, height, width = self.k, self.ctx, self.height, region.vectors * self.lanes
+        batch, panel, first = place
+        tiles = -(-blocks.rows // height)
+
+        def rows(body: Any) -> None:
+            with k.loop(tiles, name="t") as t:
+                ctx.ranged(t, tiles)
+                inside: Any = t * height
+                if blocks.rows % height:
+                    inside = tirx.min(inside, blocks.rows - height)
+                body(self.bind(inside, blocks.rows - height + 1))
+
+        if scratch is None:
+            def whole(inside: Any) -> None:
+                acc = self._tile(region, a, b, batch, panel, first + inside, (0, self.facts.k), None)
+                self._epilogue(region, acc, batch, panel, first + inside)
+
+            rows(whole)
+            return
+        with k.loop(blocks.rows * region.vectors, name="z") as z, k.loop(self.lanes, "vectorized", "v") as v:
+            k.store(scratch, z * self.lanes + v, tirx.const(0, self.facts.output.dtype))
+        with k.loop(blocks.parts, name="c") as c:
+            depth, start = blocks.depth, c * blocks.depth
+            if self.facts.k % depth:
+                depth = tirx.min(self.facts.k - start, depth)
+            rows(lambda inside: self._tile(
+                region, a, b, batch, panel, first + inside, (start, depth), (scratch, inside * width)
+            ))
+
+        def finish(inside: Any) -> None:
+            acc = k.local("acc", self.facts.output.dtype, height * width)
+            with k.loop(height * region.vectors, "unroll", "z") as z, k.loop(self.lanes, "vectorized", "v") as v:
+                k.store(acc, z * self.lanes + v, scratch[inside * width + z * self.lanes + v])
+            self._epilogue(region, acc, batch, panel, first + inside)
+
+        rows(finish)
 
     def bind(self, value: Any, extent: int) -> Any:
         value = self.ctx.analyzer.simplify(value)
@@ -142,7 +200,7 @@ class _Matmul:
             rest = tirx.floordiv(rest, s)
         return [self.ctx.analyzer.simplify(i) for i in reversed(indices)]
 
-    def _base(self, value: Any, batch: list[Any]) -> Any:
+    def _base(self, value: Value, batch: list[Any]) -> Any:
         """Flat position of a batch of A or B; axes of size 1 broadcast."""
         shape = value.shape[:-2]
         base: Any = 0
@@ -150,32 +208,51 @@ class _Matmul:
             base = base * s + (0 if s == 1 else i)
         return base * (value.shape[-2] * value.shape[-1])
 
-    def _tile(self, region: Region, a: Any, b: Any, batch: Any, panel: Any, row: Any) -> None:
+    def _tile(
+        self, region: Region, a: Any, b: Any, batch: Any, panel: Any, row: Any, part: Any, sums: Any
+    ) -> Any:
+        """The accumulated tile over ``part`` (first step, steps); with ``sums`` (scratch, position) it is taken from
+        there and put back."""
         facts, k, lanes, height = self.facts, self.k, self.lanes, self.height
         vectors = region.vectors
         indices = [] if facts.flat else self._batch_indices(batch)
-        a_base = 0 if facts.flat else self._base(facts.a, indices)
+        a_base = 0 if facts.flat or self.moved else self._base(facts.a, indices)
         column = region.first + panel * vectors * lanes
         acc = k.local("acc", facts.output.dtype, height * vectors * lanes)
         with k.loop(height * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-            k.store(acc, z * lanes + v, tirx.const(0, facts.output.dtype))
-        with k.loop(facts.k, name="k") as step:
+            begin = tirx.const(0, facts.output.dtype) if sums is None else sums[0][sums[1] + z * lanes + v]
+            k.store(acc, z * lanes + v, begin)
+        first, steps = part
+        with k.loop(steps, name="k") as s:
+            step = self.ctx.ranged(s, facts.k) if isinstance(first, int) else first + s
             if facts.packs:
                 b_at = region.first * facts.k + (panel * facts.k + step) * (vectors * lanes)
             else:
                 b_at = (0 if facts.flat else self._base(facts.b, indices)) + step * facts.n + column
             whole = vectors if region.last == lanes or facts.packs else vectors - 1
             with k.loop(height, "unroll", "r") as r:
-                left = a[a_base + (row + r) * facts.k + step]
-                for first, count, width in ((0, whole, lanes), (whole, vectors - whole, region.last)):
+                left = self._left(batch, row + r, step) if self.moved else a[a_base + (row + r) * facts.k + step]
+                for begin, count, width in ((0, whole, lanes), (whole, vectors - whole, region.last)):
                     if count:
                         with k.loop(count, "unroll", "b") as j, k.loop(width, "vectorized", "v") as v:
-                            slot = (r * vectors + first + j) * lanes + v
-                            k.store(acc, slot, acc[slot] + left * b[b_at + (first + j) * lanes + v])
-        self._epilogue(region, acc, batch, column, row)
+                            slot = (r * vectors + begin + j) * lanes + v
+                            k.store(acc, slot, acc[slot] + left * b[b_at + (begin + j) * lanes + v])
+        if sums is not None:
+            with k.loop(height * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+                k.store(sums[0], sums[1] + z * lanes + v, acc[z * lanes + v])
+        return acc
 
-    def _epilogue(self, region: Region, acc: Any, batch: Any, column: Any, row: Any) -> None:
+    def _left(self, batch: Any, row: Any, step: Any) -> Any:
+        """One element of A through the moves before it."""
+        shape = self.facts.a.shape
+        lead = self._lead(batch, row)
+        indices = lead[len(lead) - len(shape) + 1 :]
+        indices = [tirx.IntImm("int32", 0) if e == 1 else i for i, e in zip(indices, shape)]
+        return self.ctx.inliner(bind=False).at(self.graph.tensors[self.facts.a], [*indices, step])
+
+    def _epilogue(self, region: Region, acc: Any, batch: Any, panel: Any, row: Any) -> None:
         k, lanes = self.k, self.lanes
+        column = region.first + panel * region.vectors * lanes
         source, kind = acc, "unroll"
         if self.costly:
             source, kind = k.local("spill", self.facts.output.dtype, self.height * region.vectors * lanes), "serial"
@@ -190,20 +267,23 @@ class _Matmul:
                         at = source[(r * region.vectors + first + j) * lanes + v]
                         self._element(at, batch, row + r, column + (first + j) * lanes + v)
 
-    def _element(self, value: Any, batch: Any, row: Any, column: Any) -> None:
+    def _lead(self, batch: Any, row: Any) -> list[Any]:
+        """Indices of all axes but the last, of the output, from the batch's number and the row."""
         facts = self.facts
-        if facts.flat:
-            lead, rest = [], row
-            for s in reversed((*facts.batch, facts.m)):
-                lead.append(tirx.floormod(rest, s))
-                rest = tirx.floordiv(rest, s)
-            lead = [self.ctx.analyzer.simplify(i) for i in reversed(lead)]
-            if len(lead) == 1 or all(s == 1 for s in facts.batch):
-                lead = [*([tirx.IntImm("int32", 0)] * len(facts.batch)), row]
-        else:
-            lead = [*self._batch_indices(batch), row]
+        if not facts.flat:
+            return [*self._batch_indices(batch), row]
+        if all(s == 1 for s in facts.batch):
+            return [*([tirx.IntImm("int32", 0)] * len(facts.batch)), row]
+        found, rest = [], row
+        for s in reversed((*facts.batch, facts.m)):
+            found.append(tirx.floormod(rest, s))
+            rest = tirx.floordiv(rest, s)
+        return [self.ctx.analyzer.simplify(i) for i in reversed(found)]
+
+    def _element(self, value: Any, batch: Any, row: Any, column: Any) -> None:
         made = self.graph.tensors[self.anchor.results[0]]
         inliner = self.ctx.inliner({key(made): lambda _indices: value})
-        indices = [*lead, column]
+        indices = [*self._lead(batch, row), column]
         for output in self.request.group.outputs:
-            self.ctx.write(output, indices, inliner.at(self.graph.tensors[output], indices))
+            place = [self.ctx.analyzer.simplify(i) for i in self.places[output](indices)]
+            self.ctx.write(output, place, inliner.at(self.graph.tensors[output], place))

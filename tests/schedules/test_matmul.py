@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Suite, narrow, native, weight
-from halotile.schedules.matmul.choose import choose_tile
+from halotile.schedules.matmul.blocking import FEWEST_ROWS, choose_blocks
+from halotile.schedules.matmul.choose import choose_tile, rows_in_cache
 from halotile.targets.target import Target
 from tvm import relax
 
@@ -115,3 +116,42 @@ def test_large_tiles_keep_the_ports_busy(target: Target) -> None:
 def test_one_row_takes_many_vectors() -> None:
     """A fully connected layer hides the latency by its columns, having one row."""
     assert choose_tile(AVX512, 1, 64) == (1, 8)
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=["avx512", "avx2", "neon"])
+def test_rows_that_share_sets_of_the_cache_make_low_tiles(target: Target) -> None:
+    """Rows of A a multiple of 4 KiB apart lie in one set of the first level; odd distances don't matter."""
+    assert rows_in_cache(4096) == rows_in_cache(3 * 4096) == 6
+    assert rows_in_cache(2048) == 12 and rows_in_cache(64 * 33) > 64 and rows_in_cache(4000) > 64
+    assert choose_tile(target, 512, 64, 4096)[0] <= 6
+    one_port = replace(target, fma_ports=1)
+    assert choose_tile(one_port, 3136, 18)[0] < 16, "a tall tile of one vector loads more than it must"
+
+
+@pytest.mark.parametrize("rows, depth, panels", [(1, 5, 1), (128, 1536, 8), (1000, 1000, 21), (61, 40000, 3), (7, 3, 500)])
+def test_blocks_cover_everything_and_fit_the_cache(rows: int, depth: int, panels: int) -> None:
+    for cores in (1, 2, 16):
+        target = replace(AVX512, cores=cores, l2_bytes=1 << 20)
+        blocks = choose_blocks(target, rows, depth, panels, (min(8, rows), 3), 1, 4)
+        assert blocks.rows <= rows and (blocks.row_blocks - 1) * blocks.rows < rows <= blocks.row_blocks * blocks.rows
+        assert (blocks.parts - 1) * blocks.depth < depth <= blocks.parts * blocks.depth
+        assert 1 <= blocks.groups <= panels
+        assert blocks.depth * 3 * 64 <= (1 << 20) // 4 + 3 * 64
+        assert blocks.rows * depth * 4 <= 3 << 18 or blocks.rows <= FEWEST_ROWS + 8
+
+
+def test_deep_products_are_summed_in_parts() -> None:
+    """Long enough for several parts of K, with a last one that is cut short; an epilogue behind all of them."""
+    suite = Suite(replace(native(), l2_bytes=64 * 1024))
+    for name, m, k, n in (("even", 37, 2048, 67), ("odd", 50, 1531, 48), ("prime", 9, 4099, 33)):
+        a, b = operands(k, ((m, k), (k, n)), "float32")
+        bias = np.linspace(-1, 1, n).astype("float32")
+        wanted = np.maximum(a.astype("float64") @ b + bias, 0).astype("float32")
+
+        def body(a: Any, b: Any = b, bias: Any = bias) -> Any:
+            return R.nn.relu(R.add(relax.BlockBuilder().normalize(R.matmul(a, weight(b))), weight(bias)))
+
+        suite.add(name, [a], body, wanted, 1e-4, 1e-3)
+        assert choose_blocks(suite.target, m, k, 1, (8, 3), 1, 4).parts > 1
+    for name in ("even", "odd", "prime"):
+        suite.check(name)

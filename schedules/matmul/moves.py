@@ -19,12 +19,33 @@ from ..group import Group, Node, Value
 Place = Callable[[Sequence[Any]], list[Any]]
 
 
-def outgoing(group: Group, anchor: Node, epilogue: Sequence[Node]) -> dict[Value, Place] | None:
+def behind(group: Group, anchor: Node) -> tuple[Node, ...]:
+    """The nodes of the group that depend on the anchor, in program order."""
+    reached = set(anchor.results)
+    found = []
+    for node in group.nodes:
+        if any(v in reached for v in node.inputs):
+            reached.update(node.results)
+            found.append(node)
+    return tuple(found)
+
+
+def producers(group: Group, value: Value) -> list[Node]:
+    """The nodes of the group that ``value`` is computed from, the last first."""
+    wanted, found = {value}, []
+    for node in reversed(group.nodes):
+        if any(r in wanted for r in node.results):
+            wanted.update(node.inputs)
+            found.append(node)
+    return found
+
+
+def outgoing(group: Group, anchor: Node) -> dict[Value, Place] | None:
     """For each value from the anchor's result on: the map from the anchor's indices to the value's; None if some node
     reads an element more than once, or not at all."""
     result = anchor.results[0]
     places: dict[Value, Place] = {result: list}
-    for node in epilogue:
+    for node in behind(group, anchor):
         moved = [v for v in dict.fromkeys(node.inputs) if v in places]
         steps = [_step(node, v) for v in moved]
         if len(node.results) != 1 or not steps or any(s is None for s in steps):
