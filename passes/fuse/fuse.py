@@ -226,6 +226,8 @@ class _Fuser:
         if facts.kind == "reduce":
             return all(value.elements >= v.elements or v.constant is not None for v in user.inputs)
         if facts.kind == "injective":
+            if self._lies_in_place(user):
+                return False  # it is written where it belongs
             once = sum(r.elements for r in user.results) <= value.elements
             return once or not any(self.facts[n].costly for n in draft.nodes)
         return False

@@ -140,6 +140,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     row = packed.shape[1]
     conv.far = packed.nbytes > conv.request.target.l2_bytes // 2
+    conv.rows_first = _rows_first(conv, packed.nbytes)
     block = conv.request.layout(facts.data).block
     with conv.tasks(conv.channel_blocks // tile.blocks) as (n, group, origins), conv.columns() as column:
         acc = k.local("acc", dtype, tile.positions * width)
@@ -153,6 +154,26 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
                 _taps(conv, segment, block, acc, data, weights, (n, start, cb, origins, column), group * row + offset)
             offset += segment.blocks * segment.lanes * facts.taps * width
         conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
+
+
+def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
+    """True if less comes from beyond the second-level cache when all channel groups of a row of tiles follow each other.
+
+    By groups, the input passes once a group unless it stays; by rows, the weights pass once a row of tiles unless they
+    stay beside the rows that are being read.
+    """
+    facts, tile = conv.facts, conv.tile
+    layout, l2 = conv.request.layout(facts.data), conv.request.target.l2_bytes
+    groups = conv.channel_blocks // tile.blocks
+    if groups == 1 or len(facts.out_spatial) != 2 or conv.is_open:
+        return False
+    image = layout.elements * dtype_bytes(facts.data.dtype) // facts.data.shape[0]
+    height = -(-facts.out_spatial[0] // tile.rows)
+    read = (tile.rows - 1) * facts.strides[0] + facts.dilation[0] * (facts.kernel[0] - 1) + 1
+    rows = image * min(1.0, read / (facts.out_spatial[0] * facts.strides[0]))
+    by_groups = weight_bytes + image * (groups if image > l2 / 2 else 1)
+    by_rows = image + weight_bytes * (height if weight_bytes + rows > 0.75 * l2 else 1)
+    return by_rows < by_groups
 
 
 def _taps(

@@ -43,6 +43,7 @@ class ConvKernel:
     place: Callable[[list[Any]], list[Any]] = list  # from the kernel's own output coordinates to the tensor's
     steps: tuple[int, ...] = ()  # distance of neighbouring outputs of this kernel in the tensor, where not 1
     far: bool = False  # the weights don't stay in the second-level cache
+    rows_first: bool = False  # all channel groups of a row of tiles follow each other, instead of all rows of a group
 
     def __post_init__(self) -> None:
         anchor = self.request.group.anchor
@@ -104,6 +105,10 @@ class ConvKernel:
         with self.k.loop(total, "parallel" if parallel else "serial", "p") as p:
             self.ctx.ranged(p, total)
             rest: Any = p
+            group: Any = None
+            if self.rows_first:
+                group = self.bind(tirx.floormod(p, channel_groups), channel_groups)
+                rest = self.bind(tirx.floordiv(p, channel_groups), total // channel_groups)
             origins: list[Any] = []
             for i in reversed(range(len(outer))):
                 index = tirx.floormod(rest, counts[i])
@@ -112,9 +117,10 @@ class ConvKernel:
                 start = tirx.min(index * step, outer[i] - step) if outer[i] % step else index * step
                 origins.append(self.bind(start, outer[i] - step + 1))
             origins.reverse()
-            group = self.bind(tirx.floormod(rest, channel_groups), channel_groups)
-            n = self.bind(tirx.floordiv(rest, channel_groups), batch)
-            yield n, group, origins
+            if group is None:
+                group = self.bind(tirx.floormod(rest, channel_groups), channel_groups)
+                rest = tirx.floordiv(rest, channel_groups)
+            yield self.bind(rest, batch), group, origins
 
     @contextmanager
     def _open_tasks(self, channel_groups: int) -> Iterator[tuple[Any, Any, list[Any]]]:
