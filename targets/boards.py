@@ -1,8 +1,9 @@
 """The boards that ship with Halotile: one TOML file each, read as data.
 
-A file holds the fields of :class:`Target` (sizes may be written ``"32K"``, ``"2M"``), a one-line ``description``, the
-``source`` to check its facts against, and ``aliases``. Adding a board means adding a file; no code knows a
-board's name.
+A file holds the fields of :class:`Target` (sizes may be written ``"32K"``, ``"2M"``; the bandwidth in units of
+1000), a one-line ``description``, ``aliases``, and under ``sources`` where its facts come from: the chip's cores and
+caches, the core's vectors and multiply-adds, the memory's bandwidth, and the oldest glibc of the systems made for it.
+Adding a board means adding a file; no code knows a board's name.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ else:
 
 _FOLDER = Path(__file__).parent / "boards"
 _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
+_RATES = {"M": 10**6, "G": 10**9}
+# Which of the sources must be there for which fact.
+_NEED = {"l1_bytes": "chip", "cores": "chip", "fma_ports": "core", "bandwidth": "memory", "glibc": "glibc"}
 _FACTS = {f.name for f in fields(Target)} - {"id", "native", "source", "notes"}
 
 
@@ -34,6 +38,7 @@ class Board:
     description: str
     target: Target
     aliases: tuple[str, ...]
+    sources: dict[str, str]
 
 
 @lru_cache(maxsize=1)
@@ -68,14 +73,23 @@ def read_board(path: Path) -> Board:
             raise TargetError(
                 f"board file {path.name}: unknown fact {key!r} (known: {', '.join(sorted(_FACTS))})"
             )
-        facts[key] = (
-            size(value) if key.endswith("_bytes") else tuple(value) if isinstance(value, list) else value
-        )
-    missing = {"triple", "cpu"} - facts.keys() or {"description", "source"} - data.keys()
+        facts[key] = _fact(key, value)
+    sources = data.get("sources", {})
+    missing = {"triple", "cpu"} - facts.keys() or {"description", "sources"} - data.keys()
+    missing = missing or {f"a source for {f}" for f, group in _NEED.items() if f in facts and group not in sources}
     if missing:
         raise TargetError(f"board file {path.name} lacks {', '.join(sorted(missing))}")
-    target = Target(id=path.stem, source=data["source"], notes=tuple(data.get("notes", ())), **facts)
-    return Board(path.stem, data["description"], target, tuple(data.get("aliases", ())))
+    told = "; ".join(f"{group}: {text}" for group, text in sources.items())
+    target = Target(id=path.stem, source=told, notes=tuple(data.get("notes", ())), **facts)
+    return Board(path.stem, data["description"], target, tuple(data.get("aliases", ())), sources)
+
+
+def _fact(key: str, value: Any) -> Any:
+    if key.endswith("_bytes"):
+        return size(value)
+    if key == "bandwidth" and isinstance(value, str):
+        return int(value[:-1]) * _RATES[value[-1]]
+    return tuple(value) if isinstance(value, list) else value
 
 
 def size(value: int | str) -> int:

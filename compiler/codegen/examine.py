@@ -1,6 +1,6 @@
 """What was linked is examined before it is called done: on the board it is too late.
 
-    machine and class; libraries needed; the newest glibc symbol; text relocations; exported names
+    machine and class; weights; libraries needed; the newest glibc symbol; text relocations; exported names
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _LIBRARIES = re.compile(
 _ADVICE = "choose another --cc"
 
 
-def examine_shared(path: Path, target: Target, functions: Collection[str]) -> dict[str, Any]:
+def examine_shared(path: Path, target: Target, functions: Collection[str], weights: int = 0) -> dict[str, Any]:
     """Facts of a shared library for the manifest; ToolchainError when the board could not load it."""
     facts = read_elf(path)
     _right_machine(path, facts, target)
+    _whole(path, weights)
     foreign = [name for name in facts.needed if not _LIBRARIES.fullmatch(name)]
     if foreign:
         raise ToolchainError(f"{path.name} would need {', '.join(foreign)}, which a board may lack; {_ADVICE}")
@@ -39,10 +40,11 @@ def examine_shared(path: Path, target: Target, functions: Collection[str]) -> di
     return _data(facts)
 
 
-def examine_program(path: Path, target: Target) -> dict[str, Any]:
+def examine_program(path: Path, target: Target, weights: int = 0) -> dict[str, Any]:
     """Facts of a static program; ToolchainError when it needs anything at all."""
     facts = read_elf(path)
     _right_machine(path, facts, target)
+    _whole(path, weights)
     if facts.needed or facts.interpreter:
         wanted = ", ".join(facts.needed) or facts.interpreter
         raise ToolchainError(f"{path.name} is not static: it needs {wanted}; choose another --cc")
@@ -56,6 +58,13 @@ def _right_machine(path: Path, facts: ElfFacts, target: Target) -> None:
         raise ToolchainError(
             f"{path.name} came out for {found}, {target.id} is {target.bits}-bit {machine}; {_ADVICE}"
         )
+
+
+def _whole(path: Path, weights: int) -> None:
+    """A linker that takes unreferenced sections out must not have taken weights."""
+    size = path.stat().st_size
+    if size < weights:
+        raise ToolchainError(f"{path.name} has {size} bytes and lost some of its {weights} bytes of weights; {_ADVICE}")
 
 
 def _old_enough(path: Path, facts: ElfFacts, target: Target) -> None:

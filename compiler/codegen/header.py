@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..spec import TensorSpec
 from .names import comment, literal
 from .processor import processor_check
-from .transfers import transfer_header, transfer_text
+from .transfers import scratchpad_text, transfer_header, transfer_text
 
 if TYPE_CHECKING:
     from .library import LibrarySpec
@@ -186,11 +186,13 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
     """The C file that ties the runtime, the kernels and the header together under the model's name."""
     name = spec.identifier
     inputs, outputs = len(spec.inputs), len(spec.outputs)
-    parameters = ", ".join(["void *"] * (inputs + outputs) + ["const void *", "void *"])
+    pad = bool(spec.scratchpad_bytes)
+    parameters = ", ".join(["void *"] * (inputs + outputs) + ["const void *", "void *"] + ["void *"] * pad)
     arguments = ", ".join(
         [f"(void *)inputs[{i}]" for i in range(inputs)]
         + [f"outputs[{i}]" for i in range(outputs)]
         + ["weights", "arena"]
+        + ["scratchpad_of(arena)"] * pad
     )
     weights = "halotile_weights" if spec.weight_bytes else "no_weights"
     return _MODEL.format(
@@ -198,7 +200,8 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         parameters=parameters,
         arguments=arguments,
         weights=weights,
-        processor_check=processor_check(spec.target),
+        processor_check=processor_check(spec.target)
+        + (scratchpad_text(name, spec.scratchpad_bytes, spec.scratchpad_offset) if pad else ""),
         declare_weights=(
             "extern const unsigned char halotile_weights[];"
             if spec.weight_bytes
@@ -219,7 +222,7 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         weight_bytes=_size(spec.weight_bytes),
         timers=_size(spec.timers),
     ) + (_MODEL_TIMERS.format(name=name) if spec.timers else "") + (
-        transfer_text(name) if spec.scratchpad_bytes else ""
+        transfer_text(name) if pad else ""
     )
 
 

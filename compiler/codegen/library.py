@@ -39,7 +39,8 @@ class LibrarySpec:
 
     ``object_bytes`` is an ELF object with ``int32_t halotile_kernel_main(inputs..., outputs..., weights, arena)``.
     ``kernel_objects`` are further objects that it calls into. ``timers`` counts the kernels that it times: 0, or all;
-    ``scratchpad_bytes`` is what its stripes use of a scratchpad, 0 where there are none.
+    ``scratchpad_bytes`` is what its stripes use of a scratchpad, 0 where there are none; ``scratchpad_offset`` is where
+    the arena has as much, for machines without one.
     ``weights`` are bytes-like chunks that lie one behind the other. The arena of T threads has
     ``planned_bytes + T * workspace_bytes``, both multiples of 64; ``default_threads`` 0 means as many as the process
     may use. ``report`` is plain data that goes into the manifest, as do ``model`` (file name
@@ -63,6 +64,7 @@ class LibrarySpec:
     options: dict[str, Any] = field(default_factory=dict)
     timers: int = 0
     scratchpad_bytes: int = 0
+    scratchpad_offset: int = 0
 
     def __post_init__(self) -> None:
         for what in ("planned_bytes", "workspace_bytes"):
@@ -135,7 +137,7 @@ def build_library(
         if "so" in formats and toolchain:
             files["library"] = f"lib{stem}.so"
             link_shared(stem, spec.functions, toolchain, sources, work)
-            facts["library"] = examine_shared(work / files["library"], spec.target, spec.functions)
+            facts["library"] = examine_shared(work / files["library"], spec.target, spec.functions, spec.weight_bytes)
         if "a" in formats and toolchain:
             files["archive"] = f"lib{stem}.a"
             link_archive(stem, spec.functions, toolchain, sources, work)
@@ -143,7 +145,7 @@ def build_library(
             static = find_static_toolchain(spec.target, cc) or _no_static_compiler(spec.target)
             files["executable"] = PROGRAM
             link_program(stem, static, sources, work)
-            facts["executable"] = examine_program(work / PROGRAM, spec.target)
+            facts["executable"] = examine_program(work / PROGRAM, spec.target, spec.weight_bytes)
             facts["executable"]["compiler"] = static.version()
         if toolchain:
             facts["compiler"] = toolchain.version()

@@ -1,6 +1,6 @@
 """Assembles the object code: every kernel once, and one ``main`` that calls them on arena offsets.
 
-    int32_t halotile_kernel_main(in0, ..., out0, ..., const void *weights, void *arena)
+    int32_t halotile_kernel_main(in0, ..., out0, ..., const void *weights, void *arena[, void *scratchpad])
 
 Kernels are C functions on raw pointers, equal ones are emitted once (a network's repeated blocks share code and
 differ in pointers only). ``main`` is an object of its own, and must be: TVM tells LLVM that two buffers of different
@@ -27,7 +27,7 @@ from tvm import tirx
 from ...errors import UnsupportedError
 from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
-from ...schedules.group import Kernel, Packed, Value
+from ...schedules.group import Kernel, Packed, Scratchpad, Value
 from ...schedules.tiled import TiledKernel
 from ...targets.target import Target
 
@@ -227,6 +227,9 @@ def _main(
     for i, value in enumerate(outputs):
         places[value] = parameter(f"out{i}")
     blob, arena = parameter("weights"), parameter("arena")
+    pads = [o for _, kernel in calls for o in kernel.operands if isinstance(o, Scratchpad)]
+    if pads:
+        places.update(dict.fromkeys(pads, parameter("scratchpad")))
 
     def address(operand: Any) -> Any:
         offset = 0

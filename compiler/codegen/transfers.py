@@ -1,12 +1,12 @@
 """What a library for a scratchpad has more of: transfers that a firmware may supply, and a trace of the reference ones.
 
-    header   declares <name>_load_2d, <name>_store_2d, <name>_wait, <name>_trace
+    header   declares <name>_scratchpad, <name>_load_2d, <name>_store_2d, <name>_wait, <name>_trace
     C file   defines them as weak functions, by the reference; and what the stripes' code calls, by them
 """
 
 from __future__ import annotations
 
-FUNCTIONS = ("load_2d", "store_2d", "wait", "trace")
+FUNCTIONS = ("scratchpad", "load_2d", "store_2d", "wait", "trace")
 
 
 def transfer_header(name: str, scratchpad_bytes: int) -> str:
@@ -14,19 +14,39 @@ def transfer_header(name: str, scratchpad_bytes: int) -> str:
     return _HEADER.format(name=name, upper=name.upper(), bytes=scratchpad_bytes)
 
 
+def scratchpad_text(name: str, scratchpad_bytes: int, offset: int) -> str:
+    """Where the scratchpad is: the machine's, or a part of the arena."""
+    return _SCRATCHPAD.format(name=name, bytes=scratchpad_bytes, offset=offset)
+
+
 def transfer_text(name: str) -> str:
     """The part of the C file behind it."""
     return _TEXT.format(name=name)
 
 
+_SCRATCHPAD = """
+__attribute__((weak)) void *{name}_scratchpad(size_t bytes) {{
+    (void)bytes;
+    return 0;
+}}
+
+static void *scratchpad_of(void *arena) {{
+    void *own = {name}_scratchpad({bytes});
+    return own ? own : (unsigned char *)arena + {offset};
+}}
+"""
+
 _HEADER = """
 /* This library computes in stripes on a scratchpad: what a stripe reads is loaded, what it gives is stored, by
-   transfers that run beside the computation. The three functions below start a transfer and wait for one. Yours take
-   their place when the program defines them; otherwise a reference with a thread of its own does the work.
+   transfers that run beside the computation. Three of the functions below start a transfer and wait for one. Yours
+   take their place when the program defines them; otherwise a reference with a thread of its own does the work.
    A transfer moves `lines` runs of line_bytes bytes, whose starts are the strides apart. Starting one gives a request:
    a number from 0, or a negative one when it can't be. The scratch and the memory are in use until it is awaited, and
    each request is awaited once. A run fails with {upper}_ERROR_TRANSFER when a function gives a negative number. */
 #define {upper}_SCRATCHPAD_BYTES {bytes}UL
+
+/* Where the scratchpad is, aligned to {upper}_ARENA_ALIGNMENT; NULL (as it stands): a part of the arena will do. */
+void *{name}_scratchpad(size_t bytes);
 
 int {name}_load_2d(void *scratch, const void *memory, size_t line_bytes, size_t lines, size_t scratch_stride,
     size_t memory_stride);

@@ -4,6 +4,8 @@ The object is written here rather than by an assembler: an assembler keeps all o
 On x86-64 the section is a *large* one (``.lrodata``), which linkers place behind everything else, and its address is
 reached through a pointer in data: so weights beyond 2 GB do not push code and data out of each other's reach. They are
 cut into sections of one name, which a linker copies one by one and joins in order: it holds a piece, not the whole.
+A linker that removes sections nobody refers to (zig's does by default) would keep the first one alone, so the first
+refers to all others, by relocations that do nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ _MACHINES = {
     "arm": (40, False, 0x05000000),  # EABI version 5
     "riscv64": (243, True, 0x5),  # compressed instructions, double floats
 }
-_PROGBITS, _SYMTAB, _STRTAB = 1, 2, 3
-_ALLOC, _X86_64_LARGE = 0x2, 0x10000000
-_OBJECT_GLOBAL, _HIDDEN = 0x11, 2
+_PROGBITS, _SYMTAB, _STRTAB, _RELA, _REL = 1, 2, 3, 4, 9
+_ALLOC, _INFO_LINK, _X86_64_LARGE = 0x2, 0x40, 0x10000000
+_OBJECT_GLOBAL, _SECTION_LOCAL, _HIDDEN = 0x11, 0x03, 2
 
 
 def write_weights(path: Path, triple: str, chunks: Iterable[Any]) -> tuple[int, str]:
@@ -70,9 +72,11 @@ def _padding(total: int) -> int:
     return -total % 16
 
 
-_SECTION_NAMES = b"\0.lrodata\0.note.GNU-stack\0.symtab\0.strtab\0.shstrtab\0.halotile_weights\0"
+_SECTION_NAMES = (
+    b"\0.rela.lrodata\0.note.GNU-stack\0.symtab\0.strtab\0.shstrtab\0.rela.halotile_weights\0.rel.halotile_weights\0"
+)
 _SYMBOL_NAMES = b"\0" + SYMBOL.encode() + b"\0"
-_OTHERS = 5  # sections beside those of the weights: the empty one, the note, symbols, and two of names
+_OTHERS = 6  # sections beside those of the weights: the empty one, the note, references, symbols, and two of names
 
 
 def _pieces(total: int) -> list[tuple[int, int]]:
@@ -97,9 +101,14 @@ def _tables(machine: str, wide: bool, total: int) -> bytes:
     entry = 64 if wide else 40
     pieces = _pieces(total)
     headers_at = ALIGNMENT + total + _padding(total)
-    symbols = _symbol(wide, 0, 0, 0, 0) + _symbol(wide, 1, total, _OBJECT_GLOBAL, 1)
+    sections = [_symbol(wide, 0, 0, _SECTION_LOCAL, 1 + i) for i in range(1, len(pieces))]
+    symbols = b"".join(
+        [_symbol(wide, 0, 0, 0, 0), *sections, _symbol(wide, 1, total, _OBJECT_GLOBAL, 1)]
+    )
     symbols_at = headers_at + (len(pieces) + _OTHERS) * entry
-    names_at = symbols_at + len(symbols)
+    references = b"".join(_reference(wide, 1 + i) for i in range(len(sections)))
+    references_at = symbols_at + len(symbols)
+    names_at = references_at + len(references)
     section_names_at = names_at + len(_SYMBOL_NAMES)
 
     def section(name: bytes, kind: int, flags: int, at: int, size: int, *rest: int) -> bytes:
@@ -116,24 +125,26 @@ def _tables(machine: str, wide: bool, total: int) -> bytes:
         *(section(name, _PROGBITS, flags, ALIGNMENT + at, size, 0, 0, ALIGNMENT, 0) for at, size in pieces),
         section(b".note.GNU-stack", _PROGBITS, 0, headers_at, 0),
         section(
-            b".symtab",
-            _SYMTAB,
-            0,
-            symbols_at,
-            len(symbols),
-            names_index,
-            1,
-            8 if wide else 4,
-            len(symbols) // 2,
+            (b".rela" if wide else b".rel") + name, _RELA if wide else _REL, _INFO_LINK, references_at,
+            len(references), names_index - 1, 1, 8 if wide else 4, 24 if wide else 8,
+        ),
+        section(
+            b".symtab", _SYMTAB, 0, symbols_at, len(symbols), names_index, 1 + len(sections), 8 if wide else 4,
+            24 if wide else 16,
         ),
         section(b".strtab", _STRTAB, 0, names_at, len(_SYMBOL_NAMES)),
         section(b".shstrtab", _STRTAB, 0, section_names_at, len(_SECTION_NAMES)),
     ]
-    return bytes(_padding(total)) + b"".join(headers) + symbols + _SYMBOL_NAMES + _SECTION_NAMES
+    return bytes(_padding(total)) + b"".join(headers) + symbols + references + _SYMBOL_NAMES + _SECTION_NAMES
+
+
+def _reference(wide: bool, symbol: int) -> bytes:
+    """A relocation of type NONE, which is 0 on every machine, at the first byte against a symbol."""
+    return struct.pack("<QQq", 0, symbol << 32, 0) if wide else struct.pack("<II", 0, symbol << 8)
 
 
 def _symbol(wide: bool, name: int, size: int, info: int, section: int) -> bytes:
-    other = _HIDDEN if info else 0
+    other = _HIDDEN if info == _OBJECT_GLOBAL else 0
     if wide:
         return struct.pack("<IBBHQQ", name, info, other, section, 0, size)
     return struct.pack("<IIIBBH", name, 0, size, info, other, section)

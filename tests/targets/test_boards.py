@@ -77,7 +77,7 @@ def test_sizes_in_kibibytes_and_mebibytes() -> None:
 
 def test_board_file_with_an_unknown_fact_is_refused(tmp_path) -> None:
     path = tmp_path / "toy.toml"
-    path.write_text('description = "d"\nsource = "s"\n[target]\ntriple = "t"\ncpu = "c"\nl4_bytes = 3\n')
+    path.write_text('description = "d"\n[sources]\n[target]\ntriple = "t"\ncpu = "c"\nl4_bytes = 3\n')
     with pytest.raises(TargetError, match="toy.toml: unknown fact 'l4_bytes'"):
         read_board(path)
 
@@ -85,7 +85,7 @@ def test_board_file_with_an_unknown_fact_is_refused(tmp_path) -> None:
 def test_board_file_without_source_is_refused(tmp_path) -> None:
     path = tmp_path / "toy.toml"
     path.write_text('description = "d"\n[target]\ntriple = "t"\ncpu = "c"\n')
-    with pytest.raises(TargetError, match="toy.toml lacks source"):
+    with pytest.raises(TargetError, match="toy.toml lacks sources"):
         read_board(path)
 
 
