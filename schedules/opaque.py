@@ -1,72 +1,43 @@
-"""Operators with a stage written as loops (sorting, scanning): TVM lowers the stage, we give it raw pointers."""
+"""Operators written as loops (schedules/operators/loops.py): their statements are the kernel, on raw pointers."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
-import numpy as np
-import tvm
-from tvm import te, tirx
+from tvm import te
 
 from ..errors import UnsupportedError
-from .group import Kernel, Request, Value
-from .tegraph import GroupGraph
+from .emit import KernelBuilder
+from .group import Kernel, Request, Scratch, Value, dtype_bytes
+from .operator import expression
+from .operators.loops import recording
 
 
 def build_opaque(request: Request) -> Kernel:
-    """One kernel, from ``te.create_prim_func``: inner loops as they are, intermediates in the worker's workspace.
-    All layouts must be plain."""
+    """One kernel for the group's only node, a single stage of statements. All layouts must be plain."""
     group = request.group
-    graph = GroupGraph(group)
-    inputs = [v for v in group.inputs if not _is_literal(v)]
-    for value in group.inputs:
-        if value not in inputs:
-            inputs.append(value)
-    operands: list[Value] = [*inputs, *group.outputs]
-    function = te.create_prim_func([graph.tensors[v] for v in operands])
-    if _calls_runtime(function):
-        names = ", ".join(n.operator for n in group.nodes)
-        raise UnsupportedError(f"{group.name}: {names} needs TVM's runtime library, which a built library must not")
+    node = group.nodes[0]
+    inputs = [te.placeholder(v.shape, v.dtype, v.name) for v in node.inputs]
+    with recording() as stages:
+        expression(node.call, inputs)
+    if len(group.nodes) > 1 or len(stages) != 1:
+        raise UnsupportedError(f"{group.name}: {', '.join(group.operators)} can't be one kernel of loops")
+    stage = stages[0]
+    k = KernelBuilder(group.name)
+    operands: list[Value | Scratch] = []
+    reads, writes = [], []
+    for i, tensor in enumerate(stage.inputs):
+        value = node.inputs[next(j for j, t in enumerate(inputs) if t.same_as(tensor))]
+        reads.append(k.pointer(f"in{i}", value.dtype, value.elements))
+        operands.append(value)
+    for i, value in enumerate(node.results):
+        writes.append(k.pointer(f"out{i}", value.dtype, value.elements))
+        operands.append(value if value in group.outputs else Scratch(value.elements * dtype_bytes(value.dtype)))
+    stage.write(k, reads, writes)
     return Kernel(
-        function=_raw(function),
+        function=k.finish(),
         operands=tuple(operands),
         outputs=group.outputs,
         schedule="loops",
-        flops=sum(v.elements for v in group.outputs),
-        workspace=_workspace(function),
+        flops=sum(math.prod(v.shape) for v in (*node.inputs, *node.results)),
     )
-
-
-def _is_literal(_value: Value) -> bool:
-    return False
-
-
-def _raw(function: Any) -> Any:
-    """Buffer parameters become pointers with declared buffers."""
-    params, declare = [], []
-    for param in function.params:
-        buffer = function.buffer_map[param]
-        data = buffer.data
-        params.append(data)
-        declare.append(tirx.DeclBuffer(buffer, data=data))
-    body = tirx.SeqStmt([*declare, function.body, tirx.Return(tirx.IntImm("int32", 0))])
-    raw = tirx.PrimFunc(params, body, ret_type=tvm.ir.PrimType("int32"))
-    return raw.with_attrs({"tirx.noalias": True, "s_tir": True})
-
-
-def _calls_runtime(function: Any) -> bool:
-    return "call_packed" in function.script()
-
-
-def _workspace(function: Any) -> int:
-    total = 0
-    for buffer in _allocated(function):
-        size = int(np.prod([int(s) for s in buffer.shape], dtype=np.int64)) * tvm.DataType(str(buffer.dtype)).bits // 8
-        total += -(-size // 64) * 64 + 64
-    return total
-
-
-def _allocated(function: Any) -> list[Any]:
-    body = function.body
-    block = getattr(body, "block", None)
-    return list(block.alloc_buffers) if block is not None else []

@@ -1,29 +1,29 @@
-"""Writing at computed positions, turned round: every output element looks for the updates that hit it.
+"""Writing at computed positions: a copy of the tensor, then the updates one after the other.
 
-The search is a reduction over the updates along one axis (or over all index tuples), so there is no race, the result
-does not depend on the order of threads, and the scheduler sees an ordinary reduction.
+Updates that can't meet (different rows of the other axes, different columns of the slices) run side by side, those that
+can in their own order, so that the last one wins and sums do not depend on the number of threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import te, tirx
 
+from ..emit import KernelBuilder
 from ..operator import define
-from .common import dtype_of, highest, larger, lowest, shape_of, smaller
+from .common import dtype_of, larger, shape_of, smaller
+from .loops import PARALLEL_WORK, written
 
-REDUCTIONS = ("none", "add", "mul", "max", "min")
-
-
-def _identity(reduction: str, dtype: str) -> Any:
-    if reduction in ("add", "mul"):
-        return tirx.const(0 if reduction == "add" else 1, dtype)
-    return lowest(dtype) if reduction == "max" else highest(dtype)
+LANES = 16
+COLUMNS = 64  # neighbouring columns that one task takes, so that it reads whole cache lines
 
 
 def _combine(reduction: str, a: Any, b: Any) -> Any:
+    if reduction == "none":
+        return b
     if reduction in ("add", "mul"):
         return a + b if reduction == "add" else a * b
     return larger(a, b) if reduction == "max" else smaller(a, b)
@@ -35,16 +35,28 @@ def _resolve(index: Any, length: int) -> Any:
     return tirx.Select(signed < 0, signed + tirx.const(length, "int64"), signed)
 
 
-def _last_hit(shape: Sequence[int], hits: Any, axes: Sequence[Any], order: Any) -> te.Tensor:
-    """For every position the largest ``order`` (int64) among the updates that hit it, or -1."""
-    return te.compute(
-        list(shape),
-        lambda *i: te.max(
-            tirx.Select(hits(i), order, tirx.const(-1, "int64")),
-            axis=list(axes),
-        ),
-        name="last_hit",
-    )
+def _copy(k: KernelBuilder, source: Any, target: Any, elements: int) -> None:
+    whole, rest = divmod(elements, LANES)
+    if whole:
+        with k.loop(whole, "parallel" if elements >= PARALLEL_WORK else "serial", "c") as block:
+            with k.loop(LANES, "vectorized") as v:
+                k.store(target, block * LANES + v, k.load(source, block * LANES + v))
+    if rest:
+        with k.loop(rest, name="c") as i:
+            k.store(target, whole * LANES + i, k.load(source, whole * LANES + i))
+
+
+def _offset(index: Any, extent: Sequence[int], shape: Sequence[int]) -> Any:
+    """Where element ``index`` of a corner of size ``extent`` lies in a tensor of size ``shape``."""
+    if list(extent[1:]) == list(shape[1:]):
+        return index
+    offset: Any = 0
+    stride = 1
+    for n, full in reversed(list(zip(extent, shape))):
+        offset = offset + index % n * stride
+        index = index // n
+        stride *= full
+    return offset
 
 
 @define("halotile.scatter_elements")
@@ -53,74 +65,84 @@ def scatter_elements(
 ) -> te.Tensor:
     """x with updates[i] put (or added, ...) at i with indices[i] in place of i[axis]; the last of several wins."""
     shape, extent = shape_of(x), shape_of(updates)
-    along = te.reduce_axis((0, extent[axis]), name="rk")
-    partial = [a for a in range(len(shape)) if a != axis and extent[a] < shape[a]]
+    outer, count, inner = math.prod(extent[:axis]), extent[axis], math.prod(extent[axis + 1 :])
+    behind = math.prod(shape[axis + 1 :])
+    columns = min(inner, COLUMNS)
+    tasks = -(-inner // columns)
+    kind = "parallel" if outer * count * inner >= PARALLEL_WORK else "serial"
 
-    def at(i: Sequence[Any], k: Any) -> list[Any]:
-        return [
-            k if a == axis else (tirx.min(p, extent[a] - 1) if a in partial else p) for a, p in enumerate(i)
-        ]
+    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+        _copy(k, ins[0], outs[0], math.prod(shape))
+        with k.loop(outer * tasks, kind, "row") as row:
+            before = row // tasks
+            base = _offset(before, extent[:axis], shape[:axis]) * (shape[axis] * behind)
+            with k.loop(count, name="u") as u, k.loop(columns, name="j") as j:
+                column = (row % tasks) * columns + j
+                with _inside(k, column, inner, inner % columns != 0):
+                    at = (before * count + u) * inner + column
+                    place = _offset(column, extent[axis + 1 :], shape[axis + 1 :])
+                    _put(k, outs[0], ins[1], at, shape[axis], reduction, k.load(ins[2], at), base + place, behind)
 
-    def hits(i: Sequence[Any]) -> Any:
-        inside = [i[a] < extent[a] for a in partial]
-        return tirx.all(_resolve(indices(*at(i, along.var)), shape[axis]) == i[axis].astype("int64"), *inside)
+    return written("scatter_elements", [x, indices, updates], [(shape, dtype_of(x))], write)[0]
 
-    if reduction == "none":
-        last = _last_hit(shape, hits, [along], along.var.astype("int64"))
 
-        def pick(*i: Any) -> Any:
-            k = last(*i)
-            return tirx.Select(k < 0, x(*i), updates(*at(i, tirx.max(k, tirx.const(0, "int64")))))
+def _inside(k: KernelBuilder, index: Any, length: int, needed: bool) -> Any:
+    return k.when(index < length if needed else tirx.IntImm("bool", 1))
 
-        return te.compute(shape, pick, name="scatter_elements")
-    return _reduced(x, shape, hits, lambda i: updates(*at(i, along.var)), [along], reduction)
+
+def _put(
+    k: KernelBuilder, out: Any, indices: Any, at: Any, length: int, reduction: str, new: Any, base: Any, stride: int
+) -> None:
+    """One update at position indices[at] of an axis of ``length``; none where that lies outside."""
+    found = k.bind(_resolve(k.load(indices, at), length))
+    with k.when(tirx.all(found >= 0, found < length)):
+        place = base + tirx.Cast("int32", found) * stride
+        k.store(out, place, _combine(reduction, k.load(out, place), new))
 
 
 @define("halotile.scatter_nd")
 def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reduction: str) -> te.Tensor:
     """x with slices of updates put (or added, ...) at the positions in the last axis of indices; the last wins."""
     shape, index_shape = shape_of(x), shape_of(indices)
-    depth, outer = index_shape[-1], index_shape[:-1]
-    along = [te.reduce_axis((0, n), name=f"rk{d}") for d, n in enumerate(outer)]
-    at = [r.var for r in along]
+    depth, count = index_shape[-1], math.prod(index_shape[:-1])
+    size = math.prod(shape[depth:])
+    whole, rest = divmod(size, LANES)
+    kind = "parallel" if count * size >= PARALLEL_WORK else "serial"
 
-    def hits(i: Sequence[Any]) -> Any:
-        same = [_resolve(indices(*at, d), shape[d]) == i[d].astype("int64") for d in range(depth)]
-        return tirx.all(*same) if same else tirx.const(True, "bool")
+    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+        def one(u: Any, update: Callable[[Any], None]) -> None:
+            """``update(start of the slice)``, if update ``u`` lies inside."""
+            inside: Any = tirx.IntImm("bool", 1)
+            start: Any = tirx.IntImm("int32", 0)
+            for d in range(depth):
+                found = k.bind(_resolve(k.load(ins[1], u * depth + d), shape[d]))
+                inside = tirx.all(inside, found >= 0, found < shape[d])
+                start = start * shape[d] + tirx.Cast("int32", found)
+            with k.when(inside):
+                update(start * size)
 
-    if reduction == "none":
-        flat: Any = tirx.const(0, "int64")
-        for r, n in zip(at, outer):
-            flat = flat * tirx.const(n, "int64") + r.astype("int64")
-        last = _last_hit(shape[:depth], hits, along, flat) if along else None
+        def element(u: Any, start: Any, i: Any) -> None:
+            k.store(outs[0], start + i, _combine(reduction, k.load(outs[0], start + i), k.load(ins[2], u * size + i)))
 
-        def pick(*i: Any) -> Any:
-            if last is None:
-                return tirx.Select(hits(i), updates(*i[depth:]), x(*i))
-            k = last(*i[:depth])
-            rest = tirx.max(k, tirx.const(0, "int64"))
-            where = []
-            for n in reversed(outer):
-                where.append(tirx.floormod(rest, tirx.const(n, "int64")))
-                rest = tirx.floordiv(rest, tirx.const(n, "int64"))
-            return tirx.Select(k < 0, x(*i), updates(*reversed(where), *i[depth:]))
+        _copy(k, ins[0], outs[0], math.prod(shape))
+        if whole:
+            with k.loop(whole, kind, "block") as block, k.loop(count, name="u") as u:
 
-        return te.compute(shape, pick, name="scatter_nd")
-    return _reduced(x, shape, hits, lambda i: updates(*at, *i[depth:]), along, reduction)
+                def lanes(start: Any) -> None:
+                    with k.loop(LANES, "vectorized") as v:
+                        element(u, start, block * LANES + v)
 
+                one(u, lanes)
+        if rest:
+            with k.loop(count, name="u") as u:
 
-def _reduced(
-    x: te.Tensor, shape: list[int], hits: Any, update: Any, axes: list[Any], reduction: str
-) -> te.Tensor:
-    reducer = te.comm_reducer(
-        lambda a, b: _combine(reduction, a, b), lambda dtype: _identity(reduction, dtype), name=reduction
-    )
-    total = te.compute(
-        shape,
-        lambda *i: reducer(tirx.Select(hits(i), update(i), _identity(reduction, dtype_of(x))), axis=axes),
-        name="updates",
-    )
-    return te.compute(shape, lambda *i: _combine(reduction, x(*i), total(*i)), name=f"scatter_{reduction}")
+                def remaining(start: Any) -> None:
+                    with k.loop(rest, name="i") as i:
+                        element(u, start, whole * LANES + i)
+
+                one(u, remaining)
+
+    return written("scatter_nd", [x, indices, updates], [(shape, dtype_of(x))], write)[0]
 
 
 @define("halotile.scatter_known")

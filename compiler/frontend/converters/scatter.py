@@ -10,8 +10,6 @@ from ..node import Node, normal_axis
 from ..registry import Refusal, converts
 from ..value import Value
 
-LARGEST_SEARCH = 1 << 26  # positions times updates; beyond it a run-time scatter would take far too long
-
 
 @converts("ScatterElements", "Scatter", since=9)
 def scatter_elements(node: Node) -> Value:
@@ -28,7 +26,6 @@ def scatter_elements(node: Node) -> Value:
         done = _known(node, x, flat, updates, math.prod(x.shape), reduction)
         if done is not None:
             return done
-    _limit(x.size * updates.shape[axis])
     return node.own("halotile.scatter_elements", x, indices, updates, axis=axis, reduction=reduction)
 
 
@@ -46,7 +43,6 @@ def scatter_nd(node: Node) -> Value:
         done = _known(node, x, flat, updates, math.prod(x.shape[:depth]), reduction)
         if done is not None:
             return done
-    _limit(math.prod(x.shape[:depth]) * math.prod(indices.shape[:-1]))
     return node.own("halotile.scatter_nd", x, indices, updates, reduction=reduction)
 
 
@@ -70,11 +66,6 @@ def _resolved(indices: np.ndarray, length: int) -> np.ndarray:
     if known.size and (known.min() < 0 or known.max() >= length):
         raise Refusal(f"its indices reach outside an axis of length {length}")
     return known
-
-
-def _limit(work: int) -> None:
-    if work > LARGEST_SEARCH:
-        raise Refusal("so large a scatter at positions computed at run time is not supported")
 
 
 @converts("TensorScatter", since=24)
