@@ -101,6 +101,17 @@ def _sampled(shapes: list[Shape], _: dict[str, Any]) -> list[Shape]:
     return [[*shapes[0][:2], *shapes[1][1:-1]]]
 
 
+def _summed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    terms, _, out = a["equation"].replace(" ", "").partition("->")
+    letters, dims = terms.replace(",", ""), [d for s in shapes for d in s]
+    if "." in terms or "->" not in a["equation"] or len(letters) != len(dims):
+        raise ValueError("halotile.einsum needs fixed dimensions in this form")
+    size = dict(zip(letters, dims))
+    if any(not same_dim(size[x], d) for x, d in zip(letters, dims)):
+        raise ValueError("dimensions of one letter may differ")
+    return [[size[x] for x in out]]
+
+
 _FAMILIES: tuple[tuple[Rule, str], ...] = (
     (_same, "hard_sigmoid hard_swish softplus mish standardise"),
     (_same, "libm copy cumsum cumprod channel_window_sum reverse_sequence"),
@@ -119,6 +130,7 @@ _FAMILIES: tuple[tuple[Rule, str], ...] = (
     (_pooled_with_indices, "max_pool_with_indices"),
     (_transposed, "conv_transpose"),
     (_sampled, "grid_sample"),
+    (_summed, "einsum"),
 )
 _RULES: dict[str, Rule] = {f"halotile.{name}": rule for rule, names in _FAMILIES for name in names.split()}
 #: Results that are not of the first operand's dtype: the dtypes of the results.

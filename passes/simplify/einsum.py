@@ -49,7 +49,8 @@ class EinsumAsMatmul(Rule):
     """einsum('bhid,bhjd->bhij', q, k)    ->    matmul(q, permute(k))
 
     Two operands, each letter once in each: letters of both and the result are batch dims, letters of both only are
-    summed over. Several rows, columns or summed letters are flattened to one. An einsum counts as several operators.
+    summed over. Several columns or summed letters are flattened to one, and several rows where there is a batch. An
+    einsum counts as several operators.
     """
 
     name = "einsum-as-matmul"
@@ -73,15 +74,18 @@ class EinsumAsMatmul(Rule):
         size = dict(zip(letters, dims))
         if any(not graph.same_dim(size[x], d) for x, d in zip(letters, dims)):
             return Declined("a dim of one is broadcast")
-        if any(not isinstance(size[x], int) for x in plan.rows + plan.columns + plan.summed):
+        flattened = (plan.rows if plan.batch else "") + plan.columns + plan.summed
+        if any(not isinstance(size[x], int) for x in flattened):
             return Declined("a dim that is no batch dim is open")
         return Rewrite(lambda builder: _product(builder, plan, a, b, size))
 
 
 def _product(b: Builder, plan: Contraction, left: Node, right: Node, size: dict[str, Any]) -> Node:
     batch = [size[x] for x in plan.batch]
-    m, n, k = (math.prod(size[x] for x in letters) for letters in (plan.rows, plan.columns, plan.summed))
-    x = _arranged(b, left, plan.a, plan.batch + plan.rows + plan.summed, [*batch, m, k])
+    n, k = (math.prod(size[x] for x in letters) for letters in (plan.columns, plan.summed))
+    rows = [size[x] for x in plan.rows]
+    rows = [math.prod(rows)] if plan.batch or not rows else rows
+    x = _arranged(b, left, plan.a, plan.batch + plan.rows + plan.summed, [*batch, *rows, k])
     y = _arranged(b, right, plan.b, plan.batch + plan.summed + plan.columns, [*batch, k, n])
     letters = plan.batch + plan.rows + plan.columns
     product = b.call(op.matmul, x, y)

@@ -136,11 +136,16 @@ def _axes(node: Node, rank: int) -> tuple[int, ...]:
     return tuple(int(a) % rank for a in node.attrs.axes)
 
 
+def _squares(wide: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Squares that overflow where those of the operator do."""
+    return np.square(wide.astype(like.dtype)).astype(_WIDE)
+
+
 def _layer_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
     axes = _axes(node, x.ndim)
     wide = x.astype(_WIDE)
     centred = wide - wide.mean(axes, keepdims=True)
-    normal = centred / np.sqrt((centred**2).mean(axes, keepdims=True) + float(node.attrs.epsilon))
+    normal = centred / np.sqrt(_squares(centred, x).mean(axes, keepdims=True) + float(node.attrs.epsilon))
     return normal * gamma.astype(_WIDE) + beta.astype(_WIDE)
 
 
@@ -148,12 +153,12 @@ def _standardised(node: Node, x: np.ndarray) -> np.ndarray:
     axes = tuple(int(a) for a in node.attr("axes"))
     wide = x.astype(_WIDE)
     centred = wide - wide.mean(axes, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(axes, keepdims=True) + float(node.attr("epsilon")))
+    return centred / np.sqrt(_squares(centred, x).mean(axes, keepdims=True) + float(node.attr("epsilon")))
 
 
 def _rms_norm(node: Node, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     wide = x.astype(_WIDE)
-    mean = (wide**2).mean(_axes(node, x.ndim), keepdims=True)
+    mean = _squares(wide, x).mean(_axes(node, x.ndim), keepdims=True)
     return wide / np.sqrt(mean + float(node.attrs.epsilon)) * gamma.astype(_WIDE)
 
 
@@ -257,7 +262,7 @@ def compiled(node: Node, inputs: Sequence[np.ndarray]) -> Any:
         _cache[key] = (tvm.compile(function, target="llvm"), [(t.shape, str(t.dtype)) for t in outputs])
     executable, shapes = _cache[key]
     results = [tvm.runtime.tensor(np.zeros([int(d) for d in s], t)) for s, t in shapes]
-    executable["main"](*(tvm.runtime.tensor(np.ascontiguousarray(a)) for a in inputs), *results)
+    executable["main"](*(tvm.runtime.tensor(np.ascontiguousarray(a).reshape(a.shape)) for a in inputs), *results)
     arrays = [r.numpy() for r in results]
     return arrays[0] if len(arrays) == 1 else arrays
 

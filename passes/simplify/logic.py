@@ -10,7 +10,7 @@ from tvm import relax
 
 from .graph import CONST, Graph, Node
 from .patterns import INTEGERS, is_float, is_value, scalar, split_constant
-from .rule import EXACT, Declined, Rewrite, Rule
+from .rule import EXACT, Builder, Declined, Rewrite, Rule
 
 op = relax.op
 
@@ -175,8 +175,11 @@ class CompareCastBool(Rule):
         return table[name]
 
 
+_MOVES = frozenset(f"relax.{n}" for n in ("reshape", "permute_dims", "broadcast_to", "expand_dims", "squeeze"))
+
+
 class WhereNot(Rule):
-    """where(not(c), x, y)    ->    where(c, y, x)"""
+    """where(not(c), x, y)    ->    where(c, y, x), also where the flags are reshaped, transposed or broadcast between"""
 
     name = "where-not"
     family = "logic"
@@ -185,9 +188,20 @@ class WhereNot(Rule):
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         condition, x, y = node.inputs
+        moves: list[Node] = []
+        while condition.op in _MOVES and condition.uses == 1:
+            moves.append(condition)
+            condition = condition.inputs[0]
         if condition.op != "relax.logical_not":
             return None
-        return Rewrite(lambda b: b.call(op.where, condition.inputs[0], y, x))
+
+        def build(b: Builder) -> Node:
+            flags = condition.inputs[0]
+            for move in reversed(moves):
+                flags = b.same(move, flags)
+            return b.call(op.where, flags, y, x)
+
+        return Rewrite(build)
 
 
 class WhereConstant(Rule):

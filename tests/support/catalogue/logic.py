@@ -1,0 +1,72 @@
+"""Rewrites of logic and of comparisons."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .base import BOOL, F32, FLAGS, I32, I64, X2, B, Entry, k
+
+INTS = [((B, 4), I32)]
+SIZED = "a constant result needs its shape"
+
+
+ENTRIES = [
+    Entry(
+        "Not(Less(a,b)) floats",
+        X2 * 2,
+        lambda e, a, b: e.logical_not(e.less(a, b)),
+        "greater_equal",
+        "finite",
+    ),
+    Entry(
+        "Not(Less(int,int))",
+        [((B, 4), I32)] * 2,
+        lambda e, a, b: e.logical_not(e.less(a, b)),
+        "greater_equal",
+    ),
+    Entry(
+        "De Morgan",
+        FLAGS * 3,
+        lambda e, a, b, d: e.logical_not(e.logical_or(e.logical_or(e.logical_not(a), e.logical_not(b)), d)),
+        "logical_and logical_and logical_not",
+    ),
+    Entry("Not(Not(x))", FLAGS, lambda e, x: e.logical_not(e.logical_not(x)), ""),
+    Entry("Equal(Cast(bool),0)", FLAGS, lambda e, x: e.equal(e.astype(x, I32), k(0, I32)), "logical_not"),
+    Entry(
+        "Where(Equal(Cast(bool),0),-inf,s)",
+        [*FLAGS, *X2],
+        lambda e, b, s: e.where(e.equal(e.astype(b, F32), k(0)), k(-np.inf), s),
+        "where",
+    ),
+    Entry(
+        "Where(Not(b),x,y)", [*FLAGS, *X2, *X2], lambda e, b, x, y: e.where(e.logical_not(b), x, y), "where"
+    ),
+    Entry("And(x, true)", FLAGS, lambda e, x: e.logical_and(x, k(True, BOOL)), ""),
+    Entry("Or(x, false)", FLAGS, lambda e, x: e.logical_or(x, k(False, BOOL)), ""),
+    Entry("Or(x, true)", FLAGS, lambda e, x: e.logical_or(x, k([[True] * 4] * 2, BOOL)), "", dynamic=SIZED),
+    Entry("And(x, x)", FLAGS, lambda e, x: e.logical_and(x, x), ""),
+    Entry("Xor(x, true)", FLAGS, lambda e, x: e.logical_xor(x, k(True, BOOL)), "logical_not"),
+    Entry(
+        "And(Not A, Not B)",
+        FLAGS * 2,
+        lambda e, a, b: e.logical_and(e.logical_not(a), e.logical_not(b)),
+        "logical_or logical_not",
+    ),
+    Entry("Not(Equal(int,int))", INTS * 2, lambda e, a, b: e.logical_not(e.equal(a, b)), "not_equal"),
+    Entry("Cast(bool) > 0", FLAGS, lambda e, x: e.greater(e.astype(x, F32), k(0)), ""),
+    Entry("Cast(bool) != 1", FLAGS, lambda e, x: e.not_equal(e.astype(x, I64), k(1, I64)), "logical_not"),
+    Entry("x == x of integers", [((2, 4), I32)], lambda e, x: e.equal(x, x), "", dynamic=SIZED),
+    Entry("x < x", [((2, 4), F32)], lambda e, x: e.less(x, x), "", dynamic=SIZED),
+    Entry("Where(true,x,y)", X2 * 2, lambda e, x, y: e.where(k(True, BOOL), x, y), ""),
+    Entry("Where(c,x,x)", [*FLAGS, *X2], lambda e, c, x: e.where(c, x, x), ""),
+    Entry("Where(c,true,false)", FLAGS, lambda e, c: e.where(c, k(True, BOOL), k(False, BOOL)), ""),
+    Entry(
+        "Where(c,false,true)", FLAGS, lambda e, c: e.where(c, k(False, BOOL), k(True, BOOL)), "logical_not"
+    ),
+    Entry(
+        "an inverted mask, 1 - m, made a flag",
+        FLAGS,
+        lambda e, m: e.astype(e.subtract(k(1), e.astype(m, F32)), BOOL),
+        "astype subtract astype",
+    ),
+]

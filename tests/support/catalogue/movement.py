@@ -1,0 +1,154 @@
+"""Repeats, transposes, and what is known before run time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import BOOL, END, F32, I32, IMAGE, X2, X3, B, Emit, Entry, c, k
+
+
+def focus(e: Emit, x: Any) -> Any:
+    phases = [(0, 0), (1, 0), (0, 1), (1, 1)]
+    return e.concat([e.cut(e.cut(x, (2, a, END, 2)), (3, b, END, 2)) for a, b in phases], 1)
+
+
+def causal(e: Emit, s: Any) -> Any:
+    row, column = (e.reshape(e.arange(0, 6, 1, "int64"), shape) for shape in ([6, 1], [1, 6]))
+    mask = e.where(e.less_equal(column, row), k(0), k(-np.inf))
+    return e.add(s, e.reshape(mask, [1, 6, 6]))
+
+
+ENTRIES = [
+    Entry(
+        "Expand before a broadcasting operator",
+        [((1, 4), F32), *X2],
+        lambda e, x, z: e.add(e.broadcast_to(x, z.ty.shape), z),
+        "add",
+    ),
+    Entry(
+        "Tile of a dim of one",
+        [((B, 1, 4), F32), *X3],
+        lambda e, x, z: e.multiply(e.tile(x, [1, 3, 1]), z),
+        "multiply",
+    ),
+    Entry(
+        "Tile->Mul->Add",
+        X3,
+        lambda e, x: e.add(e.multiply(e.tile(x, [1, 2, 1]), c(4)), k(1)),
+        "multiply add tile",
+    ),
+    Entry(
+        "Tile feeding two chains",
+        X3,
+        lambda e, x: e.add(e.exp(t := e.tile(x, [1, 2, 1])), e.tanh(t)),
+        "exp tanh add tile",
+    ),
+    Entry("Tile before a unary operator", X3, lambda e, x: e.exp(e.tile(x, [1, 2, 1])), "exp tile"),
+    Entry(
+        "Transposes around elementwise operators",
+        IMAGE,
+        lambda e, x: e.permute_dims(e.relu(e.add(e.permute_dims(x, [0, 2, 3, 1]), c(3))), [0, 3, 1, 2]),
+        "add nn.relu",
+    ),
+    Entry(
+        "Transpose(Transpose)",
+        IMAGE,
+        lambda e, x: e.permute_dims(e.permute_dims(x, [0, 2, 3, 1]), [0, 3, 1, 2]),
+        "",
+    ),
+    Entry("Focus", IMAGE, focus, "reshape permute_dims reshape"),
+    Entry(
+        "Focus+Conv", IMAGE, lambda e, x: e.conv2d(focus(e, x), c(4, 12, 3, 3), padding=(1,) * 4), "nn.conv2d"
+    ),
+    Entry(
+        "MatMul(Gather(const),W)",
+        [((B, 3), BOOL)],
+        lambda e, i: e.linear(e.take(c(6, 4), e.astype(i, I32), axis=0, mode="clip"), 4, 3),
+        "astype take",
+    ),
+    Entry("causal mask", [((B, 6, 6), F32)], causal, "add"),
+    Entry(
+        "Expand(Expand)",
+        [((1, 4), F32), ((B, 4), F32)],
+        lambda e, x, z: [e.broadcast_to(e.broadcast_to(x, z.ty.shape), [5, z.ty.shape[0], 4]), z],
+        "broadcast_to",
+        "exact",
+    ),
+    Entry(
+        "Expand sinks past a transpose",
+        [((1, 3, 4), F32), *X3],
+        lambda e, x, z: e.exp(e.permute_dims(e.broadcast_to(x, z.ty.shape), [0, 2, 1])),
+        "permute_dims exp broadcast_to",
+        "exact",
+    ),
+    Entry(
+        "Expand of positions before a Gather",
+        [((1, 3), I32), *X3],
+        lambda e, i, z: e.add(z, e.own("gather", c(6, 4), e.broadcast_to(i, [z.ty.shape[0], 3]), axis=0)),
+        "halotile.gather add",
+    ),
+    Entry(
+        "Expand along the batch of a product",
+        [((1, 3, 2), F32), *X3],
+        lambda e, x, z: e.add(z, e.matmul(e.broadcast_to(x, [z.ty.shape[0], 3, 2]), c(1, 2, 4))),
+        "matmul add",
+    ),
+    Entry(
+        "Expand dropped in a batched product",
+        [((1, 3, 4), F32), ((B, 4, 3), F32)],
+        lambda e, x, z: e.matmul(e.broadcast_to(x, [z.ty.shape[0], 3, 4]), z),
+        "matmul",
+    ),
+    Entry(
+        "Expand of a table joined to itself",
+        [((1, 3, 2), F32), *X3],
+        lambda e, x, z: e.multiply(z, e.concat([t := e.broadcast_to(x, [z.ty.shape[0], 3, 2]), t], 2)),
+        "concat multiply",
+        "exact",
+    ),
+    Entry(
+        "Expand before a function",
+        [((1, 3, 4), F32), *X3],
+        lambda e, x, z: e.multiply(z, e.cos(e.broadcast_to(x, z.ty.shape))),
+        "cos multiply",
+    ),
+    Entry(
+        "Transpose of dims of one",
+        [((B, 1, 4, 3), F32)],
+        lambda e, x: e.permute_dims(x, [0, 2, 1, 3]),
+        "reshape",
+        "exact",
+    ),
+    Entry(
+        "three transposes in a row",
+        IMAGE,
+        lambda e, x: e.permute_dims(
+            e.permute_dims(e.permute_dims(x, [0, 2, 3, 1]), [0, 1, 3, 2]), [0, 1, 3, 2]
+        ),
+        "permute_dims",
+        "exact",
+    ),
+    Entry(
+        "patch merging (space to depth, NHWC)",
+        [((B, 8, 6, 3), F32)],
+        lambda e, x: e.concat([e.cut(x, (1, a, END, 2), (2, b, END, 2)) for b in (0, 1) for a in (0, 1)], 3),
+        "reshape permute_dims reshape",
+        "exact",
+    ),
+    Entry(
+        "MatMul(Slice(const),W)",
+        X3,
+        lambda e, x: e.add(x, e.linear(e.cut(c(8, 6), (0, 0, 3, 1)), 6, 4, 3)),
+        "add",
+    ),
+    Entry(
+        "positions: a range made a table",
+        X3,
+        lambda e, x: e.add(
+            x, e.reshape(e.take(c(9, 4), e.arange(0, 3, 1, "int64"), axis=0, mode="clip"), [1, 3, 4])
+        ),
+        "add",
+    ),
+]
