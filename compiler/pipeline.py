@@ -210,6 +210,7 @@ def plan(build: Build) -> None:
 
 
 def assemble(build: Build) -> None:
+    from ..schedules.group import Scratchpad
     from .codegen import module
     from .codegen.library import LibrarySpec
 
@@ -221,6 +222,7 @@ def assemble(build: Build) -> None:
     )  # fmt: skip
     build.report = build_report(build)
     threads = options.threads or target.cores
+    pads = [o for kernel in build.kernels for o in kernel.operands if isinstance(o, Scratchpad)]
     build.library = LibrarySpec(
         name=options.name or build.imported.name,
         inputs=build.imported.inputs,
@@ -235,7 +237,8 @@ def assemble(build: Build) -> None:
         report=build.report,
         kernel_objects=kernels,
         timers=len(build.kernels) if options.timers else 0,
-        scratchpad_bytes=max((getattr(k, "scratchpad", 0) for k in build.kernels), default=0),
+        scratchpad_bytes=max((p.bytes for p in pads), default=0),
+        scratchpad_offset=build.memory.offsets[pads[0]] if pads else 0,
     )
 
 

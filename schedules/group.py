@@ -91,6 +91,11 @@ class Scratch:
 
 
 @dataclass(frozen=True, eq=False)
+class Scratchpad(Scratch):
+    """Memory of the target's scratchpad, from its start. One kernel uses it at a time."""
+
+
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """One compiled group: a PrimFunc on raw pointers, and what its pointers are.
 

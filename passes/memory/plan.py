@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...schedules.group import Kernel, Scratch, Value, dtype_bytes
+from ...schedules.group import Kernel, Scratch, Scratchpad, Value, dtype_bytes
 from ...schedules.layout import Layout
 from .places import Places, places_of
 
@@ -54,8 +54,16 @@ def plan_memory(
     sizes: dict[Value | Scratch, int] = {}
     first: dict[Value | Scratch, int] = {}
     last: dict[Value | Scratch, int] = {}
+    pads: list[Scratchpad] = []
     for step, kernel in enumerate(kernels):
         for operand in kernel.operands:
+            if isinstance(operand, Scratchpad):  # all kernels' lies at one place
+                pads.append(operand)
+                operand = pads[0]
+                sizes[operand] = max(p.bytes for p in pads)
+                first.setdefault(operand, step)
+                last[operand] = step
+                continue
             if isinstance(operand, Scratch):
                 sizes[operand], first[operand], last[operand] = operand.bytes, step, step
                 continue
@@ -88,6 +96,7 @@ def plan_memory(
         while merged.get(leader, leader) is not leader:
             leader = merged[leader]
         offsets[value] = offsets[leader]
+    offsets.update(dict.fromkeys(pads, offsets[pads[0]]) if pads else {})
     return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs))
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from tvm import tirx
 
 from ..emit import KernelBuilder
-from ..group import Scratch, Value, dtype_bytes
+from ..group import Scratch, Scratchpad, Value, dtype_bytes
 from ..layout import Layout
 from ..sequence import double_buffered
 from ..stripeplan import Part, StripePlan
@@ -126,7 +126,7 @@ class _Striped(Builder):
                 inside = isinstance(operand, Scratch) or operand in self.plan.windows
                 if not inside and operand not in operands:
                     operands.append(operand)
-        operands = [*self.memory, *(o for o in operands if o not in self.memory), Scratch(total)]
+        operands = [*self.memory, *(o for o in operands if o not in self.memory), Scratchpad(total)]
 
         def driver(names: tuple[str, ...]) -> Any:
             return _Driver(self, names, operands, offsets, calls, before, total).build()
