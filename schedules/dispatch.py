@@ -37,4 +37,4 @@ def works_on_plain(group: Group) -> bool:
 def _all_plain(request: Request) -> bool:
     anchor = request.group.anchor
     assert anchor is not None
-    return all(request.layout(v).is_plain for v in (*anchor.inputs, *request.group.outputs))
+    return all(request.layout(v).is_plain for v in (*request.group.inputs, *request.group.outputs))

@@ -10,12 +10,12 @@ the kernel family does not take is left apart, with a note that says why.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...schedules.attention import AttentionFacts, attention_facts
-from ...schedules.group import Group, Node, Value
-from ...schedules.matmul import supports_matmul
+from ...schedules.group import Node, Value
+from ...schedules.matmul import moves_problem, supports_matmul
+from .moves import group_of, is_attention, next_move, prologue, take
 
 if TYPE_CHECKING:
     from .fuse import _Draft, _Fuser
@@ -30,48 +30,41 @@ def merge_attention(fuser: _Fuser, drafts: list[_Draft]) -> list[_Draft]:
         if draft.anchor is None or draft.anchor.operator != "relax.matmul" or not supports_matmul(draft.anchor):
             continue
         for nodes in _stages(fuser, draft):
-            group = _group(fuser, draft, nodes)
+            group = group_of(fuser, draft, nodes)
             facts = attention_facts(group)
             if not isinstance(facts, AttentionFacts):
                 draft.notes.append(f"attention: not fused further: {facts}")
                 break
-            taken = {id(o) for n in nodes if (o := fuser.owner.get(n)) is not None and o is not draft}
-            gone |= taken
-            draft.nodes = list(group.nodes)
-            for node in nodes:
-                fuser.owner[node] = draft
+            gone |= take(fuser, draft, group)
     return [d for d in drafts if id(d) not in gone]
 
 
-def stays_attention(fuser: _Fuser, draft: _Draft, nodes: Iterable[Node]) -> bool:
-    """False if ``draft`` is an attention and would be none with ``nodes``."""
-    if sum(n.operator == "relax.matmul" for n in draft.nodes) < 2:
+def stays_whole(fuser: _Fuser, draft: _Draft, nodes: Iterable[Node]) -> bool:
+    """False if ``draft`` is an attention or a product, and its kernel could not take ``nodes`` as well."""
+    if draft.anchor is None or not supports_matmul(draft.anchor):
         return True
-    return isinstance(attention_facts(_group(fuser, draft, {*draft.nodes, *nodes})), AttentionFacts)
+    group = group_of(fuser, draft, {*draft.nodes, *nodes})
+    return isinstance(attention_facts(group), AttentionFacts) if is_attention(draft.nodes) else not moves_problem(group)
 
 
 def _stages(fuser: _Fuser, draft: _Draft) -> Iterable[set[Node]]:
     """The nodes of the group, larger from step to step; each is asked for after the one before was accepted."""
-    core = _core(fuser, draft)
-    if core is None:
+    core, second = _core(fuser, draft), draft.anchor
+    if core is None or second is None:
         return
     yield core
-    before = _prologue(fuser, draft)
+    first = next(n for n in draft.nodes if n.operator == "relax.matmul")
+    before = prologue(fuser, draft, (*first.inputs, second.operands[1]))
     if before:
         yield {*draft.nodes, *before}
     while True:
-        after = _next_move(fuser, draft)
+        after = next_move(fuser, draft)
         if after is None:
             return
         size = len(draft.nodes)
         yield {*draft.nodes, *after}
         if len(draft.nodes) == size:
             return
-
-
-def _group(fuser: _Fuser, draft: _Draft, nodes: set[Node]) -> Group:
-    ordered = sorted(nodes, key=lambda n: fuser.order[n])
-    return fuser._group(0, replace(draft, nodes=ordered, notes=[]))
 
 
 def _core(fuser: _Fuser, draft: _Draft) -> set[Node] | None:
@@ -124,68 +117,3 @@ def _between(fuser: _Fuser, first: Node, second: Node) -> list[Node] | None:
                 inside[node] = None
                 stack.extend(node.results)
     return list(inside) if inside else None
-
-
-def _prologue(fuser: _Fuser, draft: _Draft) -> set[Node]:
-    """Maps in groups of their own, and views between them, that nothing but this attention reads."""
-    second = draft.anchor
-    assert second is not None
-    first = next(n for n in draft.nodes if n.operator == "relax.matmul")
-    candidates: set[Node] = set()
-    stack = [*first.inputs, second.operands[1]]
-    while stack:
-        node = fuser.produced_by.get(stack.pop())
-        if node is None or node in candidates or node in draft.nodes:
-            continue
-        owner = fuser.owner.get(node)
-        if fuser.facts[node].kind == "view" or (owner is not None and owner.kind == "injective"):
-            candidates.add(node)
-            stack.extend(node.inputs)
-    while True:
-        inside = {*draft.nodes, *candidates}
-        kept = {n for n in candidates if _serves_only(fuser, n, inside) and _complete(fuser, n, candidates)}
-        if kept == candidates:
-            break
-        candidates = kept
-    while True:  # views in front alias as well outside
-        outer = {
-            n
-            for n in candidates
-            if fuser.facts[n].kind == "view" and fuser.produced_by.get(n.inputs[0]) not in candidates
-        }
-        if not outer:
-            return candidates
-        candidates -= outer
-
-
-def _serves_only(fuser: _Fuser, node: Node, inside: set[Node]) -> bool:
-    return all(
-        r not in fuser.leaves and all(c in inside for c in fuser.consumers.get(r, [])) for r in node.results
-    )
-
-
-def _complete(fuser: _Fuser, node: Node, candidates: set[Node]) -> bool:
-    owner = fuser.owner.get(node)
-    return owner is None or all(n in candidates for n in owner.nodes)
-
-
-def _next_move(fuser: _Fuser, draft: _Draft) -> set[Node] | None:
-    """The only group that reads the result, views between included, if it is a group of maps."""
-    outputs = fuser._outputs(draft)
-    views: set[Node] = set()
-    while len(outputs) == 1 and outputs[0] not in fuser.leaves:
-        readers = fuser.consumers.get(outputs[0], [])
-        if len(readers) != 1:
-            return None
-        node = readers[0]
-        owner = fuser.owner.get(node)
-        if owner is None:
-            views.add(node)
-            outputs = list(node.results)
-            continue
-        own = {outputs[0], *(r for n in owner.nodes for r in n.results)}
-        others = [v for n in owner.nodes for v in n.inputs if v not in own]
-        if owner.kind != "injective" or owner is draft or fuser._depends(others, draft):
-            return None
-        return {*owner.nodes, *views}
-    return None

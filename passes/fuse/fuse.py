@@ -22,8 +22,9 @@ from typing import Any
 
 from ...schedules.classify import Facts
 from ...schedules.group import Group, Node, Value
-from .attention import merge_attention, stays_attention
+from .attention import merge_attention, stays_whole
 from .graph import Graph
+from .moves import merge_moves
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class _Fuser:
                 drafts.append(draft)
             self.owner[node] = draft
         if self.enabled:
-            drafts = merge_attention(self, drafts)
+            drafts = merge_moves(self, merge_attention(self, drafts))
             drafts = self._absorb_prologues(drafts)
             views = {v: base for v, base in views.items() if self.produced_by[v] not in self.owner}
         return Fusion(tuple(self._group(i, d) for i, d in enumerate(self._sorted(drafts))), views)
@@ -213,7 +214,7 @@ class _Fuser:
             target = self.owner[user]
             if target is draft or not self._may_precede(draft, value, user, target):
                 continue
-            if not stays_attention(self, target, draft.nodes):
+            if not stays_whole(self, target, draft.nodes):
                 continue
             target.nodes = sorted({*target.nodes, *draft.nodes}, key=lambda n: self.order[n])
             for node in draft.nodes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..classify import Facts
 from ..group import Group, Node, Value
-from ..matmul.moves import behind, outgoing, producers
+from ..matmul.moves import along_memory, behind, outgoing, producers
 from ..phases import plan_phases
 from ..tegraph import GroupGraph
 
@@ -147,4 +147,8 @@ def _rows(group: Group, facts: AttentionFacts) -> str | None:
 
 
 def _moves(group: Group, facts: AttentionFacts) -> str | None:
-    return None if outgoing(group, facts.second) is not None else "the output's elements mix"
+    places = outgoing(group, facts.second)
+    if places is None:
+        return "the output's elements mix"
+    kept = all(along_memory(facts.output, places[v], v) for v in group.outputs)
+    return None if kept else "the output's last axis would lie apart"

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .build import build_matmul, supports_matmul
+from .build import build_matmul, moves_problem, supports_matmul
 
-__all__ = ["build_matmul", "supports_matmul"]
+__all__ = ["build_matmul", "moves_problem", "supports_matmul"]

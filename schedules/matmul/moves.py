@@ -11,10 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import tirx
+from tvm import sym, tirx
+from tvm.ir import Range
 
 from ..classify import Facts
 from ..group import Group, Node, Value
+from ..inline import Inliner, key, narrow
+from ..layout import Layout
+from ..tegraph import GroupGraph
 
 Place = Callable[[Sequence[Any]], list[Any]]
 
@@ -111,3 +115,56 @@ def _agree(places: list[Place], value: Value) -> bool:
     marks = [tirx.Var(f"m{i}", "int32") for i in range(len(value.shape))]
     first, *rest = [place(marks) for place in places]
     return all(len(first) == len(o) and all(tvm_ffi.structural_equal(a, b) for a, b in zip(first, o)) for o in rest)
+
+
+def along_memory(result: Value, place: Place, value: Value) -> bool:
+    """True if neighbours on the last axis of ``result`` are neighbours in ``value``."""
+    return result.shape[-1] == 1 or _step_of(result, place, value, len(result.shape) - 1) == 1
+
+
+def moved_only(group: Group, anchor: Node, value: Value) -> bool:
+    """True if each element of ``value``, an operand of the anchor, is one element of one input of the group, and one of
+    its last two axes runs along that input's memory, the last with a fixed step."""
+    graph = GroupGraph(group, [anchor])
+    found: list[tuple[Value, tuple[Any, ...]]] = []
+
+    def source(of: Value) -> Any:
+        def read(indices: tuple[Any, ...]) -> Any:
+            found.append((of, indices))
+            return tirx.Var("read", graph.tensors[of].expr_ty())
+
+        return read
+
+    sources = {key(graph.tensors[v]): source(v) for v in group.inputs}
+
+    def place(indices: Sequence[Any]) -> list[Any]:
+        found.clear()
+        element = Inliner(sources).at(graph.tensors[value], list(indices))
+        return list(found[0][1]) if len(found) == 1 and isinstance(element, tirx.Var) else []
+
+    if not place([tirx.IntImm("int32", 0)] * len(value.shape)):
+        return False
+    origin, rank = found[0][0], len(value.shape)
+    inner, outer = (_step_of(value, place, origin, axis) for axis in (rank - 1, rank - 2))
+    return inner is not None and (inner == 1 or outer == 1)
+
+
+def _step_of(source: Value, place: Place, target: Value, axis: int) -> int | None:
+    """How far two neighbours on ``axis`` of ``source`` lie apart in ``target``; None if that varies."""
+    analyzer = sym.Analyzer()
+    marks = [tirx.Var(f"m{i}", "int32") for i in range(len(source.shape))]
+    for mark, extent in zip(marks, source.shape):
+        analyzer.bind(mark, Range(0, extent))
+    if source.shape[axis] == 1:
+        return 1
+    ahead = list(marks)
+    analyzer.bind(marks[axis], Range(0, source.shape[axis] - 1), allow_override=True)
+    ahead[axis] = marks[axis] + 1
+    ends = []
+    for indices in (ahead, marks):
+        found = place(indices)
+        if len(found) != len(target.shape):
+            return None
+        ends.append(narrow(Layout.plain(target.shape).offset([narrow(i) for i in found])))
+    step = analyzer.simplify(ends[0] - ends[1], 4)
+    return int(step.value) if isinstance(step, tirx.IntImm) else None

@@ -128,7 +128,10 @@ def test_rows_that_share_sets_of_the_cache_make_low_tiles(target: Target) -> Non
     assert choose_tile(one_port, 3136, 18)[0] < 16, "a tall tile of one vector loads more than it must"
 
 
-@pytest.mark.parametrize("rows, depth, panels", [(1, 5, 1), (128, 1536, 8), (1000, 1000, 21), (61, 40000, 3), (7, 3, 500)])
+SIZES = [(1, 5, 1), (128, 1536, 8), (1000, 1000, 21), (61, 40000, 3), (7, 3, 500)]
+
+
+@pytest.mark.parametrize("rows, depth, panels", SIZES)
 def test_blocks_cover_everything_and_fit_the_cache(rows: int, depth: int, panels: int) -> None:
     for cores in (1, 2, 16):
         target = replace(AVX512, cores=cores, l2_bytes=1 << 20)

@@ -1,0 +1,129 @@
+"""Moves of data that vanish into the loads and stores of a matrix product: transposes, reshapes, slices.
+
+    x -> reshape -> transpose -> matmul -> reshape -> transpose -> add      ->      one group
+
+What the kernel could not read or write along memory is left apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...schedules.group import Group, Node, Value
+from ...schedules.matmul import moves_problem, supports_matmul
+
+if TYPE_CHECKING:
+    from .fuse import _Draft, _Fuser
+
+
+def merge_moves(fuser: _Fuser, drafts: list[_Draft]) -> list[_Draft]:
+    """``drafts`` with the moves before the left operand and behind the result of each product merged into it."""
+    gone: set[int] = set()
+    for draft in drafts:
+        anchor = draft.anchor
+        if anchor is None or not supports_matmul(anchor) or is_attention(draft.nodes) or id(draft) in gone:
+            continue
+        before = prologue(fuser, draft, [anchor.operands[0]])
+        if before:
+            gone |= _taken(fuser, draft, before)
+        while (after := next_move(fuser, draft)) is not None:
+            taken = _taken(fuser, draft, after)
+            if not taken:
+                break
+            gone |= taken
+    return [d for d in drafts if id(d) not in gone]
+
+
+def is_attention(nodes: Iterable[Node]) -> bool:
+    return sum(n.operator == "relax.matmul" for n in nodes) > 1
+
+
+def _taken(fuser: _Fuser, draft: _Draft, nodes: set[Node]) -> set[int]:
+    """Takes ``nodes`` into the group if its kernel can do with them; the groups that they were."""
+    group = group_of(fuser, draft, {*draft.nodes, *nodes})
+    why = moves_problem(group)
+    if why:
+        names = ", ".join(sorted(n.name for n in nodes))
+        draft.notes.append(f"moves ({names}) not fused: {why}")
+        return set()
+    return take(fuser, draft, group)
+
+
+def take(fuser: _Fuser, draft: _Draft, group: Group) -> set[int]:
+    """Makes ``draft`` consist of the nodes of ``group``; the other groups that they were."""
+    taken = {id(o) for n in group.nodes if (o := fuser.owner.get(n)) is not None and o is not draft}
+    draft.nodes = list(group.nodes)
+    for node in group.nodes:
+        fuser.owner[node] = draft
+    return taken
+
+
+def group_of(fuser: _Fuser, draft: _Draft, nodes: set[Node]) -> Group:
+    """What ``draft`` would be with exactly ``nodes``."""
+    ordered = sorted(nodes, key=lambda n: fuser.order[n])
+    return fuser._group(0, replace(draft, nodes=ordered, notes=[]))
+
+
+def prologue(fuser: _Fuser, draft: _Draft, values: Iterable[Value]) -> set[Node]:
+    """Maps in groups of their own, and views between them, that ``values`` are computed from and that nothing else
+    reads."""
+    candidates: set[Node] = set()
+    stack = list(values)
+    while stack:
+        node = fuser.produced_by.get(stack.pop())
+        if node is None or node in candidates or node in draft.nodes:
+            continue
+        owner = fuser.owner.get(node)
+        if fuser.facts[node].kind == "view" or (owner is not None and owner.kind == "injective"):
+            candidates.add(node)
+            stack.extend(node.inputs)
+    while True:
+        inside = {*draft.nodes, *candidates}
+        kept = {n for n in candidates if _serves_only(fuser, n, inside) and _complete(fuser, n, candidates)}
+        if kept == candidates:
+            break
+        candidates = kept
+    while True:  # views in front alias as well outside
+        outer = {
+            n
+            for n in candidates
+            if fuser.facts[n].kind == "view" and fuser.produced_by.get(n.inputs[0]) not in candidates
+        }
+        if not outer:
+            return candidates
+        candidates -= outer
+
+
+def _serves_only(fuser: _Fuser, node: Node, inside: set[Node]) -> bool:
+    return all(
+        r not in fuser.leaves and all(c in inside for c in fuser.consumers.get(r, [])) for r in node.results
+    )
+
+
+def _complete(fuser: _Fuser, node: Node, candidates: set[Node]) -> bool:
+    owner = fuser.owner.get(node)
+    return owner is None or all(n in candidates for n in owner.nodes)
+
+
+def next_move(fuser: _Fuser, draft: _Draft) -> set[Node] | None:
+    """The only group that reads the result, views between included, if it is a group of maps."""
+    outputs = fuser._outputs(draft)
+    views: set[Node] = set()
+    while len(outputs) == 1 and outputs[0] not in fuser.leaves:
+        readers = fuser.consumers.get(outputs[0], [])
+        if len(readers) != 1:
+            return None
+        node = readers[0]
+        owner = fuser.owner.get(node)
+        if owner is None:
+            views.add(node)
+            outputs = list(node.results)
+            continue
+        own = {outputs[0], *(r for n in owner.nodes for r in n.results)}
+        others = [v for n in owner.nodes for v in n.inputs if v not in own]
+        if owner.kind != "injective" or owner is draft or fuser._depends(others, draft):
+            return None
+        return {*owner.nodes, *views}
+    return None
