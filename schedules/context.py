@@ -152,7 +152,7 @@ class Context:
         for value in self.graph.group.inputs:
             table[key(self.graph.tensors[value])] = self.source(value)
         table.update(sources or {})
-        return Inliner(table, self.k.bind if bind else None, self.k.guard)
+        return Inliner(table, self.k.bind if bind else None, self.k.guard, self.analyzer.simplify)
 
     def write(self, value: Value, indices: Sequence[Any], element: Any) -> None:
         """Stores one element of an output; lanes past the last channel get zero, or nothing in a plain tensor."""

@@ -66,10 +66,12 @@ class Inliner:
         sources: dict[tuple[Any, int], Source],
         bind: Callable[[Any], Any] | None = None,
         guard: Callable[[Any], None] | None = None,
+        simplify: Callable[[Any], Any] | None = None,
     ) -> None:
         self.sources = sources
         self._bind = bind
         self._guard = guard
+        self._simplify = simplify
         self._extents: dict[Any, int] = {}
         self._guards = 0
         self._indexing = 0
@@ -181,6 +183,8 @@ class Inliner:
 
     def _choice(self, condition: Any, yes: Any, no: Any, axes: dict[Any, Any]) -> Any:
         condition = self.expression(condition, axes)
+        if self._simplify is not None and _on_indices(condition):
+            condition = self._simplify(condition)  # block * 16 + lane < 64 becomes block < 4: the same for all lanes
         known = _known(condition)
         if known is not None:
             return self.expression(yes if known else no, axes)
@@ -289,6 +293,20 @@ def narrow(expr: Any) -> Any:
 
 def _hash(indices: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(i if isinstance(i, int) else tvm_ffi.structural_hash(i) for i in indices)
+
+
+def _on_indices(expr: Any) -> bool:
+    """True for a comparison of index expressions, or several: integers without reads, on which TVM's simplifier is
+    right."""
+    if isinstance(expr, (prim.And, prim.Or, prim.CmpExpr)):
+        return _on_indices(expr.a) and _on_indices(expr.b)
+    if isinstance(expr, (tirx.Var, prim.IntImm)):
+        return str(expr.ty.dtype) in ("int32", "int64")
+    if isinstance(expr, prim.Cast):
+        return str(expr.ty.dtype) in ("int32", "int64") and _on_indices(expr.value)
+    if isinstance(expr, (prim.Add, prim.Sub, prim.Mul, prim.FloorDiv, prim.FloorMod)):
+        return _on_indices(expr.a) and _on_indices(expr.b)
+    return False
 
 
 def _known(condition: Any) -> bool | None:
