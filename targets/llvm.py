@@ -43,6 +43,21 @@ def architecture(triple: str) -> str:
     return ARCHITECTURES[first]
 
 
+_ABIS = {"x86_64": ("gnu", "musl"), "aarch64": ("gnu", "musl"), "armv7l": ("gnueabihf", "musleabihf")}
+
+
+def check_triple(triple: str) -> None:
+    """Raises :class:`TargetError` unless the triple is ``arch[-vendor]-linux-abi`` with an ABI that we link for."""
+    arch = architecture(triple)
+    _, *rest = triple.lower().split("-")
+    known = [f"{triple.split('-')[0]}-linux-{abi}" for abi in _ABIS[arch]]
+    if rest[-2:-1] == ["linux"] and len(rest) <= 3 and rest[-1] in _ABIS[arch]:
+        return
+    raise TargetError(
+        f"target triple {triple!r} is not one that can be built for; did you mean {' or '.join(known)}?"
+    )
+
+
 @cache
 def cpus(arch: str) -> frozenset[str]:
     """The processor names that LLVM knows for an architecture."""
@@ -69,6 +84,7 @@ def host_cpu() -> str:
 def check(triple: str, cpu: str, switches: Sequence[str]) -> None:
     """Raises :class:`TargetError` unless LLVM knows the architecture, the processor and every feature."""
     arch = architecture(triple)
+    check_triple(triple)
     if cpu not in cpus(arch):
         raise TargetError(f"unknown CPU {cpu!r} for {triple}{hint(cpu, cpus(arch))}")
     for switch in switches:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from ..errors import TargetError
 from . import detect, llvm
 from .boards import board_names, find_board
-from .facts import core, simd
+from .facts import core, known_cores, simd
 from .target import Target
 
 
@@ -35,7 +35,11 @@ def resolve(text: str) -> Target:
         return _from_tvm_text(text)
     if "+" in text:
         triple, cpu, *features = text.split("+")
-        return spell_out(text, triple, cpu, [f for part in features for f in part.split(",") if f])
+        _check_first(text, triple)
+        parts = [f.strip() for part in features for f in part.split(",")]
+        if "" in parts:
+            raise TargetError(f"target {text!r} has an empty feature; leave out the last plus or comma")
+        return spell_out(text, triple, cpu, parts)
     board = find_board(text)
     if board is None:
         raise TargetError(unknown(text))
@@ -45,6 +49,11 @@ def resolve(text: str) -> Target:
 
 def unknown(text: str) -> str:
     """The message for a name that no board has."""
+    as_cpu = _spelt_cpu(text)
+    if as_cpu:
+        return f"target {text!r} is a CPU, not a machine; write {as_cpu}, or take a board from `halotile targets list`"
+    if "-linux" in text:
+        return f"target {text!r} names no CPU; write {text}+cpu, such as {text}+generic"
     names = [*board_names(), "native"]
     near = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.6)
     hint = f"did you mean {', '.join(near)}? " if near else ""
@@ -57,9 +66,31 @@ def precheck(text: str) -> None:
     if not text or text.lower() in ("native", "host") or text.split()[0] == "llvm":
         return
     if "+" in text:
-        llvm.architecture(text.split("+", 1)[0])
+        triple = text.split("+", 1)[0]
+        _check_first(text, triple)
+        llvm.check_triple(triple)
     elif find_board(text) is None:
         raise TargetError(unknown(text))
+
+
+def _spelt_cpu(text: str) -> str:
+    """``cortex-a76`` -> ``aarch64-linux-gnu+cortex-a76``; empty for what is no CPU that we have facts about."""
+    name = text.strip().lower().replace("_", "-")
+    if name not in known_cores():
+        return ""
+    arm = name.startswith(("cortex", "neoverse"))
+    triple = llvm.DEFAULT_TRIPLES["x86_64" if not arm else "armv7l" if name == "cortex-a7" else "aarch64"]
+    return f"{triple}+{name}"
+
+
+def _check_first(text: str, first: str) -> None:
+    """Before a plus stands a triple: a board and ``native`` have their features already."""
+    board = find_board(first)
+    if board is None and first.lower() not in ("native", "host"):
+        return
+    features = text.split("+", 1)[1]
+    base = f"{board.target.triple}+{board.target.cpu}" if board else "triple+cpu"
+    raise TargetError(f"target {text!r}: {first} takes no features; spell the machine out, {base}+{features}")
 
 
 def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
@@ -101,6 +132,8 @@ def _from_tvm_text(text: str) -> Target:
                 raise TargetError(f"target {text!r}: {word!r} is not an option")
             continue
         options[key] = value if equals else (words[i + 1] if i + 1 < len(words) else "")
+        if not options[key]:
+            raise TargetError(f"target {text!r}: {word} has no value")
     ignored = sorted(options.keys() - {"mtriple", "target", "mcpu", "mattr"})
     triple = options.get("mtriple") or options.get("target")
     cpu = options.get("mcpu", "")
