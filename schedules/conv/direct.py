@@ -157,7 +157,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
 
 
 def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
-    """True if less comes from beyond the second-level cache when all channel groups of a row of tiles follow each other.
+    """True if less comes from beyond the second-level cache when all channel groups of a row of tiles are neighbours.
 
     By groups, the input passes once a group unless it stays; by rows, the weights pass once a row of tiles unless they
     stay beside the rows that are being read.
