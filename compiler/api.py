@@ -83,12 +83,16 @@ def inspect(
     shapes: Mapping[str, Sequence[int]] | None = None,
     *,
     target: str | Target = "native",
+    float_mode: str = "strict",
+    check: bool = False,
 ) -> dict[str, Any]:
     """What is in a model, as plain data, without compiling it.
 
     Without ``stage``: operators and how many of each, which of them Halotile covers, multiply-adds, weights, inputs and
     outputs of the file. With ``stage`` (``import`` to ``plan``): the pipeline runs that far and the operators left are
-    listed with shapes and attributes, beside what each pass did and declined.
+    listed with shapes and attributes, beside what each pass did and declined. Up to ``simplify``, dimensions may stay
+    open. ``float_mode`` is that of :func:`compile`; with ``check``, every rewrite of the simplification is validated on
+    numbers (slow).
     """
     from .inspection import inspect_file, inspect_stage
     from .options import checked_shapes
@@ -96,4 +100,4 @@ def inspect(
     fixed = checked_shapes(shapes)
     if stage is None:
         return inspect_file(model, fixed)
-    return inspect_stage(model, stage, fixed, target)
+    return inspect_stage(model, stage, fixed, target, float_mode, check)

@@ -53,7 +53,12 @@ def inspect_file(model: Any, shapes: Mapping[str, tuple[int, ...]] | None = None
 
 
 def inspect_stage(
-    model: Any, stage: str, shapes: Mapping[str, tuple[int, ...]] | None, target: str | Target
+    model: Any,
+    stage: str,
+    shapes: Mapping[str, tuple[int, ...]] | None,
+    target: str | Target,
+    float_mode: str = "strict",
+    check: bool = False,
 ) -> dict[str, Any]:
     """The pipeline run up to ``stage``: operators before and after, each operator left, and every pass's notes."""
     from ..targets.resolve import resolve
@@ -64,9 +69,9 @@ def inspect_stage(
     if stage not in names:
         raise HalotileError(f"stage {stage!r} can't be inspected; choose one of {', '.join(names)}")
     chosen = resolve(target) if isinstance(target, str) else target
-    build = run_pipeline(
-        model, Options(target=chosen, shapes=dict(shapes) if shapes else None, stop_after=stage)
-    )
+    fixed = dict(shapes) if shapes else None
+    options = Options(target=chosen, shapes=fixed, float_mode=float_mode, stop_after=stage, check=check)
+    build = run_pipeline(model, options)
     module = build.imported.module if stage == "import" else build.module
     listed = operators(module)
     return {

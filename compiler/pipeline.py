@@ -45,6 +45,7 @@ class Options:
     stop_after: str | None = None
     dump_ir: Path | None = None
     simplify: bool = True
+    check: bool = False
     fuse: bool = True
     layout: bool = True
     winograd: bool = True
@@ -125,7 +126,7 @@ def simplify(build: Build) -> None:
     if not build.options.simplify:
         return
     mode = "exact" if build.options.exact and build.options.float_mode == "strict" else build.options.float_mode
-    result = Simplify(float_mode=mode).apply(build.module, build.options.target)
+    result = Simplify(float_mode=mode, check=build.options.check).apply(build.module, build.options.target)
     build.module = result.module
     build.notes["simplify"] = list(result.notes)
     build.details["simplify"] = result.details
@@ -154,11 +155,12 @@ def layout(build: Build) -> None:
 
 
 def tile(build: Build) -> None:
-    from ..passes.tile.stripes import Stripes
     from ..passes.tile.tile import Tile
 
     options = build.options
     if options.target.memory_kind == "scratchpad":
+        from ..passes.tile.stripes import Stripes
+
         striped = Stripes.of(options.tile or "off", options.exact, options.winograd).apply(
             build.groups, build.layouts, build.places, build.graph.outputs, options.target
         )

@@ -18,14 +18,28 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan")
 @click.option(
     "--stop-after", "stage", type=click.Choice(STAGES), help="Run the pipeline so far and show what is left."
 )
+@click.option(
+    "--float-mode", type=click.Choice(["strict", "finite", "exact"]), default="strict", show_default=True,
+    help="What the simplification may change: rounding; rounding, with no NaN or infinity; or no bit.",
+)  # fmt: skip
+@click.option("--check", is_flag=True, help="Validate every rewrite of the simplification on numbers (slow).")
 @click.option("--timeline", is_flag=True, help="Predict loads, computations and stores on a target with a scratchpad.")
 @click.option("--svg", type=click.Path(dir_okay=False), help="Also draw the timelines into this file.")
 @parameters.target_option
 @parameters.json_option
 def inspect(
-    model: str, shapes: Any, stage: str | None, timeline: bool, svg: str | None, target: str, as_json: bool
-) -> None:
-    """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX)."""
+    model: str, shapes: Any, stage: str | None, float_mode: str, check: bool, timeline: bool, svg: str | None,
+    target: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).
+
+    With --stop-after, show what is left after a stage instead, what each pass did, and what it declined and why. Up to
+    simplify, dimensions may stay open.
+    """
+    if check and stage is None:
+        stage = "simplify"
+    if check and stage == "import":
+        raise click.UsageError("--check validates the simplification, which --stop-after import leaves out")
     fixed = parameters.shapes_of(shapes)
     path = parameters.check_model_path(model)
     from ...targets.resolve import precheck
@@ -37,7 +51,7 @@ def inspect(
         return show(path, fixed, target, svg, as_json)
     from ..api import inspect as look
 
-    data = look(path, stage, fixed, target=target)
+    data = look(path, stage, fixed, target=target, float_mode=float_mode, check=check)
     if as_json:
         emit_json(data)
     else:
@@ -91,13 +105,32 @@ def _stage_text(data: dict[str, Any]) -> str:
         ),
         columns(((n, name) for name, n in data["operators_after"].items()), indent=2),
     ]
+    if "simplify" in data["details"]:
+        parts.append(_simplify_text(data["details"]["simplify"]))
     for stage, notes in data["notes"].items():
-        if notes:
+        if notes and stage != "simplify":
             parts.append(f"{stage}:\n" + "\n".join(f"  {line}" for line in notes))
     if data["kernels"]:
         rows = ((k.get("name", ""), ", ".join(map(str, k.get("operators", ())))) for k in data["kernels"])
         parts.append("kernels:\n" + columns(rows, indent=2))
     return "\n".join(parts)
+
+
+def _simplify_text(details: dict[str, Any]) -> str:
+    """What each rule did how often, what was declined and why, and what the check covered."""
+    applied = details["applied"]
+    head = f"simplify ({details['float_mode']}): {sum(applied.values())} rewrites by {len(applied)} rules"
+    if "checked" in details:
+        skipped = f", {details['unchecked']} too large for it" if details["unchecked"] else ""
+        head += f"; {details['checked']} checked on numbers{skipped}"
+    lines = [head, columns(((n, rule) for rule, n in sorted(applied.items(), key=lambda a: (-a[1], a[0]))), indent=2)]
+    if details["declined"]:
+        lines.append("declined:")
+    for entry in details["declined"]:
+        places = list(dict.fromkeys(entry["nodes"]))
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        lines.append(f"  {entry['rule']} at {places[0]}{more}: {entry['reason']}")
+    return "\n".join(line for line in lines if line)
 
 
 def _tensor(tensor: dict[str, Any]) -> str:

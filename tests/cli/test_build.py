@@ -329,6 +329,23 @@ def test_inspect_after_simplify_lists_operators(folder: Path) -> None:
     assert "operators before" in text and "matmul" in text
 
 
+def test_inspect_takes_open_dimensions_and_checks_rewrites(folder: Path) -> None:
+    model = with_identity()
+    for value in (model.graph.input[0], model.graph.output[0]):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    (folder / "open.onnx").write_bytes(model.SerializeToString())
+    data = json.loads(halotile("inspect", "open.onnx", "--check", "--json", cwd=folder).stdout)
+    details = data["details"]["simplify"]
+    assert details["checked"] >= 1 and details["unchecked"] == 0 and details["applied"] == {"neutral-element": 1}
+    assert data["operators"][0]["inputs"][0] == "float32[batch, 4]"
+    text = halotile("inspect", "open.onnx", "--check", "--float-mode", "exact", cwd=folder).stdout
+    assert "simplify (exact): 1 rewrites by 1 rules; 1 checked on numbers" in text
+    wrong = halotile("inspect", "open.onnx", "--check", "--stop-after", "import", cwd=folder)
+    assert wrong.returncode == 2 and "--check" in wrong.stderr
+    needs = halotile("inspect", "open.onnx", "--stop-after", "fuse", cwd=folder)
+    assert needs.returncode == 1 and "--shape x=" in needs.stderr and "Traceback" not in needs.stderr
+
+
 def with_identity() -> onnx.ModelProto:
     """y = relu(x @ w) * 1"""
     model = tiny()
