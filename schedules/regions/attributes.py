@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from ..group import Node
 from ..operator import attributes, is_own
 
+Result = TypeVar("Result")
 
+
+def once(function: Callable[[Node], Result]) -> Callable[[Node], Result]:
+    """``function``, called once for each node: planners ask for the same nodes thousands of times, and reading
+    attributes takes longer than the arithmetic on them."""
+    known: WeakKeyDictionary[Node, Result] = WeakKeyDictionary()
+
+    @wraps(function)
+    def remembered(node: Node) -> Result:
+        if node not in known:
+            known[node] = function(node)
+        return known[node]
+
+    return remembered
+
+
+@once
 def own(node: Node) -> dict[str, Any]:
     """The attributes of one of our own operators."""
     if not is_own(node.operator):

@@ -42,6 +42,8 @@ class Need:
     def inside(self) -> Box | None:
         """The elements that are really read; None if there are none. With "edge", "reflect" and "wrap" they are those
         that stand for the places outside, too."""
+        if self.fill == "none":
+            return None if is_empty(self.box) else self.box
         spans = tuple(_inside(s, n, self.fill) for s, n in zip(self.box, self.value.shape))
         return None if is_empty(spans) else spans
 

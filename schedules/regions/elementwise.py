@@ -6,12 +6,12 @@ Every read of every input is at the output's own coordinates, right-aligned, or 
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from tvm.ir.prim import expr as prim
 
 from ..classify import VIEWS, Facts
 from ..group import Node
+from .attributes import once
 from .box import Box, Needs, Refusal, need
 
 
@@ -26,18 +26,9 @@ def elementwise(node: Node, output: int, box: Box) -> Needs | Refusal:
     return tuple(needs)
 
 
-_known: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()
-
-
+@once
 def is_elementwise(node: Node) -> bool:
     """True if the node's one output reads its inputs only where it is itself."""
-    found = _known.get(node)
-    if found is None:
-        found = _known[node] = _is_elementwise(node)
-    return found
-
-
-def _is_elementwise(node: Node) -> bool:
     if len(node.results) != 1 or node.operator in VIEWS:
         return False
     shape = node.results[0].shape

@@ -31,6 +31,6 @@ def node_needs(node: Node, output: Value, box: Box) -> Needs | Refusal:
         raise ValueError(f"box {box} does not lie in {output}")
     if is_empty(box):
         return ()
-    index = next(i for i, r in enumerate(node.results) if r is output)
+    index = 0 if node.results[0] is output else node.results.index(output)
     found = RULES.get(node.operator, elementwise)(node, index, box)
     return found if isinstance(found, Refusal) else merge(found)

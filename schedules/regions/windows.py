@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..group import Node
-from .attributes import ints, own
+from .attributes import ints, once, own
 from .box import Box, Fill, Needs, Refusal, Span, need
 
 
@@ -36,17 +36,24 @@ def windows(
 def conv(node: Node, _output: int, box: Box) -> Needs | Refusal:
     """All channels of the groups that the output channels belong to, and the weights of those channels."""
     data, weight = node.inputs[:2]
-    attrs = node.call.attrs
-    rank = len(data.shape) - 2
-    if not str(attrs.data_layout).startswith("NC") or not str(attrs.kernel_layout).startswith("OI"):
-        return Refusal(f"{node.operator} in layout {attrs.data_layout}, {attrs.kernel_layout}")
-    spatial = windows(
-        box[2:], weight.shape[2:], ints(attrs.strides), ints(attrs.dilation), ints(attrs.padding)[:rank]
-    )
-    groups = int(attrs.groups)
+    found = _conv(node)
+    if isinstance(found, Refusal):
+        return found
+    strides, dilation, begin, groups = found
+    spatial = windows(box[2:], weight.shape[2:], strides, dilation, begin)
     channels = group_channels(box[1], weight.shape[0] // groups, data.shape[1] // groups)
     taps = [(0, n) for n in weight.shape[1:]]
     return need(data, [box[0], channels, *spatial], "zero"), need(weight, [box[1], *taps])
+
+
+@once
+def _conv(node: Node) -> tuple[list[int], list[int], list[int], int] | Refusal:
+    """Strides, dilation, padding before, and groups."""
+    attrs = node.call.attrs
+    if not str(attrs.data_layout).startswith("NC") or not str(attrs.kernel_layout).startswith("OI"):
+        return Refusal(f"{node.operator} in layout {attrs.data_layout}, {attrs.kernel_layout}")
+    rank = len(node.inputs[0].shape) - 2
+    return ints(attrs.strides), ints(attrs.dilation), ints(attrs.padding)[:rank], int(attrs.groups)
 
 
 def group_channels(span: Span, out: int, into: int) -> Span:
@@ -57,16 +64,23 @@ def group_channels(span: Span, out: int, into: int) -> Span:
 
 def _relax_pool(fill: Fill) -> Any:
     def pool(node: Node, _output: int, box: Box) -> Needs | Refusal:
-        attrs = node.call.attrs
-        if not str(attrs.layout).startswith("NC"):
-            return Refusal(f"{node.operator} in layout {attrs.layout}")
-        rank = len(box) - 2
-        spatial = windows(
-            box[2:], ints(attrs.pool_size), ints(attrs.strides), ints(attrs.dilation), ints(attrs.padding)[:rank]
-        )
+        found = _pool(node)
+        if isinstance(found, Refusal):
+            return found
+        spatial = windows(box[2:], *found)
         return (need(node.inputs[0], [*box[:2], *spatial], fill),)
 
     return pool
+
+
+@once
+def _pool(node: Node) -> tuple[list[int], list[int], list[int], list[int]] | Refusal:
+    """Kernel, strides, dilation and padding before."""
+    attrs = node.call.attrs
+    if not str(attrs.layout).startswith("NC"):
+        return Refusal(f"{node.operator} in layout {attrs.layout}")
+    rank = len(node.inputs[0].shape) - 2
+    return ints(attrs.pool_size), ints(attrs.strides), ints(attrs.dilation), ints(attrs.padding)[:rank]
 
 
 def _own_pool(fill: Fill) -> Any:
