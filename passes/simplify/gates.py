@@ -28,7 +28,8 @@ class RecogniseSilu(Rule):
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         for gate, x in (node.inputs, node.inputs[::-1]):
             if gate.op == "relax.sigmoid" and gate.inputs[0] is x and is_float(node):
-                return Rewrite(lambda b, x=x: b.call(op.nn.silu, x))
+                source = x
+                return Rewrite(lambda b: b.call(op.nn.silu, source))
         return None
 
 

@@ -179,7 +179,7 @@ _MOVES = frozenset(f"relax.{n}" for n in ("reshape", "permute_dims", "broadcast_
 
 
 class WhereNot(Rule):
-    """where(not(c), x, y)    ->    where(c, y, x), also where the flags are reshaped, transposed or broadcast between"""
+    """where(not(c), x, y)    ->    where(c, y, x), also where the flags are moved or broadcast in between"""
 
     name = "where-not"
     family = "logic"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from ...schedules.open_shapes import same_dim
 from .anchors import ANCHORS, scale_output, weight_index
 from .graph import CONST, Node
 from .identity import RESHAPES, permutation
@@ -80,18 +82,14 @@ class Path:
             inner = self.absorb(parent, scale, depth - 1)
             return None if inner is None else with_operand(node, 0, inner)
         mine = cuts(node)
-        if (
-            mine is None
-            or not parent.static
-            or not node.static
-            or _size(parent) > _LARGEST
-            or self._shared is not None
-        ):
+        if mine is None or parent.shape is None or _size(parent) > _LARGEST or self._shared is not None:
+            return None
+        if any(not isinstance(parent.shape[a], int) for a in mine):
             return None
         others = [u for u in parent.users if u is not node]
         if parent.outputs or any(not _disjoint(mine, cuts(o)) for o in others):
             return None
-        full = np.ones(parent.shape or ())
+        full = np.ones(_without_open(parent.shape))
         region = tuple(
             slice(mine[a].begin, mine[a].end, mine[a].stride) if a in mine else slice(None)
             for a in range(parent.rank)
@@ -104,8 +102,30 @@ class Path:
         return with_operand(node, 0, self._shared_node)
 
 
+def _without_open(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape with ones for open dims, along which a scale does not vary."""
+    return tuple(d if isinstance(d, int) else 1 for d in shape)
+
+
 def _size(node: Node) -> int:
-    return int(np.prod(node.shape or (), dtype=np.int64))
+    return int(np.prod(_without_open(node.shape or ()), dtype=np.int64))
+
+
+def _segments(shape: tuple[Any, ...]) -> list[Any]:
+    """The open dims in order, with the products of the numbers between them: what a reshape must keep to leave the
+    places along every open dim alone."""
+    result: list[Any] = [1]
+    for d in shape:
+        if isinstance(d, int):
+            result[-1] *= d
+        else:
+            result += [d, 1]
+    return result
+
+
+def _same_segments(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    first, second = _segments(a), _segments(b)
+    return len(first) == len(second) and all(same_dim(x, y) for x, y in zip(first, second))
 
 
 def _disjoint(a: dict[int, Cut], b: dict[int, Cut] | None) -> bool:
@@ -125,10 +145,12 @@ def _before(node: Node, scale: np.ndarray) -> np.ndarray | None:
     if node.op == "relax.permute_dims":
         axes = permutation(node)
         return np.transpose(padded, [axes.index(k) for k in range(len(axes))])
-    x = node.inputs[0]
-    if not node.static or not x.static or _size(node) > _LARGEST:
+    shape, above = node.shape, node.inputs[0].shape
+    if shape is None or above is None or not _same_segments(shape, above) or _size(node) > _LARGEST:
         return None
-    return shrunk(np.broadcast_to(padded, node.shape or ()).reshape(x.shape or ()))
+    if any(n != 1 and not isinstance(d, int) for n, d in zip(padded.shape, shape)):
+        return None
+    return shrunk(np.broadcast_to(padded, _without_open(shape)).reshape(_without_open(above)))
 
 
 def _scaled_constant(node: Node, scale: np.ndarray) -> Rebuild | None:
