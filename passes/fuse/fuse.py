@@ -24,6 +24,7 @@ from ...schedules.classify import Facts
 from ...schedules.group import Group, Node, Value
 from .attention import merge_attention, stays_whole
 from .graph import Graph
+from .images import merge_images
 from .moves import merge_moves
 
 
@@ -87,7 +88,7 @@ class _Fuser:
                 drafts.append(draft)
             self.owner[node] = draft
         if self.enabled:
-            drafts = merge_moves(self, merge_attention(self, drafts))
+            drafts = merge_images(self, merge_moves(self, merge_attention(self, drafts)))
             drafts = self._absorb_prologues(drafts)
             views = {v: base for v, base in views.items() if self.produced_by[v] not in self.owner}
         return Fusion(tuple(self._group(i, d) for i, d in enumerate(self._sorted(drafts))), views)
