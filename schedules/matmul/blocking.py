@@ -41,7 +41,7 @@ def choose_blocks(
     parts = next((p for p in range(parts, 2 * parts) if depth % p == 0), parts)
     most = min(MOST_ROWS, max(FEWEST_ROWS, l2 * 3 // 4 // (depth * element)))
     if parts > 1:
-        most = min(most, max(height, SUMS_BYTES // (width * vector)))
+        most = min(most, max(1, SUMS_BYTES // (height * width * vector)) * height)
     blocks = -(-rows // most)
     wanted = 4 * target.cores if target.cores > 1 else 1
     while batches * blocks * panels < wanted and rows // (blocks + 1) >= 2 * height:

@@ -139,7 +139,7 @@ class _Matmul:
             first = self.bind(start, facts.rows - blocks.rows + 1)
             scratch = None
             if blocks.parts > 1:
-                size = blocks.rows * region.vectors * self.lanes
+                size = -(-blocks.rows // self.height) * self.height * region.vectors * self.lanes
                 scratch = k.local("sums", facts.output.dtype, size, "global")
             count: Any = run if region.panels % run == 0 else tirx.min(region.panels - group * run, run)
             with k.loop(count, name="n") as n:
@@ -158,29 +158,31 @@ class _Matmul:
                 inside: Any = t * height
                 if blocks.rows % height:
                     inside = tirx.min(inside, blocks.rows - height)
-                body(self.bind(inside, blocks.rows - height + 1))
+                body(t, self.bind(inside, blocks.rows - height + 1))
 
         if scratch is None:
-            def whole(inside: Any) -> None:
+
+            def whole(_: Any, inside: Any) -> None:
                 acc = self._tile(region, a, b, batch, panel, first + inside, (0, self.facts.k), None)
                 self._epilogue(region, acc, batch, panel, first + inside)
 
             rows(whole)
             return
-        with k.loop(blocks.rows * region.vectors, name="z") as z, k.loop(self.lanes, "vectorized", "v") as v:
+        size = height * width  # each tile has sums of its own: rows that two tiles share are summed twice, apart
+        with k.loop(tiles * height * region.vectors, name="z") as z, k.loop(self.lanes, "vectorized", "v") as v:
             k.store(scratch, z * self.lanes + v, tirx.const(0, self.facts.output.dtype))
         with k.loop(blocks.parts, name="c") as c:
             depth, start = blocks.depth, c * blocks.depth
             if self.facts.k % depth:
                 depth = tirx.min(self.facts.k - start, depth)
-            rows(lambda inside: self._tile(
-                region, a, b, batch, panel, first + inside, (start, depth), (scratch, inside * width)
+            rows(lambda t, inside: self._tile(
+                region, a, b, batch, panel, first + inside, (start, depth), (scratch, t * size)
             ))
 
-        def finish(inside: Any) -> None:
+        def finish(t: Any, inside: Any) -> None:
             acc = k.local("acc", self.facts.output.dtype, height * width)
             with k.loop(height * region.vectors, "unroll", "z") as z, k.loop(self.lanes, "vectorized", "v") as v:
-                k.store(acc, z * self.lanes + v, scratch[inside * width + z * self.lanes + v])
+                k.store(acc, z * self.lanes + v, scratch[t * size + z * self.lanes + v])
             self._epilogue(region, acc, batch, panel, first + inside)
 
         rows(finish)
