@@ -17,6 +17,10 @@ from .rule import STRICT, Declined, Rewrite, Rule
 op = relax.op
 
 
+def applied(function: Any, x: Node) -> Rewrite:
+    return Rewrite(lambda b: b.call(function, x))
+
+
 class RecogniseSilu(Rule):
     """x * sigmoid(x)    ->    silu(x)"""
 
@@ -28,8 +32,7 @@ class RecogniseSilu(Rule):
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         for gate, x in (node.inputs, node.inputs[::-1]):
             if gate.op == "relax.sigmoid" and gate.inputs[0] is x and is_float(node):
-                source = x
-                return Rewrite(lambda b: b.call(op.nn.silu, source))
+                return applied(op.nn.silu, x)
         return None
 
 

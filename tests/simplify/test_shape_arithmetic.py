@@ -34,7 +34,8 @@ class Shapes:
         return items[self.rng.integers(len(items))]
 
     def step(self) -> None:
-        self.pick([self.arithmetic] * 3 + [self.through_floats, self.join, self.join, self.cut, self.gather, self.choose])()
+        ways = [*[self.arithmetic] * 3, *[self.join] * 2, self.through_floats, self.cut, self.gather, self.choose]
+        self.pick(ways)()
 
     def number(self) -> str:
         return self.pick(self.scalars) if self.rng.random() < 0.6 else self.g.const(int(self.rng.integers(1, 7)))
