@@ -24,7 +24,7 @@ from ...targets.target import Target
 
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack
 NEAR = 32.0  # bytes a cycle from the second-level cache
-FAR = 10.0  # from the third
+FAR = 18.0  # from the third
 MEMORY = 4.5  # from memory, all cores being busy
 EXPOSED = 0.35  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
 LAUNCH = 8000.0  # cycles to start a kernel on all cores and wait for the last
@@ -56,7 +56,7 @@ def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, e
     positions = math.prod(output.shape[2:]) if len(output.shape) > 2 else 1
     lanes = target.lanes(output.dtype)
     vectors = output.shape[0] * -(-output.shape[1] // lanes) if len(output.shape) > 1 else 1
-    extra = 2.0 * vectors * (len(group.nodes) - 1)
+    extra = 0.5 * vectors * (len(group.nodes) - 1)
     anchor = group.anchor
     if anchor is not None and supports_conv(anchor) and len(output.shape) == 4:
         weights = anchor.operands[1].bytes
@@ -65,7 +65,7 @@ def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, e
             return MemberCost((1, 1), 1.3 * steps / lanes / target.fma_ports + extra, weights, positions)
         facts = ConvFacts.of(anchor)
         if facts.is_depthwise:
-            cycles = vectors * (facts.taps + 2.0) / min(2, target.fma_ports)
+            cycles = vectors * (facts.taps + 0.5) / min(2, target.fma_ports)
             return MemberCost((1, 1), cycles + extra, weights, positions)
         if not exact and choose_plan(alone, facts) is not None:
             plan = best_plan(alone, facts)
