@@ -134,7 +134,7 @@ def test_most_of_them_are_imported() -> None:
             taken += 1
         except (UnsupportedError, ShapeError):
             pass
-    assert taken >= 30, taken
+    assert taken >= 24, taken
 
 
 @pytest.mark.parametrize(
