@@ -1,6 +1,7 @@
 # make demo        compile a real model, run it, compare it with ONNX Runtime
 # make test        all tests
 # make lint        ruff and mypy
+# make boards      the models on five boards under emulation, compared with ONNX Runtime (an hour)
 # make node-tests  the ONNX node tests; writes the support table
 # make bench       the benchmarks beside ONNX Runtime
 # make clean       remove what the targets above made
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types node-tests bench clean
+.PHONY: help demo test lint types node-tests bench boards clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -29,6 +30,7 @@ demo: $(STAMP)
 	$(BIN)/python -m halotile.benchmarks.demo
 
 test: $(STAMP)
+	@.ci/debian.sh
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile -rs
 
 lint: $(STAMP)
@@ -40,6 +42,11 @@ types: $(STAMP)
 
 node-tests: $(STAMP)
 	$(BIN)/python -m halotile.benchmarks.node_tests
+
+boards: $(STAMP)
+	@.ci/debian.sh
+	$(BIN)/python -m halotile.benchmarks.boards
+	HALOTILE_FRESH=1 $(BIN)/python -m pytest tests/boards/test_fresh.py -rs
 
 bench: $(STAMP)
 	$(BIN)/halotile bench

@@ -1,0 +1,61 @@
+"""What the tests of boards share: the command line, what they need of the system, and a small network."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+COMMAND = [sys.executable, "-m", "halotile.compiler.cli"]
+PI5 = "qemu-aarch64-static -cpu cortex-a76"
+SSHD = "/usr/sbin/sshd"
+
+
+def needs(*tools: str) -> None:
+    """Skips, loudly, where a tool is missing: `make test` installs them where it can."""
+    missing = [tool for tool in tools if not (shutil.which(tool) or Path(tool).exists())]
+    if missing:
+        pytest.skip(f"NOT RUN: needs {', '.join(missing)} (.ci/debian.sh installs them)")
+
+
+def needs_zig() -> None:
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("NOT RUN: needs ziglang (pip install 'halotile[cross]')")
+
+
+def halotile(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=600,
+    )  # fmt: skip
+
+
+def network() -> onnx.ModelProto:
+    """x [1,3,13,17] -> conv 3x3, relu, conv 1x1 (y) and a sum over the image (total); biases, odd sizes."""
+    rng = np.random.default_rng(7)
+    weights = {
+        "w": rng.standard_normal((16, 3, 3, 3)) / 5, "b": rng.standard_normal(16),
+        "v": rng.standard_normal((5, 16, 1, 1)) / 4, "c": rng.standard_normal(5),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["h"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Conv", ["r", "v", "c"], ["y"]),
+        helper.make_node("ReduceMean", ["y"], ["total"], axes=[2, 3], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes, "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 13, 17])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5, 13, 17]),
+         helper.make_tensor_value_info("total", TensorProto.FLOAT, [1, 5])],
+        [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
