@@ -52,7 +52,6 @@ def _columns(request: Request, facts: ConvFacts, width: int) -> int:
 def _emit(conv: ConvKernel) -> None:
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     dtype = facts.output.dtype
-    data = conv.read(facts.data)
     blocks = conv.channel_blocks
     weight = np.asarray(facts.weight.constant).reshape(facts.outputs, facts.taps)
     padded = np.zeros((blocks * lanes, facts.taps), weight.dtype)
@@ -72,9 +71,9 @@ def _emit(conv: ConvKernel) -> None:
             with k.loop(tile.columns, "unroll", "dx") as dx:
                 with k.loop(lanes, "vectorized", "v") as v:
                     at = conv.positions(origins, column, tirx.IntImm("int32", 0), dx)
-                    where = conv.input_offset(n, (block, v), at, taps)
+                    value = conv.input(n, (block, v), at, taps)
                     slot = dx * lanes + v
-                    k.store(acc, slot, acc[slot] + data[where] * weights[index * lanes + v])
+                    k.store(acc, slot, acc[slot] + value * weights[index * lanes + v])
 
         def nest(i: int, taps: list[Any]) -> None:
             if i == len(facts.kernel):

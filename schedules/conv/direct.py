@@ -135,7 +135,6 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     dtype = facts.output.dtype
     width = tile.blocks * lanes
-    data = conv.read(facts.data)
     packed = pack_weights(facts, tile.blocks, lanes, span, segments)
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     row = packed.shape[1]
@@ -151,7 +150,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
         for segment in segments:
             with k.loop(segment.blocks, name="cb") as cb:
                 ctx.ranged(cb, segment.blocks)
-                _taps(conv, segment, block, acc, data, weights, (n, start, cb, origins, column), group * row + offset)
+                _taps(conv, segment, block, acc, weights, (n, start, cb, origins, column), group * row + offset)
             offset += segment.blocks * segment.lanes * facts.taps * width
         conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
 
@@ -177,7 +176,7 @@ def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
 
 
 def _taps(
-    conv: ConvKernel, segment: Segment, block: int, acc: Any, data: Any, weights: Any, at: Any, base: Any
+    conv: ConvKernel, segment: Segment, block: int, acc: Any, weights: Any, at: Any, base: Any
 ) -> None:
     """Loops over the taps and the channels of one block of one segment."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
@@ -195,10 +194,12 @@ def _taps(
             if conv.far:
                 prefetch(k, weights, step, tile.blocks, lanes, dtype_bytes(facts.output.dtype))
             with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
-                where = conv.input_offset(n, channel, conv.positions(origins, column, dy, dx), taps)
+                value = conv.input(n, channel, conv.positions(origins, column, dy, dx), taps)
+                if conv.has_prologue:
+                    value = k.bind(value, "x")
                 with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
                     slot = ((dy * tile.columns + dx) * tile.blocks + b) * lanes + v
-                    k.store(acc, slot, acc[slot] + data[where] * weights[step + b * lanes + v])
+                    k.store(acc, slot, acc[slot] + value * weights[step + b * lanes + v])
 
     def nest(i: int, taps: list[Any]) -> None:
         if i == len(facts.kernel):

@@ -13,6 +13,7 @@ from ..classify import Facts
 from ..context import Channel, Context
 from ..group import Request, Value
 from ..inline import key
+from ..matmul.moves import producers
 from ..tegraph import GroupGraph
 from .choose import Tile
 from .facts import ConvFacts
@@ -51,7 +52,9 @@ class ConvKernel:
         self.graph = self.ctx.graph
         self.k = self.ctx.k
         self.output = self.request.group.outputs[-1]
-        self.costly = any(Facts(n).costly for n in self.request.group.nodes if n is not anchor)
+        before = producers(self.request.group, self.facts.data)
+        self.has_prologue = bool(before)
+        self.costly = any(Facts(n).costly for n in self.request.group.nodes if n is not anchor and n not in before)
 
     @property
     def channel_blocks(self) -> int:
@@ -70,15 +73,38 @@ class ConvKernel:
     def is_open(self) -> bool:
         return self.request.box is not None and self.request.box.open
 
-    def input_offset(self, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
-        """Flat position of input ``channel`` (or, for blocked inputs, a (block, lane) pair) under one tap."""
-        layout = self.request.layout(self.facts.data)
-        indices: list[Any] = [n, channel if not isinstance(channel, tuple) else 0]
-        for i, (at, tap) in enumerate(zip(position, taps)):
-            indices.append(at * self.facts.strides[i] + tap * self.facts.dilation[i] - self.facts.before[i])
+    def input(self, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
+        """The input of ``channel`` (or, for blocked inputs, of a (block, lane) pair) that one tap of an output reads.
+
+        Behind a prologue that is its expression; the padding around it is zero whatever the prologue makes of zero.
+        """
+        at = [
+            p * s + t * d - b
+            for p, t, s, d, b in zip(position, taps, self.facts.strides, self.facts.dilation, self.facts.before)
+        ]
+        return self.element_at(n, channel, at)
+
+    def element_at(self, n: Any, channel: Any, at: list[Any]) -> Any:
+        """The input at coordinates of the tensor, which may lie in the padding."""
+        data, layout = self.facts.data, self.request.layout(self.facts.data)
         block, lane = channel if isinstance(channel, tuple) else (None, None)
-        indices = self.ctx.place(self.facts.data, indices)
-        return self.ctx.analyzer.simplify(layout.offset(indices, block, lane))
+        if not self.has_prologue:
+            indices = self.ctx.place(data, [n, channel if lane is None else 0, *at])
+            return self.read(data)[self.ctx.analyzer.simplify(layout.offset(indices, block, lane))]
+        if lane is None:
+            self.ctx.channel = None
+        else:
+            channel = block * layout.block + lane
+            self.ctx.channel = Channel(channel, block, lane, layout.block, self.facts.channels)
+        inside, held = [], []
+        for index, size, (before, after) in zip(at, data.shape[2:], self.facts.margins()[2:]):
+            index = self.ctx.analyzer.simplify(index)
+            if before or after:
+                inside += [index >= 0, index < size]
+                index = tirx.max(tirx.min(index, size - 1), 0)
+            held.append(index)
+        value = self.ctx.inliner().at(self.graph.tensors[data], [n, channel, *held])
+        return tirx.Select(tirx.all(*inside), value, tirx.const(0, data.dtype)) if inside else value
 
     def corner(self, axis: int) -> Any:
         """Where this kernel's outputs begin on a spatial axis, in its own coordinates."""

@@ -84,7 +84,6 @@ class _Winograd:
 
     def emit(self) -> None:
         k, plan, facts = self.k, self.plan, self.facts
-        data = self.conv.read(facts.data)
         packed = pack_weights(
             np.asarray(facts.weight.constant),
             self.t,
@@ -110,7 +109,7 @@ class _Winograd:
             products = self._scratch("products", self.t.products * self.product_plane, parallel)
             with k.loop(count, name="tile") as tile:
                 self.ctx.ranged(tile, plan.strip)
-                self._transform_data(data, planes, first + tile, tile)
+                self._transform_data(planes, first + tile, tile)
             with k.loop(plan.chunks_per_group, name="chunk") as within:
                 self.ctx.ranged(within, plan.chunks_per_group)
                 chunk = self.conv.bind(
@@ -169,27 +168,22 @@ class _Winograd:
 
     # -- the three steps -------------------------------------------------------------------------
 
-    def _transform_data(self, data: Any, planes: Any, tile: Any, slot: Any) -> None:
+    def _transform_data(self, planes: Any, tile: Any, slot: Any) -> None:
         """V[xi] = BT d B of one tile, for each block of channels."""
         k, lanes, extent, rows = self.k, self.lanes, self.t.extent, self.plan.rows
         n, origins, _ = self._origin(tile)
-        layout = self.conv.request.layout(self.facts.data)
         panel = self.conv.bind(tirx.floordiv(slot, rows), self.plan.row_tiles)
         row = self.conv.bind(tirx.floormod(slot, rows), rows)
         with k.loop(self.blocks_in, name="cb") as block:
             self.ctx.ranged(block, self.blocks_in)
             held = k.local("t", "float32", extent * extent * lanes)
-            corner = [0, 0, *(o - b for o, b in zip(origins, self.facts.before))]
-            corner = self.ctx.place(self.facts.data, corner)[2:]
+            corner = [o - b for o, b in zip(origins, self.facts.before)]
             for j in range(extent):
                 with k.loop(lanes, "vectorized", "v") as v:
-                    at = [
-                        self.ctx.analyzer.simplify(
-                            layout.offset([n, 0, corner[0] + i, corner[1] + j], block, v)
-                        )
-                        for i in range(extent)
+                    given = [
+                        k.bind(self.conv.element_at(n, (block, v), [corner[0] + i, corner[1] + j])) for i in range(extent)
                     ]
-                    column = self.t.apply_data([k.bind(data[a]) for a in at], _constant, k.bind)
+                    column = self.t.apply_data(given, _constant, k.bind)
                     for i in range(extent):
                         k.store(held, (i * extent + j) * lanes + v, column[i])
             base = self.conv.bind(
