@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -10,7 +12,7 @@ from halotile import compile as compile_model
 from onnx import TensorProto, helper, numpy_helper
 
 
-def model(shapes: list[list[int]], perm: list[int], size: tuple[int, ...], channels: int, also: bool) -> onnx.ModelProto:
+def model(shapes: list[list[int]], perm: list[int], size: tuple[int, ...], channels: int, also: bool) -> Any:
     """conv -> reshape -> transpose -> reshape; ``also``: the convolution's result leaves the model as well."""
     rng = np.random.default_rng(3)
     weight = rng.standard_normal((channels, size[1], 3, 3)).astype("f4")
