@@ -16,6 +16,7 @@ from . import (  # noqa: F401
     movement,
     overrides,
     pool,
+    recurrent,
     resize,
     sampling,
     scan,

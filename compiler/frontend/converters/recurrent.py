@@ -1,4 +1,8 @@
-"""LSTM, GRU and RNN over a sequence of known length, written out step by step."""
+"""LSTM, GRU and RNN over a sequence of known length.
+
+Each direction becomes one matrix product over all steps and one kernel with the loop over time (halotile.recurrent).
+Weights that are only known at run time can't be packed for it; then the steps are written out, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
+from ....schedules.operators.recurrent import ACTIVATIONS, packed
 from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
 
 R = relax.op
 
-LONGEST = 256  # steps (times directions) that are written out; longer sequences are refused
+LONGEST = 256  # steps (times directions) that are written out; more are refused
 
 Activation = Callable[[Node, Value], Value]
 
@@ -31,19 +36,17 @@ def _hard_sigmoid(alpha: float, beta: float) -> Activation:
     return apply
 
 
-_ACTIVATIONS: dict[str, Callable[[float | None, float | None], Activation]] = {
+_ACTIVATIONS: dict[str, Callable[[float, float], Activation]] = {
     "sigmoid": lambda _a, _b: lambda n, x: n.do(R.sigmoid, x),
     "tanh": lambda _a, _b: lambda n, x: n.do(R.tanh, x),
     "relu": lambda _a, _b: lambda n, x: n.do(R.nn.relu, x),
-    "affine": lambda a, b: _affine(1.0 if a is None else a, 0.0 if b is None else b),
-    "leakyrelu": lambda a, _b: lambda n, x: n.do(R.nn.leakyrelu, x, alpha=0.01 if a is None else a),
-    "hardsigmoid": lambda a, b: _hard_sigmoid(0.2 if a is None else a, 0.5 if b is None else b),
+    "affine": _affine,
+    "leakyrelu": lambda a, _b: lambda n, x: n.do(R.nn.leakyrelu, x, alpha=a),
+    "hardsigmoid": _hard_sigmoid,
     "softsign": lambda _a, _b: lambda n, x: n.do(R.divide, x, n.do(R.add, n.do(R.abs, x), n.scalar(1, x))),
     "scaledtanh": lambda a, b: (
         lambda n, x: n.do(
-            R.multiply,
-            n.do(R.tanh, n.do(R.multiply, x, n.scalar(1.0 if b is None else b, x))),
-            n.scalar(1.0 if a is None else a, x),
+            R.multiply, n.do(R.tanh, n.do(R.multiply, x, n.scalar(b, x))), n.scalar(a, x)
         )
     ),
 }
@@ -156,8 +159,14 @@ def recurrent(node: Node) -> list[Value | None]:
         x = node.transpose(x, [1, 0, 2])
     length, batch, width = x.shape
     directions, hidden = w.shape[0], w.shape[1] // gates
-    if length * directions > LONGEST:
-        raise Refusal(f"a sequence of {length} steps in {directions} directions is longer than {LONGEST}")
+    if not length:
+        raise Refusal("its sequence has no steps")
+    packable = node.need(2).array is not None
+    if length * directions > LONGEST and not packable:
+        raise Refusal(
+            f"a sequence of {length} steps in {directions} directions is longer than {LONGEST}, "
+            "and its recurrent weights are computed at run time"
+        )
     lengths = node[4]
     if lengths is not None and lengths.array is not None and (lengths.array == length).all():
         lengths = None
@@ -167,6 +176,11 @@ def recurrent(node: Node) -> list[Value | None]:
     finals: list[list[Value]] = []
     for d in range(directions):
         backwards = d == 1 or node.attr("direction", "forward") == "reverse"
+        if packable:
+            y, *final = _kernel(node, d, flat, batch, backwards, lengths, batch_first)
+            all_steps.append([y])
+            finals.append(final)
+            continue
         cell = _cell(node, d, gates, hidden, directions)
         weights = node.reshape(node.slice(w, 0, d, d + 1), w.shape[1:])
         projected = node.do(R.matmul, flat, node.transpose(weights, [1, 0]))
@@ -190,6 +204,85 @@ def recurrent(node: Node) -> list[Value | None]:
     return _assembled(node, all_steps, finals, batch_first, (length, batch, hidden))
 
 
+def _kernel(
+    node: Node, d: int, flat: Value, batch: int, backwards: bool, lengths: Value | None, batch_first: bool
+) -> list[Value]:
+    """One direction: Y [T, B, H], the last state [B, H], and for LSTM the last cell."""
+    kind, w = node.operator, node.need(1)
+    _, gates, _ = _KINDS[kind]
+    hidden, directions = w.shape[1] // gates, w.shape[0]
+    recurrent_weights, bias, peepholes = node.need(2).array, node[3], node[7] if kind == "LSTM" else None
+    assert recurrent_weights is not None
+    variant = bool(node.attr({"GRU": "linear_before_reset", "LSTM": "input_forget"}.get(kind, ""), 0))
+    projected = node.do(R.matmul, flat, node.transpose(node.reshape(_direction(node, w, d), w.shape[1:]), [1, 0]))
+    operands: list[tuple[str, Value]] = []
+    weights = recurrent_weights[d]
+    if kind == "GRU" and not variant:
+        operands.append(("w", node.const(packed(weights[: 2 * hidden], hidden))))
+        operands.append(("u", node.const(packed(weights[2 * hidden :], hidden))))
+    else:
+        operands.append(("w", node.const(packed(weights, hidden))))
+    for name, index in (("h", 5), ("c", 6)):
+        if node.has(index) and (name == "h" or kind == "LSTM"):
+            operands.append((name, _initial(node, index, d, batch, hidden, batch_first, flat.dtype)))
+    if bias is not None:
+        size = gates * hidden
+        both = node.reshape(_direction(node, bias, d), (2 * size,))
+        outside, inside = node.slice(both, 0, 0, size), node.slice(both, 0, size, 2 * size)
+        if kind == "GRU" and variant:  # the hidden gate's own bias belongs inside of what the reset gate scales
+            operands.append(("b", node.slice(inside, 0, 2 * hidden, size)))
+            known = np.r_[np.ones(2 * hidden), np.zeros(hidden)].astype(flat.dtype)
+            inside = node.do(R.multiply, inside, node.const(known))
+        total = node.do(R.add, outside, inside)
+        projected = node.do(R.add, projected, node.reshape(total, (1, size)))
+    if peepholes is not None:
+        operands.append(("p", node.reshape(_direction(node, peepholes, d), (3 * hidden,))))
+    if lengths is not None:
+        operands.append(("n", node.cast(lengths, "int32")))
+    chosen = _activations(node, d, directions)
+    results = node.own_many(
+        "halotile.recurrent",
+        projected,
+        *(v for _, v in operands),
+        kind=kind,
+        batch=batch,
+        hidden=hidden,
+        names="".join(n for n, _ in operands),
+        activations=[n for n, _, _ in chosen],
+        alphas=[float(a) for _, a, _ in chosen],
+        betas=[float(b) for _, _, b in chosen],
+        clip=float(node.attr("clip", 0.0)),
+        reverse=backwards,
+        variant=variant,
+    )
+    return results[:-1]
+
+
+def _direction(node: Node, value: Value, d: int) -> Value:
+    return value if value.shape[0] == 1 else node.slice(value, 0, d, d + 1)
+
+
+_DEFAULTS = {"affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "hardsigmoid": (0.2, 0.5), "scaledtanh": (1.0, 1.0)}
+
+
+def _activations(node: Node, d: int, directions: int) -> list[tuple[str, float, float]]:
+    """(name in lower case, alpha, beta) of each activation of direction ``d``."""
+    names = [n.lower() for n in node.attr("activations") or _KINDS[node.operator][2] * directions]
+    per = len(names) // directions
+    alphas, betas = list(node.attr("activation_alpha", [])), list(node.attr("activation_beta", []))
+    found: list[tuple[str, float, float]] = []
+    for name in names:
+        if name not in ACTIVATIONS:
+            raise Refusal(f"its activation '{name}' is not supported")
+        alpha, beta = _DEFAULTS.get(name, (0.0, 0.0))
+        if name in _DEFAULTS and alphas:
+            alpha = alphas.pop(0)
+        if name in _DEFAULTS and name != "leakyrelu" and betas:
+            beta = betas.pop(0)
+        found.append((name, alpha, beta))
+    return found[d * per : (d + 1) * per]
+
+
 def _cell(node: Node, d: int, gates: int, hidden: int, directions: int) -> Cell:
     def part(index: int, shape: tuple[int, ...]) -> Value | None:
         value = node[index]
@@ -198,20 +291,7 @@ def _cell(node: Node, d: int, gates: int, hidden: int, directions: int) -> Cell:
     bias = part(3, (2 * gates * hidden,))
     weights = part(2, (gates * hidden, hidden))
     assert weights is not None
-    names = node.attr("activations") or _KINDS[node.operator][2] * directions
-    per = len(names) // directions
-    alphas, betas = list(node.attr("activation_alpha", [])), list(node.attr("activation_beta", []))
-    activations = []
-    for i, name in enumerate(names):
-        make = _ACTIVATIONS.get(name.lower())
-        if make is None:
-            raise Refusal(f"its activation '{name}' is not supported")
-        takes_alpha = name.lower() in ("affine", "leakyrelu", "hardsigmoid", "scaledtanh")
-        takes_beta = name.lower() in ("affine", "hardsigmoid", "scaledtanh")
-        alpha = alphas.pop(0) if takes_alpha and alphas else None
-        beta = betas.pop(0) if takes_beta and betas else None
-        if d * per <= i < (d + 1) * per:
-            activations.append(make(alpha, beta))
+    activations = [_ACTIVATIONS[name](alpha, beta) for name, alpha, beta in _activations(node, d, directions)]
     return Cell(
         node,
         hidden,
@@ -244,10 +324,13 @@ def _assembled(
 
     results: list[Value | None] = [None]
     if node.wants(0):
-        per_step = [
-            joined([node.reshape(s[t], (1, 1, batch, hidden)) for s in steps], 1) for t in range(length)
-        ]
-        y = joined(per_step, 0)
+        if all(len(s) == 1 for s in steps):  # whole sequences
+            y = joined([node.reshape(s[0], (length, 1, batch, hidden)) for s in steps], 1)
+        else:
+            per_step = [
+                joined([node.reshape(s[t], (1, 1, batch, hidden)) for s in steps], 1) for t in range(length)
+            ]
+            y = joined(per_step, 0)
         results[0] = node.transpose(y, [2, 0, 1, 3]) if batch_first else y
     for s in range(len(finals[0])):
         if not node.wants(1 + s):

@@ -233,8 +233,8 @@ def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: 
             factors[axis.axis] = factor
         else:
             tables.append((axis.axis, index))
-    for position, index in tables:
-        x = take(node, x, index, position)
+    for where, index in tables:
+        x = take(node, x, index, where)
     return node.own("halotile.upsample", x, factors=factors) if any(f > 1 for f in factors) else x
 
 

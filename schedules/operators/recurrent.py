@@ -1,0 +1,317 @@
+"""LSTM, GRU and RNN: one direction of one layer as one kernel, a loop over time.
+
+    for t in time:                                   one after the other
+        for block of 16 hidden units:                side by side, where a step is large
+            for a few rows of the batch:
+                acc[gate] = projected[t, row, gate]
+                for k in hidden: acc[gate] += h[row, k] * packed[block, k, gate]
+                new state from acc by the cell's equations, in vectors
+
+The input's part of the gates comes in as ``projected`` (one matrix product over all steps, made before). Weights are
+packed so that a step reads them once, front to back. The state lies in two slots, of which a step reads one and writes
+the other: blocks may overlap where 16 does not divide the hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from .. import mathlib
+from ..emit import KernelBuilder
+from ..operator import define
+from .common import dtype_of, larger, shape_of, smaller
+from .loops import PARALLEL_WORK, accumulator, cast, written
+
+LANES = 16
+ROWS = 2  # of the batch in one register tile
+
+Function = Callable[[KernelBuilder, Any], Any]
+
+
+def lanes_of(hidden: int) -> int:
+    return min(hidden, LANES)
+
+
+def packed(weights: np.ndarray, hidden: int) -> np.ndarray:
+    """Recurrent weights [gates * hidden, hidden] as [blocks, hidden (k), gates, lanes]; the last block is shifted."""
+    lanes = lanes_of(hidden)
+    split = weights.reshape(-1, hidden, hidden)  # gate, unit, k
+    starts = [min(b * lanes, hidden - lanes) for b in range(-(-hidden // lanes))]
+    return np.ascontiguousarray(np.stack([split[:, s : s + lanes].transpose(2, 0, 1) for s in starts]))
+
+
+# ------------------------------------------------------------------ activations
+
+
+def _known(name: str) -> Function:
+    """One of the transcendental functions: a plain form in float32, the C library's in float64."""
+
+    def apply(k: KernelBuilder, x: Any) -> Any:
+        if str(x.ty.dtype) == "float32":
+            return mathlib.FLOAT32[f"tirx.{name}"](k.bind(x), k.bind)
+        return getattr(tirx, name)(x)
+
+    return apply
+
+
+def _const(number: float, like: Any) -> Any:
+    return tirx.FloatImm(like.ty, float(number))
+
+
+def _affine(a: float, b: float) -> Function:
+    return lambda k, x: x * _const(a, x) + _const(b, x)
+
+
+def _held(k: KernelBuilder, x: Any, low: float, high: float) -> Any:
+    """``x`` within the limits; NaN stays."""
+    return smaller(k.bind(larger(k.bind(x), _const(low, x))), _const(high, x))
+
+
+ACTIVATIONS: dict[str, Callable[[float, float], Function]] = {
+    "sigmoid": lambda a, b: _known("sigmoid"),
+    "tanh": lambda a, b: _known("tanh"),
+    "relu": lambda a, b: lambda k, x: larger(k.bind(x), _const(0, x)),
+    "affine": _affine,
+    "leakyrelu": lambda a, b: lambda k, x: tirx.Select(x < _const(0, x), x * _const(a, x), x),
+    "hardsigmoid": lambda a, b: lambda k, x: _held(k, _affine(a, b)(k, x), 0, 1),
+    "softsign": lambda a, b: lambda k, x: x / (tirx.abs(x) + _const(1, x)),
+    "scaledtanh": lambda a, b: lambda k, x: _known("tanh")(k, x * _const(b, x)) * _const(a, x),
+}
+
+
+# ------------------------------------------------------------------ the kernel
+
+
+class _Layer:
+    """What the emitters of the three cells share: sizes, buffers, and the product with the recurrent weights."""
+
+    def __init__(self, k: KernelBuilder, sizes: tuple[int, int, int], gates: int, wide: str, clip: float) -> None:
+        self.k = k
+        self.steps, self.batch, self.hidden = sizes
+        self.gates, self.wide, self.limit = gates, wide, clip
+        self.lanes = lanes_of(self.hidden)
+        self.blocks = -(-self.hidden // self.lanes)
+        self.rows = ROWS if self.batch % ROWS == 0 else 1
+        work = self.batch * self.hidden * self.hidden * gates
+        self.kind = "parallel" if work >= 4 * PARALLEL_WORK and self.blocks > 1 else "serial"
+
+    def clip(self, x: Any) -> Any:
+        return _held(self.k, x, -self.limit, self.limit) if self.limit else x
+
+    def unit(self, block: Any, v: Any) -> Any:
+        return tirx.min(block * self.lanes, self.hidden - self.lanes) + v
+
+    def product(self, block: Any, first: Any, weights: Any, gates: int, source: Callable[[Any, Any], Any]) -> Any:
+        """acc[row, gate, lane] = sum over k of source(row, k) * weights: a register tile, k rolled."""
+        k, lanes = self.k, self.lanes
+        acc = k.local("acc", self.wide, self.rows * gates * lanes)
+        with k.loop(self.rows * gates * lanes, "vectorized") as v:
+            k.store(acc, v, tirx.FloatImm(self.wide, 0.0))
+        with k.loop(self.hidden, name="k") as i:
+            h = [k.bind(source(first + r, i)) for r in range(self.rows)]
+            for g in range(gates):
+                at = ((block * self.hidden + i) * gates + g) * lanes
+                for r in range(self.rows):
+                    tile = (r * gates + g) * lanes
+                    with k.loop(lanes, "vectorized") as v:
+                        weight = cast(self.wide, k.load(weights, at + v))
+                        k.store(acc, tile + v, k.load(acc, tile + v) + h[r] * weight)
+        return lambda r, g, v: k.load(acc, (r * gates + g) * lanes + v)
+
+    def over(self, emit: Callable[[Any, Any], None]) -> None:
+        """``emit(block, first row)`` for every block and group of rows."""
+        k = self.k
+        with k.loop(self.blocks, self.kind, "block") as block, k.loop(self.batch // self.rows, name="b") as b:
+            emit(block, b * self.rows)
+
+
+@define("halotile.recurrent")
+def recurrent(
+    projected: te.Tensor,
+    *operands: te.Tensor,
+    kind: str,
+    batch: int,
+    hidden: int,
+    names: str,
+    activations: Sequence[str],
+    alphas: Sequence[float],
+    betas: Sequence[float],
+    clip: float,
+    reverse: bool,
+    variant: bool,
+) -> list[te.Tensor]:
+    """Y [T, B, H], the last state [B, H] (and cell), and the slots that the states lie in.
+
+    ``names`` says what the operands are, one letter each: w weights, u weights of GRU's second product, h and c the
+    initial states, b the bias of GRU's hidden gate, p peepholes [3 H], n lengths [B]. ``variant`` is
+    linear_before_reset for a GRU and input_forget for an LSTM.
+    """
+    steps = shape_of(projected)[0] // batch
+    dtype = dtype_of(projected)
+    wide = accumulator(dtype)
+    states = 2 if kind == "LSTM" else 1
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
+    functions = [ACTIVATIONS[n](a, b) for n, a, b in zip(activations, alphas, betas)]
+    size = batch * hidden
+    slots = 2 * states + (2 if kind == "GRU" else 0)  # a GRU also keeps r * h and z between its two products
+
+    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+        layer = _Layer(k, (steps, batch, hidden), gates, wide, clip)
+        given = dict(zip(names, ins[1:]))
+        y, work = outs[0], outs[-1]
+
+        def slot(state: int, parity: Any, row: Any, unit: Any) -> Any:
+            return (state * 2 + parity) * size + row * hidden + unit
+
+        for s, name in zip(range(states), "hc"):
+            with k.loop(size, name="i") as i:
+                start = cast(wide, k.load(given[name], i)) if name in given else tirx.FloatImm(wide, 0.0)
+                k.store(work, s * 2 * size + i, start)
+        with k.loop(steps, name="t") as t:
+            now = steps - 1 - t if reverse else t
+            old, new = t % 2, (t + 1) % 2
+
+            def projection(row: Any, gate: int, unit: Any) -> Any:
+                at = ((now * batch + row) * gates + gate) * hidden + unit
+                return cast(wide, k.load(ins[0], at))
+
+            def state(s: int, row: Any, unit: Any) -> Any:
+                return k.load(work, slot(s, old, row, unit))
+
+            def finish(row: Any, unit: Any, values: Sequence[Any]) -> None:
+                """Stores the new state; past the end of a row's sequence it stays, and Y is zero."""
+                alive = k.bind(now < k.load(given["n"], row)) if "n" in given else None
+                for s, value in enumerate(values):
+                    kept = value if alive is None else tirx.Select(alive, value, state(s, row, unit))
+                    k.store(work, slot(s, new, row, unit), kept)
+                shown = values[0] if alive is None else tirx.Select(alive, values[0], tirx.FloatImm(wide, 0.0))
+                k.store(y, (now * batch + row) * hidden + unit, cast(dtype, shown))
+
+            cell = {"RNN": _rnn, "GRU": _gru_after if variant else _gru, "LSTM": _lstm}[kind]
+            cell(layer, given, functions, projection, state, finish, work, 2 * size, variant)
+        for s in range(states):
+            with k.loop(size, name="i") as i:
+                k.store(outs[1 + s], i, cast(dtype, k.load(work, (s * 2 + steps % 2) * size + i)))
+
+    shapes = [((steps, batch, hidden), dtype), *[((batch, hidden), dtype)] * states, ((slots, batch, hidden), wide)]
+    return written("recurrent", [projected, *operands], shapes, write)
+
+
+Projection = Callable[[Any, int, Any], Any]
+State = Callable[[int, Any, Any], Any]
+Finish = Callable[[Any, Any, Sequence[Any]], None]
+
+
+def _rnn(
+    layer: _Layer, given: dict[str, Any], f: list[Function], projection: Projection, state: State, finish: Finish,
+    _work: Any, _free: int, _variant: bool,
+) -> None:  # fmt: skip
+    k = layer.k
+
+    def block(block: Any, first: Any) -> None:
+        acc = layer.product(block, first, given["w"], 1, lambda row, i: state(0, row, i))
+        for r in range(layer.rows):
+            with k.loop(layer.lanes, "vectorized") as v:
+                unit = layer.unit(block, v)
+                total = k.bind(acc(r, 0, v) + projection(first + r, 0, unit))
+                finish(first + r, unit, [k.bind(f[0](k, layer.clip(total)))])
+
+    layer.over(block)
+
+
+def _lstm(
+    layer: _Layer, given: dict[str, Any], f: list[Function], projection: Projection, state: State, finish: Finish,
+    _work: Any, _free: int, input_forget: bool,
+) -> None:  # fmt: skip
+    """Gates i, o, f, c; peepholes i, o, f."""
+    k = layer.k
+
+    def block(block: Any, first: Any) -> None:
+        acc = layer.product(block, first, given["w"], 4, lambda row, i: state(0, row, i))
+        for r in range(layer.rows):
+            row = first + r
+            with k.loop(layer.lanes, "vectorized") as v:
+                unit = layer.unit(block, v)
+                c = k.bind(state(1, row, unit))
+
+                def gate(index: int, act: Function, peep: Any = None) -> Any:
+                    total = acc(r, index, v) + projection(row, index, unit)  # noqa: B023
+                    if peep is not None and "p" in given:
+                        place = index * layer.hidden + unit  # noqa: B023
+                        total = total + peep * cast(layer.wide, k.load(given["p"], place))
+                    return k.bind(act(k, layer.clip(k.bind(total))))
+
+                i = gate(0, f[0], c)
+                forget = k.bind(_const(1, i) - i) if input_forget else gate(2, f[0], c)
+                fresh = k.bind(forget * c + i * gate(3, f[1]))
+                o = gate(1, f[0], fresh)
+                finish(row, unit, [k.bind(o * f[2](k, fresh)), fresh])
+
+    layer.over(block)
+
+
+def _gru_after(
+    layer: _Layer, given: dict[str, Any], f: list[Function], projection: Projection, state: State, finish: Finish,
+    _work: Any, _free: int, _variant: bool,
+) -> None:  # fmt: skip
+    """Gates z, r, h; the reset gate scales the product: h~ = g(x + r * (h R + b))."""
+    k = layer.k
+
+    def block(block: Any, first: Any) -> None:
+        acc = layer.product(block, first, given["w"], 3, lambda row, i: state(0, row, i))
+        for r in range(layer.rows):
+            row = first + r
+            with k.loop(layer.lanes, "vectorized") as v:
+                unit = layer.unit(block, v)
+                z, reset = (
+                    k.bind(f[0](k, layer.clip(k.bind(acc(r, g, v) + projection(row, g, unit))))) for g in (0, 1)
+                )
+                inner = acc(r, 2, v)
+                if "b" in given:
+                    inner = inner + cast(layer.wide, k.load(given["b"], unit))
+                total = k.bind(projection(row, 2, unit) + reset * inner)
+                finish(row, unit, [_mixed(k, z, k.bind(f[1](k, layer.clip(total))), state(0, row, unit))])
+
+    layer.over(block)
+
+
+def _gru(
+    layer: _Layer, given: dict[str, Any], f: list[Function], projection: Projection, state: State, finish: Finish,
+    work: Any, free: int, _variant: bool,
+) -> None:  # fmt: skip
+    """Gates z, r, h; the reset gate scales the state before the product: h~ = g(x + (r * h) R), so there are two."""
+    k, size = layer.k, layer.batch * layer.hidden
+
+    def gates(block: Any, first: Any) -> None:
+        acc = layer.product(block, first, given["w"], 2, lambda row, i: state(0, row, i))
+        for r in range(layer.rows):
+            row = first + r
+            with k.loop(layer.lanes, "vectorized") as v:
+                unit = layer.unit(block, v)
+                z, reset = (
+                    k.bind(f[0](k, layer.clip(k.bind(acc(r, g, v) + projection(row, g, unit))))) for g in (0, 1)
+                )
+                k.store(work, free + row * layer.hidden + unit, reset * state(0, row, unit))
+                k.store(work, free + size + row * layer.hidden + unit, z)
+
+    def fresh(block: Any, first: Any) -> None:
+        scaled = lambda row, i: k.load(work, free + row * layer.hidden + i)  # noqa: E731
+        acc = layer.product(block, first, given["u"], 1, scaled)
+        for r in range(layer.rows):
+            row = first + r
+            with k.loop(layer.lanes, "vectorized") as v:
+                unit = layer.unit(block, v)
+                z = k.bind(k.load(work, free + size + row * layer.hidden + unit))
+                total = k.bind(acc(r, 0, v) + projection(row, 2, unit))
+                finish(row, unit, [_mixed(k, z, k.bind(f[1](k, layer.clip(total))), state(0, row, unit))])
+
+    layer.over(gates)
+    layer.over(fresh)
+
+
+def _mixed(k: KernelBuilder, z: Any, new: Any, old: Any) -> Any:
+    return k.bind((_const(1, z) - z) * new + z * old)
