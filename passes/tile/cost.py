@@ -24,9 +24,10 @@ from ...targets.target import Target
 
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack
 NEAR = 32.0  # bytes a cycle from the second-level cache
-FAR = 18.0  # from the third
+FAR = 12.0  # from the third
 MEMORY = 4.5  # from memory, all cores being busy
-EXPOSED = 0.35  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
+EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
+PHASED = 0.8  # the same where a kernel first moves data and then computes (Winograd's transforms and products)
 LAUNCH = 8000.0  # cycles to start a kernel on all cores and wait for the last
 CALL = 250.0  # cycles to call a part of a tile group
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
@@ -43,6 +44,7 @@ class MemberCost:
     weights: int
     positions: int
     scratch: int = 0  # bytes that the kernel takes beside what it reads and writes
+    exposed: float = EXPOSED
 
     def box(self, rows: float, columns: float) -> float:
         """Cycles of a box of ``rows x columns``."""
@@ -76,7 +78,7 @@ def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, e
             stream = transformed / FAR
             scratch = sum(s for s in scratch_bytes(lanes, facts.channels, plan) if s > STACK_BYTES)
             cycles = max(plan.cycles - stream, 0.5 * plan.cycles) / tiles * output.shape[0]
-            return MemberCost((m, m), cycles + extra * m * m, transformed, positions, scratch)
+            return MemberCost((m, m), cycles + extra * m * m, transformed, positions, scratch, PHASED)
         return MemberCost(*_direct(facts, target, lanes, extra), weights, positions)
     work = 0.0
     for node in group.nodes:
@@ -129,9 +131,9 @@ def position_bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:
     return value.shape[0] * channels * dtype_bytes(value.dtype)
 
 
-def joined(arithmetic: float, traffic: float) -> float:
+def joined(arithmetic: float, traffic: float, exposed: float) -> float:
     """Cycles of arithmetic and memory traffic side by side."""
-    return max(arithmetic, traffic) + EXPOSED * min(arithmetic, traffic)
+    return max(arithmetic, traffic) + exposed * min(arithmetic, traffic)
 
 
 def rate(footprint: float, target: Target, cores: int) -> float:

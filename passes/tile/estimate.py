@@ -102,7 +102,7 @@ class Model:
         traffic = (read + written * (2 if speed == MEMORY else 1)) / speed + cost.weights / rate(
             4 * cost.weights, self.target, cores
         )
-        return Segment(index, index, None, 0.0, joined(arithmetic, traffic) / cores + LAUNCH)
+        return Segment(index, index, None, 0.0, joined(arithmetic, traffic, cost.exposed) / cores + LAUNCH)
 
 
 @dataclass
@@ -139,7 +139,7 @@ class _Growing:
         self.blocks = -(-self.width // shape.columns)
         self.stripes = -(-self.height // shape.rows)
         self.members: dict[int, _Member] = {}
-        self.arithmetic = self.calls = 0.0
+        self.arithmetic = self.calls = self.exposed = 0.0
         self.kept = self.shared = 0.0  # bytes of windows that keep rows, and the most of others at a time
         self.near = self.far = 0.0  # bytes moved between neighbours in cache, and further
         self.weights = self.streamed = 0.0  # bytes of weights, and of their reads
@@ -222,7 +222,9 @@ class _Growing:
             total = rows + (self.bands - 1) * max(0.0, member.end - member.first)
             times = max(1.0, total / max(1e-9, fresh))
         times *= self.blocks
-        self.arithmetic += times * cost.box(max(1.0, fresh), max(1.0, wide))
+        work = times * cost.box(max(1.0, fresh), max(1.0, wide))
+        self.arithmetic += work
+        self.exposed += work * cost.exposed
         self.calls += times * CALL * 2
         unit = sum(position_bytes(v, self.program.layouts) for v in group.outputs)
         made = times * fresh * wide * unit
@@ -279,7 +281,8 @@ class _Growing:
         speed = rate(2 * self.written, target, 1)
         traffic += self.written * (2 if speed == MEMORY else 1) / speed
         rounds = math.ceil(tasks / threads) * threads / tasks
-        cycles = (joined(self.arithmetic, traffic) + self.calls) / threads * rounds + LAUNCH
+        exposed = self.exposed / max(1.0, self.arithmetic)
+        cycles = (joined(self.arithmetic, traffic, exposed) + self.calls) / threads * rounds + LAUNCH
         return Segment(first, self.last, self.shape, workers * scratch, cycles)
 
 
@@ -314,16 +317,22 @@ def _merged(found: _Member | None, reader: _Member, rows: Reach, columns: Reach)
 
 
 def shapes(height: int, width: int, cores: int) -> list[Shape]:
-    """The candidates for an output of ``height x width``."""
+    """The candidates for an output of ``height x width``. Wide blocks are multiples of 24: of Winograd tiles, also where
+    members before work at a half or a third of the size."""
     found = []
-    for rows in (1, 2, 4, 8, 12, 16, 24, 32, 64):
+    widths = {width}
+    for parts in (2, 3, 4, 5, 8, 10, 16, 20):
+        block = -(-width // parts)
+        unit = 24 if block > 64 else 4
+        if block >= 16:
+            widths.add(min(width, -(-block // unit) * unit))
+    for rows in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96):
         if rows > max(1, height // 2) and rows > 2:
             continue
-        for columns in (width, 256, 128, 64, 32):
-            if columns > width or (columns != width and rows < 4):
+        for columns in sorted(widths, reverse=True):
+            if columns != width and rows < 4:
                 continue
-            for bands in {1, cores}:
-                found.append(Shape(rows, columns, bands, RING))
+            found += [Shape(rows, columns, bands, RING) for bands in sorted({1, cores})]
             if rows >= 8 and columns < width:
                 found.append(Shape(rows, columns, -(-height // rows), RECOMPUTE))
     return found
