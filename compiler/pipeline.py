@@ -138,7 +138,8 @@ def fuse(build: Build) -> None:
     from ..passes.fuse.outputs import own_outputs
 
     graph = build_graph(build.module)
-    fusion = Fuse(build.options.fuse).apply(graph)
+    winograd = build.options.winograd and not build.options.exact
+    fusion = Fuse(build.options.fuse, build.options.target, winograd).apply(graph)
     build.graph, fusion, build.views = own_outputs(graph, fusion)
     build.groups = fusion.groups
     build.notes["fuse"] = [note for group in fusion.groups for note in group.notes]
@@ -164,7 +165,7 @@ def tile(build: Build) -> None:
         striped = Stripes.of(options.tile or "off", options.exact, options.winograd).apply(
             build.groups, build.layouts, build.places, build.graph.outputs, options.target
         )
-        build.groups, build.tiled = striped.groups, dict(striped.plans)
+        build.groups, build.tiled, build.layouts = striped.groups, dict(striped.plans), dict(striped.layouts)
         build.notes["tile"] = list(striped.notes)
         return
     wish = options.tile

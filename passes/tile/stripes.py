@@ -11,13 +11,13 @@ scratch fit. Whatever can't be in a chain (it needs everything, or no stripe of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...schedules.stripeplan import Part, Stream, Stripe, StripePlan
-from ...schedules.tiled.striped import scratch_bytes
+from ...schedules.tiled.striped import MOST_TRANSFERS, most_transfers, scratch_bytes
 from ...schedules.tileplan import Compute, Fill, Span, Step
 from ...targets.target import Target
 from ..memory.places import Places
@@ -30,6 +30,14 @@ from .stripe_costs import predicted
 from .tile import TileResult, joined
 
 ALIGNMENT = 64
+MISSES = 3  # chains that do not fit before longer ones are given up
+
+
+@dataclass(frozen=True)
+class StripeResult(TileResult):
+    """``layouts`` are those of all values: what only stripes read and write needs no margins in memory."""
+
+    layouts: Mapping[Value, Layout] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class Stripes:
         places: Places,
         outputs: Sequence[Value],
         target: Target,
-    ) -> TileResult:
+    ) -> StripeResult:
         """From the last group back, the longest chains that fit."""
         program = Program(groups, layouts, places, frozenset(outputs))
         plans: list[tuple[int, int, Any]] = []
@@ -64,41 +72,65 @@ class Stripes:
             if found is not None:
                 plans.append(found)
             last = (found[0] if found is not None else last) - 1
-        return _replaced(groups, plans)
+        return _replaced(groups, plans, _without_margins(program, plans))
 
     def _longest(self, program: Program, last: int, target: Target) -> tuple[int, int, StripePlan] | None:
-        best = None
+        """The longest chain that ends with group ``last`` and fits, with its plan."""
+        found: list[tuple[int, list[StripePlan]]] = []
+        misses = 0
         for first in range(last, -1, -1):
             if program.refusal(first) is not None or not program.reads(first, last) or program.joined(first, last):
                 break
             if not program.leaving(first, last) <= set(program.groups[last].outputs):
                 continue
-            plan = self._fitting(program.groups[first : last + 1], program.layouts, target)
-            if plan is None and best is not None:
+            plans = self._candidates(program.groups[first : last + 1], program.layouts, target)
+            if plans:
+                found.append((first, plans))
+            misses = 0 if plans else misses + 1
+            if misses == MISSES:
                 break
-            best = (first, last, plan) if plan is not None else best
-        return best
+        options = {"winograd": self.winograd}
+        for first, plans in reversed(found):
+            for plan in plans:
+                if most_transfers(plan, program.layouts) > MOST_TRANSFERS:
+                    continue
+                if scratch_bytes(plan, program.layouts, target, self.exact, options) <= target.scratchpad_bytes:
+                    return first, last, plan
+        return None
 
-    def _fitting(self, groups: Sequence[Group], layouts: Mapping[Value, Layout], target: Target) -> StripePlan | None:
-        """The plan of the height that ends first, or None if none fits."""
+    def _candidates(
+        self, groups: Sequence[Group], layouts: Mapping[Value, Layout], target: Target
+    ) -> list[StripePlan]:
+        """Plans whose windows and streams fit, the one first that ends first. Higher stripes take more memory."""
         height = groups[-1].outputs[0].shape[2]
-        heights = [self.rows] if self.rows else sorted({-(-height // k) for k in range(1, height + 1)}, reverse=True)
-        candidates = []
+        heights = [self.rows] if self.rows else sorted({-(-height // k) for k in range(1, height + 1)})
+        plans = []
         for rows in heights:
             try:
                 plan = stripe_plan(groups, layouts, rows)
             except Untileable:
                 continue
-            if plan.bytes <= target.scratchpad_bytes:
-                candidates.append((predicted(plan, target).seconds, -rows, plan))
-        options = {"winograd": self.winograd}
-        for _, _, plan in sorted(candidates, key=lambda c: c[:2]):
-            if scratch_bytes(plan, layouts, target, self.exact, options) <= target.scratchpad_bytes:
-                return plan
-        return None
+            if plan.bytes > target.scratchpad_bytes:
+                break
+            plans.append(plan)
+        return sorted(plans, key=lambda p: (predicted(p, target).seconds, -p.stripe_rows))
 
 
-def _replaced(groups: Sequence[Group], plans: Sequence[tuple[int, int, StripePlan]]) -> TileResult:
+def _without_margins(program: Program, plans: Sequence[tuple[int, int, StripePlan]]) -> dict[Value, Layout]:
+    """The layouts, without margins for values that only stripes read and write: their borders are filled in the
+    scratchpad, and a stripe of them is one transfer."""
+    striped = {i for first, last, _ in plans for i in range(first, last + 1)}
+    layouts = dict(program.layouts)
+    for value, layout in program.layouts.items():
+        touched = {program.producer.get(value, -1), *program.readers.get(value, ())}
+        if layout.margins and value not in program.shared and touched <= striped:
+            layouts[value] = Layout.blocked(value.shape, layout.block)
+    return layouts
+
+
+def _replaced(
+    groups: Sequence[Group], plans: Sequence[tuple[int, int, StripePlan]], layouts: Mapping[Value, Layout]
+) -> StripeResult:
     """``groups`` with each chain as one entry."""
     result: list[Group] = []
     by_group: dict[Group, Any] = {}
@@ -113,7 +145,8 @@ def _replaced(groups: Sequence[Group], plans: Sequence[tuple[int, int, StripePla
             f"of {plan.stripe_rows} rows, {plan.bytes} bytes of the scratchpad, work x {plan.extra_work:.3f}"
         )
         at = last + 1
-    return TileResult((*result, *groups[at:]), by_group, tuple(notes) or ("no group is computed in stripes",))
+    told = tuple(notes) or ("no group is computed in stripes",)
+    return StripeResult((*result, *groups[at:]), by_group, told, layouts=layouts)
 
 
 def stripe_plan(

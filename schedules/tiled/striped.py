@@ -30,6 +30,7 @@ from .parts import build_margins
 from .program import Call
 
 RUNTIME = "halotile_scratchpad_"
+MOST_TRANSFERS = 256  # of one event: a quarter of what the reference has room for, as four events may be under way
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,16 @@ def scratch_bytes(
 ) -> int:
     """The scratchpad memory of the plan with the kernels' own scratch, exactly."""
     return build_striped(plan, layouts, target, exact, options).scratchpad
+
+
+def most_transfers(plan: StripePlan, layouts: Mapping[Value, Layout]) -> int:
+    """The 2-D transfers of the event that has most."""
+
+    def count(part: Part) -> int:
+        memory = layouts.get(part.value) or Layout.plain(part.value.shape)
+        return len(transfers(part, plan.streams[part.value].layout, memory))
+
+    return max(sum(map(count, parts)) for s in plan.stripes for parts in (s.loads, s.stores))
 
 
 def _as_tiles(plan: StripePlan) -> TilePlan:
@@ -185,7 +196,7 @@ class _Driver:
             operands = self.striped.parts[index].operands
             self._extern(self.names[index], *(self._at(self.pointers[o], 0) for o in operands))
         # requests that nobody has awaited: at most those of two loads and two stores
-        room = max(sum(len(self._transfers(p)) for p in parts) for s in plan.stripes for parts in (s.loads, s.stores))
+        room = most_transfers(plan, self.striped.layouts)
         self.requests = self.k.local("requests", "int32", 4 * max(1, room))
         scratch = self.pointers[self.operands[-1]]
         self._extern(RUNTIME + "open", self._at(scratch, 0), tirx.IntImm("int64", self.total))

@@ -19,6 +19,7 @@ from halotile.passes.tile.stripe_checker import check_stripes
 from halotile.schedules.sequence import double_buffered
 from halotile.schedules.stripeplan import StripePlan
 from halotile.schedules.tiled.striped import StripedKernel
+from halotile.schedules.tileplan import Fill
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 
@@ -177,6 +178,24 @@ def test_the_height_is_chosen_and_everything_fits(tmp_path: Path) -> None:
     empty = [k for k, stripe in enumerate(plan.stripes) if not stripe.loads]  # the ring has their rows already
     assert empty in ([], [len(plan.stripes) - 1])
     assert words(loaded) == [str(e) for e in events if e.stripe not in empty or not e.action.endswith("load")]
+
+
+def test_chains_behind_one_another_exchange_values_without_margins(tmp_path: Path) -> None:
+    """More channels than one chain has room for: what lies in memory between chains has no margins, borders are
+    filled in the scratchpad."""
+    same = dict(pads=[1] * 4)
+    source = model(
+        (1, 96, 21, 37),
+        *((("Conv", f"{a} w bias", z, same)) for a, z in (("x", "p"), ("p", "q"), ("q", "r"), ("r", "s"), ("s", "y"))),
+        w=real(96, 96, 3, 3), bias=real(96),
+    )  # fmt: skip
+    made = build(source, tmp_path)
+    found = plans(made)
+    assert len(found) > 1
+    between = {v for p in found for v in p.streams} - {*made.graph.inputs, *made.graph.outputs}
+    assert between and not any(v in made.layouts and made.layouts[v].margins for v in between)
+    assert any(isinstance(s, Fill) and s.value in between for p in found for stripe in p.stripes for s in stripe.steps)
+    run(source, tmp_path, rng.standard_normal((1, 96, 21, 37)).astype("float32"))
 
 
 def test_every_row_is_loaded_once() -> None:

@@ -14,7 +14,7 @@
 #define HALOTILE_TRANSFER_DELAY_NS 0 /* before each copy; tests set it */
 #endif
 
-enum { ROOM = 64, EVENTS = 8192 };
+enum { ROOM = 1024, EVENTS = 8192 };
 
 struct request {
     struct halotile_transfer what;
