@@ -28,6 +28,9 @@ def compile(
     *,
     name: str | None = None,
     float_mode: str = "strict",
+    tile: str | Mapping[str, Any] | None = None,
+    memory_budget: int | str | None = None,
+    optimize: str = "speed",
     dump_ir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Model:
@@ -39,12 +42,23 @@ def compile(
     ``finite`` or ``exact``, how far simplification may go. ``dump_ir``: a folder for the IR after each stage.
     ``progress`` is called with (stage, done, total).
 
+    ``tile``: ``auto`` computes chains of layers tile by tile where that is predicted to pay, ``off`` never does, and
+    {"last": name, "shape": (16, 64)} does it for the chain that ends there. ``memory_budget`` (bytes, or "32MiB") is a
+    limit that the arena never exceeds, ``optimize="memory"`` asks for the smallest one; both tile as they need.
+
     Raises one of ``halotile.errors``: every one says in a line what is wrong, where, and what to do.
     """
     from ..targets.detect import runs_here
     from ..targets.resolve import resolve
     from .model import Model
-    from .options import checked_float_mode, checked_shapes, checked_threads
+    from .options import (
+        checked_budget,
+        checked_float_mode,
+        checked_optimize,
+        checked_shapes,
+        checked_threads,
+        checked_tile,
+    )
     from .pipeline import Options, run_pipeline
 
     chosen = resolve(target) if isinstance(target, str) else target
@@ -54,6 +68,9 @@ def compile(
         threads=checked_threads(threads),
         exact=bool(exact),
         float_mode=checked_float_mode(float_mode),
+        tile=checked_tile(tile),
+        memory_budget=checked_budget(memory_budget),
+        optimize=checked_optimize(optimize),
         name=name,
         dump_ir=Path(dump_ir) if dump_ir is not None else None,
     )

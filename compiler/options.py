@@ -8,6 +8,8 @@ from typing import Any
 from ..errors import HalotileError, ShapeError
 
 MAX_THREADS = 1024
+OBJECTIVES = ("speed", "memory")
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 FLOAT_MODES = ("strict", "finite", "exact")
 
 
@@ -34,6 +36,37 @@ def checked_float_mode(mode: str) -> str:
     if mode not in FLOAT_MODES:
         raise HalotileError(f"float_mode={mode!r} is not one of {', '.join(FLOAT_MODES)}")
     return mode
+
+
+def checked_tile(tile: Any) -> Any:
+    """``auto``, ``off``, a mapping (its keys are checked against the model), or None."""
+    if tile is None or tile in ("auto", "off") or isinstance(tile, Mapping):
+        return dict(tile) if isinstance(tile, Mapping) else tile
+    raise HalotileError(f"tile={tile!r}: give 'auto', 'off' or a dict such as {{'last': name, 'shape': (16, 64)}}")
+
+
+def checked_budget(budget: Any) -> int | None:
+    """Bytes, as a number or as text such as ``32MiB``; None for no limit."""
+    if budget is None:
+        return None
+    found: Any = budget
+    if isinstance(budget, str):
+        number = budget.strip().rstrip("kKmMgGiIbB ")
+        unit = UNITS.get(budget.strip()[len(number) :].strip().upper())
+        try:
+            found = int(float(number) * unit) if unit is not None else None
+        except (ValueError, OverflowError):
+            found = None
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise HalotileError(f"memory_budget={budget!r}: give bytes, or text such as '32MiB' or '500KB'")
+    return found
+
+
+def checked_optimize(optimize: str) -> str:
+    """``speed`` or ``memory``."""
+    if optimize not in OBJECTIVES:
+        raise HalotileError(f"optimize={optimize!r} is not one of {', '.join(OBJECTIVES)}")
+    return optimize
 
 
 def _shape(name: str, dims: Any) -> tuple[int, ...]:

@@ -36,6 +36,10 @@ def build_report(build: Build) -> dict[str, Any]:
 
         report["kernels"] = [_kernel(build, i) for i in range(len(build.kernels))]
         report["workspace_bytes"] = workspace_bytes(build.kernels)
+    if build.tiled:
+        from .plans import planned
+
+        report["tile"] = {"groups": planned(build), **build.details.get("tile", {})}
     if build.memory is not None:
         report["planned_bytes"] = build.memory.planned_bytes
         report["arena_bytes"] = build.memory.planned_bytes + threads * report["workspace_bytes"]

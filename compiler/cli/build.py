@@ -41,6 +41,7 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "a
     "--float-mode", type=click.Choice(["strict", "finite", "exact"]), default="strict", show_default=True,
     help="What simplification may assume of floats.",
 )  # fmt: skip
+@parameters.tiling_options
 @click.option(
     "--verify/--no-verify", default=None, help="Compare with ONNX Runtime.  [default: if it can be done]"
 )
@@ -93,7 +94,8 @@ def build(
 def _options(
     target_text: str, shapes: dict[str, tuple[int, ...]] | None, *, name: str | None, threads: int | None,
     exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
-    glibc: str | None, stop_after: str | None, dump_ir: str | None, **_: Any,
+    glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
+    optimize: str, **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
     from ...targets.resolve import precheck, resolve
@@ -107,6 +109,7 @@ def _options(
     making = stop_after in (None, "link")
     return Options(
         target=target, shapes=shapes, threads=threads, exact=exact, float_mode=float_mode, name=name,
+        tile=tile, memory_budget=memory_budget, optimize=optimize,
         stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc,
         formats=chosen_formats(target, formats, static, cc) if making else (),
     )  # fmt: skip

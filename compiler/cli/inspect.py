@@ -25,11 +25,14 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan")
 @click.option("--check", is_flag=True, help="Validate every rewrite of the simplification on numbers (slow).")
 @click.option("--timeline", is_flag=True, help="Predict loads, computations and stores on a target with a scratchpad.")
 @click.option("--svg", type=click.Path(dir_okay=False), help="Also draw the timelines into this file.")
+@click.option("--plan", "plan", is_flag=True, help="Show the tile groups: tiles, boxes, modes, bytes, extra work.")
+@click.option("--pareto", is_flag=True, help="With the curve of arena bytes against predicted time.")
+@parameters.tiling_options
 @parameters.target_option
 @parameters.json_option
 def inspect(
     model: str, shapes: Any, stage: str | None, float_mode: str, check: bool, timeline: bool, svg: str | None,
-    target: str, as_json: bool,
+    target: str, as_json: bool, plan: bool, pareto: bool, **tiling: Any,
 ) -> None:  # fmt: skip
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).
 
@@ -49,6 +52,10 @@ def inspect(
         from .timeline import show
 
         return show(path, fixed, target, svg, as_json)
+    if plan or pareto:
+        from .plan import show as show_plan
+
+        return show_plan(path, fixed, target, pareto, as_json, tiling)
     from ..api import inspect as look
 
     data = look(path, stage, fixed, target=target, float_mode=float_mode, check=check)

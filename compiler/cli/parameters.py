@@ -55,6 +55,36 @@ def target_option(function: F) -> F:
     )(function)  # fmt: skip
 
 
+class BytesType(click.ParamType):
+    """``32MiB``, ``500KB`` or plain bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        from ...errors import HalotileError
+        from ..options import checked_budget
+
+        try:
+            return checked_budget(value) or 0
+        except HalotileError:
+            self.fail(f"{value!r} is not a size such as 32MiB or 500KB", param, ctx)
+
+
+def tiling_options(function: F) -> F:
+    """``--tile``, ``--memory-budget`` and ``--optimize``."""
+    function = click.option(
+        "--optimize", type=click.Choice(["speed", "memory"]), default="speed", show_default=True,
+        help="What tiling is for: the fastest plan, or the one with the smallest arena.",
+    )(function)  # fmt: skip
+    function = click.option(
+        "--memory-budget", type=BytesType(), help="Limit of the arena, such as 32MiB; never exceeded."
+    )(function)
+    return click.option(
+        "--tile", type=click.Choice(["auto", "off"]),
+        help="Compute chains of layers tile by tile.  [default: where --memory-budget or --optimize ask for it]",
+    )(function)  # fmt: skip
+
+
 def threads_option(function: F) -> F:
     return click.option(
         "--threads", type=click.IntRange(1, 1024), help="Threads; by default the target's cores."

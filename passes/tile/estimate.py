@@ -317,8 +317,8 @@ def _merged(found: _Member | None, reader: _Member, rows: Reach, columns: Reach)
 
 
 def shapes(height: int, width: int, cores: int) -> list[Shape]:
-    """The candidates for an output of ``height x width``. Wide blocks are multiples of 24: of Winograd tiles, also where
-    members before work at a half or a third of the size."""
+    """The candidates for an output of ``height x width``. Wide blocks are multiples of 24, which is whole tiles of
+    Winograd's also where members before work at a half or a third of the size."""
     found = []
     widths = {width}
     for parts in (2, 3, 4, 5, 8, 10, 16, 20):

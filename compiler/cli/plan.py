@@ -1,0 +1,41 @@
+"""``halotile inspect --plan`` and ``--pareto``: tile groups, and memory against predicted time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .console import columns, emit, emit_json, size
+
+
+def show(
+    model: str | Path, shapes: Mapping[str, tuple[int, ...]] | None, target: str, pareto: bool, as_json: bool, tiling: Any
+) -> None:
+    """Prints the plans of the tile groups, and with ``pareto`` the curve that they were chosen from."""
+    from ...passes.tile.describe import plan_text
+    from ...targets.resolve import resolve
+    from ..pipeline import Options
+    from ..plans import plans
+
+    wish = dict(tiling)
+    if wish.get("tile") is None:
+        wish["tile"] = "auto"
+    data = plans(model, Options(target=resolve(target), shapes=dict(shapes) if shapes else None, **wish))
+    if as_json:
+        emit_json(data)
+        return
+    parts = [columns([("arena", size(data["arena_bytes"])), ("planned in", f"{data['seconds']:.2f} s")])]
+    parts += [plan_text(g) for g in data["groups"]] or list(data["notes"])
+    if pareto and "curve" in data:
+        parts.append(_curve(data))
+    emit("\n\n".join(parts))
+
+
+def _curve(data: dict[str, Any]) -> str:
+    rows = [("predicted arena", "time, of untiled", "tile groups", "")]
+    base = data["untiled"]["cycles"]
+    for point in (*data["curve"], data["untiled"]):
+        what = "untiled" if point is data["untiled"] else "chosen" if point == data["chosen"] else ""
+        rows.append((size(point["bytes"]), f"{point['cycles'] / base:.3f}", str(point["tiled"]), what))
+    return columns(rows)

@@ -1,0 +1,87 @@
+"""A plan as plain data: what ``halotile inspect --plan`` prints and reports hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...schedules.tileplan import Compute, Fill, Shift, TilePlan
+
+
+def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:
+    """Members with the boxes they compute, values with their windows and modes, and the sums."""
+    boxes: list[dict[tuple[int, int], int]] = [{} for _ in plan.members]
+    fills = shifts = 0
+    for task in plan.tasks:
+        for stripe in task.stripes:
+            for step in stripe:
+                if isinstance(step, Compute):
+                    size = step.rows[1] - step.rows[0], step.columns[1] - step.columns[0]
+                    boxes[step.member][size] = boxes[step.member].get(size, 0) + 1
+                fills += isinstance(step, Fill)
+                shifts += isinstance(step, Shift)
+    return {
+        "name": name,
+        "tasks": len(plan.tasks),
+        "stripes": max((len(t.stripes) for t in plan.tasks), default=0),
+        "tile": list(_tile(plan)),
+        "bytes_per_task": plan.task_bytes,
+        "extra_work": plan.extra_work,
+        "fills": fills,
+        "shifts": shifts,
+        "members": [
+            {"name": g.name, "boxes": [{"rows": r, "columns": c, "count": n} for (r, c), n in sorted(b.items())]}
+            for g, b in zip(plan.members, boxes)
+        ],
+        "values": [
+            {
+                "name": v.name,
+                "shape": list(v.shape),
+                "mode": plan.modes.get(v, "whole"),
+                **_window(plan, v),
+            }
+            for g in plan.members
+            for v in g.outputs
+        ],
+    }
+
+
+def _window(plan: TilePlan, value: Any) -> dict[str, Any]:
+    window = plan.windows.get(value)
+    if window is None:
+        return {}
+    n, c, rows, columns = window.layout.shape
+    return {"window": [n, c, rows, columns], "offset": window.offset}
+
+
+def _tile(plan: TilePlan) -> tuple[int, int]:
+    """The most frequent box of the last member."""
+    counts: dict[tuple[int, int], int] = {}
+    last = len(plan.members) - 1
+    for task in plan.tasks:
+        for stripe in task.stripes:
+            for step in stripe:
+                if isinstance(step, Compute) and step.member == last:
+                    size = step.rows[1] - step.rows[0], step.columns[1] - step.columns[0]
+                    counts[size] = counts.get(size, 0) + 1
+    return max(counts, key=lambda s: (counts[s], s), default=(0, 0))
+
+
+def plan_text(data: dict[str, Any]) -> str:
+    """One plan for the terminal."""
+    rows, columns = data["tile"]
+    lines = [
+        f"{data['name']}: tiles of {rows} x {columns}, {data['tasks']} tasks of up to {data['stripes']} stripes, "
+        f"{data['bytes_per_task']} bytes a task, work x {data['extra_work']:.3f}, {data['fills']} fills, "
+        f"{data['shifts']} shifts"
+    ]
+    for member in data["members"]:
+        boxes = ", ".join(f"{b['count']} of {b['rows']} x {b['columns']}" for b in member["boxes"][:4])
+        more = len(member["boxes"]) - 4
+        lines.append(f"  {member['name']}: {boxes}" + (f" and {more} other sizes" if more > 0 else ""))
+    for value in data["values"]:
+        shape = ", ".join(map(str, value["shape"]))
+        text = f"  {value['name']} [{shape}] {value['mode']}"
+        if "window" in value:
+            text += f", window {value['window'][2]} x {value['window'][3]} at byte {value['offset']}"
+        lines.append(text)
+    return "\n".join(lines)

@@ -1,0 +1,138 @@
+"""What the planner chooses: budgets hold to the byte, objectives are met, wishes are obeyed or refused in a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from compiled import native
+from halotile.benchmarks.models import MODELS
+from halotile.compiler.options import checked_budget, checked_optimize, checked_tile
+from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.runtime.loader import load
+from halotile.errors import HalotileError
+from halotile.passes.tile.checker import check_plan
+
+
+@pytest.fixture(scope="module")
+def edsr() -> onnx.ModelProto:
+    return MODELS["edsr"].model(small=True, height=48, width=64)
+
+
+def planned(model: Any, **options: Any) -> Build:
+    return run_pipeline(model, Options(target=native(), stop_after="plan", threads=2, **options))
+
+
+@pytest.fixture(scope="module")
+def untiled(edsr: onnx.ModelProto) -> int:
+    return int(planned(edsr, tile="off").report["arena_bytes"])
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.5, 0.4])
+def test_a_budget_is_never_exceeded_and_the_report_is_exact(edsr: onnx.ModelProto, untiled: int, share: float) -> None:
+    budget = int(untiled * share)
+    build = planned(edsr, memory_budget=budget)
+    assert build.report["arena_bytes"] <= budget
+    assert build.report["arena_bytes"] == build.memory.planned_bytes + 2 * build.report["workspace_bytes"]
+    if share < 1:
+        assert build.tiled
+    for plan in build.tiled.values():
+        assert check_plan(plan).problems == []
+
+
+def test_an_impossible_budget_names_the_smallest_arena_and_that_one_works(edsr: onnx.ModelProto) -> None:
+    with pytest.raises(HalotileError, match=r"the smallest arena .* is \d+ bytes") as caught:
+        planned(edsr, memory_budget=1000)
+    assert "\n" not in str(caught.value)
+    smallest = int(str(caught.value).split(" is ")[-1].split()[0])
+    assert planned(edsr, memory_budget=smallest).report["arena_bytes"] == smallest
+
+
+def test_memory_as_the_objective_gives_less_than_speed(edsr: onnx.ModelProto, untiled: int) -> None:
+    smallest = planned(edsr, optimize="memory")
+    assert smallest.tiled
+    assert smallest.report["arena_bytes"] < untiled / 2
+
+
+def test_what_was_planned_runs_and_gives_the_numbers_of_the_whole(edsr: onnx.ModelProto, tmp_path: Path) -> None:
+    feeds = MODELS["edsr"].inputs(edsr, 3)
+    results = []
+    for name, options in (("whole", {"tile": "off"}), ("tiled", {"optimize": "memory"})):
+        run_pipeline(edsr, Options(target=native(), threads=2, exact=True, **options), output=tmp_path / name)
+        results.append(load(tmp_path / name)(feeds))
+    for key, value in results[0].items():
+        assert np.array_equal(value, results[1][key])  # direct convolutions: the very same bits
+
+
+def test_off_and_the_default_tile_nothing_and_a_budget_with_off_is_checked(edsr: onnx.ModelProto, untiled: int) -> None:
+    assert not planned(edsr, tile="off").tiled
+    assert planned(edsr, tile="off", memory_budget=untiled).report["arena_bytes"] == untiled
+    with pytest.raises(HalotileError, match="tile='off'"):
+        planned(edsr, tile="off", memory_budget=untiled - 1)
+
+
+def test_a_wish_is_obeyed(edsr: onnx.ModelProto) -> None:
+    last = planned(edsr, tile="off").groups[-2].outputs[0].name
+    build = planned(edsr, tile={"last": last, "shape": (5, 24), "bands": 3})
+    (plan,) = build.tiled.values()
+    assert {t.columns for t in plan.tasks} == {(0, 24), (24, 48), (48, 64)}
+    assert len({t.rows for t in plan.tasks}) == 3
+    assert plan.members[-1].outputs[0].name == last
+    assert check_plan(plan).problems == []
+
+
+def test_a_wish_for_one_mode_is_obeyed(edsr: onnx.ModelProto) -> None:
+    last = planned(edsr, tile="off").groups[-2].outputs[0].name
+    build = planned(edsr, tile={"last": last, "shape": (16, 16), "modes": "recompute"})
+    (plan,) = build.tiled.values()
+    assert set(plan.modes.values()) == {"recompute"}
+    assert plan.extra_work > 1.2
+    assert check_plan(plan).problems == []
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        ({"last": "nothing of the kind"}, "no group, node or value"),
+        ({"shape": (0, 4)}, "whole numbers from 1"),
+        ({"shape": 16}, "whole numbers from 1"),
+        ({"shape": (8, None), "colour": 1}, "unknown key 'colour'"),
+        ({"shape": (8, None), "modes": "sideways"}, "mode 'sideways'"),
+        ({"shape": (8, None), "bands": 0}, "bands is a whole number"),
+    ],
+)
+def test_bad_wishes_are_refused_in_a_line(edsr: onnx.ModelProto, wish: dict[str, Any], says: str) -> None:
+    with pytest.raises(HalotileError, match=says) as caught:
+        planned(edsr, tile=wish)
+    assert "\n" not in str(caught.value)
+
+
+def test_sizes_as_text() -> None:
+    assert checked_budget("32MiB") == 32 << 20
+    assert checked_budget("1.5 KB") == 1500
+    assert checked_budget(7) == 7
+    for wrong in ("", "MiB", "-1", "1e400", "3 furlongs", 0, True, 2.5):
+        with pytest.raises(HalotileError):
+            checked_budget(wrong)
+    with pytest.raises(HalotileError):
+        checked_tile("sometimes")
+    with pytest.raises(HalotileError):
+        checked_optimize("beauty")
+
+
+@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2", "unet"])
+def test_planning_takes_seconds(name: str) -> None:
+    """Under 5 s on an idle machine; this one may be busy."""
+    build = run_pipeline(MODELS[name].model(), Options(target=native(), stop_after="tile", tile="auto"))
+    assert build.seconds["tile"] < 15
+    assert build.details["tile"]["curve"]
+
+
+def test_mobilenet_has_a_curve_of_many_points() -> None:
+    build = run_pipeline(MODELS["mobilenet_v2"].model(), Options(target=native(), stop_after="tile", tile="auto"))
+    curve = build.details["tile"]["curve"]
+    assert len(curve) >= 6
+    assert all(a["bytes"] <= b["bytes"] and a["cycles"] >= b["cycles"] * 0.9 for a, b in zip(curve, curve[1:]))
