@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(CC is None, reason="needs a C compiler")
 @pytest.fixture(scope="module", params=["plain", "thread", "address,undefined"])
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, plain or under a sanitizer; every transfer waits 2 ms before it copies."""
-    out = tmp_path_factory.mktemp("transfers") / "transfers"
+    out = tmp_path_factory.mktemp("transfers") / request.param.partition(",")[0]
     flags = ["-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-DHALOTILE_TRANSFER_DELAY_NS=2000000"]
     if request.param != "plain":
         flags.append(f"-fsanitize={request.param}")
@@ -44,6 +44,8 @@ def test_the_trace_is_the_sequence(program: Path, stripes: int) -> None:
 
 
 def test_reading_before_waiting_shows(program: Path) -> None:
+    if program.name == "thread":
+        pytest.skip("it is the very race that the thread sanitizer reports")
     run(program, "early")
 
 
