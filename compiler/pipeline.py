@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..errors import HalotileError
 from ..targets.target import Target
 from .dump import dump_stage
 from .report import build_report
@@ -210,6 +211,12 @@ def plan(build: Build) -> None:
 
     placed = {*build.graph.inputs, *build.graph.outputs}
     build.memory = plan_memory(build.kernels, build.layouts, build.places, placed)
+    budget, needed = build.options.memory_budget, build.memory.planned_bytes
+    if budget is not None and needed > budget:  # the tile stage has seen to it, but where stripes are all there is
+        raise HalotileError(
+            f"the memory budget of {budget} bytes can't be met: the arena of this model on {build.options.target.id} "
+            f"is {needed} bytes; raise the budget"
+        )
 
 
 def assemble(build: Build) -> None:

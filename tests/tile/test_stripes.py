@@ -15,6 +15,7 @@ import pytest
 from evaluate import peer
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.compiler.runtime.loader import LoadedModel, load
+from halotile.errors import HalotileError
 from halotile.passes.tile.stripe_checker import check_stripes
 from halotile.schedules.sequence import double_buffered
 from halotile.schedules.stripeplan import StripePlan
@@ -239,3 +240,12 @@ def test_a_firmware_brings_its_own_scratchpad_and_transfers(tmp_path: Path) -> N
     expected = peer(source, {"x": x})[0]
     found = np.fromfile(tmp_path / "y.bin", "float32").reshape(expected.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_budget_that_stripes_exceed_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    arena = build(three_convolutions(), folder, 4, stop="plan").memory.planned_bytes
+    with pytest.raises(HalotileError, match=rf"can't be met.* {arena} bytes"):
+        build(three_convolutions(), folder, 4, memory_budget=arena - 1)
+    assert not folder.exists()
+    assert build(three_convolutions(), folder, 4, stop="plan", memory_budget=arena).memory.planned_bytes == arena
