@@ -26,6 +26,7 @@ from .attention import merge_attention, stays_whole
 from .graph import Graph
 from .images import merge_images
 from .moves import merge_moves
+from .prologue import prologue_problem
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,16 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Fuse:
-    """``enabled=False`` makes every node a group (for honest attribution of what fusion is worth)."""
+    """``enabled=False`` makes every node a group (for honest attribution of what fusion is worth). Only with a
+    ``target`` are maps computed in the loads of convolutions: whether that pays depends on the kernel."""
 
     enabled: bool = True
+    target: Any = None
+    winograd: bool = True
     name: str = "fuse"
 
     def apply(self, graph: Graph) -> Fusion:
-        return _Fuser(graph, self.enabled).run()
+        return _Fuser(graph, self.enabled, self.target, self.winograd).run()
 
 
 @dataclass(eq=False)
@@ -61,8 +65,8 @@ class _Draft:
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, enabled: bool) -> None:
-        self.graph, self.enabled = graph, enabled
+    def __init__(self, graph: Graph, enabled: bool, target: Any = None, winograd: bool = True) -> None:
+        self.graph, self.enabled, self.target, self.winograd = graph, enabled, target, winograd
         self.facts = {node: Facts(node) for node in graph.nodes}
         self.order = {node: i for i, node in enumerate(graph.nodes)}
         self.consumers: dict[Value, list[Node]] = {}
@@ -227,6 +231,11 @@ class _Fuser:
         facts = self.facts[user]
         if facts.kind == "reduce":
             return all(value.elements >= v.elements or v.constant is not None for v in user.inputs)
+        if facts.kind == "anchor":
+            why = prologue_problem(user, value, [self.facts[n] for n in draft.nodes], self)
+            if why:
+                target.notes.append(f"{value.name} is not computed in the loads of {user.operator}: {why}")
+            return not why
         if facts.kind == "injective":
             if self._lies_in_place(user):
                 return False  # it is written where it belongs

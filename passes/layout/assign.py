@@ -19,6 +19,7 @@ from ...schedules.conv import input_needs, supports_conv
 from ...schedules.dispatch import works_on_plain
 from ...schedules.group import Group, Node, Value
 from ...schedules.layout import Layout
+from ...schedules.matmul.moves import producers
 from ...schedules.preserving import preserves_channels
 from ..fuse.outputs import copy_group, root_of
 from .slices import place_slices
@@ -105,6 +106,7 @@ class _Assigner:
             if _is_conv(group):
                 for value in group.outputs:
                     self.blocks[value] = lanes
+                self._choose_inner(group)
                 continue
             if any(v in self.pinned for v in group.outputs):
                 continue
@@ -120,12 +122,26 @@ class _Assigner:
                 for value in group.outputs:
                     self.blocks[value] = lanes
 
+    def _choose_inner(self, group: Group) -> None:
+        """The input of a convolution behind a prologue is in no memory; its block is how the kernel reads: a vector of
+        channels at a time, if what the prologue reads lies so."""
+        before = _prologue(group)
+        if before is None:
+            return
+        data = before.outputs[0]
+        lanes = self.target.lanes(data.dtype)
+        mine = {v: b for v, b in self.blocks.items() if v in before.inputs}
+        if mine and set(mine.values()) == {lanes} and preserves_channels(before, mine, lanes):
+            self.blocks[data] = lanes
+
     def _wants_blocks(self, group: Group, value: Value) -> bool:
         """True if ``group`` is a convolution that reads ``value`` in channel blocks."""
         if not _is_conv(group):
             return False
         assert group.anchor is not None
         needs = input_needs(group.anchor)
+        if _prologue(group) is not None:
+            return len(value.shape) == len(needs.data.shape) and value.shape[1] == needs.data.shape[1]
         return needs.data is value and (value.shape[1] > FEW_CHANNELS or needs.depthwise)
 
     # -- 2: views of blocked values --------------------------------------------------------------
@@ -155,7 +171,7 @@ class _Assigner:
         result: list[Group] = []
         producers = {v for g in self.groups for v in g.outputs}
         for group in self.groups:
-            if _is_conv(group):
+            if _is_conv(group) and _prologue(group) is None:
                 assert group.anchor is not None
                 wanted = input_needs(group.anchor)
                 data = wanted.data
@@ -206,6 +222,18 @@ class _Assigner:
 
 def _is_conv(group: Group) -> bool:
     return group.anchor is not None and supports_conv(group.anchor)
+
+
+def _prologue(group: Group) -> Group | None:
+    """The part of a convolution's group that computes its input, as a group; None if it is read from memory."""
+    assert group.anchor is not None
+    data = input_needs(group.anchor).data
+    nodes = producers(group, data)[::-1]
+    if not nodes:
+        return None
+    made = {r for n in nodes for r in n.results}
+    inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
+    return Group(f"{group.name}_before", tuple(nodes), tuple(inputs), (data,))
 
 
 def _is_staged(group: Group) -> bool:

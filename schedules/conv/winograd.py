@@ -180,9 +180,8 @@ class _Winograd:
             corner = [o - b for o, b in zip(origins, self.facts.before)]
             for j in range(extent):
                 with k.loop(lanes, "vectorized", "v") as v:
-                    given = [
-                        k.bind(self.conv.element_at(n, (block, v), [corner[0] + i, corner[1] + j])) for i in range(extent)
-                    ]
+                    places = [[corner[0] + i, corner[1] + j] for i in range(extent)]
+                    given = [k.bind(self.conv.element_at(n, (block, v), at)) for at in places]
                     column = self.t.apply_data(given, _constant, k.bind)
                     for i in range(extent):
                         k.store(held, (i * extent + j) * lanes + v, column[i])
