@@ -12,6 +12,7 @@ from halotile.passes.fuse.graph import build_graph
 from halotile.schedules.reference import compile_reference
 from halotile.schedules.regions import Demand, demand, read_boxes
 from region_cases import ones
+from tile_models import random_model
 
 rng = np.random.default_rng(5)
 
@@ -76,3 +77,30 @@ def test_what_lies_outside_of_the_region_does_not_matter(
         at = tuple(slice(*s) for s in box)
         np.testing.assert_array_equal(again[at], whole[at])
     assert poisoned
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_regions_of_whole_graphs(seed: int) -> None:
+    """Random chains with joins, pads, pools, resizes, shuffles: demands composed through all of their nodes."""
+    imported = import_model(random_model(1000 + seed, 5))
+    run = compile_reference(imported.module)
+    graph = build_graph(imported.module)
+    rng = np.random.default_rng(seed)
+    (into,) = graph.inputs
+    x = rng.standard_normal(into.shape).astype("float32")
+    whole = run(x)
+    for _ in range(6):
+        part = np.full_like(x, np.nan)
+        boxes = {}
+        for out in graph.outputs:
+            lows = [int(rng.integers(0, n)) for n in out.shape]
+            boxes[out] = tuple((lo, int(rng.integers(lo + 1, min(n, lo + 4) + 1))) for lo, n in zip(lows, out.shape))
+        found = demand(graph.nodes, boxes)
+        assert isinstance(found, Demand), found
+        needed = read_boxes(found.needs.get(into, ())).get(into)
+        if needed is not None:
+            at = tuple(slice(*s) for s in needed)
+            part[at] = x[at]
+        for out, once, again in zip(graph.outputs, whole, run(part)):
+            at = tuple(slice(*s) for s in boxes[out])
+            np.testing.assert_array_equal(again[at], once[at])
