@@ -249,6 +249,8 @@ def quotient(a: Any, b: Any) -> Any:
         return None
     divisor = sorted(terms_of(b).items(), key=_leading, reverse=True)
     result: Any = 0
+    if not isinstance(a, Dim) and not isinstance(b, Dim):
+        return _made({(): Fraction(a) / Fraction(b)}) if a else 0
     while a != 0:
         monomial, factor = max(terms_of(a).items(), key=_leading)
         left = _without(monomial, divisor[0][0])

@@ -10,7 +10,6 @@ What follows is carried out by :class:`~.dims.Learned`, and the import starts ag
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from .dims import Atom, Dim, Learned, Open, bounds, is_whole, quotient, terms_of
@@ -29,7 +28,7 @@ def require_equal(a: Any, b: Any, what: str) -> None:
     symbols = {m[0] for m in terms_of(rest) if len(m) == 1 and m[0].kind == "symbol"}
     for atom in sorted(symbols, reverse=True):
         factor = rest.terms[(atom,)]
-        value = (Dim({(atom,): 1}) * factor - rest) * Fraction(1, factor)
+        value = quotient(Dim({(atom,): factor}) - rest, factor)
         plain = not isinstance(value, Dim) or len(value.terms) == 1 and _is_symbol(value)
         if plain and is_whole(value) and (isinstance(value, Dim) or value >= 0):
             raise Learned(atom.text, same_as=value)

@@ -10,8 +10,9 @@ import onnx
 import onnxruntime
 import pytest
 from exports import EXPORTS, SEQUENCES
+from halotile.benchmarks.models import MODELS
 from halotile.compiler.frontend import import_model
-from halotile.errors import ShapeError
+from halotile.errors import ShapeError, UnsupportedError
 from halotile.passes.simplify import Simplify
 
 #: What only shape arithmetic, masks and positions of open length leave behind.
@@ -96,3 +97,40 @@ def test_every_rewrite_holds_on_numbers(name: str) -> None:
 def test_a_library_still_needs_fixed_shapes() -> None:
     with pytest.raises(ShapeError, match="--shape input_ids="):
         halotile.compile(EXPORTS["bert"]("batch", 5))
+
+
+def with_open_images(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same with height and width of its image open as well."""
+    for axis, name in ((2, "height"), (3, "width")):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    del model.graph.value_info[:]
+    return model
+
+
+@pytest.mark.parametrize("name", ["regnet", "resnet18_raw", "efficientnet_b0", "edsr", "densenet", "convnext_raw"])
+def test_convolutional_networks_with_open_images(tools, name: str) -> None:
+    model = EXPORTS[name]("batch", 5) if name in EXPORTS else MODELS[name].model(small=True, batch="batch")
+    height, width = (model.graph.input[0].type.tensor_type.shape.dim[a].dim_value for a in (2, 3))
+    imported, result = simplified(with_open_images(model))
+    assert not SHAPE_WORK & result.details["operators"].keys()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    for shape in ((1, 3, height, width), (2, 3, height + 32, width + 64)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        expected = session.run(None, {model.graph.input[0].name: x})[0]
+        got = tools.values(result.module, [x])[0]
+        assert got.shape == expected.shape
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("unet", "whose ratio is open"), ("yolo", "may or may not be"), ("swin2sr", "is computed at run time")],
+)
+def test_what_open_images_leave_undecided_is_refused(name: str, why: str) -> None:
+    """An odd height has no half: a skip that is padded to fit, Focus, and a pad up to a multiple of the window."""
+    with pytest.raises(UnsupportedError, match=why):
+        simplified(with_open_images(EXPORTS[name]("batch", 5)))

@@ -1,0 +1,175 @@
+"""Models imported with open dimensions: what is folded, what is learned, what is refused and how that is said."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import onnx
+import pytest
+from exports import Raw
+from halotile.compiler.frontend import import_model
+from halotile.errors import UnsupportedError
+from onnx import TensorProto, helper
+
+
+def operators(model: onnx.ModelProto) -> tuple[Counter[str], tuple[str, ...], list[str]]:
+    """The operators written, the notes, and the shapes of the outputs as text."""
+    imported = import_model(model, symbolic=True)
+    block = imported.module["main"].body.blocks[0]
+    found = Counter(b.value.op.name for b in block.bindings if hasattr(b.value, "op"))
+    return found, imported.notes, [", ".join(map(str, o.shape)) for o in imported.outputs]
+
+
+def finished(g: Raw, *outputs: str, element: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    infos = [helper.make_tensor_value_info(o, element, None) for o in outputs]
+    graph = helper.make_graph(g.nodes, "open", g.inputs, infos, g.weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", g.opset)], ir_version=8)
+
+
+def test_a_view_by_another_inputs_batch_makes_both_one() -> None:
+    g = Raw(17)
+    x, other = g.input("x", ("b", 3, 4)), g.input("z", ("b2", 5))
+    y = g("MatMul", g.view(x, g.size(other, 0), 12), g.weight(12, 5))
+    found, notes, shapes = operators(finished(g, g("Add", y, other)))
+    assert found == {"relax.reshape": 1, "relax.matmul": 1, "relax.add": 1}
+    assert any("'b2' is taken to be b" in n or "'b' is taken to be b2" in n for n in notes)
+    assert shapes in (["b, 5"], ["b2, 5"])
+
+
+def test_weights_fix_a_dimension() -> None:
+    g = Raw(17)
+    x = g.input("x", ("b", "k"))
+    _, notes, shapes = operators(finished(g, g("MatMul", x, g.weight(4, 5))))
+    assert shapes == ["b, 5"] and any("'k' is taken to be 4" in n for n in notes)
+
+
+def test_joined_tensors_share_their_other_dimensions() -> None:
+    g = Raw(17)
+    x, z = g.input("x", ("b", "n", 3)), g.input("z", ("c", "m", 3))
+    _, notes, shapes = operators(finished(g, g("Concat", x, z, axis=1)))
+    assert shapes in (["b, m + n, 3"], ["c, m + n, 3"]) and sum("taken to be" in n for n in notes) == 1
+
+
+def test_an_element_that_is_read_must_exist() -> None:
+    g = Raw(17)
+    x = g.input("x", ("b", "n", 3))
+    _, notes, shapes = operators(finished(g, g("Gather", x, g.const(2), axis=1), g("Gather", x, g.const(-1), axis=1)))
+    assert shapes == ["b, 3", "b, 3"] and any("'n' is at least 3" in n for n in notes)
+
+
+def test_names_that_may_differ_are_refused_in_one_line() -> None:
+    g = Raw(17)
+    x, z = g.input("x", ("a", 3)), g.input("z", ("b", 3))
+    with pytest.raises(UnsupportedError, match="a and b may or may not be equal; give them one name") as told:
+        operators(finished(g, g("Add", x, z)))
+    assert "\n" not in str(told.value) and "/Add" in str(told.value)
+
+
+def test_a_number_beside_a_name_gives_the_number() -> None:
+    g = Raw(17)
+    x = g.input("x", ("n", 3))
+    found, _, shapes = operators(finished(g, g("Add", x, g.weight(7, 3))))
+    assert shapes == ["7, 3"] and found == {"relax.broadcast_to": 1, "relax.add": 1}
+
+
+@pytest.mark.parametrize(("dimension", "taken"), [(-1, "Neg"), (3, "Abs")])
+def test_a_condition_that_holds_for_every_length_is_taken(dimension: int, taken: str) -> None:
+    """A dimension is never -1; the last one is 3."""
+    g = Raw(17)
+    x = g.input("x", ("n", 3))
+    part = {
+        name: helper.make_graph([helper.make_node(op, ["x"], [name])], name, [], [onnx.ValueInfoProto(name=name)])
+        for name, op in (("else_branch", "Neg"), ("then_branch", "Abs"))
+    }
+    asked = g.size(x, 0) if dimension == -1 else g.size(x, 1)
+    found, _, _ = operators(finished(g, g("If", g("Equal", asked, g.const(dimension)), **part)))
+    assert found == {{"Neg": "relax.negative", "Abs": "relax.abs"}[taken]: 1}
+
+
+def test_a_condition_that_depends_on_the_length_is_refused() -> None:
+    g = Raw(17)
+    x = g.input("x", ("n", 3))
+    part = helper.make_graph([helper.make_node("Abs", ["x"], ["p"])], "p", [], [onnx.ValueInfoProto(name="p")])
+    y = g("If", g("Equal", g.size(x, 0), g.const(1)), then_branch=part, else_branch=part)
+    with pytest.raises(UnsupportedError, match="If"):
+        operators(finished(g, y))
+
+
+def test_squeeze_of_what_may_be_one_is_refused() -> None:
+    g = Raw(17)
+    with pytest.raises(UnsupportedError, match="an open dimension of .* may be one"):
+        operators(finished(g, g("Squeeze", g.input("x", ("n", 1, 3)))))
+
+
+def test_a_local_function_computes_shapes() -> None:
+    g = Raw(17)
+    x = g.input("x", ("b", 6, "n"))
+    body = [
+        helper.make_node("Shape", ["v"], ["s"], start=0, end=1),
+        helper.make_node("Constant", [], ["rest"], value_ints=[2, 3, -1]),
+        helper.make_node("Concat", ["s", "rest"], ["t"], axis=0),
+        helper.make_node("Reshape", ["v", "t"], ["o"]),
+    ]
+    split = helper.make_function("own", "Split2", ["v"], ["o"], body, [helper.make_opsetid("", 17)])
+    model = finished(g, g("Split2", x, domain="own"))
+    model.functions.append(split)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    found, _, shapes = operators(model)
+    assert found == {"relax.reshape": 1} and shapes == ["b, 2, 3, n"]
+
+
+def test_leftovers_of_training_go() -> None:
+    g = Raw(17)
+    x = g.input("x", ("b", 4))
+    y, _ = g("Dropout", g("Identity", x), g.f(0.3), outputs=2)
+    assert operators(finished(g, g("Relu", y)))[0] == {"relax.nn.relu": 1}
+
+
+def test_a_shape_that_is_an_output_becomes_a_tensor() -> None:
+    g = Raw(17)
+    x = g.input("x", ("b", 3, "n"))
+    half = g("Div", g("Add", g("Shape", x), g.const(1)), g.const(2))
+    found, _, shapes = operators(finished(g, half, element=TensorProto.INT64))
+    assert found == {"relax.shape_to_tensor": 1} and shapes == ["3"]
+
+
+def test_old_interpolation_scales_floats_of_the_shape() -> None:
+    """Shape -> Cast -> Mul -> Floor -> Cast -> Concat -> Resize, twice as large and back to the size of another map."""
+    g = Raw(12)
+    x = g.input("x", ("b", 3, "h", "w"))
+    sizes = []
+    for axis in (2, 3):
+        wide = g("Mul", g("Cast", g.size(x, axis), to=TensorProto.FLOAT), g.f(2.0))
+        sizes.append(g.unsqueeze(g("Cast", g("Floor", wide), to=TensorProto.INT64), 0))
+    shape = g("Concat", g.slice(g("Shape", x), 0, 0, 2), *sizes, axis=0)
+    modes = {"coordinate_transformation_mode": "asymmetric", "mode": "nearest", "nearest_mode": "floor"}
+    empty = g.const([], "float32")
+    found, _, shapes = operators(finished(g, g("Resize", x, empty, empty, shape, **modes)))
+    assert found == {"halotile.upsample": 1} and shapes == ["b, 3, 2*h, 2*w"]
+
+
+def test_a_float_factor_that_rounds_is_left_to_run_time() -> None:
+    g = Raw(17)
+    x = g.input("x", ("b", "n"))
+    wide = g("Mul", g("Cast", g.size(x, 1), to=TensorProto.FLOAT), g.f(1.7))
+    end = g.unsqueeze(g("Cast", g("Floor", wide), to=TensorProto.INT64), 0)
+    with pytest.raises(UnsupportedError, match="its ends is computed at run time"):
+        operators(finished(g, g.slice(x, 1, 0, end)))
+
+
+def test_no_value_of_a_dimension_can_satisfy_both() -> None:
+    g = Raw(17)
+    x = g.input("x", ("b", "n"))
+    y = g("MatMul", x, g.weight(4, 5))
+    with pytest.raises(UnsupportedError, match="do not fit together|is not"):
+        operators(finished(g, y, g("MatMul", x, g.weight(6, 5))))
+
+
+def test_the_same_model_with_numbers_is_what_it_was() -> None:
+    g = Raw(17)
+    x = g.input("x", (2, 3, 8))
+    y = g.view(x, g.size(x, 0), g("Div", g.size(x, 2), g.const(2)), -1)
+    model = finished(g, y)
+    fixed = import_model(model).outputs
+    assert fixed == import_model(model, symbolic=True).outputs
+    assert fixed[0].shape == (2, 4, 6) and all(type(d) is int for d in fixed[0].shape)
