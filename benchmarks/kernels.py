@@ -52,7 +52,7 @@ class Figure:
     wrong: str | None
 
 
-def _conv(cin: int, cout: int, size: int, kernel: int, stride: int = 1, groups: int = 1) -> Case:
+def conv_case(cin: int, cout: int, size: int, kernel: int, stride: int = 1, groups: int = 1) -> Case:
     def body(g: Graph, x: str) -> str:
         return activation(g, conv(g, x, cout, kernel, stride=stride, groups=groups), "relu")
 
@@ -63,7 +63,7 @@ def _conv(cin: int, cout: int, size: int, kernel: int, stride: int = 1, groups: 
     return Case(family, name, (1, cin, size, size), body)
 
 
-def _matmul(m: int, k: int, n: int) -> Case:
+def matmul_case(m: int, k: int, n: int) -> Case:
     return Case("matmul", f"{m}x{k}x{n}", (m, k), lambda g, x: linear(g, x, n))
 
 
@@ -76,36 +76,36 @@ def _softmax(g: Graph, x: str) -> str:
 
 
 CASES: tuple[Case, ...] = (
-    _conv(64, 64, 56, 3),
-    _conv(128, 128, 28, 3),
-    _conv(256, 256, 14, 3),
-    _conv(512, 512, 7, 3),
-    _conv(64, 256, 56, 1),
-    _conv(256, 64, 56, 1),
-    _conv(512, 128, 28, 1),
-    _conv(1024, 256, 14, 1),
-    _conv(128, 128, 56, 3, stride=2),
-    _conv(256, 512, 56, 1, stride=2),
-    _conv(3, 64, 224, 7, stride=2),
-    _conv(48, 96, 27, 5),
-    _conv(50, 70, 29, 3),
-    _conv(64, 64, 56, 3, groups=4),
-    _conv(32, 3, 256, 3),
-    _matmul(128, 384, 1536),
-    _matmul(128, 1536, 384),
-    _matmul(512, 512, 512),
-    _matmul(197, 384, 1152),
-    _matmul(3136, 96, 384),
-    _matmul(49, 768, 3072),
-    _matmul(1000, 1000, 1000),
-    _matmul(61, 127, 251),
-    _matmul(1, 1280, 1000),
-    _matmul(1, 4096, 4096),
-    _conv(32, 32, 112, 3, groups=32),
-    _conv(96, 96, 112, 3, stride=2, groups=96),
-    _conv(144, 144, 56, 3, groups=144),
-    _conv(384, 384, 14, 5, groups=384),
-    _conv(96, 96, 56, 7, groups=96),
+    conv_case(64, 64, 56, 3),
+    conv_case(128, 128, 28, 3),
+    conv_case(256, 256, 14, 3),
+    conv_case(512, 512, 7, 3),
+    conv_case(64, 256, 56, 1),
+    conv_case(256, 64, 56, 1),
+    conv_case(512, 128, 28, 1),
+    conv_case(1024, 256, 14, 1),
+    conv_case(128, 128, 56, 3, stride=2),
+    conv_case(256, 512, 56, 1, stride=2),
+    conv_case(3, 64, 224, 7, stride=2),
+    conv_case(48, 96, 27, 5),
+    conv_case(50, 70, 29, 3),
+    conv_case(64, 64, 56, 3, groups=4),
+    conv_case(32, 3, 256, 3),
+    matmul_case(128, 384, 1536),
+    matmul_case(128, 1536, 384),
+    matmul_case(512, 512, 512),
+    matmul_case(197, 384, 1152),
+    matmul_case(3136, 96, 384),
+    matmul_case(49, 768, 3072),
+    matmul_case(1000, 1000, 1000),
+    matmul_case(61, 127, 251),
+    matmul_case(1, 1280, 1000),
+    matmul_case(1, 4096, 4096),
+    conv_case(32, 32, 112, 3, groups=32),
+    conv_case(96, 96, 112, 3, stride=2, groups=96),
+    conv_case(144, 144, 56, 3, groups=144),
+    conv_case(384, 384, 14, 5, groups=384),
+    conv_case(96, 96, 56, 7, groups=96),
     _unary("maxpool 3/2", (1, 64, 112, 112), lambda g, x: max_pool(g, x, 3, 2, 1), "pool"),
     _unary("avgpool 3/1", (1, 192, 35, 35), lambda g, x: avg_pool(g, x, 3, 1, 1), "pool"),
     _unary("global pool", (1, 1280, 7, 7), lambda g, x: g.op("GlobalAveragePool", x), "pool"),
