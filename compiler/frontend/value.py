@@ -29,7 +29,7 @@ class Value:
     dimensions; then ``contents`` also knows tensors that are arithmetic on those (the Shape of something).
     """
 
-    __slots__ = ("_array", "_contents", "_expr", "dtype", "shape")
+    __slots__ = ("_array", "_contents", "_expr", "dtype", "shape", "wide")
 
     def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
         self.shape: tuple[Any, ...] = tuple(as_dim(d) for d in shape)
@@ -37,6 +37,7 @@ class Value:
         self._expr = expr
         self._array = array
         self._contents: np.ndarray | None = None
+        self.wide: Value | None = None  # the same in float32, unrounded (see precision.py)
 
     @classmethod
     def of_array(cls, array: Any, dtype: str | None = None) -> Value:

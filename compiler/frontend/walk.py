@@ -18,7 +18,7 @@ import onnx
 from tvm import relax
 
 from ...errors import HalotileError
-from . import control, fold, functions, sequences, symbolic
+from . import control, fold, functions, precision, sequences, symbolic
 from .dims import Learned, is_open
 from .node import Node
 from .prune import live_nodes, used_names
@@ -188,8 +188,7 @@ class Walk:
                 self.builder,
                 [bool(o) and o in used for o in proto.output],
             )
-            written = write(node)
-            results = written if isinstance(written, list) else [written]
+            results: Sequence[Value | None] = precision.write(write, node)
             if foldable and expanding and not all(r is None or r.is_constant for r in results):
                 size = max(_bytes(r) for r in results if r is not None)
                 weight = any(o in self.weights for o in proto.output)
