@@ -160,10 +160,10 @@ def tile(build: Build) -> None:
     from ..passes.tile.tile import Tile
 
     options = build.options
-    if options.target.memory_kind == "scratchpad":
+    if options.target.memory_kind == "scratchpad" and options.tile != "off":
         from ..passes.tile.stripes import Stripes
 
-        striped = Stripes.of(options.tile or "off", options.exact, options.winograd).apply(
+        striped = Stripes.of(options.tile or "auto", options.exact, options.winograd).apply(
             build.groups, build.layouts, build.places, build.graph.outputs, options.target
         )
         build.groups, build.tiled, build.layouts = striped.groups, dict(striped.plans), dict(striped.layouts)

@@ -60,7 +60,7 @@ def timelines(
         raise TargetError(
             f"target {chosen.id} has no scratchpad, so nothing is transferred; name one that has: -t scratchpad"
         )
-    tile: Any = "off" if rows is None else {"shape": (rows, None)}
+    tile: Any = None if rows is None else {"shape": (rows, None)}
     options = Options(chosen, dict(shapes) if shapes else None, tile=tile, stop_after="tile")
     build = run_pipeline(model, options)
     found = []

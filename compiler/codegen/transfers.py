@@ -68,7 +68,6 @@ size_t {name}_trace({name}_event *events, size_t capacity);
 """
 
 _TEXT = """
-#include "pool.h"
 #include "transfers.h"
 
 __attribute__((weak)) int {name}_load_2d(void *scratch, const void *memory, size_t line_bytes, size_t lines,
@@ -90,36 +89,30 @@ size_t {name}_trace({name}_event *events, size_t capacity) {{
     return events ? halotile_reference_trace((struct halotile_event *)events, capacity) : 0;
 }}
 
-static int32_t checked(int code) {{
-    struct halotile_worker *self = halotile_current();
-    if (code < 0 && self) {{
-        halotile_pool_fail(self->pool, HALOTILE_ERROR_TRANSFER);
-    }}
-    return code;
-}}
-
 int32_t halotile_scratchpad_open(void *scratch, int64_t bytes) {{
-    return checked(halotile_reference_open(scratch, (size_t)bytes));
+    return halotile_scratchpad_checked(halotile_reference_open(scratch, (size_t)bytes));
 }}
 
 int32_t halotile_scratchpad_load(void *scratch, void *memory, int64_t line_bytes, int64_t lines,
                                  int64_t scratch_stride, int64_t memory_stride) {{
-    return checked({name}_load_2d(scratch, memory, (size_t)line_bytes, (size_t)lines, (size_t)scratch_stride,
-                                  (size_t)memory_stride));
+    return halotile_scratchpad_checked({name}_load_2d(scratch, memory, (size_t)line_bytes, (size_t)lines,
+                                                      (size_t)scratch_stride, (size_t)memory_stride));
 }}
 
 int32_t halotile_scratchpad_store(void *scratch, void *memory, int64_t line_bytes, int64_t lines,
                                   int64_t scratch_stride, int64_t memory_stride) {{
-    return checked({name}_store_2d(memory, scratch, (size_t)line_bytes, (size_t)lines, (size_t)memory_stride,
-                                   (size_t)scratch_stride));
+    return halotile_scratchpad_checked({name}_store_2d(memory, scratch, (size_t)line_bytes, (size_t)lines,
+                                                       (size_t)memory_stride, (size_t)scratch_stride));
 }}
 
-int32_t halotile_scratchpad_wait(int32_t request) {{ return request < 0 ? request : checked({name}_wait(request)); }}
+int32_t halotile_scratchpad_wait(int32_t request) {{
+    return request < 0 ? request : halotile_scratchpad_checked({name}_wait(request));
+}}
 
 int32_t halotile_scratchpad_compute(int32_t stripe) {{
     halotile_reference_compute(stripe);
     return 0;
 }}
 
-int32_t halotile_scratchpad_close(void) {{ return checked(halotile_reference_close()); }}
+int32_t halotile_scratchpad_close(void) {{ return halotile_scratchpad_checked(halotile_reference_close()); }}
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ def real(*shape: int) -> np.ndarray:
 def build(
     source: onnx.ModelProto, folder: Path, rows: int | None = None, stop: str | None = None, **more: Any
 ) -> Build:
-    tile: Any = {"shape": (rows, None)} if rows else "off"
+    tile: Any = {"shape": (rows, None)} if rows else None
     options = Options(resolve("scratchpad"), tile=tile, name="striped", stop_after=stop, **more)
     return run_pipeline(source.SerializeToString(), options, output=None if stop else folder)
 
@@ -240,6 +241,34 @@ def test_a_firmware_brings_its_own_scratchpad_and_transfers(tmp_path: Path) -> N
     expected = peer(source, {"x": x})[0]
     found = np.fromfile(tmp_path / "y.bin", "float32").reshape(expected.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+
+
+def test_off_is_off() -> None:
+    options = Options(resolve("scratchpad"), tile="off", stop_after="plan")
+    made = run_pipeline(three_convolutions().SerializeToString(), options)
+    assert not made.tiled and not any(isinstance(k, StripedKernel) for k in made.kernels)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="linking for boards needs ziglang")
+@pytest.mark.skipif(QEMU is None, reason="needs qemu-aarch64")
+def test_on_another_processor(tmp_path: Path) -> None:
+    board = resolve("raspberry-pi-4")
+    pad = dict(scratchpad_bytes=128 * 1024, bandwidth=10**8, hertz=10**9, transfer_seconds=1e-6)
+    source = three_convolutions()
+    options = Options(
+        replace(board, memory_kind="scratchpad", **pad), tile={"shape": (4, None)}, name="striped", formats=("exe",)
+    )
+    (plan,) = plans(run_pipeline(source.SerializeToString(), options, output=tmp_path))
+    assert len(plan.stripes) == 5
+    x = rng.standard_normal((1, 3, 39, 13)).astype("float32")
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", peer(source, {"x": x})[0])
+    command = [str(QEMU), "./model_run", "-i", "x=x.npy", "--expect", "y=y.npy"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_budget_that_stripes_exceed_is_an_error(tmp_path: Path) -> None:

@@ -59,6 +59,9 @@ int halotile_reference_close(void);
 /* Moves up to `capacity` events, oldest first, of scratchpads that were closed since the last call; returns how many. */
 size_t halotile_reference_trace(struct halotile_event *events, size_t capacity);
 
+/* The code as it is; a negative one makes the run under way fail. */
+int32_t halotile_scratchpad_checked(int code);
+
 /* What compiled code calls; defined in the model's generated file. */
 int32_t halotile_scratchpad_open(void *scratch, int64_t bytes);
 int32_t halotile_scratchpad_load(void *scratch, void *memory, int64_t line_bytes, int64_t lines,
