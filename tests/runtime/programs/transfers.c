@@ -1,12 +1,14 @@
 /* Runs the double-buffered sequence by hand on the reference transfers, and tries what must be refused.
  *
- * usage: transfers sequence STRIPES | early | errors
+ * usage: transfers sequence STRIPES [NANOSECONDS of computing a stripe] | early | errors
  */
+#define _GNU_SOURCE
 #include "transfers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { LINES = 3, LINE = 40, STRIDE = 64, BUFFER = LINES * STRIDE };
 
@@ -25,7 +27,7 @@ static int expect(const char *what, int got, int wanted) {
 }
 
 /* y = x + 1, byte by byte; memory has LINES planes of STRIPES * LINE bytes, a stripe being LINE of each. */
-static int sequence(int stripes) {
+static int sequence(int stripes, long computing) {
     size_t plane = (size_t)stripes * LINE;
     unsigned char *x = malloc(LINES * plane), *y = calloc(LINES, plane);
     int load[2], store[2], bad = 0;
@@ -42,6 +44,8 @@ static int sequence(int stripes) {
             load[(k + 1) % 2] = halotile_reference_load(&t);
         }
         halotile_reference_compute(k);
+        struct timespec pause = {0, computing};
+        nanosleep(&pause, NULL);
         for (int l = 0; l < LINES; ++l) {
             for (int i = 0; i < LINE; ++i) {
                 scratch[(2 + k % 2) * BUFFER + l * STRIDE + i] = scratch[(k % 2) * BUFFER + l * STRIDE + i] + 1;
@@ -62,7 +66,11 @@ static int sequence(int stripes) {
     static struct halotile_event events[1000];
     size_t count = halotile_reference_trace(events, 1000);
     for (size_t i = 0; i < count; ++i) {
-        printf("%s %d\n", names[events[i].kind], events[i].number);
+        printf("%s %d", names[events[i].kind], events[i].number);
+        if (computing) {
+            printf(" %.6f %.6f", events[i].issued - events[0].issued, events[i].end - events[0].issued);
+        }
+        printf("\n");
         bad |= events[i].start > events[i].end || events[i].issued > events[i].start;
     }
     bad |= expect("empty trace", (int)halotile_reference_trace(events, 1000), 0);
@@ -110,8 +118,8 @@ static int errors(void) {
 
 int main(int argc, char **argv) {
     memset(scratch, 0x55, sizeof scratch);
-    if (argc == 3 && strcmp(argv[1], "sequence") == 0) {
-        return sequence(atoi(argv[2]));
+    if (argc >= 3 && strcmp(argv[1], "sequence") == 0) {
+        return sequence(atoi(argv[2]), argc > 3 ? atol(argv[3]) : 0);
     }
     if (argc == 2 && strcmp(argv[1], "early") == 0) {
         return early();
