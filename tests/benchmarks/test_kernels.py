@@ -3,7 +3,17 @@ from __future__ import annotations
 import onnx
 import pytest
 from halotile.benchmarks.check_models import reference
-from halotile.benchmarks.kernels import CASES, Case, Figure, _least_bytes, line
+from halotile.benchmarks.kernels import (
+    CASES,
+    Case,
+    Figure,
+    _least_bytes,
+    line,
+    matmul_case,
+    measure,
+    share_of_limit,
+    summary,
+)
 from halotile.benchmarks.models import random_inputs
 from halotile.benchmarks.peak import Peak
 
@@ -30,3 +40,25 @@ def test_line_uses_the_roof_of_the_working_set() -> None:
     assert "50.0 GFLOP/s" in text and " 50%" in text and "1.0 GB/s" in text and "  1%" in text
     assert " 10%" in line(CASES[0], Figure(3e-3, 0.0, 3e6, None), peak)
     assert line(CASES[0], Figure(1e-3, 0.0, 1e6, "y: differs"), peak).endswith("WRONG y: differs")
+
+
+def test_there_are_ten_ordinary_shapes_and_odd_ones_of_each_anchor() -> None:
+    for family in ("conv", "matmul"):
+        assert sum(c.family == family and not c.odd for c in CASES) >= 10
+        assert sum(c.family == family and c.odd for c in CASES) >= 3
+
+
+def test_the_summary_counts_shapes_at_their_mark() -> None:
+    peak = Peak(1, 1e11, ((1 << 30, 1e10),))
+    plain, odd = matmul_case(8, 8, 8), matmul_case(7, 7, 7, odd=True)
+    assert share_of_limit(plain, Figure(1e-3, 9.6e7, 1.0, None), peak) == pytest.approx(0.96)
+    relu = next(c for c in CASES if c.family == "elementwise")
+    assert share_of_limit(relu, Figure(1e-3, 0.0, 8.5e6, None), peak) == pytest.approx(0.85)
+    first, second = summary([(plain, 0.96), (plain, 0.9), (odd, 0.9), (plain, None)])
+    assert first == "matmul: 1 of 2 shapes reach 95%; 8x8x8 90%"
+    assert second == "matmul (odd): 1 of 1 shapes reach 88%"
+
+
+def test_a_kernel_is_timed_by_itself() -> None:
+    figure = measure(matmul_case(31, 64, 48), threads=1, seconds=0.01)
+    assert figure.wrong is None and 0 < figure.seconds < 1 and figure.flops == 2 * 31 * 64 * 48
