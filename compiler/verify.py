@@ -227,7 +227,7 @@ class Reference:
 def _made_up(info: Any, seed: int) -> np.ndarray:
     names = {"float": "float32", "double": "float64"}
     kind = info.type.removeprefix("tensor(").removesuffix(")")
-    shape = tuple(d if isinstance(d, int) and d > 0 else 1 for d in info.shape)
+    shape = tuple(d if isinstance(d, int) and d >= 0 else 1 for d in info.shape)
     return random_inputs([TensorSpec(info.name, names.get(kind, kind), shape)], None, seed)[info.name]
 
 

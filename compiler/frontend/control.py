@@ -30,14 +30,25 @@ def graph_attribute(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
     raise Refusal(f"it has no {name}")
 
 
-def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run) -> list[Slot]:
+def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node) -> list[Slot]:
+    """The branch that a known condition takes; for one of run time both, and a choice between their results."""
     condition = inputs[0].array if inputs and isinstance(inputs[0], Value) else None
     if condition is None:
-        if inputs and isinstance(inputs[0], Value) and inputs[0].is_symbolic:
+        given = _tensor(inputs[0] if inputs else None)
+        if given.is_symbolic:
             raise Open("its condition depends on open dimensions")
-        raise Refusal("its condition is computed at run time")
+        branches = [run(graph_attribute(proto, name), {}, name) for name in ("then_branch", "else_branch")]
+        return [_chosen(node, node.reshape(given, ()), a, b) for a, b in zip(*branches)]
     wanted = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
     return run(graph_attribute(proto, wanted), {}, wanted)
+
+
+def _chosen(node: Node, condition: Value, a: Slot, b: Slot) -> Slot:
+    if isinstance(a, Poison) or isinstance(b, Poison):
+        return POISON
+    if not isinstance(a, Value) or not isinstance(b, Value) or a.shape != b.shape or a.dtype != b.dtype:
+        raise Refusal(f"its condition is computed at run time, and its branches give {a} and {b}, which differ in form")
+    return node.do(relax.op.where, condition, a, b)
 
 
 def run_loop(

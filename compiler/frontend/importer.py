@@ -13,7 +13,7 @@ import onnx
 import tvm
 from tvm import relax
 
-from ...errors import HalotileError, ModelError, UnsupportedError
+from ...errors import ModelError, UnsupportedError
 from ..spec import TensorSpec
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
@@ -105,15 +105,16 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
             scope[spec.name] = Value.of_array(np.empty(spec.shape, spec.dtype))
     with builder.function("main", variables):
         with builder.dataflow():
-            # An error waits until the builder is closed, which otherwise complains on standard error.
-            failure: HalotileError | Learned | None = None
+            # Whatever stops the walk, an interrupt too, waits until the builder is closed: one that is dropped while
+            # open complains on standard error.
+            failure: BaseException | None = None
             results: list[Value | Poison] = []
             try:
                 walk.graph(_ordered(graph), scope, opsets)
                 results = [_output(scope, o.name) for o in graph.output]
             except Refusal as refusal:
                 failure = UnsupportedError(f"the graph can't be converted: {refusal}")
-            except (HalotileError, Learned) as error:
+            except BaseException as error:
                 failure = error
             good = [r for r in results if isinstance(r, Value)] if failure is None else []
             tuple_ = builder.emit_output(relax.Tuple([r.expr for r in good]))

@@ -127,7 +127,7 @@ class Walk:
             results = self._convert(proto, domain, opset, inputs, scope, opsets, where, used, depth)
         except Refusal as refusal:
             return offend(str(refusal))
-        except (HalotileError, Learned):
+        except (HalotileError, Learned, MemoryError):
             raise
         except Exception as error:  # TVM and numpy raise anything on operands that do not fit together
             shown = ", ".join("nothing" if i is None else str(i) for i in inputs)
@@ -243,12 +243,12 @@ class Walk:
             self.graph(graph, inner, opsets, f"{where} in its {part}")
             return [inner[o.name] for o in graph.output]
 
-        if proto.op_type == "If":
-            return control.run_if(proto, operands, run)
         attributes = {
             a.name: self._attribute(a) for a in proto.attribute if a.type != onnx.AttributeProto.GRAPH
         }
         node = Node(proto.op_type, "", opsets.get("", 1), [], attributes, proto.output, self.builder)
+        if proto.op_type == "If":
+            return control.run_if(proto, operands, run, node)
         if proto.op_type == "Loop":
             return control.run_loop(proto, operands, run, node)
         if proto.op_type == "SequenceMap":

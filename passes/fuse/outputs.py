@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm.ir import Call
 
+from ...schedules import operators  # noqa: F401  (registers halotile.copy)
 from ...schedules.group import Group, Node, Value
 from ...schedules.operator import call
 from .fuse import Fusion

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from evaluate import agree, evaluate, one_node
+from onnx import TensorProto, helper, numpy_helper
 
 RNG = np.random.default_rng(11)
 
@@ -55,3 +56,33 @@ def test_quantised_convolution_with_bias() -> None:
     ]  # fmt: skip
     (y,) = agree("QLinearConv", inputs, atol=1, pads=[1, 1, 1, 1])
     assert y.dtype == np.uint8 and y.min() < y.max()
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
+@pytest.mark.parametrize("zero", [False, True])
+def test_weights_of_four_bits_in_blocks(kind: int, zero: bool) -> None:
+    """What weight-only quantisation leaves: numbers that only the file holds in four bits."""
+    rng = np.random.default_rng(8)
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    low = -7 if kind == TensorProto.INT4 else 0
+    weights = rng.integers(low, 8, (64, 24)).astype("int32").astype(dtype)
+    scales = (rng.random((2, 24)) * 0.1 + 0.01).astype("float32")
+    zeros = rng.integers(0, 4, (2, 24)).astype("int32").astype(dtype)
+    constants = [("w", weights), ("s", scales), ("z", zeros)]
+    names = ["w", "s", "z"] if zero else ["w", "s"]
+    nodes = [
+        helper.make_node("DequantizeLinear", names, ["d"], axis=0, block_size=32),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a, n) for n, a in constants if n in names],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x = rng.standard_normal((5, 64)).astype("float32")
+    wide = weights.astype("float32") - (np.repeat(zeros.astype("float32"), 32, 0) if zero else 0)
+    expected = x @ (wide * np.repeat(scales, 32, 0))
+    np.testing.assert_allclose(evaluate(model, {"x": x})["y"], expected, rtol=1e-4, atol=1e-4)

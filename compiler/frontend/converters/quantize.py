@@ -8,7 +8,7 @@ from tvm import relax
 from ..functions import dtype_name
 from ..node import Node, normal_axis
 from ..registry import Refusal, converts
-from ..value import Value
+from ..value import PLAIN, Value
 from .conv import convolve, per_channel
 from .matmul import product
 
@@ -35,15 +35,32 @@ def quantize_linear(node: Node) -> Value:
 def dequantize_linear(node: Node) -> Value:
     """(x - zero_point) * scale"""
     x, scale, zero = node.need(0), node.need(1), node[2]
-    _need_integer(x.dtype)
     target = dtype_name(node.attr("output_dtype", 0)) or scale.dtype
     axis, block = node.attr("axis", 1), node.attr("block_size", 0)
+    if x.array is not None and x.dtype not in PLAIN:
+        return _known(node, x.array, scale, zero, axis, block, target)
+    _need_integer(x.dtype)
     x = node.cast(x, "int32")
     if zero is not None and not (zero.array is not None and not zero.array.any()):
         x = node.do(R.subtract, x, node.cast(_spread(node, zero, x, axis, block), "int32"))
     wide = "float64" if target == "float64" else "float32"
     spread = node.cast(_spread(node, scale, x, axis, block), wide)
     return node.cast(node.do(R.multiply, node.cast(x, wide), spread), target)
+
+
+def _known(
+    node: Node, x: np.ndarray, scale: Value, zero: Value | None, axis: int, block: int, target: str
+) -> Value:
+    """Weights of a type that only files have (int4, float8 ...), turned into numbers at import."""
+    numbers = Value.of_array(x.astype("float32"))
+    spread = _spread(node, scale, numbers, axis, block).array
+    offset: np.ndarray | None = np.zeros((), "float32")
+    if zero is not None:
+        known = None if zero.array is None else Value.of_array(zero.array.astype("float32"))
+        offset = None if known is None else _spread(node, known, numbers, axis, block).array
+    if spread is None or offset is None:
+        raise Refusal(f"the quantised type {x.dtype.name} is only supported with constant scales and zero points")
+    return node.const((x.astype("float32") - offset) * spread.astype("float32"), target)
 
 
 @converts("MatMulInteger", since=10)
