@@ -36,6 +36,10 @@ def assembly(target: Target) -> str:
     return str(tvm.compile(schedule.mod, target=target.tvm()).mod.inspect_source("asm"))
 
 
+def arch_of(target: Target) -> str:
+    return llvm.architecture(target.triple)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_board_is_accepted_and_multiplies_and_adds_in_full_vectors(name: str) -> None:
     target = resolve(name)
@@ -47,7 +51,14 @@ def test_board_is_accepted_and_multiplies_and_adds_in_full_vectors(name: str) ->
 def test_facts_are_plausible(name: str) -> None:
     board = boards()[name]
     target = board.target
-    assert board.description and target.source
+    assert board.description and target.source and {"chip", "core"} <= board.sources.keys()
+    assert not target.glibc or (re.fullmatch(r"2\.\d\d", target.glibc) and "glibc" in board.sources)
+    assert target.glibc or arch_of(target) == "x86_64", "a board has a floor"
+    assert target.bandwidth == 0 or "memory" in board.sources
+    counts = [int(cluster.split(" x ")[0]) for cluster in target.clusters]
+    assert not counts or counts[0] == target.cores or sum(counts) == target.cores
+    assert not counts or target.clusters[0].split(" x ")[1] == target.cpu
+    assert target.bits == (32 if target.triple.startswith("arm") else 64)
     assert target.cores >= 1 and target.fma_ports >= 1 and target.fma_latency >= 3
     assert 16 * 1024 <= target.l1_bytes < target.l2_bytes
     assert target.l3_bytes == 0 or target.l3_bytes > target.l2_bytes
@@ -87,6 +98,28 @@ def test_board_file_without_source_is_refused(tmp_path) -> None:
     path.write_text('description = "d"\n[target]\ntriple = "t"\ncpu = "c"\n')
     with pytest.raises(TargetError, match="toy.toml lacks sources"):
         read_board(path)
+
+
+def test_a_fact_without_its_source_is_refused(tmp_path) -> None:
+    path = tmp_path / "toy.toml"
+    path.write_text('description = "d"\n[sources]\nchip = "c"\n[target]\ntriple = "t"\ncpu = "c"\nglibc = "2.31"\n')
+    with pytest.raises(TargetError, match="toy.toml lacks a source for glibc"):
+        read_board(path)
+
+
+def test_the_boards_people_have_are_all_there() -> None:
+    wanted = (
+        "raspberry-pi-3 raspberry-pi-4 raspberry-pi-5 raspberry-pi-zero-2 raspberry-pi-2-32 raspberry-pi-3-32 "
+        "jetson-orin jetson-nano rk3588 rk3399 imx8m-plus graviton2 graviton3 ampere-altra aarch64 armv7 "
+        "x86-64-v2 x86-64-v3 x86-64-v4"
+    )
+    assert set(wanted.split()) <= set(NAMES)
+
+
+def test_big_and_little_cores_are_told_apart() -> None:
+    target = resolve("rk3588")
+    assert target.clusters == ("4 x cortex-a76", "4 x cortex-a55") and target.cores == 4
+    assert any("Cortex-A76" in note for note in target.notes)
 
 
 def test_raspberry_pi_without_crypto_gets_none() -> None:

@@ -61,6 +61,21 @@ def test_amd_is_never_taken_for_intel() -> None:
     assert describe(machine("x86_64", "AuthenticAMD", flags, "generic")).cpu.startswith("znver")
 
 
+ZEN4 = (
+    AVX512.replace(" pku", "") + " sse4a clzero sha_ni vaes vpclmulqdq gfni avx512ifma avx512vbmi avx512_vbmi2"
+    " avx512_vnni avx512_bitalg avx512_vpopcntdq avx512_bf16 rdpid fsrm invpcid"
+)
+
+
+def test_zen4_under_a_hypervisor_starts_one_512_bit_multiply_add_a_cycle() -> None:
+    """Family 25, model 17: it has the registers, and splits what is in them in two."""
+    target = describe(machine("x86_64", "AuthenticAMD", ZEN4, "znver4"))
+    assert (target.cpu, target.vector_bits, target.vector_registers) == ("znver4", 512, 32)
+    assert (target.fma_ports, target.fma_latency) == (1, 4)
+    assert (target.l1_bytes, target.l2_bytes) == (32 << 10, 1 << 20)
+    assert "-mwaitx" in target.features and "-prefer-256-bit" not in target.features
+
+
 def test_arm_board_without_crypto() -> None:
     target = describe(machine("aarch64", "", "fp asimd evtstrm crc32 cpuid", "cortex-a72"))
     assert (target.cpu, target.vector_bits, target.vector_registers) == ("cortex-a72", 128, 32)
