@@ -73,6 +73,7 @@ class Build:
     views: dict[Any, Any] = field(default_factory=dict)
     places: Any = None
     layouts: dict[Any, Any] = field(default_factory=dict)
+    vanished: dict[Any, Any] = field(default_factory=dict)  # a concatenation's result -> the group that slices replaced
     tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
     ready: dict[Any, Any] = field(default_factory=dict)  # group -> its kernel, where the tile stage had to know it
     kernels: tuple[Any, ...] = ()
@@ -152,7 +153,7 @@ def layout(build: Build) -> None:
 
     result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.options.target)
     build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
-    build.places = Places(result.views, result.slices)
+    build.places, build.vanished = Places(result.views, result.slices), result.vanished
     build.notes["layout"] = list(result.notes)
 
 
@@ -174,9 +175,10 @@ def tile(build: Build) -> None:
         wish = "auto" if options.memory_budget is not None or options.optimize == "memory" else "off"
     placed = (*build.graph.inputs, *build.graph.outputs)
     result = Tile(wish, options.memory_budget, options.optimize, options.threads, options.exact).apply(
-        build.groups, build.layouts, build.places, placed, options.target, partial(_kernel, build)
+        build.groups, build.layouts, build.places, placed, options.target, partial(_kernel, build), build.vanished
     )
     build.groups, build.tiled, build.ready = result.groups, dict(result.plans), dict(result.kernels)
+    build.places = result.places or build.places
     build.notes["tile"] = list(result.notes)
     if result.details:
         build.details["tile"] = dict(result.details)

@@ -20,7 +20,7 @@ class Program:
     layouts: Mapping[Value, Layout]
     places: Places
     outputs: frozenset[Value]
-    refusals: dict[int, str | None] = field(default_factory=dict)
+    refusals: dict[Group, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.producer = {v: i for i, g in enumerate(self.groups) for v in g.outputs}
@@ -33,9 +33,10 @@ class Program:
 
     def refusal(self, index: int) -> str | None:
         """Why group ``index`` can't be a member, or None."""
-        if index not in self.refusals:
-            self.refusals[index] = self._refusal(self.groups[index])
-        return self.refusals[index]
+        group = self.groups[index]
+        if group not in self.refusals:
+            self.refusals[group] = self._refusal(group)
+        return self.refusals[group]
 
     def _refusal(self, group: Group) -> str | None:
         if any(len(v.shape) != 4 for v in group.outputs) or len({v.shape[2:] for v in group.outputs}) != 1:

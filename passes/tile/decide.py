@@ -21,58 +21,67 @@ from .search import Choice, Search
 GAIN = 0.05
 TRIES = 12
 Plans = list[tuple[int, int, TilePlan]]
-Arena = Callable[[Plans], int]  # bytes of the arena that a run needs with these plans
+Arena = Callable[[Program, Plans], int]  # bytes of the arena that a run needs with these plans
 
 
 @dataclass(frozen=True)
 class Decision:
     """``bytes``: the arena where it was planned for real. ``curve``: what there was to choose from."""
 
+    program: Program
     choice: Choice
     plans: Plans
     curve: tuple[Choice, ...]
     bytes: int | None = None
 
 
-def decide(model: Model, optimize: str, budget: int | None, arena: Arena) -> Decision:
-    """Raises HalotileError, naming the smallest arena that can be reached, if none fits the budget."""
-    search = Search(model, 0.0 if optimize == "memory" or budget is not None else GAIN)
-    if budget is None:
-        for _ in range(TRIES):
-            curve = search.curve()
-            choice = curve[0] if optimize == "memory" else curve[-1]
-            plans = _lowered(search, choice)
-            if plans is not None:
-                return Decision(choice, plans, tuple(curve))
-        raise HalotileError("tile: no plan could be made; use tile='off'")
-    return _within(search, budget, arena, optimize)
-
-
-def _within(search: Search, budget: int, arena: Arena, optimize: str) -> Decision:
-    smallest: int | None = None
-    tried: set[Choice] = set()
-    factor = 1.0  # real bytes over predicted ones, as far as they were seen
+def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: Arena) -> Decision:
+    """The best over ``variants`` of the program. Raises HalotileError, naming the smallest arena that can be reached,
+    if none fits the budget."""
+    searches = [Search(v, 0.0 if optimize == "memory" or budget is not None else GAIN) for v in variants]
+    if budget is not None:
+        return _within(searches, budget, arena, optimize)
     for _ in range(TRIES):
-        curve = search.curve()
-        left = [c for c in curve if c not in tried]
-        fitting = [c for c in left if c.bytes * factor <= budget]
+        curves = [s.curve() for s in searches]
+        found = [(c[0] if optimize == "memory" else c[-1], s, c) for s, c in zip(searches, curves)]
+        choice, search, curve = min(found, key=lambda f: f[0].bytes if optimize == "memory" else f[0].weighed)
+        plans = _lowered(search, choice)
+        if plans is not None:
+            return Decision(search.model.program, choice, plans, tuple(curve))
+    raise HalotileError("tile: no plan could be made; use tile='off'")
+
+
+def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str) -> Decision:
+    smallest: int | None = None
+    tried: set[tuple[int, Choice]] = set()
+    factor = 1.0  # real bytes over predicted ones, as far as they were seen
+    curves = [s.curve() for s in searches]
+    for _ in range(TRIES):
+        left = [(c, i) for i, curve in enumerate(curves) for c in curve if (i, c) not in tried]
+        fitting = [f for f in left if f[0].bytes * factor <= budget]
         if not left:
             break
-        choice = (fitting[0] if optimize == "memory" else fitting[-1]) if fitting else left[0]
-        plans = _lowered(search, choice)
+        if optimize == "memory" or not fitting:
+            choice, at = min(left, key=lambda f: f[0].bytes)
+        else:
+            choice, at = min(fitting, key=lambda f: f[0].cycles)
+        plans = _lowered(searches[at], choice)
         if plans is None:
+            curves[at] = searches[at].curve()
             continue
-        tried.add(choice)
-        real = arena(plans)
+        tried.add((at, choice))
+        real = arena(searches[at].model.program, plans)
         smallest = real if smallest is None else min(smallest, real)
         if real <= budget:
-            return Decision(choice, plans, tuple(curve), real)
+            return Decision(searches[at].model.program, choice, plans, tuple(curves[at]), real)
         if not fitting:
             break  # not even the smallest one
-        factor = max(factor, real / max(1.0, choice.bytes)) if choice.bytes < real else factor
+        if choice.bytes < real:
+            factor = max(factor, real / max(1.0, choice.bytes))
+    threads = searches[0].model.threads
     raise HalotileError(
         f"the memory budget of {budget} bytes can't be met: the smallest arena that Halotile finds for this model on "
-        f"{search.model.threads} thread{'s' if search.model.threads > 1 else ''} is {smallest} bytes"
+        f"{threads} thread{'s' if threads > 1 else ''} is {smallest} bytes"
     )
 
 

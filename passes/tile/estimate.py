@@ -12,11 +12,10 @@ rows are straight lines (see reach.py), so that a steady stripe stands for all o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
-from ...schedules.group import Value
+from ...schedules.group import Group, Value
 from ...targets.target import Target
 from .candidates import Program
 from .cost import (
@@ -70,21 +69,34 @@ class Model:
     threads: int
     exact: bool = False
     needs: Needs = group_needs_of
-    costs: dict[int, MemberCost] = field(default_factory=dict)
-    reaches: dict[tuple[int, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
+    costs: dict[Group, MemberCost] = field(default_factory=dict)
+    reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
+    sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
+
+    def of(self, program: Program) -> Model:
+        """The same for another program of the same groups, or most of them."""
+        return replace(self, program=program)
 
     def cost(self, index: int) -> MemberCost:
-        if index not in self.costs:
-            self.costs[index] = member_cost(self.program.groups[index], self.program.layouts, self.target, self.exact)
-        return self.costs[index]
+        group = self.program.groups[index]
+        if group not in self.costs:
+            self.costs[group] = member_cost(group, self.program.layouts, self.target, self.exact)
+        return self.costs[group]
 
     def reach(self, reader: int, value: Value) -> tuple[Reach, Reach] | None:
-        key = (reader, value)
+        group = self.program.groups[reader]
+        key = (group, value)
         if key not in self.reaches:
-            group = self.program.groups[reader]
             rows, columns = (reach(self.needs, group, value, axis) for axis in (2, 3))
             self.reaches[key] = (rows, columns) if rows is not None and columns is not None else None
         return self.reaches[key]
+
+    def size(self, value: Value) -> tuple[int, int]:
+        """Bytes of ``value`` in memory, and of one of its positions."""
+        if value not in self.sizes:
+            unit = position_bytes(value, self.program.layouts) if len(value.shape) == 4 else 0
+            self.sizes[value] = value_bytes(value, self.program.layouts), unit
+        return self.sizes[value]
 
     def whole(self, index: int) -> Segment:
         """Group ``index`` computed whole by a kernel of its own."""
@@ -140,6 +152,7 @@ class _Growing:
         self.stripes = -(-self.height // shape.rows)
         self.members: dict[int, _Member] = {}
         self.arithmetic = self.calls = self.exposed = 0.0
+        self.most = 0  # bytes of the largest scratch of a member's own
         self.kept = self.shared = 0.0  # bytes of windows that keep rows, and the most of others at a time
         self.near = self.far = 0.0  # bytes moved between neighbours in cache, and further
         self.weights = self.streamed = 0.0  # bytes of weights, and of their reads
@@ -199,7 +212,7 @@ class _Growing:
             found.start = found.end - found.row_scale * shape.rows
             return found
         held = min(found.end - found.start, rows + 4)
-        unit = sum(position_bytes(v, self.program.layouts) for v in group.outputs)
+        unit = sum(self.model.size(v)[1] for v in group.outputs)
         found.window = held * (found.right - found.left) * unit
         if shape.mode == RING:
             fresh = found.row_scale * shape.rows
@@ -226,7 +239,7 @@ class _Growing:
         self.arithmetic += work
         self.exposed += work * cost.exposed
         self.calls += times * CALL * 2
-        unit = sum(position_bytes(v, self.program.layouts) for v in group.outputs)
+        unit = sum(self.model.size(v)[1] for v in group.outputs)
         made = times * fresh * wide * unit
         footprint = member.window + cost.weights
         for value in dict.fromkeys(group.inputs):
@@ -247,6 +260,7 @@ class _Growing:
                     (self.members[r].window for v in group.outputs for r in self.program.readers.get(v, ())
                      if r <= self.last), default=0.0,
                 ))  # fmt: skip
+        self.most = max(self.most, cost.scratch)
         self.weights += cost.weights
         self.streamed += times * cost.weights
 
@@ -255,20 +269,18 @@ class _Growing:
         both = self.model.reach(index, value)
         if both is None:
             return
-        rows = float(both[0].slope) * (fresh - 1) + float(both[0].after - both[0].before)
-        columns = float(both[1].slope) * (wide - 1) + float(both[1].after - both[1].before)
+        rows = both[0].slope * (fresh - 1) + both[0].after - both[0].before
+        columns = both[1].slope * (wide - 1) + both[1].after - both[1].before
         rows, columns = min(rows, value.shape[2]), min(columns, value.shape[3])
         if self.shape.mode == RING:
-            rows = min(rows, float(both[0].slope) * fresh)  # the rest was read in the stripe before
-        self.outside[value] = self.outside.get(value, 0.0) + times * rows * columns * position_bytes(
-            value, self.program.layouts
-        )
+            rows = min(rows, both[0].slope * fresh)  # the rest was read in the stripe before
+        self.outside[value] = self.outside.get(value, 0.0) + times * rows * columns * self.model.size(value)[1]
 
     def segment(self, first: int) -> Segment:
         target, threads = self.model.target, self.model.threads
         tasks = self.bands * self.blocks
         workers = min(threads, tasks)
-        scratch = self.kept + self.shared + max(self.model.cost(i).scratch for i in self.members)
+        scratch = self.kept + self.shared + self.most
         busy = workers * (scratch + self.weights)
         inner = rate(busy, target, workers)
         traffic = self.near / NEAR + self.far / inner
@@ -276,7 +288,7 @@ class _Growing:
             traffic += self.streamed / min(rate(busy, target, workers), 0.8 * NEAR)
         for value, amount in self.outside.items():
             if value not in self.inside:
-                size = value_bytes(value, self.program.layouts)
+                size = self.model.size(value)[0]
                 traffic += amount / rate(2 * size, target, 1)
         speed = rate(2 * self.written, target, 1)
         traffic += self.written * (2 if speed == MEMORY else 1) / speed
@@ -288,8 +300,8 @@ class _Growing:
 
 def _merged(found: _Member | None, reader: _Member, rows: Reach, columns: Reach) -> _Member | None:
     """What a member must do for ``reader`` as well; None if their scales differ."""
-    slope, before, after = float(rows.slope), float(rows.before), float(rows.after)
-    wide, left, right = float(columns.slope), float(columns.before), float(columns.after)
+    slope, before, after = rows.slope, rows.before, rows.after
+    wide, left, right = columns.slope, columns.before, columns.after
     new = _Member(
         slope * reader.row_scale,
         wide * reader.column_scale,
@@ -320,23 +332,20 @@ def shapes(height: int, width: int, cores: int) -> list[Shape]:
     """The candidates for an output of ``height x width``. Wide blocks are multiples of 24, which is whole tiles of
     Winograd's also where members before work at a half or a third of the size."""
     found = []
-    widths = {width}
-    for parts in (2, 3, 4, 5, 8, 10, 16, 20):
+    widths = [width]
+    for parts in (2, 4, 8, 16):
         block = -(-width // parts)
         unit = 24 if block > 64 else 4
         if block >= 16:
-            widths.add(min(width, -(-block // unit) * unit))
-    for rows in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96):
+            widths.append(min(width, -(-block // unit) * unit))
+    for rows in (1, 2, 4, 8, 16, 24, 48, 96):
         if rows > max(1, height // 2) and rows > 2:
             continue
-        for columns in sorted(widths, reverse=True):
+        for columns in dict.fromkeys(widths):
             if columns != width and rows < 4:
                 continue
-            found += [Shape(rows, columns, bands, RING) for bands in sorted({1, cores})]
-            if rows >= 8 and columns < width:
+            every = columns < width or rows <= 8  # one band at a time: half the scratch where blocks keep cores busy
+            found += [Shape(rows, columns, bands, RING) for bands in sorted({1, cores} if every else {cores})]
+            if rows in (16, 48) and columns < width:
                 found.append(Shape(rows, columns, -(-height // rows), RECOMPUTE))
     return found
-
-
-def described(shape: Shape) -> Mapping[str, Any]:
-    return {"rows": shape.rows, "columns": shape.columns, "bands": shape.bands, "mode": shape.mode}

@@ -21,15 +21,9 @@ PROBES = 12  # a multiple of most strides and factors
 
 @dataclass(frozen=True)
 class Reach:
-    slope: Fraction
-    before: Fraction
-    after: Fraction
-
-    def low(self, low: Fraction) -> Fraction:
-        return self.slope * low + self.before
-
-    def high(self, high: Fraction) -> Fraction:
-        return self.slope * (high - 1) + self.after
+    slope: float
+    before: float
+    after: float
 
 
 def reach(needs: Needs, group: Group, value: Value, axis: int) -> Reach | None:
@@ -53,4 +47,4 @@ def reach(needs: Needs, group: Group, value: Value, axis: int) -> Reach | None:
         slope = Fraction(value.shape[axis], size)
     before = min(low - slope * at for at, (low, _) in spans)
     after = max(high - slope * at for at, (_, high) in spans)
-    return Reach(slope, Fraction(before), Fraction(after))
+    return Reach(float(slope), float(before), float(after))

@@ -30,6 +30,7 @@ class Choice:
     bytes: float
     cycles: float
     segments: tuple[Segment, ...]
+    weighed: float = 0.0  # cycles, and what tile groups must save
 
     @property
     def tiled(self) -> tuple[Segment, ...]:
@@ -160,4 +161,4 @@ def _choice(point: _Point) -> Choice:
     while at is not None and at.segment is not None:
         chain.append(at.segment)
         at = at.before
-    return Choice(point.bytes, point.cycles, tuple(reversed(chain)))
+    return Choice(point.bytes, point.cycles, tuple(reversed(chain)), point.weighed)

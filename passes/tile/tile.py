@@ -18,6 +18,7 @@ from ...targets.target import Target
 from ..memory.places import Places
 from ..memory.plan import plan_memory
 from .candidates import Program
+from .concatenations import with_concatenations
 from .decide import decide, points, untiled
 from .estimate import Model
 from .forced import forced
@@ -33,6 +34,7 @@ class TileResult:
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     kernels: Mapping[Group, Kernel] = field(default_factory=dict)
+    places: Places | None = None  # None: as they were
 
 
 @dataclass(frozen=True)
@@ -55,29 +57,31 @@ class Tile:
         placed: Sequence[Value],
         target: Target,
         build: Callable[[Group, TilePlan | None], Kernel],
+        vanished: Mapping[Value, Group] | None = None,
     ) -> TileResult:
-        """``placed`` are inputs and outputs of the model, ``build`` makes a group's kernel. Raises HalotileError for
-        wishes that can't be met."""
+        """``placed`` are inputs and outputs of the model, ``build`` makes a group's kernel, ``vanished`` has the
+        concatenations that became slices, by result. Raises HalotileError for wishes that can't be met."""
         program = Program(groups, layouts, places, frozenset(placed))
         threads = self.threads or target.cores
-        arena = Arena(program, placed, threads, build)
+        arena = Arena(placed, threads, build)
         if self.tile == "off":
             return self._off(program, arena)
         if not isinstance(self.tile, str):
             return replaced(groups, forced(program, self.tile, threads))
         model = Model(program, target, threads, self.exact)
-        decision = decide(model, self.optimize, self.memory_budget, arena)
-        result = replaced(groups, decision.plans)
+        variants = [model, *with_concatenations(model, vanished or {}, self.optimize)]
+        decision = decide(variants, self.optimize, self.memory_budget, arena)
+        result = replaced(decision.program.groups, decision.plans)
         whole = untiled(program, model)
         details = {
             "untiled": points([whole])[0],
             "chosen": points([decision.choice])[0],
             "curve": points(decision.curve),
         }
-        return replace(result, details=details, kernels=arena.kernels_of(result))
+        return replace(result, details=details, kernels=arena.kernels_of(result), places=decision.program.places)
 
     def _off(self, program: Program, arena: Arena) -> TileResult:
-        if self.memory_budget is not None and (needed := arena([])) > self.memory_budget:
+        if self.memory_budget is not None and (needed := arena(program, [])) > self.memory_budget:
             raise HalotileError(
                 f"the memory budget of {self.memory_budget} bytes can't be met with tile='off': the arena is "
                 f"{needed} bytes"
@@ -89,19 +93,16 @@ class Tile:
 class Arena:
     """The arena that a run needs, with the kernels' own scratch, in bytes. Kernels are built once."""
 
-    program: Program
     placed: Sequence[Value]
     threads: int
     build: Callable[[Group, TilePlan | None], Kernel]
     whole: dict[Group, Kernel] = field(default_factory=dict)
     tiled: dict[TilePlan, Kernel] = field(default_factory=dict)
 
-    def __call__(self, plans: Sequence[tuple[int, int, TilePlan]]) -> int:
-        kernels = []
-        result = replaced(self.program.groups, plans)
-        for group in result.groups:
-            kernels.append(self._kernel(group, result.plans.get(group)))
-        memory = plan_memory(kernels, self.program.layouts, self.program.places, set(self.placed))
+    def __call__(self, program: Program, plans: Sequence[tuple[int, int, TilePlan]]) -> int:
+        result = replaced(program.groups, plans)
+        kernels = [self._kernel(group, result.plans.get(group)) for group in result.groups]
+        memory = plan_memory(kernels, program.layouts, program.places, set(self.placed))
         most = max((kernel.workspace for kernel in kernels), default=0)
         return memory.planned_bytes + self.threads * (-(-most // 64) * 64)
 
