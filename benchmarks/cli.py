@@ -26,7 +26,7 @@ ORDER = ("onnxruntime", "openvino")
 @click.option("--threads", "-j", default="1,2", show_default=True, help="Thread counts, separated by commas.")
 @click.option("--seconds", "-s", default=8.0, show_default=True, help="For each model at each thread count.")
 @click.option("--peers", default=",".join(ORDER), show_default=True, help="Engines beside ours; '' for none.")
-@click.option("--ablate", default="", help="Also measure ours without: simplify, fuse, layout; or exact.")
+@click.option("--ablate", default="", help="Also measure ours without: simplify, fuse, layout, winograd; or exact.")
 @click.option(
     "--small", is_flag=True, help="The tests' sizes: shows that everything works, measures nothing."
 )

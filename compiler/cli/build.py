@@ -46,6 +46,7 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "a
     "--verify/--no-verify", default=None, help="Compare with ONNX Runtime.  [default: if it can be done]"
 )
 @parameters.tolerance_options
+@click.option("--timers", is_flag=True, help="Time each kernel of a run (NAME_kernel_seconds in the C API).")
 @click.option("--explain", is_flag=True, help="Print what each pass did and declined, and each kernel.")
 @click.option("--dump-ir", type=click.Path(), help="Folder for the IR after each stage.")
 @click.option("--stop-after", type=click.Choice(STAGES), help="Stop after this stage; nothing is built.")
@@ -95,7 +96,7 @@ def _options(
     target_text: str, shapes: dict[str, tuple[int, ...]] | None, *, name: str | None, threads: int | None,
     exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
-    optimize: str, **_: Any,
+    optimize: str, timers: bool, **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
     from ...targets.resolve import precheck, resolve
@@ -109,7 +110,7 @@ def _options(
     making = stop_after in (None, "link")
     return Options(
         target=target, shapes=shapes, threads=threads, exact=exact, float_mode=float_mode, name=name,
-        tile=tile, memory_budget=memory_budget, optimize=optimize,
+        tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
         stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc,
         formats=chosen_formats(target, formats, static, cc) if making else (),
     )  # fmt: skip

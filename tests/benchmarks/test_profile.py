@@ -8,6 +8,7 @@ from pathlib import Path
 
 import halotile
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 from halotile.benchmarks.bench import Settings, measure
@@ -15,6 +16,7 @@ from halotile.benchmarks.cli import bench
 from halotile.benchmarks.models import MODELS
 from halotile.benchmarks.peak import Peak
 from halotile.benchmarks.profile import derive, render, rows
+from halotile.compiler.cli.main import cli
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.targets.detect import native
 
@@ -89,3 +91,16 @@ def test_the_command_prints_the_table() -> None:
     result = CliRunner().invoke(bench, arguments)
     assert result.exit_code == 0, result.output
     assert "### espcn, 1 thread: kernels" in result.output
+
+
+def test_a_build_with_timers_says_so_in_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(MODELS["espcn"].model(small=True), path)
+    arguments = ["build", str(path), "-o", str(tmp_path / "out"), "--timers", "--no-verify"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    header = next((tmp_path / "out").glob("*.h")).read_text()
+    assert "int model_kernel_seconds(" in header and "MODEL_KERNELS" in header
+    with halotile.load(tmp_path / "out") as model:
+        model({s.name: np.zeros(s.shape, s.dtype) for s in model.inputs})
+        assert sum(model.kernel_seconds() or []) > 0
