@@ -1,0 +1,43 @@
+"""Concatenations that vanished into memory come back as members of tile groups, and the numbers stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from compiled import native
+from halotile.benchmarks.models import MODELS
+from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.runtime.loader import load
+from halotile.passes.tile.checker import check_plan
+
+
+@pytest.fixture(scope="module")
+def unet() -> onnx.ModelProto:
+    return MODELS["unet"].model(small=True, size=64, base=16)
+
+
+def test_the_memory_plan_reads_concatenations_from_windows(unet: onnx.ModelProto) -> None:
+    off = run_pipeline(unet, Options(target=native(), stop_after="plan", tile="off"))
+    assert off.vanished and not any("relax.concat" in g.operators for g in off.groups)
+    build = run_pipeline(unet, Options(target=native(), stop_after="plan", optimize="memory"))
+    inside = [m for p in build.tiled.values() for m in p.members if m.operators == ("relax.concat",)]
+    assert inside
+    for group in inside:
+        assert group.outputs[0] not in build.places.slices
+        assert not any(p in build.places.slices for p in group.inputs)
+    assert build.report["arena_bytes"] < 0.85 * off.report["arena_bytes"]
+    for plan in build.tiled.values():
+        assert check_plan(plan).problems == []
+
+
+def test_the_numbers_are_those_of_the_whole(unet: onnx.ModelProto, tmp_path: Path) -> None:
+    feeds = MODELS["unet"].inputs(unet, 5)
+    results = []
+    for name, options in (("whole", {"tile": "off"}), ("tiled", {"optimize": "memory"})):
+        run_pipeline(unet, Options(target=native(), threads=2, exact=True, **options), output=tmp_path / name)
+        results.append(load(tmp_path / name)(feeds))
+    for key, value in results[0].items():
+        assert np.array_equal(value, results[1][key])
