@@ -128,6 +128,14 @@ class LogicIdentity(Rule):
         return Rewrite(lambda b: x)
 
 
+_MIRRORED = {
+    "relax.less": "relax.greater",
+    "relax.greater": "relax.less",
+    "relax.less_equal": "relax.greater_equal",
+    "relax.greater_equal": "relax.less_equal",
+}
+
+
 class CompareCastBool(Rule):
     """cast(b: bool -> number) == 0    ->    not b, and the other ways to ask the same
 
@@ -144,6 +152,7 @@ class CompareCastBool(Rule):
             "relax.greater",
             "relax.less",
             "relax.greater_equal",
+            "relax.less_equal",
             "relax.astype",
         )
     )
@@ -153,7 +162,10 @@ class CompareCastBool(Rule):
             cast, answer = node.inputs[0], True if node.dtype == "bool" else None
         else:
             cast, constant = node.inputs
-            answer = self._answer(node.op, constant)
+            name = node.op
+            if cast.op == CONST:  # the constant first: the mirrored comparison
+                cast, constant, name = constant, cast, _MIRRORED.get(name, name)
+            answer = self._answer(name, constant)
         if answer is None or cast.op != "relax.astype" or cast.inputs[0].dtype != "bool":
             return None
         flag = cast.inputs[0]
@@ -171,6 +183,7 @@ class CompareCastBool(Rule):
             "relax.greater": (True if zero or half else None),
             "relax.less": (False if one or half else None),
             "relax.greater_equal": (True if one or half else None),
+            "relax.less_equal": (False if zero or half else None),
         }
         return table[name]
 

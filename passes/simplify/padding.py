@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from tvm import relax
@@ -30,71 +31,61 @@ def constant_padding(node: Node) -> tuple[list[int], list[int], float] | None:
     return None
 
 
-def _spatial_padding(node: Node) -> tuple[list[int], list[int], float] | Declined | None:
-    found = constant_padding(node)
-    if found is None:
-        return None
-    begin, end, fill = found
-    if any(begin[:2]) or any(end[:2]):
-        return Declined("it pads the batch or the channels")
-    if min(begin + end) < 0:
-        return Declined("it cuts instead of padding")
-    return begin[2:], end[2:], fill
+class _PadInto(Rule):
+    """A window operator whose operand is padded along rows, columns and depth by one known value."""
+
+    family = "folds"
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        found = constant_padding(node.inputs[0])
+        if found is None:
+            return None
+        begin, end, fill = found
+        if any(begin[:2]) or any(end[:2]):
+            return Declined("it pads the batch or the channels")
+        if min(begin + end) < 0:
+            return Declined("it cuts instead of padding")
+        x = node.inputs[0].inputs[0]
+        padding = [int(p) + q for p, q in zip(node.attr("padding"), begin[2:] + end[2:])]
+        reason = self.objection(node, x, padding, fill)
+        return Declined(reason) if reason else Rewrite(lambda b: b.call(*self.written(node, x, padding)))
+
+    def objection(self, node: Node, x: Node, padding: list[int], fill: float) -> str:
+        """Why ``node`` with ``padding`` in all is not the same; empty when it is."""
+        raise NotImplementedError
+
+    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[Any, ...]:
+        """The call: a constructor and its operands."""
+        raise NotImplementedError
 
 
-def _added(node: Node, begin: list[int], end: list[int]) -> list[int]:
-    old = [int(p) for p in node.attr("padding")]
-    return [a + b for a, b in zip(old, begin + end)]
-
-
-class PadIntoConvolution(Rule):
+class PadIntoConvolution(_PadInto):
     """conv(pad(x, 0), W, pads)    ->    conv(x, W, pads + pad)
 
     The fill must be 0.0 and the batch and channels unpadded. Exact: the same products are added.
     """
 
     name = "pad-into-convolution"
-    family = "folds"
     modes = EXACT
     roots = frozenset(_CONVOLUTIONS)
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        padding = _spatial_padding(node.inputs[0])
-        if padding is None or isinstance(padding, Declined):
-            return padding
-        begin, end, fill = padding
-        if fill != 0 or math.copysign(1, fill) < 0:
-            return Declined(f"it pads with {fill}, a convolution with zero")
-        attributes: dict[str, Any] = {k: node.attr(k) for k in ("strides", "dilation", "groups")}
-        attributes |= {k: node.attr(k) for k in ("data_layout", "kernel_layout", "out_layout")}
-        return Rewrite(
-            lambda b: b.call(
-                _CONVOLUTIONS[node.op],
-                node.inputs[0].inputs[0],
-                node.inputs[1],
-                padding=_added(node, begin, end),
-                **attributes,
-            )
-        )
+    def objection(self, node: Node, x: Node, padding: list[int], fill: float) -> str:
+        negative = fill != 0 or math.copysign(1, fill) < 0
+        return f"it pads with {fill}, a convolution with zero" if negative else ""
+
+    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[Any, ...]:
+        names = ("strides", "dilation", "groups", "data_layout", "kernel_layout", "out_layout")
+        attributes = {k: node.attr(k) for k in names}
+        return partial(_CONVOLUTIONS[node.op], padding=padding, **attributes), x, node.inputs[1]
 
 
-def _pool(function: Any, x: Node, node: Node, padding: list[int], count_include_pad: bool) -> Rewrite:
-    return Rewrite(
-        lambda b: b.call(
-            function,
-            x,
-            pool_size=node.attr("pool_size"),
-            strides=node.attr("strides"),
-            padding=padding,
-            dilation=node.attr("dilation"),
-            ceil_mode=bool(node.attr("ceil_mode")),
-            count_include_pad=count_include_pad,
-            layout=node.attr("layout"),
-        )
-    )
+def _pool(function: Any, node: Node, padding: list[int], count_include_pad: bool) -> Any:
+    attributes = {k: node.attr(k) for k in ("pool_size", "strides", "dilation", "layout")}
+    ceil = bool(node.attr("ceil_mode"))
+    return partial(function, padding=padding, ceil_mode=ceil, count_include_pad=count_include_pad, **attributes)
 
 
-class PadIntoMaxPool(Rule):
+class PadIntoMaxPool(_PadInto):
     """max_pool(pad(x, -inf))    ->    max_pool(x, pads)
 
     Zero padding is the same only where ``x`` can't be negative; it is declined otherwise. Every window must hold at
@@ -102,48 +93,39 @@ class PadIntoMaxPool(Rule):
     """
 
     name = "pad-into-max-pool"
-    family = "folds"
     modes = EXACT
     roots = frozenset(_MAX_POOLS)
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        padding = _spatial_padding(node.inputs[0])
-        if padding is None or isinstance(padding, Declined):
-            return padding
-        begin, end, fill = padding
-        x = node.inputs[0].inputs[0]
+    def objection(self, node: Node, x: Node, padding: list[int], fill: float) -> str:
         if fill != -math.inf and not (fill == 0 and nonnegative(x)):
-            return Declined(f"it pads with {fill}, which can exceed the elements")
-        total = _added(node, begin, end)
+            return f"it pads with {fill}, which can exceed the elements"
         reach = [(k - 1) * d for k, d in zip(node.attr("pool_size"), node.attr("dilation"))]
-        if any(p > r for p, r in zip(total, reach + reach)) or any(d != 1 for d in node.attr("dilation")):
-            return Declined("a window would lie in the padding entirely")
-        return _pool(_MAX_POOLS[node.op], x, node, total, False)
+        outside = any(p > r for p, r in zip(padding, reach + reach)) or any(d != 1 for d in node.attr("dilation"))
+        return "a window would lie in the padding entirely" if outside else ""
+
+    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[Any, ...]:
+        return _pool(_MAX_POOLS[node.op], node, padding, False), x
 
 
-class PadIntoAveragePool(Rule):
+class PadIntoAveragePool(_PadInto):
     """avg_pool(pad(x, 0))    ->    avg_pool(x, pads, count_include_pad)
 
     The pool itself must not pad yet, or count its own padding too. The divisor then stays the window's size.
     """
 
     name = "pad-into-average-pool"
-    family = "folds"
     modes = STRICT
     roots = frozenset(_AVERAGE_POOLS)
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        padding = _spatial_padding(node.inputs[0])
-        if padding is None or isinstance(padding, Declined):
-            return padding
-        begin, end, fill = padding
+    def objection(self, node: Node, x: Node, padding: list[int], fill: float) -> str:
         if fill != 0:
-            return Declined(f"it pads with {fill}, a pool with zero")
+            return f"it pads with {fill}, a pool with zero"
         if any(node.attr("padding")) and not node.attr("count_include_pad"):
-            return Declined("the pool's own padding is not counted")
-        if node.attr("ceil_mode"):
-            return Declined("windows that ceil_mode adds count differently")
-        return _pool(_AVERAGE_POOLS[node.op], node.inputs[0].inputs[0], node, _added(node, begin, end), True)
+            return "the pool's own padding is not counted"
+        return "windows that ceil_mode adds count differently" if node.attr("ceil_mode") else ""
+
+    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[Any, ...]:
+        return _pool(_AVERAGE_POOLS[node.op], node, padding, True), x
 
 
 class PadOfPad(Rule):

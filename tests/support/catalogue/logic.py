@@ -69,4 +69,12 @@ ENTRIES = [
         lambda e, m: e.astype(e.subtract(k(1), e.astype(m, F32)), BOOL),
         "astype subtract astype",
     ),
+    Entry(
+        "0 == Cast(bool), the constant first",
+        FLAGS,
+        lambda e, x: e.equal(k(0, I32), e.astype(x, I32)),
+        "logical_not",
+    ),
+    Entry("1 <= Cast(bool)", FLAGS, lambda e, x: e.less_equal(k(1), e.astype(x, F32)), ""),
+    Entry("Cast(bool) <= 0", FLAGS, lambda e, x: e.less_equal(e.astype(x, F32), k(0)), "logical_not"),
 ]
