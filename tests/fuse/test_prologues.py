@@ -1,4 +1,4 @@
-"""Maps before a convolution, computed in its loads: where that pays, exact at the padding, and apart where it doesn't."""
+"""Maps before a convolution, computed in its loads: where it pays, exact at the padding, apart where it doesn't."""
 
 from __future__ import annotations
 
