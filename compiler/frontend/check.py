@@ -83,13 +83,9 @@ def _check_names(graph: onnx.GraphProto) -> None:
                 )
     if not graph.output:
         raise ModelError("the model has no outputs")
-    outputs: set[str] = set()
     for info in graph.output:
         if info.name not in defined:
             raise ModelError(f"output '{info.name}' is produced by no node")
-        if info.name in outputs:
-            raise ModelError(f"two outputs are called '{info.name}'")
-        outputs.add(info.name)
 
 
 def _defined(graph: onnx.GraphProto) -> dict[str, str]:

@@ -96,6 +96,10 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
             f"initialisers that are inputs as well were taken as constants: {_listed(sorted(doubled))}"
         )
 
+    names = list(dict.fromkeys(o.name for o in graph.output))
+    if len(names) < len(graph.output):
+        walk.notes.append("outputs that are listed twice are given once: a name is one tensor")
+
     variables = _variables(specs)
     scope: dict[str, Slot] = {}
     for spec, variable in zip(specs, variables):
@@ -111,7 +115,7 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
             results: list[Value | Poison] = []
             try:
                 walk.graph(_ordered(graph), scope, opsets)
-                results = [_output(scope, o.name) for o in graph.output]
+                results = [_output(scope, name) for name in names]
             except Refusal as refusal:
                 failure = UnsupportedError(f"the graph can't be converted: {refusal}")
             except BaseException as error:
@@ -122,7 +126,7 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
     if failure is not None:
         raise failure
     outputs = tuple(
-        TensorSpec(o.name, r.dtype, r.shape) for o, r in zip(graph.output, results) if isinstance(r, Value)
+        TensorSpec(name, r.dtype, r.shape) for name, r in zip(names, results) if isinstance(r, Value)
     )
     module = relax.transform.DeadCodeElimination(["main"])(builder.get())
     module, kept = _without_unused(module, specs)

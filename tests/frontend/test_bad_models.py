@@ -344,3 +344,12 @@ def test_an_interrupted_import_is_silent(
         import_model(model_of(node("Relu", ["x"], ["y"])))
     gc.collect()
     assert "BlockBuilder" not in "".join(capfd.readouterr())
+
+
+def test_an_output_listed_twice_is_given_once() -> None:
+    """ONNX's checker and ONNX Runtime take such a model; a name is one tensor, so nothing is lost."""
+    model = model_of(node("Relu", ["x"], ["y"]))
+    model.graph.output.append(model.graph.output[0])
+    imported = import_model(model)
+    assert [o.name for o in imported.outputs] == ["y"]
+    assert any("listed twice" in n for n in imported.notes)
