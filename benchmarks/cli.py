@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -43,6 +44,7 @@ ORDER = ("onnxruntime", "openvino")
     "--picture", "picture_path", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG here."
 )
 @click.option("--profile", is_flag=True, help="Also time each kernel of ours, in a build with timers.")
+@click.option("--pareto", is_flag=True, help="Measure our plans from the largest arena to the smallest instead.")
 @click.option("--no-peak", is_flag=True, help="Leave out the measurement of the machine's limits.")
 @click.option("--list", "list_models", is_flag=True, help="List the models and their tags.")
 def bench(
@@ -61,6 +63,7 @@ def bench(
     markdown_path: Path | None,
     picture_path: Path | None,
     profile: bool,
+    pareto: bool,
     no_peak: bool,
     list_models: bool,
 ) -> None:
@@ -97,6 +100,8 @@ def bench(
         small=small,
         profile=profile,
     )
+    if pareto:
+        return _pareto(settings, json_path)
     facts = machine()
     results = []
     with nullcontext() if no_peak else Meter() as meter:
@@ -111,6 +116,21 @@ def bench(
         markdown_path.write_text(text)
     if picture_path:
         picture_path.write_text(as_picture(results))
+
+
+def _pareto(settings: Any, path: Path | None) -> None:
+    from .pareto import curve, render
+
+    found = []
+    for name in settings.models:
+        for threads in settings.threads:
+            points = curve(
+                name, threads, settings.seconds, settings.small, 8, lambda line: click.echo(line, err=True)
+            )
+            click.echo(render(name, threads, points))
+            found.append({"model": name, "threads": threads, "points": [p.data() for p in points]})
+    if path:
+        path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def _bench_build(
