@@ -10,8 +10,9 @@
         epilogue(acc)
 
 A constant B lies in panels [N / (vectors * lanes)][K][vectors][lanes], zero-padded, and each panel is read from start
-to end. A variable B is read in place, a row of the panel at a time; its last, narrower panel is a nest of its own. A is
-read through whatever moves lie before it, and the output written through those behind it.
+to end. A variable B is brought into that form first where it is large and many rows of A meet it; else it is read in
+place, a row of the panel at a time, its last, narrower panel as a nest of its own. A is read through whatever moves lie
+before it, and the output written through those behind it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tvm import tirx
 
 from ..classify import Facts
 from ..context import Context
-from ..group import Kernel, Packed, Request, Value, dtype_bytes
+from ..group import Kernel, Packed, Request, Scratch, Value, dtype_bytes
 from ..inline import key
 from ..tegraph import GroupGraph
 from .blocking import Blocks, choose_blocks
@@ -33,6 +34,8 @@ from .facts import MatmulFacts
 from .moves import outgoing, producers
 
 PARALLEL_FLOPS = 400_000
+PACK_ROWS = 128  # rows of A for which packing a variable B pays: it costs as much as a few of them
+PACK_CHUNK = 64  # rows of B that one task packs
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,9 @@ class _Matmul:
         self.element = dtype_bytes(facts.output.dtype)
         before = producers(request.group, facts.a)
         self.moved = bool(before)  # A is read through moves
+        large = facts.k * facts.n * self.element > (request.target.l2_bytes or 1 << 20) // 2
+        self.packs_first = not facts.packs and facts.rows >= PACK_ROWS and large
+        self.panelled = facts.packs or self.packs_first  # B lies in panels
         tile = choose_tile(
             request.target, facts.rows, self.vectors_total, 0 if before else facts.k * self.element
         )
@@ -78,10 +84,11 @@ class _Matmul:
             b: Any = self.ctx.packed(Packed(f"w_{self.facts.b.name}", self._panels()))
         else:
             b = self.ctx.buffer(self.facts.b)
-        regions = self._regions()
-        for region in regions:
+        if self.packs_first:
+            b = self._pack(b)
+        for region in self._regions():
             self._region(region, a, b)
-        form = "packed" if self.facts.packs else "in place"
+        form = "packed" if self.facts.packs else "packed first" if self.packs_first else "in place"
         return Kernel(
             function=self.k.finish(),
             operands=tuple(self.ctx.operands),
@@ -113,6 +120,48 @@ class _Matmul:
             part = part.reshape(self.facts.k, region.panels, region.vectors * self.lanes)
             parts.append(part.transpose(1, 0, 2).reshape(-1))
         return np.ascontiguousarray(np.concatenate(parts))
+
+    @property
+    def _panel_elements(self) -> int:
+        """Elements of one B in panels."""
+        return self.facts.k * sum(r.panels * r.vectors * self.lanes for r in self._regions())
+
+    def _pack(self, b: Any) -> Any:
+        """Copies every variable B into panels in the arena, a run of its rows a task; returns their buffer."""
+        facts, k, lanes = self.facts, self.k, self.lanes
+        matrices = facts.b.elements // (facts.k * facts.n)
+        elements = matrices * self._panel_elements
+        packed = k.pointer("panels", facts.output.dtype, elements)
+        self.ctx.operands.append(Scratch(elements * self.element))
+        chunk = min(PACK_CHUNK, facts.k)
+        chunks = -(-facts.k // chunk)
+        with k.loop(matrices * chunks, "parallel", "p") as p:
+            self.ctx.ranged(p, matrices * chunks)
+            matrix = self.bind(tirx.floordiv(p, chunks), matrices)
+            begin = self.bind(tirx.floormod(p, chunks) * chunk, facts.k)
+            count: Any = chunk if facts.k % chunk == 0 else tirx.min(facts.k - begin, chunk)
+            with k.loop(count, name="s") as s:
+                row = begin + s
+                source = (matrix * facts.k + row) * facts.n
+                for r in self._regions():
+                    whole = r.vectors if r.last == lanes else r.vectors - 1
+                    with k.loop(r.panels, name="n") as n:
+                        at = matrix * self._panel_elements + r.first * facts.k + (n * facts.k + row) * r.vectors * lanes
+                        column = r.first + n * r.vectors * lanes
+                        self._copy(packed, at, b, source + column, whole, r)
+        return packed
+
+    def _copy(self, packed: Any, at: Any, b: Any, source: Any, whole: int, region: Region) -> None:
+        """One row of one panel: whole vectors, then the columns that are left with zeros behind them."""
+        k, lanes = self.k, self.lanes
+        if whole:
+            with k.loop(whole, "unroll", "j") as j, k.loop(lanes, "vectorized", "v") as v:
+                k.store(packed, at + j * lanes + v, b[source + j * lanes + v])
+        if region.last != lanes:
+            with k.loop(lanes, "vectorized", "v") as v:
+                k.store(packed, at + whole * lanes + v, tirx.const(0, self.facts.output.dtype))
+            with k.loop(region.last, "vectorized", "v") as v:
+                k.store(packed, at + whole * lanes + v, b[source + whole * lanes + v])
 
     # -- one region ------------------------------------------------------------------------------
 
@@ -202,13 +251,17 @@ class _Matmul:
             rest = tirx.floordiv(rest, s)
         return [self.ctx.analyzer.simplify(i) for i in reversed(indices)]
 
-    def _base(self, value: Value, batch: list[Any]) -> Any:
-        """Flat position of a batch of A or B; axes of size 1 broadcast."""
+    def _matrix(self, value: Value, batch: list[Any]) -> Any:
+        """The number of the matrix of A or B that a batch reads; axes of size 1 broadcast."""
         shape = value.shape[:-2]
         base: Any = 0
         for s, i in zip(shape, batch[len(batch) - len(shape):]):
             base = base * s + (0 if s == 1 else i)
-        return base * (value.shape[-2] * value.shape[-1])
+        return base
+
+    def _base(self, value: Value, batch: list[Any]) -> Any:
+        """Its flat position."""
+        return self._matrix(value, batch) * (value.shape[-2] * value.shape[-1])
 
     def _tile(
         self, region: Region, a: Any, b: Any, batch: Any, panel: Any, row: Any, part: Any, sums: Any
@@ -227,11 +280,13 @@ class _Matmul:
         first, steps = part
         with k.loop(steps, name="k") as s:
             step = self.ctx.ranged(s, facts.k) if isinstance(first, int) else first + s
-            if facts.packs:
+            if self.panelled:
                 b_at = region.first * facts.k + (panel * facts.k + step) * (vectors * lanes)
+                if self.packs_first and not facts.flat:
+                    b_at = b_at + self._matrix(facts.b, indices) * self._panel_elements
             else:
                 b_at = (0 if facts.flat else self._base(facts.b, indices)) + step * facts.n + column
-            whole = vectors if region.last == lanes or facts.packs else vectors - 1
+            whole = vectors if region.last == lanes or self.panelled else vectors - 1
             with k.loop(height, "unroll", "r") as r:
                 left = self._left(batch, row + r, step) if self.moved else a[a_base + (row + r) * facts.k + step]
                 for begin, count, width in ((0, whole, lanes), (whole, vectors - whole, region.last)):

@@ -161,3 +161,28 @@ def test_deep_products_are_summed_in_parts() -> None:
     assert any(m % choose_tile(suite.target, m, -(-n // 16), k * 4)[0] for m, k, n in shapes)
     for m, _, _ in shapes:
         suite.check(f"{m} rows")
+
+
+PACKED_FIRST: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((131, 61), (61, 139)),
+    ((128, 130), (130, 160)),
+    ((2, 130, 40), (2, 40, 211)),
+    ((3, 1, 129, 67), (1, 2, 67, 130)),
+    ((2, 70, 65), (65, 129)),
+]
+
+
+def test_a_large_variable_operand_is_packed_first() -> None:
+    """Where many rows meet it: any batch, lanes that no column fills, parts of K; with an epilogue."""
+    suite = Suite(replace(native(), l2_bytes=64 * 1024))
+    for i, shapes in enumerate(PACKED_FIRST):
+        a, b = operands(i, shapes, "float32")
+        wanted = np.maximum(a.astype("float64") @ b, 0).astype("float32")
+
+        def body(a: Any, b: Any) -> Any:
+            return R.nn.relu(relax.BlockBuilder().normalize(R.matmul(a, b)))
+
+        suite.add(f"{i}", [a, b], body, wanted, 1e-4, 1e-4)
+    for i in range(len(PACKED_FIRST)):
+        suite.check(f"{i}")
+        assert [s.split(",")[0] for s in suite.schedules(f"{i}")] == ["matmul packed first"]
