@@ -87,6 +87,17 @@ def _value(build: Build, value: Any) -> dict[str, Any]:
     }
 
 
+PICKING = {"halotile.gather", "relax.take", "relax.strided_slice"}  # read no more than they write
+
+
+def read_bytes(group: Any, value: Any) -> int:
+    """Bytes that a group reads of one of its inputs: all of it, or what the operators that pick from it write."""
+    readers = [n for n in group.nodes if value in n.inputs]
+    if any(n.operator not in PICKING or n.inputs[0] is not value for n in readers):
+        return int(value.bytes)
+    return int(min(value.bytes, sum(r.bytes for n in readers for r in n.results)))
+
+
 def _kernel(build: Build, index: int) -> dict[str, Any]:
     group, kernel = build.groups[index], build.kernels[index]
     entry: dict[str, Any] = {
@@ -94,7 +105,7 @@ def _kernel(build: Build, index: int) -> dict[str, Any]:
         "operators": list(group.operators),
         "schedule": kernel.schedule,
         "flops": max(kernel.flops, 2 * sum(macs(n) for n in group.nodes)),
-        "bytes": sum(v.bytes for v in (*group.inputs, *group.outputs)),
+        "bytes": sum(read_bytes(group, v) for v in group.inputs) + sum(v.bytes for v in group.outputs),
         "notes": [*group.notes, *kernel.notes],
     }
     if build.symbols:

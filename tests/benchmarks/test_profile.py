@@ -18,6 +18,7 @@ from halotile.benchmarks.peak import Peak
 from halotile.benchmarks.profile import derive, render, rows
 from halotile.compiler.cli.main import cli
 from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.report import read_bytes
 from halotile.targets.detect import native
 
 PEAK = Peak(1, 1e11, ((1 << 20, 1e11), (1 << 30, 1e10)))
@@ -104,3 +105,15 @@ def test_a_build_with_timers_says_so_in_its_header(tmp_path: Path) -> None:
     with halotile.load(tmp_path / "out") as model:
         model({s.name: np.zeros(s.shape, s.dtype) for s in model.inputs})
         assert sum(model.kernel_seconds() or []) > 0
+
+
+def test_bytes_of_a_lookup_are_those_it_reads() -> None:
+    """A table of which a few rows are taken does not pass through memory."""
+    build = run_pipeline(MODELS["bert"].model(small=True), Options(native(), stop_after="schedule"))
+    group = next(g for g in build.groups if "halotile.gather" in g.operators)
+    table = max(group.inputs, key=lambda v: v.elements)
+    gathered = next(n for n in group.nodes if n.operator == "halotile.gather")
+    assert gathered.inputs[0] is table and table.bytes > gathered.results[0].bytes
+    assert read_bytes(group, table) == gathered.results[0].bytes
+    product = next(g for g in build.groups if "relax.matmul" in g.operators)
+    assert all(read_bytes(product, v) == v.bytes for v in product.inputs)
