@@ -280,6 +280,21 @@ def _reason(detail: str) -> str:
     return text.split("): ", 1)[-1][:160] if "): " in text else text[:160]
 
 
+def _merge(parts: list[Path], target: Path | None) -> int:
+    """The table of parts that ran side by side; they must hold every test once."""
+    outcomes = [Outcome(**{**o, "operators": tuple(o["operators"])}) for p in parts for o in json.loads(p.read_text())]
+    names = sorted(o.name for o in outcomes)
+    if names != sorted(load_cases()):
+        print(f"the parts hold {len(names)} outcomes, not each of the {len(load_cases())} tests once", file=sys.stderr)
+        return 2
+    outcomes.sort(key=lambda o: o.name)
+    if target:
+        target.write_text(table(outcomes))
+    done = Counter(o.verdict for o in outcomes)
+    print(json.dumps(dict(done)))
+    return 1 if done[WRONG] or done[CRASH] else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="node_tests", description=__doc__.splitlines()[0] if __doc__ else None
@@ -296,7 +311,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds a test may take")
     parser.add_argument("--table", type=Path, help="where to write the support table")
     parser.add_argument("--json", type=Path, help="where to write all outcomes")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="run nothing: outcomes of earlier parts")
     options = parser.parse_args(arguments)
+    if options.merge:
+        return _merge(options.merge, options.table)
     part, parts = map(int, options.part.split("/"))
     names = [n for n in sorted(load_cases()) if options.only in n][part::parts]
     done: Counter[str] = Counter()

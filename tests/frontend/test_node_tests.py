@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 
@@ -52,3 +53,15 @@ def test_light_models(path: Path) -> None:
     imported = import_model(path)
     assert len(imported.inputs) == 1 and imported.inputs[0].dtype == "float32"
     assert sum(imported.operators.values()) > 10
+
+
+def test_parts_merge_into_one_table(cases: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two parts make the whole; one of them alone is refused, since its table would claim too little."""
+    outcomes = [dataclasses.asdict(node_tests.Outcome(n, ("Relu",), "pass", "", 0.0)) for n in sorted(cases)]
+    halves = [tmp_path / "a.json", tmp_path / "b.json"]
+    for i, path in enumerate(halves):
+        path.write_text(json.dumps(outcomes[i::2]))
+    target = tmp_path / "table.md"
+    assert node_tests.main(["--merge", str(halves[0]), "--table", str(target)]) == 2 and not target.exists()
+    assert node_tests.main(["--merge", *map(str, halves), "--table", str(target)]) == 0
+    assert f"{len(outcomes)} pass" in target.read_text()
