@@ -38,6 +38,7 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], np.ndarray]]
     "clip": (lambda x: R.clip(x, -1.5, 0.75), lambda x: np.clip(x, -1.5, 0.75)),
     "exp": (lambda x: R.exp(R.clip(x, -3, 1)), lambda x: np.exp(np.clip(x, -3, 1))),
 }
+CHEAP = ["relu", "negative", "abs", "clip"]  # fusion puts nothing else before what reads elements many times
 BINARY: dict[str, tuple[Callable[[Any, Any], Any], Callable[[np.ndarray, np.ndarray], np.ndarray]]] = {
     "add": (R.add, np.add),
     "subtract": (R.subtract, np.subtract),
@@ -66,6 +67,7 @@ class _Maker:
         self.rng, self.numbers = random.Random(seed), np.random.default_rng(seed)
         self.emit, self.params = emit, list(params)
         self.arrays: list[np.ndarray] = []
+        self.cheap = False
 
     def made(self, build: Callable[[], Any], value: np.ndarray) -> Pair:
         return (self.emit(build()) if self.emit else None), value
@@ -80,7 +82,7 @@ class _Maker:
         return (weight(array) if self.emit else None), array.astype("float64")
 
     def unary(self, x: Pair) -> Pair:
-        op, reference = UNARY[self.rng.choice(list(UNARY))]
+        op, reference = UNARY[self.rng.choice(CHEAP if self.cheap else list(UNARY))]
         return self.made(lambda: op(x[0]), reference(x[1]))
 
     def binary(self, x: Pair, y: Pair) -> Pair:
@@ -112,7 +114,9 @@ class _Maker:
         shape = [self.rng.choice([1, 2]), channels, self.rng.randint(6, 11), self.rng.randint(6, 13)]
         x = self.input(shape)
         if anchor != "matmul":
+            self.cheap = anchor in (*CONVS, "max_pool", "avg_pool")
             x = self.maps([x], self.rng.randint(0, 2))[-1]
+            self.cheap = False
             if anchor in CONVS and self.rng.random() < 0.4:
                 x = self.move(x)
         values = self.maps([self.anchor(anchor, x)], self.rng.randint(1, 5))
