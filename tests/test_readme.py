@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     (folder / "squeezenet.onnx").write_bytes(SQUEEZENET.read_bytes())
     np.save(folder / "x.npy", np.ones((1, 3, 224, 224), np.float32))
-    (example,) = blocks("python")
+    example = blocks("python")[0]
     done = run([sys.executable, "-c", example], folder)
     assert re.fullmatch(r"\(1, 1000, 1, 1\) \d+\nTrue \S+\n\d+ kernels, \d+ bytes of arena\n", done.stdout), (
         done.stdout
@@ -40,6 +40,16 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done
+
+
+def test_less_memory(folder: Path) -> None:
+    (example,) = blocks("python")[1:]
+    shown = "print(model.report['arena_bytes'], sum('tiled' in k['schedule'] for k in model.report['kernels']))"
+    lines = [line for line in example.splitlines() if line.startswith("model =")]
+    for line, most in zip(lines, (2 << 20, 2 << 20), strict=True):
+        done = run([sys.executable, "-c", f"import halotile\n{line}\n{shown}"], folder)
+        arena, tiled = map(int, done.stdout.split())
+        assert arena <= most and tiled
 
 
 def test_commands(folder: Path) -> None:
