@@ -16,7 +16,10 @@ from .models import find_model
 
 FORMATS = ("so", "a", "exe")
 # What decides the result: with --from it comes from the manifest, and from nowhere else.
-RECORDED = ("target", "name", "shapes", "threads", "exact", "float_mode", "formats", "static", "cc", "glibc")
+RECORDED = (
+    "target", "name", "shapes", "threads", "exact", "float_mode", "formats", "static", "cc", "glibc", "tile",
+    "memory_budget", "optimize", "timers",
+)  # fmt: skip
 
 
 class FormatType(click.ParamType):
