@@ -16,10 +16,11 @@ from .candidates import Program
 from .estimate import Model, Segment
 from .form import RECOMPUTE, Form, Untileable
 from .lower import lower
-from .search import Choice, Search
+from .search import Choice, Live, Search
 
 GAIN = 0.05
 TRIES = 12
+SMALLEST = 16  # points of a curve that are planned for real before a budget is refused, the smallest and as many along it
 Plans = list[tuple[int, int, TilePlan]]
 Arena = Callable[[Program, Plans], int]  # bytes of the arena that a run needs with these plans
 
@@ -52,32 +53,42 @@ def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: 
 
 
 def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str) -> Decision:
-    smallest: int | None = None
-    tried: set[tuple[int, Choice]] = set()
-    factor = 1.0  # real bytes over predicted ones, as far as they were seen
+    """First the fastest that should fit. If none does, a fixed set, whose smallest one is what an error names: so that
+    any budget from there on can be met."""
+    real: dict[tuple[int, Choice], tuple[int, Plans]] = {}
+
+    def measured(at: int, choice: Choice) -> tuple[int, Plans] | None:
+        if (at, choice) not in real:
+            plans = _lowered(searches[at], choice)
+            if plans is None:
+                return None
+            real[at, choice] = arena(searches[at].model.program, plans), plans
+        return real[at, choice]
+
+    more = 0.0  # real bytes beyond predicted ones, as far as they were seen
     curves = [s.curve() for s in searches]
     for _ in range(TRIES):
-        left = [(c, i) for i, curve in enumerate(curves) for c in curve if (i, c) not in tried]
-        fitting = [f for f in left if f[0].bytes * factor <= budget]
-        if not left:
-            break
-        if optimize == "memory" or not fitting:
-            choice, at = min(left, key=lambda f: f[0].bytes)
-        else:
-            choice, at = min(fitting, key=lambda f: f[0].cycles)
-        plans = _lowered(searches[at], choice)
-        if plans is None:
-            curves[at] = searches[at].curve()
-            continue
-        tried.add((at, choice))
-        real = arena(searches[at].model.program, plans)
-        smallest = real if smallest is None else min(smallest, real)
-        if real <= budget:
-            return Decision(searches[at].model.program, choice, plans, tuple(curves[at]), real)
+        left = [(c, i) for i, curve in enumerate(curves) for c in curve if (i, c) not in real]
+        fitting = [f for f in left if f[0].bytes + more <= budget] or [f for f in left if f[0].bytes <= budget]
         if not fitting:
-            break  # not even the smallest one
-        if choice.bytes < real:
-            factor = max(factor, real / max(1.0, choice.bytes))
+            break
+        choice, at = min(fitting, key=lambda f: f[0].bytes if optimize == "memory" else f[0].cycles)
+        found = measured(at, choice)
+        if found is None:
+            curves[at] = searches[at].curve()
+        elif found[0] <= budget:
+            return Decision(searches[at].model.program, choice, found[1], tuple(curves[at]), found[0])
+        else:
+            more = max(more, found[0] - choice.bytes)
+    small = sorted(((c, i) for i, curve in enumerate(curves) for c in curve), key=lambda f: f[0].bytes)[:SMALLEST]
+    small += [(c, i) for i, curve in enumerate(curves) for c in curve[:: max(1, len(curve) // SMALLEST)]]
+    small.append((untiled(searches[0].model.program, searches[0].model), 0))
+    able = [(c, i, f) for c, i in dict.fromkeys(small) if (f := measured(i, c)) is not None]
+    fits = [a for a in able if a[2][0] <= budget]
+    if fits:
+        choice, at, found = min(fits, key=lambda f: f[0].cycles)
+        return Decision(searches[at].model.program, choice, found[1], tuple(curves[at]), found[0])
+    smallest = min(size for size, _ in real.values())
     threads = searches[0].model.threads
     raise HalotileError(
         f"the memory budget of {budget} bytes can't be met: the smallest arena that Halotile finds for this model on "
@@ -113,8 +124,6 @@ def plan_segment(model: Model, segment: Segment) -> TilePlan:
 
 def untiled(program: Program, model: Model) -> Choice:
     """Every group whole."""
-    from .search import Live
-
     memory = Live(model)
     parts = tuple(model.whole(i) for i in range(len(program.groups)))
     return Choice(max(memory.peak(s.first, s.last, 0.0) for s in parts), sum(s.cycles for s in parts), parts)

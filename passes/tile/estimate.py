@@ -152,6 +152,7 @@ class _Growing:
         self.stripes = -(-self.height // shape.rows)
         self.members: dict[int, _Member] = {}
         self.arithmetic = self.calls = self.exposed = 0.0
+        self.passing: dict[int, float] = {}  # bytes of the windows that keep nothing from stripe to stripe
         self.most = 0  # bytes of the largest scratch of a member's own
         self.kept = self.shared = 0.0  # bytes of windows that keep rows, and the most of others at a time
         self.near = self.far = 0.0  # bytes moved between neighbours in cache, and further
@@ -220,7 +221,11 @@ class _Growing:
                 self.kept += found.window
                 moved = max(0.0, held - fresh) * (found.right - found.left) * unit
                 self.near += 2 * moved * self.stripes * self.blocks
+            else:
+                self.passing[index] = found.window
             found.start = found.end - fresh
+        else:
+            self.passing[index] = found.window
         return found
 
     def _count(self, index: int, member: _Member) -> None:
@@ -255,11 +260,9 @@ class _Growing:
                         near = near and reader - index <= 2
                         self.near, self.far = (self.near + made, self.far) if near else (self.near, self.far + made)
             self.near += made
-            if self.shape.mode == RECOMPUTE:
-                self.shared = max(self.shared, member.window + max(
-                    (self.members[r].window for v in group.outputs for r in self.program.readers.get(v, ())
-                     if r <= self.last), default=0.0,
-                ))  # fmt: skip
+            if index in self.passing:
+                after = [r for v in group.outputs for r in self.program.readers.get(v, ()) if r <= self.last]
+                self.shared = max(self.shared, member.window + max(self.passing.get(r, 0.0) for r in after))
         self.most = max(self.most, cost.scratch)
         self.weights += cost.weights
         self.streamed += times * cost.weights
