@@ -20,7 +20,7 @@ from .search import Choice, Live, Search
 
 GAIN = 0.05
 TRIES = 12
-SMALLEST = 16  # points of a curve that are planned for real before a budget is refused, the smallest and as many along it
+SMALLEST = 16  # points planned for real before a budget is refused: the smallest, and as many along each curve
 Plans = list[tuple[int, int, TilePlan]]
 Arena = Callable[[Program, Plans], int]  # bytes of the arena that a run needs with these plans
 
@@ -80,10 +80,14 @@ def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str
             return Decision(searches[at].model.program, choice, found[1], tuple(curves[at]), found[0])
         else:
             more = max(more, found[0] - choice.bytes)
-    small = sorted(((c, i) for i, curve in enumerate(curves) for c in curve), key=lambda f: f[0].bytes)[:SMALLEST]
-    small += [(c, i) for i, curve in enumerate(curves) for c in curve[:: max(1, len(curve) // SMALLEST)]]
-    small.append((untiled(searches[0].model.program, searches[0].model), 0))
-    able = [(c, i, f) for c, i in dict.fromkeys(small) if (f := measured(i, c)) is not None]
+    for _ in range(TRIES):
+        small = sorted(((c, i) for i, curve in enumerate(curves) for c in curve), key=lambda f: f[0].bytes)[:SMALLEST]
+        small += [(c, i) for i, curve in enumerate(curves) for c in curve[:: max(1, len(curve) // SMALLEST)]]
+        small.append((untiled(searches[0].model.program, searches[0].model), 0))
+        able = [(c, i, f) for c, i in dict.fromkeys(small) if (f := measured(i, c)) is not None]
+        if len(able) == len(dict.fromkeys(small)):
+            break
+        curves = [s.curve() for s in searches]  # without what turned out to be impossible
     fits = [a for a in able if a[2][0] <= budget]
     if fits:
         choice, at, found = min(fits, key=lambda f: f[0].cycles)
