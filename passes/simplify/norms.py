@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operator import call
 from .graph import CONST, Graph, Node
 from .patterns import is_float, scalar, split_constant
