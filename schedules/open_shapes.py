@@ -134,7 +134,7 @@ _FAMILIES: tuple[tuple[Rule, str], ...] = (
 )
 _RULES: dict[str, Rule] = {f"halotile.{name}": rule for rule, names in _FAMILIES for name in names.split()}
 #: Results that are not of the first operand's dtype: the dtypes of the results.
-_DTYPES = {
+_DTYPES: dict[str, list[str | None]] = {
     "halotile.argmax": ["int64"],
     "halotile.argmin": ["int64"],
     "halotile.topk": [None, "int64"],

@@ -10,7 +10,12 @@ from .console import columns, emit, emit_json, size
 
 
 def show(
-    model: str | Path, shapes: Mapping[str, tuple[int, ...]] | None, target: str, pareto: bool, as_json: bool, tiling: Any
+    model: str | Path,
+    shapes: Mapping[str, tuple[int, ...]] | None,
+    target: str,
+    pareto: bool,
+    as_json: bool,
+    tiling: Any,
 ) -> None:
     """Prints the plans of the tile groups, and with ``pareto`` the curve that they were chosen from."""
     from ...passes.tile.describe import plan_text

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ...errors import OutputError
 from .console import emit, emit_json, size
 
 
 def show(
-    model: str, shapes: Mapping[str, tuple[int, ...]] | None, target: str, svg: str | None, as_json: bool
+    model: Any, shapes: Mapping[str, tuple[int, ...]] | None, target: str, svg: str | None, as_json: bool
 ) -> None:
     """Prints the timelines of all chains; ``svg`` is a file that gets their picture."""
     from ...passes.tile.timeline_text import as_svg, as_text, seconds

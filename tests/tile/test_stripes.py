@@ -30,9 +30,7 @@ rng = np.random.default_rng(11)
 
 def model(shape: Sequence[int], *steps: tuple[str, str, str, dict[str, Any]], **weights: np.ndarray) -> onnx.ModelProto:
     """(operator, "inputs", "output", attributes) from x to y; "-" is an input left out."""
-    nodes = [
-        helper.make_node(o, ["" if n == "-" else n for n in i.split()], [r], name=r, **a) for o, i, r, a in steps
-    ]
+    nodes = [helper.make_node(o, ["" if n == "-" else n for n in i.split()], [r], name=r, **a) for o, i, r, a in steps]
     graph = helper.make_graph(
         nodes,
         "g",
