@@ -90,7 +90,9 @@ def test_a_condition_that_depends_on_the_length_is_refused() -> None:
     g = Raw(17)
     x = g.input("x", ("n", 3))
     part = helper.make_graph([helper.make_node("Abs", ["x"], ["p"])], "p", [], [onnx.ValueInfoProto(name="p")])
-    y = g("If", g("Equal", g.size(x, 0), g.const(1)), then_branch=part, else_branch=part)
+    both = helper.make_node("Concat", ["x", "x"], ["p"], axis=1)
+    other = helper.make_graph([both], "q", [], [onnx.ValueInfoProto(name="p")])
+    y = g("If", g("Equal", g.size(x, 0), g.const(1)), then_branch=part, else_branch=other)
     with pytest.raises(UnsupportedError, match="If"):
         operators(finished(g, y))
 

@@ -158,6 +158,8 @@ def _pool(g: Graph, at: tuple[str, Shape]) -> tuple[str, Shape] | None:
     kernel = [g.pick((2, 3)), g.pick((1, 2, 3))]
     pads = [int(g.rng.integers(0, k)) for k in kernel * 2]
     strides = [g.pick((1, 2, 2, 3)), g.pick((1, 2, 2, 3))]
+    if any(size + pads[i] + pads[i + 2] < kernel[i] for i, size in enumerate(at[1][2:])):
+        return None
     extra: dict[str, Any] = {"ceil_mode": int(g.rng.random() < 0.3)}
     for i, size in enumerate(at[1][2:]):  # about windows that begin in the padding after, runtimes disagree
         count = -(-(size + pads[i] + pads[i + 2] - kernel[i]) // strides[i])
