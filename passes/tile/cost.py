@@ -24,15 +24,16 @@ from ...targets.target import Target
 
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack
 NEAR = 32.0  # bytes a cycle from the second-level cache
-FAR = 12.0  # from the third
+FAR = 7.0  # from the third
 MEMORY = 4.5  # from memory, all cores being busy
 EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
 PHASED = 0.8  # the same where a kernel first moves data and then computes (Winograd's transforms and products)
-LAUNCH = 8000.0  # cycles to start a kernel on all cores and wait for the last
+LAUNCH = 2000.0  # cycles to start a kernel on all cores and wait for the last
 CALL = 250.0  # cycles to call a part of a tile group
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
 NEAR_SHARE = 0.7  # of the second-level cache that a working set may fill
 FAR_SHARE = 0.6  # of the third
+BEYOND = 6.0  # a working set of so many second-level caches finds nothing left in them
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,9 @@ def joined(arithmetic: float, traffic: float, exposed: float) -> float:
 
 def rate(footprint: float, target: Target, cores: int) -> float:
     """Bytes a cycle at which a core moves data of which ``footprint`` bytes are in use, on ``cores`` together."""
-    if footprint <= NEAR_SHARE * target.l2_bytes * cores:
+    inner = NEAR_SHARE * target.l2_bytes * cores
+    if footprint <= inner:
         return NEAR
-    if footprint <= FAR_SHARE * target.l3_bytes:
-        return FAR
-    return MEMORY
+    outer = FAR if footprint <= FAR_SHARE * target.l3_bytes else MEMORY
+    missed = min(1.0, math.log(footprint / inner) / math.log(BEYOND / NEAR_SHARE))
+    return 1 / (missed / outer + (1 - missed) / NEAR)

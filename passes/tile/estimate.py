@@ -155,7 +155,8 @@ class _Growing:
         self.passing: dict[int, float] = {}  # bytes of the windows that keep nothing from stripe to stripe
         self.most = 0  # bytes of the largest scratch of a member's own
         self.kept = self.shared = 0.0  # bytes of windows that keep rows, and the most of others at a time
-        self.near = self.far = 0.0  # bytes moved between neighbours in cache, and further
+        self.near = self.far = 0.0  # bytes of rows that move up in their rings; of reads by later members
+        self.moved = 0.0  # cycles of what neighbours write and read
         self.weights = self.streamed = 0.0  # bytes of weights, and of their reads
         self.outside: dict[Value, float] = {}  # bytes read of each value from outside, and written of whole ones
         self.written = 0.0
@@ -256,10 +257,12 @@ class _Growing:
             for value in group.outputs:
                 for reader in self.program.readers.get(value, ()):
                     if reader <= self.last:
-                        near = footprint + self.members[reader].window <= NEAR_SHARE * self.model.target.l2_bytes
-                        near = near and reader - index <= 2
-                        self.near, self.far = (self.near + made, self.far) if near else (self.near, self.far + made)
-            self.near += made
+                        near = reader - index <= 2
+                        pair = footprint + self.members[reader].window
+                        self.moved += made / rate(pair, self.model.target, 1) if near else 0.0
+                        self.far += 0.0 if near else made
+            speed = rate(footprint, self.model.target, 1)
+            self.moved += made * (2 if speed <= MEMORY else 1) / speed
             if index in self.passing:
                 after = [r for v in group.outputs for r in self.program.readers.get(v, ()) if r <= self.last]
                 self.shared = max(self.shared, member.window + max(self.passing.get(r, 0.0) for r in after))
@@ -286,7 +289,7 @@ class _Growing:
         scratch = self.kept + self.shared + self.most
         busy = workers * (scratch + self.weights)
         inner = rate(busy, target, workers)
-        traffic = self.near / NEAR + self.far / inner
+        traffic = self.moved + self.near / NEAR + self.far / inner
         if scratch + self.weights > NEAR_SHARE * target.l2_bytes:
             traffic += self.streamed / min(rate(busy, target, workers), 0.8 * NEAR)
         for value, amount in self.outside.items():

@@ -21,6 +21,7 @@ T = TypeVar("T")
 ALIGNMENT = 64
 POINTS = 48  # of a curve that are kept
 OPTIONS = 6  # shapes of one segment that are kept
+SETTLE = 60000.0  # cycles that a tile group must save besides: cores don't finish together, and code is cold
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ class Search:
             for peak, segment in self.options[first]:
                 if (segment.first, segment.last, segment.shape) in self.forbidden:
                     continue
-                weighed = segment.cycles * (1 + self.gain if segment.shape is not None else 1.0)
+                weighed = segment.cycles
+                if segment.shape is not None and self.gain:
+                    weighed += self.gain * segment.cycles + SETTLE
                 for point in points[first]:
                     new = _Point(
                         max(point.bytes, peak), point.weighed + weighed, point.cycles + segment.cycles, segment, point
