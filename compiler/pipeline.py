@@ -35,7 +35,7 @@ Progress = Callable[[str, int, int], None]
 class Options:
     """What a build is asked for. ``shapes`` fixes open dimensions; ``threads`` None takes the target's cores;
     ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``: auto, off, or a
-    wish (passes/tile/forced.py); None is auto under a ``memory_budget`` (bytes) or ``optimize`` memory, else off."""
+    wish (passes/tile/forced.py); None is auto. ``memory_budget`` is in bytes."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -170,9 +170,7 @@ def tile(build: Build) -> None:
         build.groups, build.tiled, build.layouts = striped.groups, dict(striped.plans), dict(striped.layouts)
         build.notes["tile"] = list(striped.notes)
         return
-    wish = options.tile
-    if wish is None:
-        wish = "auto" if options.memory_budget is not None or options.optimize == "memory" else "off"
+    wish = options.tile or "auto"
     placed = (*build.graph.inputs, *build.graph.outputs)
     result = Tile(wish, options.memory_budget, options.optimize, options.threads, options.exact).apply(
         build.groups, build.layouts, build.places, placed, options.target, partial(_kernel, build), build.vanished

@@ -81,7 +81,7 @@ def tiling_options(function: F) -> F:
     )(function)
     return click.option(
         "--tile", type=click.Choice(["auto", "off"]),
-        help="Compute chains of layers tile by tile.  [default: where --memory-budget or --optimize ask for it]",
+        help="Compute chains of layers tile by tile.  [default: auto, where it pays]",
     )(function)  # fmt: skip
 
 

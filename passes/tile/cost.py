@@ -139,7 +139,7 @@ def joined(arithmetic: float, traffic: float, exposed: float) -> float:
 
 def rate(footprint: float, target: Target, cores: int) -> float:
     """Bytes a cycle at which a core moves data of which ``footprint`` bytes are in use, on ``cores`` together."""
-    inner = NEAR_SHARE * target.l2_bytes * cores
+    inner = NEAR_SHARE * max(1, target.l2_bytes) * cores
     if footprint <= inner:
         return NEAR
     outer = FAR if footprint <= FAR_SHARE * target.l3_bytes else MEMORY
