@@ -344,11 +344,14 @@ def test_an_arena_is_made_and_given_back_whole(make_spec, tmp_path, arena):
     built = build_library(make_spec(source, planned_bytes=arena), tmp_path)
     with load(built.directory) as model:  # the process's own one-time mappings happen here
         assert model({"x": np.zeros(4, "f")})["y"][0] == min(arena, 2**24)
-    before = _mapped_pages()
-    for _ in range(30):
-        with load(built.directory) as model:
-            model({"x": np.zeros(4, "f")})
-    assert abs(_mapped_pages() - before) * 4096 < max(arena, 1 << 20)
+    leaked = []
+    for _ in range(3):  # a leak grows every time; the process's own heap does so at some times
+        before = _mapped_pages()
+        for _ in range(30):
+            with load(built.directory) as model:
+                model({"x": np.zeros(4, "f")})
+        leaked.append((_mapped_pages() - before) * 4096)
+    assert min(leaked) < max(arena, 1 << 20)
 
 
 def _mapped_pages():

@@ -22,7 +22,7 @@ F = "float32"
 def order(cin: int, cout: int, size: int, kernel: int, rows: int) -> bool:
     """Whether all channel groups of a row of tiles follow each other, for a core with a megabyte of second level."""
     x, k = np.zeros((1, cin, size, size), F), np.zeros((cout, cin, kernel, kernel), F)
-    build = staged(module_of([x], lambda x: R.nn.conv2d(x, weight(k), padding=kernel // 2)))
+    build = staged(module_of([x], lambda x: R.nn.conv2d(x, weight(k), padding=kernel // 2)), tiled=False)
     group = next(g for g in build.groups if g.anchor is not None)
     target = replace(native(), l2_bytes=1 << 20, vector_bits=512, vector_registers=32)
     request = Request(group, build.layouts, target)

@@ -15,7 +15,7 @@ import functools
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,8 +62,6 @@ def native() -> Target:
 
 def narrow(bits: int) -> Target:
     """This machine with shorter vectors: the tails and tiles of other processors, run here."""
-    from dataclasses import replace
-
     return replace(native(), vector_bits=bits)
 
 
@@ -110,9 +108,15 @@ def staged(
     fuse: bool = True,
     layout: bool = True,
     layouts: Callable[[Build], dict[Value, Layout]] | None = None,
+    tiled: bool = True,
 ) -> Build:
-    """The stages from fuse to plan on a Relax module; ``layouts`` may say how values lie, even inputs and outputs."""
+    """The stages from fuse to plan on a Relax module; ``layouts`` may say how values lie, even inputs and outputs.
+
+    Without ``tiled``, every group is computed whole, whatever the costs say.
+    """
     build = Build(None, Options(target or native(), fuse=fuse, layout=layout and layouts is None))
+    if not tiled:
+        build.options = replace(build.options, tile="off")
     build.module = module
     pipeline.fuse(build)
     pipeline.layout(build)
