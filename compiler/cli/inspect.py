@@ -8,6 +8,7 @@ import click
 
 from . import parameters
 from .console import columns, count, emit, emit_json, seconds, size
+from .summary import explanation
 
 STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan")
 
@@ -23,6 +24,7 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan")
     help="What the simplification may change: rounding; rounding, with no NaN or infinity; or no bit.",
 )  # fmt: skip
 @click.option("--check", is_flag=True, help="Validate every rewrite of the simplification on numbers (slow).")
+@click.option("--explain", is_flag=True, help="Print what each pass did and declined, and each kernel (no compiling).")
 @click.option("--timeline", is_flag=True, help="Predict loads, computations and stores on a target with a scratchpad.")
 @click.option("--svg", type=click.Path(dir_okay=False), help="Also draw the timelines into this file.")
 @click.option("--plan", "plan", is_flag=True, help="Show the tile groups: tiles, boxes, modes, bytes, extra work.")
@@ -32,7 +34,7 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan")
 @parameters.json_option
 def inspect(
     model: str, shapes: Any, stage: str | None, float_mode: str, check: bool, timeline: bool, svg: str | None,
-    target: str, as_json: bool, plan: bool, pareto: bool, **tiling: Any,
+    target: str, as_json: bool, plan: bool, pareto: bool, explain: bool, **tiling: Any,
 ) -> None:  # fmt: skip
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).
 
@@ -41,6 +43,8 @@ def inspect(
     """
     if check and stage is None:
         stage = "simplify"
+    if explain and stage is None:
+        stage = "plan"
     if check and stage == "import":
         raise click.UsageError("--check validates the simplification, which --stop-after import leaves out")
     fixed = parameters.shapes_of(shapes)
@@ -61,6 +65,8 @@ def inspect(
     data = look(path, stage, fixed, target=target, float_mode=float_mode, check=check)
     if as_json:
         emit_json(data)
+    elif explain:
+        emit(explanation(data))
     else:
         emit(_file_text(data) if stage is None else _stage_text(data))
 

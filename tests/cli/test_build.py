@@ -145,6 +145,13 @@ def test_explain_names_every_kernel(folder: Path) -> None:
     assert "schedule" in done.stdout
 
 
+def test_inspect_explains_without_compiling(folder: Path) -> None:
+    built = halotile("build", "tiny.onnx", "-o", "explained", "--explain", "--no-verify", cwd=folder)
+    done = halotile("inspect", "tiny.onnx", "--explain", cwd=folder)
+    assert done.returncode == 0 and done.stdout.count("  schedule  ") >= 1
+    assert done.stdout.strip() in built.stdout
+
+
 def test_stop_after_builds_nothing(folder: Path) -> None:
     done = halotile("build", "tiny.onnx", "--stop-after", "simplify", "--json", cwd=folder)
     report = json.loads(done.stdout)
