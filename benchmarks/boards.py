@@ -2,20 +2,27 @@
 
     python -m halotile.benchmarks.boards                          all boards, all models, one and four threads
     python -m halotile.benchmarks.boards -b raspberry-pi-5 -m espcn --small
+    python -m halotile.benchmarks.boards --json cells.json        may be stopped, and goes on where it was
 
 Each model runs twice: as the static program ``model_run``, and as the shared library inside a small C program.
 Needs qemu-user-static and, for the shared library, the boards' C libraries: libc6-arm64-cross and libc6-armhf-cross.
+An emulator is slow, so with --json a cell that agreed is not run again: not built either while no source has changed,
+and not emulated if the same bytes come out of the build.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +39,9 @@ from ..targets.target import Target
 from .models import MODELS, ModelEntry
 
 BOARDS = ("raspberry-pi-4", "raspberry-pi-5", "raspberry-pi-3-32", "jetson-orin", "aarch64")
-NETWORKS = (*(f"seeded_{n.removeprefix('light_')}" for n in MODELS if n.startswith("light_")),
-            "mobilenet_v2", "resnet50", "espcn", "bert")  # fmt: skip
+_LIGHT = tuple(name for name in MODELS if name.startswith("light_"))  # as shipped, with one value in all weights
+NETWORKS = ("mobilenet_v2", "espcn", "bert", *(f"seeded_{n.removeprefix('light_')}" for n in _LIGHT), "resnet50",
+            *_LIGHT)  # fmt: skip
 # Sizes at which an emulator is done within a minute and the shape is still the network's own.
 SIZES: dict[str, dict[str, Any]] = {
     "espcn": {"height": 90, "width": 160},
@@ -49,7 +57,10 @@ _EMULATED = {"cortex-a53", "cortex-a57", "cortex-a72", "cortex-a76", "neoverse-n
 
 @dataclass(frozen=True)
 class Outcome:
-    """One model on one board. ``error`` is the largest over programs and threads, ``limit`` what was allowed."""
+    """One model on one board. ``error`` is the largest over programs and threads, ``limit`` what was allowed.
+
+    ``small``: at the tests' sizes. ``sources`` and ``built`` are digests of what it is made from and what came out.
+    """
 
     board: str
     model: str
@@ -60,10 +71,16 @@ class Outcome:
     program: str
     library: str
     code_bytes: int
+    sources: str = field(default="", compare=False)
+    built: str = field(default="", compare=False)
+    small: bool = False
 
     @property
     def ok(self) -> bool:
         return self.program == "ok" and self.library in ("ok", "not run")
+
+
+Known = Callable[[str, str, bool], "Outcome | None"]  # (board, model, small) -> the cell that agreed in an earlier run
 
 
 def emulator(target: Target) -> list[str]:
@@ -73,30 +90,63 @@ def emulator(target: Target) -> list[str]:
     return [f"qemu-{machine}-static", "-cpu", cpu]
 
 
-def check(board: str, name: str, model: onnx.ModelProto, entry: ModelEntry, small: bool) -> Outcome:
-    """Builds and runs one model; what goes wrong is told in the outcome."""
+def check(
+    board: str, name: str, model: onnx.ModelProto, entry: ModelEntry, small: bool, earlier: Outcome | None = None
+) -> Outcome:
+    """Builds and runs one model; what goes wrong is told in the outcome. With an ``earlier`` one of the same bytes, it
+    is not run again."""
     target = resolve(board)
-    feeds = entry.inputs(model, seed=1)
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "out"
         start = time.perf_counter()
         run_pipeline(model, Options(target, name=name, formats=("so", "exe")), output=out)
-        built = time.perf_counter()
-        program, errors = "ok", [(0.0, 0.0)]
-        with RemoteModel(out, " ".join(emulator(target))) as remote:
+        seconds = time.perf_counter() - start
+        built = _digest([out / "model_run", *out.glob("lib*.so"), _PROGRAM], " ".join(emulator(target)))
+        if earlier is not None and earlier.built == built:
+            return replace(earlier, sources=sources())
+        found = _run(out, target, model, entry.inputs(model, seed=1), Path(scratch))
+    return replace(
+        found, board=board, model=name, small=small, build_seconds=seconds, sources=sources(), built=built
+    )  # fmt: skip
+
+
+def _run(
+    out: Path, target: Target, model: onnx.ModelProto, feeds: dict[str, np.ndarray], scratch: Path
+) -> Outcome:  # fmt: skip
+    """Both programs on every number of threads, compared with ONNX Runtime."""
+    start = time.perf_counter()
+    program, errors = "ok", [(0.0, 0.0)]
+    with RemoteModel(out, " ".join(emulator(target))) as remote:
+        for threads in THREADS:
+            found = verify(lambda a, n=threads: remote(a, n), model, remote.inputs, feeds)  # type: ignore[misc]
+            program, errors = _join(program, errors, found, threads)
+        ran = time.perf_counter()
+        library = "not run"
+        if Path(_SYSROOTS[machine_of(target.triple)], "lib").is_dir():
+            library = "ok"
             for threads in THREADS:
-                found = verify(lambda a, n=threads: remote(a, n), model, remote.inputs, feeds)  # type: ignore[misc]
-                program, errors = _join(program, errors, found, threads)
-            ran = time.perf_counter()
-            library = "not run"
-            if Path(_SYSROOTS[machine_of(target.triple)], "lib").is_dir():
-                library = "ok"
-                for threads in THREADS:
-                    run = _LibraryProgram(out, target, threads, Path(scratch))
-                    library, errors = _join(library, errors, verify(run, model, remote.inputs, feeds), threads)
-            size = (out / "model_run").stat().st_size - int(remote.manifest["weight_bytes"])
+                run = _LibraryProgram(out, target, threads, scratch)
+                library, errors = _join(library, errors, verify(run, model, remote.inputs, feeds), threads)
+        size = (out / "model_run").stat().st_size - int(remote.manifest["weight_bytes"])
     worst = max(errors, key=lambda e: e[0] / (e[1] or 1))
-    return Outcome(board, name, built - start, ran - built, *worst, program, library, size)
+    return Outcome("", "", 0, ran - start, *worst, program, library, size)
+
+
+def _digest(files: list[Path], text: str = "") -> str:
+    found = hashlib.sha256(text.encode())
+    for file in files:
+        found.update(file.name.encode() + b"\0" + file.read_bytes())
+    return found.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def sources() -> str:
+    """A digest of everything that a build or a model is made from: the package's sources and the versions beneath."""
+    root = Path(__file__).parents[1]
+    kinds = (".py", ".c", ".h", ".toml")
+    rooms = ("compiler", "passes", "schedules", "targets", "benchmarks")
+    files = sorted(p for room in rooms for p in (root / room).rglob("*") if p.suffix in kinds)
+    return _digest(files, " ".join(f"{name} {version(name)}" for name in ("apache-tvm", "numpy", "onnx")))
 
 
 def _join(so_far: str, errors: list[tuple[float, float]], found: Verification, threads: int) -> Any:
@@ -133,17 +183,53 @@ class _LibraryProgram:
         }
 
 
-def outcomes(boards: tuple[str, ...], models: tuple[str, ...], small: bool) -> Iterator[Outcome]:
+def outcomes(
+    boards: tuple[str, ...], models: tuple[str, ...], small: bool, known: Known = lambda *cell: None
+) -> Iterator[Outcome]:
     """Every model on every board; slow ones on the first board only, unless they are all that was asked for."""
     for name in models:
         entry = MODELS[name]
-        model = entry.model(small=small, **({} if small else SIZES.get(name, {})))
+        model = None
         for board in boards if len(models) == 1 or name not in SLOW or small else boards[:1]:
+            earlier = known(board, name, small)
+            if earlier is not None and earlier.sources == sources():
+                yield earlier
+                continue
             try:
-                yield check(board, name, model, entry, small)
+                model = model or entry.model(small=small, **({} if small else SIZES.get(name, {})))
+                yield check(board, name, model, entry, small, earlier)
             except Exception as error:  # the others are still worth knowing
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-                yield Outcome(board, name, 0, 0, 0, 0, reason, "", 0)
+                yield Outcome(board, name, 0, 0, 0, 0, reason, "", 0, small=small)
+
+
+class Cells:
+    """The cells of a file, kept as they are finished; each replaces the one that was there."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._cells: dict[tuple[str, str, bool], Outcome] = {}
+        names = {f.name for f in fields(Outcome)}
+        try:
+            for cell in json.loads(path.read_text()) if path and path.is_file() else ():
+                self._add(Outcome(**{key: value for key, value in cell.items() if key in names}))
+        except (OSError, ValueError, TypeError, AttributeError):
+            raise click.ClickException(f"{path} is not a file that this program wrote; name another") from None
+
+    def _add(self, outcome: Outcome) -> None:
+        self._cells[outcome.board, outcome.model, outcome.small] = outcome
+
+    def agreed(self, board: str, model: str, small: bool) -> Outcome | None:
+        found = self._cells.get((board, model, small))
+        return found if found is not None and found.ok else None
+
+    def keep(self, outcome: Outcome) -> None:
+        self._add(outcome)
+        if self._path is not None:
+            cells = [{**asdict(o), "ok": o.ok} for o in self._cells.values()]
+            partial = self._path.with_name(f".{self._path.name}.partial")
+            partial.write_text(json.dumps(cells, indent=1) + "\n")
+            os.replace(partial, self._path)
 
 
 def row(o: Outcome) -> str:
@@ -163,18 +249,19 @@ HEAD = (
 @click.option("-b", "--boards", default=",".join(BOARDS), show_default=True)
 @click.option("-m", "--models", default=",".join(NETWORKS), show_default=True)
 @click.option("--small", is_flag=True, help="The tests' sizes.")
-@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here.")
+@click.option(
+    "--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Keep all figures here, and go on from it."
+)
 def main(boards: str, models: str, small: bool, path: Path | None) -> None:
     """Runs the matrix and prints a table; exit code 1 when anything differs or fails."""
     if not shutil.which("qemu-aarch64-static"):
         raise click.ClickException("needs qemu-user-static (Debian), which is not installed")
     click.echo(HEAD)
-    found = []
-    for outcome in outcomes(tuple(boards.split(",")), tuple(models.split(",")), small):
+    cells, found = Cells(path), []
+    for outcome in outcomes(tuple(boards.split(",")), tuple(models.split(",")), small, cells.agreed):
         click.echo(row(outcome))
         found.append(outcome)
-        if path:
-            path.write_text(json.dumps([{**asdict(o), "ok": o.ok} for o in found], indent=1) + "\n")
+        cells.keep(outcome)
     bad = [o for o in found if not o.ok]
     click.echo(f"{len(found) - len(bad)} of {len(found)} agree with ONNX Runtime", err=True)
     raise SystemExit(1 if bad else 0)

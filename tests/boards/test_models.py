@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 from board_tools import needs, needs_zig
-from halotile.benchmarks.boards import BOARDS, NETWORKS, check, emulator
+from halotile.benchmarks.boards import BOARDS, NETWORKS, Cells, Outcome, check, emulator, outcomes, sources
 from halotile.benchmarks.models import MODELS
 from halotile.targets.boards import boards
 from halotile.targets.resolve import resolve
@@ -33,7 +34,34 @@ def test_a_network_on_a_board_equals_onnxruntime(board: str, name: str) -> None:
 
 def test_the_matrix_has_what_was_promised() -> None:
     assert set(BOARDS) <= set(boards()) and len(BOARDS) == 5
-    assert set(NETWORKS) <= set(MODELS) and sum(name.startswith("seeded_") for name in NETWORKS) == 9
+    assert set(NETWORKS) <= set(MODELS)
+    for kind in ("seeded_", "light_"):
+        assert sum(name.startswith(kind) for name in NETWORKS) == 9
+
+
+def test_the_matrix_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def run(board: str, name: str, *rest: object) -> Outcome:
+        done.append(f"{board} {name}")
+        verdict = "4 threads: differs" if name == "espcn" else "ok"
+        return Outcome(board, name, 1, 2, 0.5, 1, verdict, "ok", 9, sources(), "bytes", True)
+
+    monkeypatch.setattr("halotile.benchmarks.boards.check", run)
+    cells = ("raspberry-pi-5", "jetson-orin"), ("bert", "espcn"), True
+    for expected in (4, 2):  # what failed is run again
+        kept = Cells(tmp_path / "cells.json")
+        for outcome in outcomes(*cells, kept.agreed):
+            kept.keep(outcome)
+        assert len(done) == expected and ("raspberry-pi-5 bert" in done) == (expected == 4)
+        done.clear()
+    kept = Cells(tmp_path / "cells.json")
+    monkeypatch.setattr("halotile.benchmarks.boards.sources", lambda: "others")
+    assert len(list(outcomes(*cells, kept.agreed))) == len(done) == 4
+    assert kept.agreed("jetson-orin", "bert", True) and not kept.agreed("jetson-orin", "bert", False)
+    (tmp_path / "cells.json").write_text('[{"board": 1}]')
+    with pytest.raises(click.ClickException, match="cells.json is not a file"):
+        Cells(tmp_path / "cells.json")
 
 
 def test_every_board_has_an_emulator() -> None:
