@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from .node import Node
     from .value import Value
 
 Converter = Callable[["Node"], "Value | list[Value | None]"]
+Written = TypeVar("Written", bound=Converter)  # so that a converter that another one calls keeps its own type
 
 _TABLE: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
 
@@ -18,10 +19,10 @@ class Refusal(Exception):
     """A converter's statement that it can't do this node right; the text is the reason the user reads."""
 
 
-def converts(*operators: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
+def converts(*operators: str, since: int = 1, domain: str = "") -> Callable[[Written], Written]:
     """Registers the decorated function for ``operators`` from opset ``since`` on (until a later entry)."""
 
-    def register(function: Converter) -> Converter:
+    def register(function: Written) -> Written:
         for operator in operators:
             entries = _TABLE.setdefault((domain, operator), [])
             if any(s == since for s, _ in entries):

@@ -79,13 +79,20 @@ def test_a_length_is_rounded_in_float32() -> None:
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
-def test_corners_aligned_by_scales(mode: str) -> None:
-    """Whole lengths agree with ONNX Runtime; on a fraction ONNX's tests and ONNX Runtime differ, and it is refused."""
+@pytest.mark.parametrize("scales", [(1.5, 0.7), (1.3, 1), (1.7, 2.3), (1, 0.5)])
+def test_corners_aligned_by_scales(mode: str, scales: tuple[float, float]) -> None:
+    """The last pixel is aligned with the last pixel that there is, also where growing leaves a fraction."""
     x = np.random.default_rng(1).standard_normal((1, 2, 6, 10)).astype("float32")
     attributes = {"mode": mode, "coordinate_transformation_mode": "align_corners"}
-    model, feeds = one_node("Resize", [x, None, np.array([1, 1, 1.5, 0.7], "float32")], **attributes)
+    model, feeds = one_node("Resize", [x, None, np.array([1, 1, *scales], "float32")], **attributes)
     (ours,) = evaluate(model, feeds).values()
     np.testing.assert_allclose(ours, peer(model, feeds)[0], rtol=1e-5, atol=1e-5)
-    model, _ = one_node("Resize", [x, None, np.array([1, 1, 1.3, 1], "float32")], **attributes)
-    with pytest.raises(UnsupportedError, match=r"makes 6 pixels 7.8.*give sizes \(7\)"):
+
+
+def test_corners_aligned_by_a_shrinking_fraction_are_refused() -> None:
+    """ONNX's own tests and ONNX Runtime differ there."""
+    x = np.zeros((1, 2, 6, 10), "float32")
+    attributes = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    model, _ = one_node("Resize", [x, None, np.array([1, 1, 0.8, 1], "float32")], **attributes)
+    with pytest.raises(UnsupportedError, match=r"makes 6 pixels 4.8.*give sizes \(4\)"):
         import_model(model)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from . import (  # noqa: F401
     activation,
+    attention,
     conv,
     einsum,
     elementwise,
+    fused,
     indexing,
     matmul,
     movement,
     normalization,
     pooling,
+    qlinear,
     quantize,
     recurrent,
     reduction,

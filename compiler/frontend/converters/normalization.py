@@ -14,10 +14,12 @@ R = relax.op
 
 
 @converts("BatchNormalization")
-def batch_normalization(node: Node) -> Value:
+def batch_normalization(node: Node) -> Value | list[Value | None]:
     """x * a + b with a = scale / sqrt(var + eps) and b = bias - mean * a, computed here when they are constants."""
     x, scale, bias, mean, variance = (node.need(i) for i in range(5))
-    if node.attr("training_mode", 0) or (node.opset < 14 and any(node.wants(i) for i in range(1, 5))):
+    if node.attr("training_mode", 0) and node.opset >= 14:
+        return _trained(node)
+    if node.opset < 14 and any(node.wants(i) for i in range(1, 5)):
         raise Refusal("it is in training mode")
     if node.opset < 7 and not node.attr("is_test", 0):
         raise Refusal("it is in training mode")
@@ -40,6 +42,28 @@ def batch_normalization(node: Node) -> Value:
     x = node.cast(x, a.dtype)
     scaled = node.do(R.multiply, x, per_channel(node, a, x.rank))
     return node.cast(node.do(R.add, scaled, per_channel(node, c, x.rank)), dtype)
+
+
+def _trained(node: Node) -> list[Value | None]:
+    """Training mode: normalised by the batch's own statistics; the running ones move towards those."""
+    x, scale, bias, old_mean, old_variance = (node.need(i) for i in range(5))
+    axes = [0, *range(2, x.rank)]
+    wide = "float64" if x.dtype == "float64" else "float32"
+    v = node.cast(x, wide)
+    mean = node.do(R.mean, v, axis=axes, keepdims=True)
+    centred = node.do(R.subtract, v, mean)
+    variance = node.do(R.mean, node.do(R.multiply, centred, centred), axis=axes, keepdims=True)
+    root = node.do(R.sqrt, node.do(R.add, variance, node.scalar(node.attr("epsilon", 1e-5), v)))
+    factor = node.do(R.divide, per_channel(node, node.cast(scale, wide), x.rank), root)
+    y = node.do(R.add, node.do(R.multiply, centred, factor), per_channel(node, node.cast(bias, wide), x.rank))
+    momentum = node.attr("momentum", 0.9)
+
+    def moved(old: Value, new: Value) -> Value:
+        kept = node.do(R.multiply, node.cast(old, wide), node.scalar(momentum, new))
+        added = node.do(R.multiply, node.reshape(new, old.shape), node.scalar(1 - momentum, new))
+        return node.cast(node.do(R.add, kept, added), old.dtype)
+
+    return [node.cast(y, x.dtype), moved(old_mean, mean), moved(old_variance, variance)]
 
 
 @converts("InstanceNormalization", since=6)
@@ -78,7 +102,7 @@ def group_normalization(node: Node) -> Value:
     return node.in_float32(normalise, x, scale, bias)
 
 
-@converts("LayerNormalization", since=17)
+@converts("LayerNormalization")  # ONNX Runtime writes it into models of any opset
 def layer_normalization(node: Node) -> list[Value | None]:
     x, scale, bias = node.need(0), node.need(1), node[2]
     axis = normal_axis(node.attr("axis", -1), x.rank)

@@ -82,7 +82,7 @@ def resize(node: Node) -> Value:
         y = _nearest(node, x, axes, coordinate, node.attr("nearest_mode", "round_prefer_floor"))
     elif mode in ("linear", "cubic"):
         if coordinate == "align_corners":
-            _whole_lengths(axes)
+            _settled_corners(axes)
         plain = _linear if mode == "linear" else (lambda ratio: _cubic(ratio, a))
         reach, kernel = (1, _hat) if mode == "linear" else (2, lambda t: _cubic_kernel(t, a))
 
@@ -137,11 +137,14 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
     return [a for a in every if a.scale != 1.0 or a.output != a.size]
 
 
-def _whole_lengths(axes: list[Axis]) -> None:
-    """Refuses corners aligned by scales that leave a fraction: ONNX's own tests align the last pixel with the length
-    before rounding, ONNX Runtime and PyTorch with the length after it, and no answer would be right for both."""
+def _settled_corners(axes: list[Axis]) -> None:
+    """Refuses corners aligned by a scale that shrinks to a fraction of a pixel.
+
+    ONNX Runtime and PyTorch align the last pixel of what is there, after rounding, and so do we. ONNX's own tests of
+    shrinking align the length before rounding: there no answer would be right for both.
+    """
     for a in axes:
-        if abs(a.scale * a.size - a.output) > 1e-4 * a.output:
+        if a.scale < 1 and abs(a.scale * a.size - a.output) > 1e-4 * a.output:
             raise Refusal(
                 f"align_corners with the scale {a.scale:.6g} makes {a.size} pixels {a.scale * a.size:.6g}, "
                 f"not a whole number, which engines align differently; give sizes ({a.output}) instead of scales"

@@ -1,0 +1,173 @@
+"""Attention as ONNX Runtime's transformer optimiser writes it, and rotary positions.
+
+MultiHeadAttention(q, k, v)     becomes     softmax(q k' scale + masks) v, head by head
+
+Masks are additive, as ONNX Runtime has them: 0 for keys that are seen, ``mask_filter_value`` for the others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from ..node import Node
+from ..registry import Refusal, converts
+from ..value import Value
+from .fused import MICROSOFT, biased
+from .matmul import product
+
+R = relax.op
+
+
+@converts("Attention", domain=MICROSOFT)
+def attention(node: Node) -> list[Value | None]:
+    """Self-attention with the projection of queries, keys and values in one weight."""
+    x, weights, bias, mask, past, extra = node.need(0), node.need(1), node[2], node[3], node[4], node[5]
+    _only(node, ("do_rotary", "past_present_share_buffer"))
+    heads = int(node.attr("num_heads"))
+    sizes = [int(n) for n in node.attr("qkv_hidden_sizes", [])] or [weights.shape[1] // 3] * 3
+    both = biased(node, product(node, x, weights), bias)
+    q, k, v = (_heads(node, p, heads) for p in _pieces(node, both, sizes))
+    if past is not None:
+        old = [node.reshape(node.slice(past, 0, i, i + 1), past.shape[1:]) for i in range(2)]
+        k, v = (_after(node, o, p) for o, p in zip(old, (k, v)))
+    present = None
+    if node.wants(1):
+        present = node.do(R.concat, [node.reshape(p, (1, *p.shape)) for p in (k, v)], axis=0)
+    return [_attended(node, q, k, v, mask, extra), present]
+
+
+@converts("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(node: Node) -> list[Value | None]:
+    """Attention on projected queries, keys and values: apart, packed, or keys and values that have their heads."""
+    query, key, value, bias = node.need(0), node[1], node[2], node[3]
+    past = [node[6], node[7]]
+    heads = int(node.attr("num_heads"))
+    if query.rank == 5:
+        q, k, v = (_packed(node, query, i) for i in range(3))
+        biases: list[Value | None] = [None] * 3
+        if bias is not None:
+            parts = _pieces(node, bias, [bias.size // 3] * 3)
+            biases = [node.reshape(b, (heads, 1, b.size // heads)) for b in parts]
+        q, k, v = (biased(node, p, b) for p, b in zip((q, k, v), biases))
+    else:
+        given = [query, key, value]
+        if bias is not None:
+            width = query.shape[-1]
+            parts = _pieces(node, bias, [width, width, bias.size - 2 * width])
+            given = [g if g is None or g.rank != 3 else biased(node, g, b) for g, b in zip(given, parts)]
+        q = _heads(node, query if given[0] is None else given[0], heads)
+        if key is not None and key.rank == 5:
+            k, v = (_packed(node, key, i) for i in range(2))
+        elif given[1] is not None and given[2] is not None:
+            k, v = (g if g.rank == 4 else _heads(node, g, heads) for g in given[1:] if g is not None)
+        else:
+            raise Refusal("its keys or values are missing")
+    k, v = (p if old is None else _after(node, old, p) for old, p in zip(past, (k, v)))
+    y = _attended(node, q, k, v, node[4], node[5])
+    return [y, k if node.wants(1) else None, v if node.wants(2) else None]
+
+
+def _only(node: Node, names: tuple[str, ...]) -> None:
+    for name in names:
+        if node.attr(name, 0):
+            raise Refusal(f"{name} is not supported")
+
+
+def _pieces(node: Node, x: Value, sizes: list[int]) -> list[Value]:
+    if sum(sizes) != x.shape[-1] or len(sizes) != 3:
+        raise Refusal(f"widths {sizes} do not make up {x}")
+    ends = np.cumsum([0, *sizes])
+    return [node.slice(x, x.rank - 1, int(a), int(b)) for a, b in zip(ends, ends[1:])]
+
+
+def _heads(node: Node, x: Value, heads: int) -> Value:
+    """[B, S, N * H] -> [B, N, S, H]"""
+    if x.rank != 3 or x.shape[-1] % heads:
+        raise Refusal(f"{heads} heads do not divide {x}")
+    batch, length, width = x.shape
+    return node.transpose(node.reshape(x, (batch, length, heads, width // heads)), [0, 2, 1, 3])
+
+
+def _packed(node: Node, x: Value, index: int) -> Value:
+    """Part ``index`` of [B, S, N, parts, H], as [B, N, S, H]."""
+    part = node.slice(x, 3, index, index + 1)
+    return node.transpose(node.reshape(part, (*x.shape[:3], x.shape[4])), [0, 2, 1, 3])
+
+
+def _after(node: Node, past: Value, new: Value) -> Value:
+    return new if past.shape[2] == 0 else node.do(R.concat, [past, new], axis=2)
+
+
+def _attended(node: Node, q: Value, k: Value, v: Value, mask: Value | None, extra: Value | None) -> Value:
+    """softmax(q k' scale + masks) v, back in [B, S, N * H]"""
+    batch, heads, length, size = q.shape
+    total = k.shape[2]
+    scale = node.attr("scale", 0.0) or size**-0.5
+    scores = node.do(R.multiply, product(node, q, node.transpose(k, [0, 1, 3, 2])), node.scalar(scale, q))
+    if extra is not None:
+        scores = node.do(R.add, scores, extra)
+    low = node.scalar(node.attr("mask_filter_value", -10000.0), q)
+    if mask is not None:
+        seen = _seen(node, mask, batch, length, total)
+        scores = node.do(R.add, scores, node.do(R.where, seen, node.scalar(0, q), low))
+    if node.attr("unidirectional", 0):
+        ahead = np.arange(total)[None, :] > np.arange(length)[:, None] + (total - length)
+        worst = np.finfo("float16" if q.dtype == "float16" else "float32").min / 2
+        scores = node.do(R.add, scores, node.const(np.where(ahead, worst, 0.0), q.dtype))
+    y = product(node, node.do(R.nn.softmax, scores, axis=-1), v)
+    return node.reshape(node.transpose(y, [0, 2, 1, 3]), (batch, length, heads * v.shape[3]))
+
+
+def _seen(node: Node, mask: Value, batch: int, length: int, total: int) -> Value:
+    """Which keys are seen, to broadcast over [B, N, S, T]: from lengths, ends and starts, or zeros and ones."""
+    places = node.const(np.arange(total).astype(mask.dtype).reshape(1, 1, 1, total))
+    if mask.shape in ((batch, total), (batch, length, total)):
+        middle = 1 if mask.rank == 2 else length
+        return node.do(R.greater, node.reshape(mask, (batch, 1, middle, total)), node.scalar(0, mask))
+    if mask.shape not in ((batch,), (2 * batch,)):
+        raise Refusal(f"the mask {mask} fits neither {batch} rows of {total} keys nor their lengths")
+    ends = node.reshape(node.slice(mask, 0, 0, batch), (batch, 1, 1, 1))
+    seen = node.do(R.less, places, ends)
+    if mask.shape == (batch,):
+        return seen
+    starts = node.reshape(node.slice(mask, 0, batch, 2 * batch), (batch, 1, 1, 1))
+    return node.do(R.logical_and, seen, node.do(R.greater_equal, places, starts))
+
+
+@converts("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(node: Node) -> Value:
+    """Pairs of a head turned by the angle of their position; ``position_ids`` is one offset or a position each."""
+    x, places, cosine, sine = (node.need(i) for i in range(4))
+    _only(node, ("is_packed_batching",))
+    shape, turned = x.shape, int(node.attr("rotary_embedding_dim", 0)) or 2 * cosine.shape[1]
+    if x.rank == 3:
+        heads = int(node.attr("num_heads", 0)) or shape[2] // turned
+        x = node.reshape(x, (*shape[:2], heads, shape[2] // heads))
+    else:
+        x = node.transpose(x, [0, 2, 1, 3])
+    batch, length, heads, size = x.shape
+    if places.size == 1:
+        steps = node.const(np.arange(length).astype(places.dtype).reshape(1, length))
+        places = node.do(R.add, node.reshape(places, (1, 1)), steps)
+    c, s = (node.own("halotile.gather", t, places, axis=0) for t in (cosine, sine))
+    c, s = (node.reshape(t, (*t.shape[:2], 1, t.shape[2])) for t in (c, s))
+    rest = node.slice(x, 3, turned, size) if turned < size else None
+    first, second = _pairs(node, node.slice(x, 3, 0, turned), turned)
+    real = node.do(R.subtract, node.do(R.multiply, first, c), node.do(R.multiply, second, s))
+    imaginary = node.do(R.add, node.do(R.multiply, second, c), node.do(R.multiply, first, s))
+    if node.attr("interleaved", 0):
+        apart = [node.reshape(p, (batch, length, heads, turned // 2, 1)) for p in (real, imaginary)]
+        y = node.reshape(node.do(R.concat, apart, axis=4), (batch, length, heads, turned))
+    else:
+        y = node.do(R.concat, [real, imaginary], axis=3)
+    y = y if rest is None else node.do(R.concat, [y, rest], axis=3)
+    return node.reshape(y, shape) if len(shape) == 3 else node.transpose(y, [0, 2, 1, 3])
+
+
+def _pairs(node: Node, x: Value, turned: int) -> tuple[Value, Value]:
+    if not node.attr("interleaved", 0):
+        return node.slice(x, 3, 0, turned // 2), node.slice(x, 3, turned // 2, turned)
+    apart = node.reshape(x, (*x.shape[:3], turned // 2, 2))
+    even, odd = (node.reshape(node.slice(apart, 4, i, i + 1), apart.shape[:4]) for i in range(2))
+    return even, odd

@@ -1,0 +1,154 @@
+"""Operators on 8-bit numbers of ONNX Runtime's quantiser: back to numbers, the operation, and quantised again.
+
+QLinearAdd(a, b)     becomes     quantize(dequantize(a) + dequantize(b))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax
+
+from ..node import Node, normal_axis
+from ..registry import Refusal, converts
+from ..value import Value
+from .fused import MICROSOFT
+from .matmul import product
+from .pooling import average_pool
+from .quantize import _centred, _quantized, _rows, _spread, dequantize_linear, quantize_linear
+
+R = relax.op
+
+converts("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
+converts("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
+
+
+@converts("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def binary(node: Node) -> Value:
+    a, b = _real(node, 0), _real(node, 3)
+    function = R.add if node.operator == "QLinearAdd" else R.multiply
+    return _stored(node, node.do(function, a, b), 6)
+
+
+@converts("QLinearSigmoid", domain=MICROSOFT)
+def sigmoid(node: Node) -> Value:
+    return _stored(node, node.do(R.sigmoid, _real(node, 0)), 3)
+
+
+@converts("QLinearLeakyRelu", domain=MICROSOFT)
+def leaky_relu(node: Node) -> Value:
+    return _stored(node, node.do(R.nn.leakyrelu, _real(node, 0), alpha=node.attr("alpha", 0.01)), 3)
+
+
+@converts("QLinearSoftmax", domain=MICROSOFT)
+def softmax(node: Node) -> Value:
+    x = _real(node, 0)
+    axis = normal_axis(node.attr("axis", -1), x.rank)
+    if node.attr("opset", 13) < 13 and axis != x.rank - 1:
+        raise Refusal("a softmax over several axes is not supported on quantised numbers")
+    return _stored(node, node.do(R.nn.softmax, x, axis=axis), 3)
+
+
+@converts("QLinearGlobalAveragePool", domain=MICROSOFT)
+def global_average_pool(node: Node) -> Value:
+    last = bool(node.attr("channels_last", 0))
+    x = _real(node, 0)
+    axes = list(range(1, x.rank - 1)) if last else list(range(2, x.rank))
+    return _stored(node, node.do(R.mean, x, axis=axes, keepdims=True), 3)
+
+
+@converts("QLinearAveragePool", domain=MICROSOFT)
+def window_average(node: Node) -> Value:
+    return _stored(node, _moved(node, _real(node, 0), average_pool), 3)
+
+
+def _moved(node: Node, x: Value, convert: Callable[[Node], Value]) -> Value:
+    """``convert`` on x with its channels second, wherever they were."""
+    last = bool(node.attr("channels_last", 0))
+    if last:
+        x = node.transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)])
+    inner = Node(node.operator, "", node.opset, [x], node.attributes, node.outputs, node.builder, node.used)
+    y = convert(inner)
+    return node.transpose(y, [0, *range(2, y.rank), 1]) if last else y
+
+
+@converts("QLinearConcat", domain=MICROSOFT)
+def concat(node: Node) -> Value:
+    parts = [_real(node, at) for at in range(2, len(node.inputs), 3)]
+    axis = normal_axis(node.attr("axis"), parts[0].rank)
+    return _stored(node, node.do(R.concat, parts, axis=axis), 0)
+
+
+@converts("QGemm", domain=MICROSOFT)
+def gemm(node: Node) -> Value:
+    """A B + C in integers (C at the scale of the product); the result is real when it is given no scale."""
+    a, b, c = node.need(0), node.need(3), node[6]
+    total_a = _centred(node, a, node[2])
+    total_b = _centred(node, b, node[5], rows=False if not node.attr("transB", 0) else None) if b.rank else b
+    if node.attr("transB", 0) and (zero := node[5]) is not None and zero.size > 1:
+        total_b = node.do(R.subtract, node.cast(b, "int32"), node.reshape(node.cast(zero, "int32"), (zero.size, 1)))
+    total_a = node.transpose(total_a, [1, 0]) if node.attr("transA", 0) else total_a
+    total_b = node.transpose(total_b, [1, 0]) if node.attr("transB", 0) else total_b
+    total = product(node, total_a, total_b)
+    if c is not None:
+        total = node.do(R.add, total, c)
+    scale = node.do(R.multiply, _flat(node, node.need(4)), node.reshape(node.need(1), ()))
+    real = node.do(R.multiply, node.cast(total, "float32"), scale)
+    if node.attr("alpha", 1.0) != 1.0:
+        real = node.do(R.multiply, real, node.scalar(node.attr("alpha"), real))
+    return real if node[7] is None else _stored(node, real, 7)
+
+
+@converts("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(node: Node) -> Value:
+    a, b = node.need(0), node.need(1)
+    total = product(node, _centred(node, a, node[4], rows=True), _centred(node, b, node[5], rows=False))
+    return _scaled(node, total, node.need(2), node.need(3), node[6], a)
+
+
+@converts("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(node: Node) -> Value:
+    """A quantised by its own range to unsigned bytes, times B."""
+    x, b = node.need(0), node.need(1)
+    zero = node.scalar(0, x)
+    axes = list(range(x.rank))
+    low = node.do(R.minimum, node.do(R.min, x, axis=axes), zero)
+    high = node.do(R.maximum, node.do(R.max, x, axis=axes), zero)
+    scale = node.do(R.divide, node.do(R.subtract, high, low), node.scalar(255, x))
+    scale = node.do(R.where, node.do(R.equal, scale, zero), node.scalar(1, x), scale)
+    place = node.do(R.divide, node.do(R.subtract, zero, low), scale)
+    offset = node.do(R.clip, node.do(R.round, place), min=0.0, max=255.0)
+    a = _quantized(node, node.do(R.divide, x, scale), offset, "uint8")
+    total = product(node, node.do(R.subtract, node.cast(a, "int32"), node.cast(offset, "int32")),
+                    _centred(node, b, node[3], rows=False))  # fmt: skip
+    return _scaled(node, total, scale, node.need(2), node[4], a)
+
+
+def _scaled(node: Node, total: Value, a_scale: Value, b_scale: Value, bias: Value | None, a: Value) -> Value:
+    factor = node.do(R.multiply, _rows(node, a_scale, a, True), _flat(node, b_scale))
+    y = node.do(R.multiply, node.cast(total, "float32"), factor)
+    return y if bias is None else node.do(R.add, y, bias)
+
+
+def _flat(node: Node, scale: Value) -> Value:
+    """A scale of all columns, or one of each."""
+    return node.reshape(scale, ()) if scale.size == 1 else scale
+
+
+def _real(node: Node, at: int) -> Value:
+    """Operands at, at + 1, at + 2 (numbers, scale, zero point) as real numbers."""
+    x, scale, zero = node.need(at), node.need(at + 1), node[at + 2]
+    if x.dtype == "float32":
+        return x
+    centred = _centred(node, x, None if zero is None else _spread(node, zero, x, 1, 0))
+    return node.do(R.multiply, node.cast(centred, "float32"), _spread(node, scale, x, 1, 0))
+
+
+def _stored(node: Node, real: Value, at: int) -> Value:
+    """Quantised by the scale and zero point at ``at``."""
+    scale, zero = node.need(at), node[at + 1]
+    target = "uint8" if zero is None else zero.dtype
+    quotient = node.do(R.divide, real, _spread(node, scale, real, 1, 0))
+    return _quantized(node, quotient, None if zero is None else _spread(node, zero, real, 1, 0), target)
+
+
