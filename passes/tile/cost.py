@@ -2,10 +2,7 @@
 
     arithmetic   register tiles of the convolution families, their waste at a box's edges included
     weights      bytes that a box reads of them (transformed ones for Winograd)
-    bytes        of inputs and outputs, a position; how fast they move depends on where they lie
-
-The rates are those of one core of the machines that we measured, in bytes a cycle; they are ratios between levels more
-than absolute figures, which is all that a choice between plans needs.
+    bytes        of inputs and outputs, a position; how fast they move depends on where they lie (rates.py)
 """
 
 from __future__ import annotations
@@ -17,28 +14,23 @@ from dataclasses import dataclass
 from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.choose import choose_tile
-from ...schedules.conv.winograd_choose import best_plan, choose_plan, scratch_bytes
+from ...schedules.conv.winograd_choose import FILL, best_plan, choose_plan, scratch_bytes, warm_cycles
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...targets.target import Target
 
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack
-NEAR = 32.0  # bytes a cycle from the second-level cache
-FAR = 7.0  # from the third
-MEMORY = 4.5  # from memory, all cores being busy
 EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
 PHASED = 0.8  # the same where a kernel first moves data and then computes (Winograd's transforms and products)
 LAUNCH = 2000.0  # cycles to start a kernel on all cores and wait for the last
 CALL = 250.0  # cycles to call a part of a tile group
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
-NEAR_SHARE = 0.7  # of the second-level cache that a working set may fill
-FAR_SHARE = 0.6  # of the third
-BEYOND = 6.0  # a working set of so many second-level caches finds nothing left in them
 
 
 @dataclass(frozen=True)
 class MemberCost:
-    """``unit`` output positions are computed at a time, in ``cycles``."""
+    """``unit`` output positions are computed at a time, in ``cycles``. The weights pass once for every ``strip`` units
+    (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between."""
 
     unit: tuple[int, int]
     cycles: float
@@ -46,10 +38,22 @@ class MemberCost:
     positions: int
     scratch: int = 0  # bytes that the kernel takes beside what it reads and writes
     exposed: float = EXPOSED
+    strip: int = 0
+    lost: float = 0.0
+
+    def units(self, rows: float, columns: float) -> int:
+        return math.ceil(rows / self.unit[0]) * math.ceil(columns / self.unit[1])
 
     def box(self, rows: float, columns: float) -> float:
         """Cycles of a box of ``rows x columns``."""
-        return self.cycles * math.ceil(rows / self.unit[0]) * math.ceil(columns / self.unit[1])
+        return self.cycles * self.units(rows, columns)
+
+    def read(self, rows: float, columns: float) -> float:
+        """Bytes of weights that come from beyond the second-level cache for a box, if they weren't there before."""
+        if not self.strip:
+            return float(self.weights)
+        passes = max(1.0, self.units(rows, columns) / self.strip)
+        return self.weights * (1 + (passes - 1) * self.lost)
 
 
 def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, exact: bool) -> MemberCost:
@@ -76,10 +80,12 @@ def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, e
             m, t = plan.transform.m, plan.transform
             tiles = output.shape[0] * plan.tiles[0] * plan.tiles[1]
             transformed = t.products * facts.channels * plan.chunks * plan.vectors * lanes * 4
-            stream = transformed / FAR
-            scratch = sum(s for s in scratch_bytes(lanes, facts.channels, plan) if s > STACK_BYTES)
-            cycles = max(plan.cycles - stream, 0.5 * plan.cycles) / tiles * output.shape[0]
-            return MemberCost((m, m), cycles + extra * m * m, transformed, positions, scratch, PHASED)
+            sizes = scratch_bytes(lanes, facts.channels, plan)
+            lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - FILL) / FILL)
+            cycles = warm_cycles(alone, facts, plan) / tiles * output.shape[0] + extra * m * m
+            scratch = sum(s for s in sizes if s > STACK_BYTES)
+            strip = max(1, plan.strip // output.shape[0])
+            return MemberCost((m, m), cycles, transformed, positions, scratch, PHASED, strip, lost)
         return MemberCost(*_direct(facts, target, lanes, extra), weights, positions)
     work = 0.0
     for node in group.nodes:
@@ -135,13 +141,3 @@ def position_bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:
 def joined(arithmetic: float, traffic: float, exposed: float) -> float:
     """Cycles of arithmetic and memory traffic side by side."""
     return max(arithmetic, traffic) + exposed * min(arithmetic, traffic)
-
-
-def rate(footprint: float, target: Target, cores: int) -> float:
-    """Bytes a cycle at which a core moves data of which ``footprint`` bytes are in use, on ``cores`` together."""
-    inner = NEAR_SHARE * max(1, target.l2_bytes) * cores
-    if footprint <= inner:
-        return NEAR
-    outer = FAR if footprint <= FAR_SHARE * target.l3_bytes else MEMORY
-    missed = min(1.0, math.log(footprint / inner) / math.log(BEYOND / NEAR_SHARE))
-    return 1 / (missed / outer + (1 - missed) / NEAR)

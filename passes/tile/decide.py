@@ -7,6 +7,7 @@ a budget   the fastest whose arena, planned for real with the kernels' own scrat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from .candidates import Program
 from .estimate import Model, Segment
 from .form import RECOMPUTE, Form, Untileable
 from .lower import lower
+from .refine import refined
 from .search import Choice, Live, Search
 
 GAIN = 0.05
@@ -46,9 +48,11 @@ def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: 
         curves = [s.curve() for s in searches]
         found = [(c[0] if optimize == "memory" else c[-1], s, c) for s, c in zip(searches, curves)]
         choice, search, curve = min(found, key=lambda f: f[0].bytes if optimize == "memory" else f[0].weighed)
-        plans = _lowered(search, choice)
-        if plans is not None:
-            return Decision(search.model.program, choice, plans, tuple(curve))
+        room = choice.bytes if optimize == "memory" else math.inf
+        for chosen in (refined(search.model, choice, room), choice):
+            plans = _lowered(search, chosen)
+            if plans is not None:
+                return Decision(search.model.program, chosen, plans, tuple(curve))
     raise HalotileError("tile: no plan could be made; use tile='off'")
 
 
@@ -77,6 +81,10 @@ def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str
         if found is None:
             curves[at] = searches[at].curve()
         elif found[0] <= budget:
+            better = refined(searches[at].model, choice, min(budget, budget - found[0] + choice.bytes))
+            refound = measured(at, better) if better.cycles < choice.cycles else None
+            if refound is not None and refound[0] <= budget:
+                choice, found = better, refound
             return Decision(searches[at].model.program, choice, found[1], tuple(curves[at]), found[0])
         else:
             more = max(more, found[0] - choice.bytes)
@@ -121,8 +129,11 @@ def plan_segment(model: Model, segment: Segment) -> TilePlan:
     if why is not None:
         raise Untileable(why)
     groups = program.groups[segment.first : segment.last + 1]
-    modes = {v: RECOMPUTE for g in groups for v in g.outputs} if shape.mode == RECOMPUTE else {}
-    form = Form(shape.rows, shape.columns, shape.bands, modes)
+    modes = {v: RECOMPUTE for g in groups if shape.mode_of(g) == RECOMPUTE for v in g.outputs}
+    quanta = {}
+    if shape.units:
+        quanta = {v: model.cost(segment.first + i).unit[0] for i, g in enumerate(groups) for v in g.outputs}
+    form = Form(shape.rows, shape.columns, shape.bands, modes, quanta=quanta)
     return lower(groups, program.layouts, form, program.leaving(segment.first, segment.last), model.needs)
 
 

@@ -16,22 +16,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ...schedules.group import Group, Value
+from ...schedules.tiled.support import box_alignment
 from ...targets.target import Target
 from .candidates import Program
 from .cost import (
     CALL,
     LAUNCH,
-    MEMORY,
-    NEAR,
-    NEAR_SHARE,
     MemberCost,
     joined,
     member_cost,
     position_bytes,
-    rate,
     value_bytes,
 )
 from .form import RECOMPUTE, RING, Needs
+from .rates import Rates
 from .reach import Reach, reach
 from .regions import group_needs_of
 
@@ -40,12 +38,21 @@ LONGEST = 32  # members of a tile group
 
 @dataclass(frozen=True)
 class Shape:
-    """A candidate: stripes of ``rows``, blocks of ``columns`` (of the segment's last output), one mode for all."""
+    """A candidate: stripes of ``rows``, blocks of ``columns`` (of the segment's last output); one mode for all inner
+    values, and the other one of the two for ``others``. ``units``: rings take in rows in multiples of what their
+    member computes at a time (a transform's tiles), even if a stripe wants fewer."""
 
     rows: int
     columns: int
     bands: int
     mode: str
+    others: frozenset[Value] = frozenset()
+    units: bool = False
+
+    def mode_of(self, group: Group) -> str:
+        if not self.others or self.others.isdisjoint(group.outputs):
+            return self.mode
+        return RECOMPUTE if self.mode == RING else RING
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,9 @@ class Model:
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.rates = Rates.of(self.target, self.threads)
+
     def of(self, program: Program) -> Model:
         """The same for another program of the same groups, or most of them."""
         return replace(self, program=program)
@@ -82,6 +92,10 @@ class Model:
         if group not in self.costs:
             self.costs[group] = member_cost(group, self.program.layouts, self.target, self.exact)
         return self.costs[group]
+
+    def unit(self, index: int) -> int:
+        """Rows that the kernel of group ``index`` computes at a time, where boxes must begin anyhow included."""
+        return math.lcm(self.cost(index).unit[0], box_alignment(self.program.groups[index])[0])
 
     def reach(self, reader: int, value: Value) -> tuple[Reach, Reach] | None:
         group = self.program.groups[reader]
@@ -110,10 +124,8 @@ class Model:
         read = sum(value_bytes(v, self.program.layouts) for v in group.inputs if v.constant is None)
         written = sum(value_bytes(v, self.program.layouts) for v in group.outputs)
         footprint = read + written + cost.weights
-        speed = rate(footprint, self.target, cores)
-        traffic = (read + written * (2 if speed == MEMORY else 1)) / speed + cost.weights / rate(
-            4 * cost.weights, self.target, cores
-        )
+        traffic = (read + written * self.rates.writes(footprint, cores)) / self.rates.at(footprint, cores)
+        traffic += cost.read(height, width) / self.rates.streamed(4 * cost.weights, cores)
         return Segment(index, index, None, 0.0, joined(arithmetic, traffic, cost.exposed) / cores + LAUNCH)
 
 
@@ -129,6 +141,7 @@ class _Member:
     left: float
     right: float
     window: float  # bytes, 0 if whole
+    fresh: float = 0.0  # rows that a call computes
 
 
 def segments(model: Model, last: int, shape: Shape) -> Iterator[Segment]:
@@ -139,6 +152,15 @@ def segments(model: Model, last: int, shape: Shape) -> Iterator[Segment]:
             return
         if first < last:
             yield grown.segment(first)
+
+
+def segment_of(model: Model, first: int, last: int, shape: Shape) -> Segment | None:
+    """Groups ``first`` to ``last`` in this shape; None if it is impossible."""
+    grown = _Growing(model, last, shape)
+    for index in range(last, first - 1, -1):
+        if not grown.add(index):
+            return None
+    return grown.segment(first)
 
 
 class _Growing:
@@ -184,7 +206,8 @@ class _Growing:
     def _member(self, index: int) -> _Member | None:
         group, shape = self.program.groups[index], self.shape
         if index == self.last:
-            return _Member(1.0, 1.0, 0.0, -float(shape.rows), 0.0, 0.0, float(min(shape.columns, self.width)), 0.0)
+            rows, wide = float(shape.rows), float(min(shape.columns, self.width))
+            return _Member(1.0, 1.0, 0.0, -rows, 0.0, 0.0, wide, 0.0, rows)
         found: _Member | None = None
         whole = False
         for value in group.outputs:
@@ -211,31 +234,40 @@ class _Growing:
             block = min(self.shape.columns, self.width) * found.column_scale
             if self.blocks > 1 and (found.left < 0 or found.right > block + 1e-6):
                 return None
-            found.start = found.end - found.row_scale * shape.rows
+            found.fresh = found.row_scale * shape.rows
+            found.start = found.end - found.fresh
             return found
+        ring = shape.mode_of(group) == RING
+        step = found.row_scale * shape.rows
+        needed = found.end
+        found.fresh = min(found.end - found.start, rows)
+        if ring:
+            unit = self.model.unit(index) if shape.units else box_alignment(group)[0]
+            found.fresh = min(rows, unit * max(1, round(step / unit)) if unit > 1 else step)
+            found.end += unit - math.gcd(unit, round(step)) if abs(step - round(step)) < 1e-6 else unit - 1
         held = min(found.end - found.start, rows + 4)
-        unit = sum(self.model.size(v)[1] for v in group.outputs)
-        found.window = held * (found.right - found.left) * unit
-        if shape.mode == RING:
-            fresh = found.row_scale * shape.rows
-            if held > fresh + 1e-6:
+        position = sum(self.model.size(v)[1] for v in group.outputs)
+        found.window = held * (found.right - found.left) * position
+        if ring:
+            if held > step + 1e-6:
                 self.kept += found.window
-                moved = max(0.0, held - fresh) * (found.right - found.left) * unit
+                moved = max(0.0, held - found.fresh) * (found.right - found.left) * position
                 self.near += 2 * moved * self.stripes * self.blocks
             else:
                 self.passing[index] = found.window
-            found.start = found.end - fresh
+            found.start = needed - step
         else:
             self.passing[index] = found.window
         return found
 
     def _count(self, index: int, member: _Member) -> None:
         """Work, traffic and bytes of one member, over all tasks."""
-        group, cost = self.program.groups[index], self.model.cost(index)
+        group, cost, rates = self.program.groups[index], self.model.cost(index), self.model.rates
         rows, columns = group.outputs[0].shape[2:4]
         wide = min(member.right - member.left, columns)
-        fresh = min(member.end - member.start, rows)
-        if self.shape.mode == RECOMPUTE and index != self.last and member.window:
+        fresh = min(member.fresh, rows)
+        again = index != self.last and bool(member.window) and self.shape.mode_of(group) == RECOMPUTE
+        if again:
             times = float(self.stripes)
         else:
             total = rows + (self.bands - 1) * max(0.0, member.end - member.first)
@@ -250,7 +282,7 @@ class _Growing:
         footprint = member.window + cost.weights
         for value in dict.fromkeys(group.inputs):
             if value.constant is None and len(value.shape) == 4:
-                self._read(index, value, member, times, fresh, wide)
+                self._read(index, value, times, fresh, wide, again)
         if not member.window:
             self.written += made
         else:
@@ -259,45 +291,43 @@ class _Growing:
                     if reader <= self.last:
                         near = reader - index <= 2
                         pair = footprint + self.members[reader].window
-                        self.moved += made / rate(pair, self.model.target, 1) if near else 0.0
+                        self.moved += made / rates.at(pair) if near else 0.0
                         self.far += 0.0 if near else made
-            speed = rate(footprint, self.model.target, 1)
-            self.moved += made * (2 if speed <= MEMORY else 1) / speed
+            self.moved += made * rates.writes(footprint) / rates.at(footprint)
             if index in self.passing:
                 after = [r for v in group.outputs for r in self.program.readers.get(v, ()) if r <= self.last]
                 self.shared = max(self.shared, member.window + max(self.passing.get(r, 0.0) for r in after))
         self.most = max(self.most, cost.scratch)
         self.weights += cost.weights
-        self.streamed += times * cost.weights
+        self.streamed += times * cost.read(fresh, wide)
 
-    def _read(self, index: int, value: Value, member: _Member, times: float, fresh: float, wide: float) -> None:
-        """Counts a read as one from outside until its producer joins."""
+    def _read(self, index: int, value: Value, times: float, fresh: float, wide: float, again: bool) -> None:
+        """Counts a read as one from outside until its producer joins. ``again``: nothing stays of the stripe before."""
         both = self.model.reach(index, value)
         if both is None:
             return
         rows = both[0].slope * (fresh - 1) + both[0].after - both[0].before
         columns = both[1].slope * (wide - 1) + both[1].after - both[1].before
         rows, columns = min(rows, value.shape[2]), min(columns, value.shape[3])
-        if self.shape.mode == RING:
+        if not again:
             rows = min(rows, both[0].slope * fresh)  # the rest was read in the stripe before
         self.outside[value] = self.outside.get(value, 0.0) + times * rows * columns * self.model.size(value)[1]
 
     def segment(self, first: int) -> Segment:
-        target, threads = self.model.target, self.model.threads
+        rates, threads = self.model.rates, self.model.threads
         tasks = self.bands * self.blocks
         workers = min(threads, tasks)
         scratch = self.kept + self.shared + self.most
-        busy = workers * (scratch + self.weights)
-        inner = rate(busy, target, workers)
-        traffic = self.moved + self.near / NEAR + self.far / inner
-        if scratch + self.weights > NEAR_SHARE * target.l2_bytes:
-            traffic += self.streamed / min(rate(busy, target, workers), 0.8 * NEAR)
+        busy = workers * scratch + (workers if rates.private else 1) * self.weights
+        inner = rates.at(busy, workers)
+        traffic = self.moved + self.near / rates.near + self.far / inner
+        if busy > rates.inner(workers):
+            traffic += self.streamed / rates.streamed(busy, workers)
         for value, amount in self.outside.items():
             if value not in self.inside:
                 size = self.model.size(value)[0]
-                traffic += amount / rate(2 * size, target, 1)
-        speed = rate(2 * self.written, target, 1)
-        traffic += self.written * (2 if speed == MEMORY else 1) / speed
+                traffic += amount / rates.at(2 * size)
+        traffic += self.written * rates.writes(2 * self.written) / rates.at(2 * self.written)
         rounds = math.ceil(tasks / threads) * threads / tasks
         exposed = self.exposed / max(1.0, self.arithmetic)
         cycles = (joined(self.arithmetic, traffic, exposed) + self.calls) / threads * rounds + LAUNCH
@@ -351,7 +381,8 @@ def shapes(height: int, width: int, cores: int) -> list[Shape]:
             if columns != width and rows < 4:
                 continue
             every = columns < width or rows <= 8  # one band at a time: half the scratch where blocks keep cores busy
-            found += [Shape(rows, columns, bands, RING) for bands in sorted({1, cores} if every else {cores})]
+            for bands in sorted({1, cores} if every else {cores}):
+                found += [Shape(rows, columns, bands, RING, units=u) for u in ((False, True) if rows <= 8 else (True,))]
             if rows in (16, 48) and columns < width:
                 found.append(Shape(rows, columns, -(-height // rows), RECOMPUTE))
     return found

@@ -33,16 +33,22 @@ Needs = Callable[[Group, Value, Span, Span], "Need | None"]
 class Form:
     """How a tile group is cut. ``stripe_rows`` and ``column_width`` are sizes in the group's last output, ``bands``
     the number of row ranges that are independent of each other; ``modes`` has the mode of every inner value that is
-    not kept in a ring. Rings grow to multiples of ``quantum`` rows (where kernels work on multiples)."""
+    not kept in a ring. Rings grow to multiples of ``quantum`` rows, or of the ones that ``quanta`` has for a value
+    (kernels may work on multiples)."""
 
     stripe_rows: int
     column_width: int
     bands: int = 1
     modes: Mapping[Value, str] = field(default_factory=dict)
     quantum: int = 1
+    quanta: Mapping[Value, int] = field(default_factory=dict)
 
     def mode(self, value: Value) -> str:
         return self.modes.get(value, RING)
+
+    def unit(self, group: Group) -> int:
+        """What the rows are multiples of that a ring of ``group`` takes in at a time."""
+        return max((self.quanta.get(v, self.quantum) for v in group.outputs), default=1)
 
 
 def clip(span: Span, size: int) -> Span:

@@ -139,6 +139,8 @@ class _Task:
                 columns = self.columns[self.members.producer[value]][self.block]
                 assert columns is not None
                 found[value] = bases[value], columns[0]
+            elif self.members.producer.get(value, member) not in {member, *self.members.whole}:
+                found[value] = 0, 0  # this block needs nothing of it, but the kernel has a base for it
         return found
 
 

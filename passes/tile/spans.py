@@ -63,7 +63,7 @@ def _warm_up(members: Members, form: Form, pieces: list[list[Piece]]) -> _WarmUp
         if member in members.whole or first is None or _mode(members, member, form) == RECOMPUTE:
             continue
         low, high = clip(first, members.size(member, 2))
-        unit = math.lcm(form.quantum, members.alignment(member, 2))
+        unit = math.lcm(form.unit(members.groups[member]), members.alignment(member, 2))
         pace = max(1, round(stripe * members.size(member, 2) / members.last.shape[2]))
         pace = -(-pace // unit) * unit
         paces[member] = low, high, pace
@@ -85,7 +85,7 @@ def _pass(
             [_wanted(members, member, result, b, s) for s in range(len(band))] for b, band in enumerate(result[last])
         ]
         height = members.size(member, 2)
-        unit = math.lcm(form.quantum, members.alignment(member, 2))
+        unit = math.lcm(form.unit(members.groups[member]), members.alignment(member, 2))
         if member in members.whole:
             cuts = _own(members, member, 2, [_joined(w) for w in wanted], [(b[0][0], b[-1][1]) for b in bands])
             result[member] = [_whole(members, member, w, own) for w, own in zip(wanted, cuts)]

@@ -69,15 +69,17 @@ class Tile:
         if not isinstance(self.tile, str):
             return replaced(groups, forced(program, self.tile, threads))
         model = Model(program, target, threads, self.exact)
-        variants = [model, *with_concatenations(model, vanished or {}, self.optimize)]
+        variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget)]
         decision = decide(variants, self.optimize, self.memory_budget, arena)
         result = replaced(decision.program.groups, decision.plans)
         whole = untiled(program, model)
-        details = {
+        details: dict[str, Any] = {
             "untiled": points([whole])[0],
             "chosen": points([decision.choice])[0],
             "curve": points(decision.curve),
         }
+        if decision.bytes is not None:
+            details["arena"] = decision.bytes
         return replace(result, details=details, kernels=arena.kernels_of(result), places=decision.program.places)
 
     def _off(self, program: Program, arena: Arena) -> TileResult:

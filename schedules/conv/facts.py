@@ -9,7 +9,8 @@ from ..group import Node, Value
 
 @dataclass(frozen=True)
 class ConvFacts:
-    """N, C, spatial... -> N, O, spatial...; all tuples have one entry a spatial axis."""
+    """N, C, spatial... -> N, O, spatial...; all tuples have one entry a spatial axis. ``edges`` are the margins of the
+    whole convolution where this is a part of one: its outputs may lie anywhere."""
 
     data: Value
     weight: Value
@@ -20,6 +21,7 @@ class ConvFacts:
     before: tuple[int, ...]
     after: tuple[int, ...]
     groups: int
+    edges: tuple[tuple[int, int], ...] | None = None
 
     @staticmethod
     def of(node: Node) -> ConvFacts:
@@ -42,7 +44,7 @@ class ConvFacts:
     def cut(self, rows: int, columns: int) -> ConvFacts:
         """The same convolution with only ``rows x columns`` outputs."""
         output = Value(self.output.name, (*self.output.shape[:2], rows, columns), self.output.dtype)
-        return replace(self, output=output)
+        return replace(self, output=output, edges=self.margins())
 
     @property
     def channels(self) -> int:
@@ -81,6 +83,8 @@ class ConvFacts:
 
     def margins(self) -> tuple[tuple[int, int], ...]:
         """Border that the input needs so that no read leaves it: the padding, as far as the last window reaches."""
+        if self.edges is not None:
+            return self.edges
         needed = []
         for i, size in enumerate(self.data.shape[2:]):
             last = (self.out_spatial[i] - 1) * self.strides[i] + self.dilation[i] * (self.kernel[i] - 1)

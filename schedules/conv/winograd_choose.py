@@ -14,7 +14,7 @@ and the sum is shared by the cores as evenly as whole tasks allow. The direct co
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...targets.target import Target
 from .choose import choose_tile
@@ -91,6 +91,11 @@ def best_plan(target: Target, facts: ConvFacts) -> Plan | None:
     """The plan with the fewest cycles, whatever a direct convolution would take."""
     plans = [p for t in (F4, F2) if min(facts.out_spatial) >= t.m for p in _plans(target, facts, t)]
     return min(plans, key=lambda p: p.cycles, default=None)
+
+
+def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
+    """The cycles of ``plan`` where its weights and its scratch lie in the second-level cache already."""
+    return _cycles(replace(target, l2_bytes=1 << 40), facts, plan)
 
 
 def direct_cycles(target: Target, facts: ConvFacts) -> float:

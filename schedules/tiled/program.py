@@ -2,6 +2,7 @@
 
     stripes 3, 4, 5 ... of a task call the same parts, and every number grows by the same amount
                                                         -> one loop: number + i * growth
+    stripes 3 and 4, 5 and 6, 7 and 8 ... do            -> one loop over pairs
     tasks whose loops are the same                      -> one form; numbers that differ are a row of the table
 """
 
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+PERIODS = (1, 2, 3, 4, 6, 8)  # numbers of stripes after which a task may repeat itself
 
 
 @dataclass(frozen=True)
@@ -47,24 +50,38 @@ class Program:
 
 
 def fold_stripes(stripes: Sequence[Sequence[Call]]) -> tuple[Loop, ...]:
-    """Runs of stripes that differ by a constant growth become loops."""
+    """Runs of stripes that differ by a constant growth become loops; so do runs that repeat every few stripes (rings
+    that take in rows in every second one, say)."""
     loops: list[Loop] = []
     i = 0
     while i < len(stripes):
-        first = stripes[i]
-        count, growth = 1, [tuple(0 for _ in c.numbers) for c in first]
-        if i + 1 < len(stripes) and _same_parts(first, stripes[i + 1]):
-            growth = _growth(first, stripes[i + 1])
-            count = 2
-            while i + count < len(stripes) and _same_parts(first, stripes[i + count]):
-                if _growth(stripes[i + count - 1], stripes[i + count]) != growth:
-                    break
-                count += 1
+        runs = [(p, *_run(stripes, i, p)) for p in PERIODS]
+        period, count, growth = max(runs, key=lambda r: (r[0] * (r[1] - 1), -r[0]))
+        first = _flat(stripes, i, period) if count > 1 else list(stripes[i])
         calls = tuple(LoopedCall(c.part, c.numbers, g) for c, g in zip(first, growth))
         if calls:
             loops.append(Loop(count, calls))
-        i += count
+        i += count * period if count > 1 else 1
     return tuple(loops)
+
+
+def _run(stripes: Sequence[Sequence[Call]], start: int, period: int) -> tuple[int, list[tuple[int, ...]]]:
+    """How often ``period`` stripes from ``start`` on repeat with a constant growth, and that growth."""
+    before = _flat(stripes, start, period)
+    count, growth = 1, [tuple(0 for _ in c.numbers) for c in before]
+    while start + (count + 1) * period <= len(stripes):
+        now = _flat(stripes, start + count * period, period)
+        if not _same_parts(before, now):
+            break
+        grown = _growth(before, now)
+        if count > 1 and grown != growth:
+            break
+        before, growth, count = now, grown, count + 1
+    return count, growth
+
+
+def _flat(stripes: Sequence[Sequence[Call]], start: int, period: int) -> list[Call]:
+    return [call for stripe in stripes[start : start + period] for call in stripe]
 
 
 def _same_parts(a: Sequence[Call], b: Sequence[Call]) -> bool:

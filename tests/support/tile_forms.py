@@ -21,9 +21,11 @@ def planned(build: Build, program: Program, first: int, last: int, rng: np.rando
     for value in (v for g in groups for v in g.outputs):
         modes[value] = MODES[int(rng.integers(3))] if style == 3 else MODES[style]
     columns = int(rng.integers(1, width + 3)) if rng.random() < 0.6 else width
-    form = Form(
-        int(rng.integers(1, height + 3)), columns, int(rng.integers(1, 4)), modes, int(rng.choice([1, 1, 2, 4]))
-    )
+    rows, bands, quantum = int(rng.integers(1, height + 3)), int(rng.integers(1, 4)), int(rng.choice([1, 1, 2, 4]))
+    quanta: dict[Value, int] = {}
+    if rng.random() < 0.3:  # rings that take in rows at paces of their own
+        quanta = {v: int(rng.choice([1, 2, 3, 4])) for g in groups for v in g.outputs}
+    form = Form(rows, columns, bands, modes, quantum, quanta)
     try:
         return lower(groups, build.layouts, form, program.leaving(first, last))
     except Untileable as error:

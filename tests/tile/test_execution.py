@@ -1,15 +1,20 @@
 """Tiled groups compute what the whole groups compute, to the bit: the same kernels' arithmetic, box by box.
 
 Arena and outputs are poisoned with NaN, and a launch runs its tasks last first.
+
+    HALOTILE_CHAINS=0:2000 pytest -s tests/tile/test_execution.py -k many      that many, from that seed on: hours
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
+import pytest
 from compiled import Compiled, native
 from halotile.compiler import pipeline
 from halotile.compiler.pipeline import Build, Options, run_pipeline
@@ -46,8 +51,8 @@ def finished(build: Build) -> Compiled:
     return compiled
 
 
-def pair(seed: int, layers: int, choice: int, winograd: bool) -> Pair | None:
-    """A random run of groups of a random model, in a random form; None if there is none."""
+def pair(seed: int, layers: int, choice: int, winograd: bool, least: int = 1) -> Pair | None:
+    """A random run of at least so many groups of a random model, in a random form; None if there is none."""
     model = random_model(seed, layers)
     build = built(model, winograd)
     rng = np.random.default_rng((seed, choice))
@@ -58,7 +63,7 @@ def pair(seed: int, layers: int, choice: int, winograd: bool) -> Pair | None:
     first = last = int(rng.choice(ends))
     while first > 0 and program.refusal(first - 1) is None and program.reads(first - 1, last) and rng.random() < 0.9:
         first -= 1
-    if program.joined(first, last) is not None:
+    if program.joined(first, last) is not None or last - first + 1 < least:
         return None
     plan = planned(build, program, first, last, rng)
     if plan is None:
@@ -103,3 +108,29 @@ def test_winograd_members(seed: int, layers: int, choice: int) -> None:
     for whole, tiled, wanted in zip(found.whole, found.tiled, found.wanted, strict=True):
         assert close(tiled, whole)
         assert close(tiled, wanted)
+
+
+@pytest.mark.skipif("HALOTILE_CHAINS" not in os.environ, reason="HALOTILE_CHAINS=first:count asks for many")
+def test_many_chains() -> None:
+    """Every third one with Winograd. Says what was executed: members, modes, tasks."""
+    seed, count = (int(n) for n in os.environ["HALOTILE_CHAINS"].split(":"))
+    seen: Counter[str] = Counter()
+    while seen["executed"] < count:
+        seed += 1
+        winograd = seed % 3 == 0
+        found = pair(seed, 1 + seed % 9, seed % 5, winograd, 2 if seed % 10 else 1)
+        if found is None:
+            continue
+        for whole, tiled, wanted in zip(found.whole, found.tiled, found.wanted, strict=True):
+            if winograd:
+                assert close(tiled, whole), f"seed {seed}"
+            else:
+                np.testing.assert_array_equal(tiled, whole, err_msg=f"seed {seed}")
+            assert close(tiled, wanted), f"seed {seed}"
+        (plan,) = found.build.tiled.values()
+        kinds = {f"with {n.operator}" for g in plan.members for n in g.nodes}
+        seen.update(["executed", f"{min(len(plan.members), 9)} members", *set(plan.modes.values()), *kinds])
+        seen.update(["winograd"] * winograd + ["several tasks"] * (len(plan.tasks) > 1))
+        if seen["executed"] % 50 == 0:
+            print(seed, dict(sorted(seen.items())), flush=True)
+    assert seen["executed"] == count

@@ -1,0 +1,76 @@
+"""How fast one core moves data, in bytes a cycle, by where the data lies.
+
+    second level   a vector every second cycle; a working set leaves it gradually
+    third level    FAR, where there is one
+    memory         the target's bandwidth, shared by the threads; MEMORY where it isn't known
+
+The figures without a source in the target are those of one core of the machines that we measured. They are ratios
+between levels more than absolute figures, which is all that a choice between plans needs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...targets.target import Target
+
+FAR = 7.0  # from the third level
+AHEAD = 12.0  # from the third, asked for ahead
+MEMORY = 4.5  # from memory, all cores being busy
+REACHED = 0.7  # of a memory's bandwidth at best, what programs get
+CLOCK = 2e9  # hertz, where the target doesn't say
+NEAR_SHARE = 0.7  # of the second-level cache that a working set may fill
+FAR_SHARE = 0.6  # of the third
+BEYOND = 6.0  # a working set of so many second-level caches finds nothing left in them
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes a cycle of one core (``near``, ``far``, ``memory``), and the caches' bytes: of the second level what one
+    core has to itself (``private``) or all of them together."""
+
+    near: float
+    far: float
+    memory: float
+    l2: int
+    l3: int
+    private: bool
+
+    @staticmethod
+    def of(target: Target, threads: int) -> Rates:
+        """A second level that is the last one is shared by the cores, as in all the chips that are built so."""
+        near = target.vector_bits / 16
+        memory = MEMORY
+        if target.bandwidth:
+            memory = REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, threads)
+        far = min(FAR, near)
+        return Rates(near, far, min(far, memory), max(1, target.l2_bytes), target.l3_bytes, bool(target.l3_bytes))
+
+    def inner(self, cores: int = 1) -> float:
+        """Bytes of a working set of ``cores`` together that the second level serves."""
+        return NEAR_SHARE * self.l2 * (cores if self.private else 1)
+
+    def at(self, footprint: float, cores: int = 1) -> float:
+        """Bytes a cycle of one core where ``footprint`` bytes are in use, on ``cores`` together."""
+        missed = self._missed(footprint, cores)
+        if missed <= 0:
+            return self.near
+        outer = self.far if footprint <= FAR_SHARE * self.l3 else self.memory
+        return 1 / (missed / outer + (1 - missed) / self.near)
+
+    def streamed(self, footprint: float, cores: int = 1) -> float:
+        """The same for weights, which are read in order and asked for ahead."""
+        missed = self._missed(footprint, cores)
+        ahead = max(self.memory, min(AHEAD, 0.8 * self.near)) if footprint <= FAR_SHARE * self.l3 else self.memory
+        return 1 / (missed / ahead + (1 - missed) / (0.8 * self.near))
+
+    def writes(self, footprint: float, cores: int = 1) -> int:
+        """How often a byte crosses that is written: a line comes from memory before it goes there."""
+        return 2 if footprint > FAR_SHARE * self.l3 and self._missed(footprint, cores) >= 1 else 1
+
+    def _missed(self, footprint: float, cores: int) -> float:
+        inner = self.inner(cores)
+        if footprint <= inner:
+            return 0.0
+        return min(1.0, math.log(footprint / inner) / math.log(BEYOND / NEAR_SHARE))

@@ -1,0 +1,71 @@
+"""A chosen tile group's shape, made better in small steps.
+
+The search knows few shapes, and one mode for all inner values of a group. From its choice on, stripes and blocks grow
+and shrink, bands join and part, and each inner value changes between ring and recompute, as long as the group becomes
+faster and its scratch stays within the bytes that the choice has to spare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from .estimate import Model, Segment, Shape, segment_of
+from .search import Choice, Live
+
+ROUNDS = 6
+WORTH = 0.998  # of the cycles: what a step must come to
+
+
+def refined(model: Model, choice: Choice, most: float) -> Choice:
+    """``choice`` with the shapes of its tile groups improved, at a peak of at most ``most`` bytes."""
+    memory = Live(model)
+    parts = []
+    peak = 0.0
+    for part in choice.segments:
+        between = memory.peak(part.first, part.last, 0.0)
+        if part.shape is not None:
+            part = better(model, part, max(part.scratch, most - between))
+        peak = max(peak, between + part.scratch)
+        parts.append(part)
+    return replace(choice, bytes=peak, cycles=sum(p.cycles for p in parts), segments=tuple(parts))
+
+
+def better(model: Model, segment: Segment, room: float) -> Segment:
+    """The same groups in the fastest shape that small steps lead to, in at most ``room`` bytes of scratch."""
+    seen = {segment.shape}
+    for _ in range(ROUNDS):
+        best = segment
+        assert segment.shape is not None
+        for shape in steps(model, segment.first, segment.last, segment.shape):
+            if shape in seen:
+                continue
+            seen.add(shape)
+            found = segment_of(model, segment.first, segment.last, shape)
+            if found is not None and found.scratch <= room and found.cycles < WORTH * best.cycles:
+                best = found
+        if best is segment:
+            break
+        segment = best
+    return segment
+
+
+def steps(model: Model, first: int, last: int, shape: Shape) -> Iterator[Shape]:
+    """The shapes that are one step away."""
+    groups = model.program.groups
+    height, width = groups[last].outputs[-1].shape[2:4]
+    for rows in dict.fromkeys((shape.rows // 2, shape.rows * 2 // 3, shape.rows * 3 // 2, shape.rows * 2)):
+        for rounded in (rows, -(-rows // 4) * 4):
+            if 1 <= rounded <= height and rounded != shape.rows:
+                yield replace(shape, rows=rounded)
+    parts = -(-width // shape.columns)
+    for count in (parts - 2, parts - 1, parts + 1, parts + 2, parts * 3 // 2):
+        if count >= 1 and (block := -(-width // count)) >= 8:
+            for unit in (4, 24):
+                yield replace(shape, columns=min(width, -(-block // unit) * unit))
+    for bands in {1, model.threads, 2 * model.threads} - {shape.bands}:
+        yield replace(shape, bands=bands)
+    yield replace(shape, units=not shape.units)
+    for group in groups[first:last]:
+        own = frozenset(group.outputs)
+        yield replace(shape, others=shape.others - own if own <= shape.others else shape.others | own)
