@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ Progress = Callable[[str, int, int], None]
 class Options:
     """What a build is asked for. ``shapes`` fixes open dimensions; ``threads`` None takes the target's cores;
     ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``: auto, off, or a
-    wish (passes/tile/forced.py); None is auto. ``memory_budget`` is in bytes."""
+    wish (passes/tile/forced.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are choices that were measured
+    (schedules/tuning.py), ``candidate`` which of each kernel's candidates to build for such a measurement."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -53,6 +54,8 @@ class Options:
     tile: str | Mapping[str, Any] | None = None
     memory_budget: int | None = None
     optimize: str = "speed"
+    tuning: Mapping[str, str] | None = None
+    candidate: int = 0
     timers: bool = False
     formats: tuple[str, ...] = ("so",)
     cc: str | None = None
@@ -123,6 +126,7 @@ def import_(build: Build) -> None:
 
 
 def simplify(build: Build) -> None:
+    from ..passes.reassociate import Reassociate
     from ..passes.simplify import Simplify
 
     if not build.options.simplify:
@@ -132,6 +136,12 @@ def simplify(build: Build) -> None:
     build.module = result.module
     build.notes["simplify"] = list(result.notes)
     build.details["simplify"] = result.details
+    reassociated = Reassociate(mode != "exact").apply(build.module, build.options.target)
+    if reassociated.changed:
+        cleaned = Simplify(float_mode=mode, check=build.options.check).apply(reassociated.module, build.options.target)
+        build.module = cleaned.module
+        build.notes["simplify"] += reassociated.notes
+        build.details["reassociate"] = reassociated.details
 
 
 def fuse(build: Build) -> None:
@@ -188,6 +198,10 @@ def schedule(build: Build) -> None:
         build.tell("schedule", i, len(build.groups))
         kernels.append(build.ready.get(group) or _kernel(build, group, build.tiled.get(group)))
     build.kernels = tuple(kernels)
+    if build.options.tuning:  # what is recorded with the library is what it has of the tuning
+        used = {k.decision.key for k in kernels if k.decision is not None}
+        taken = {key: name for key, name in build.options.tuning.items() if key in used}
+        build.options = replace(build.options, tuning=taken)
 
 
 def _kernel(build: Build, group: Any, plan: Any) -> Any:
@@ -197,7 +211,9 @@ def _kernel(build: Build, group: Any, plan: Any) -> Any:
     from ..schedules.tiled import build_striped, build_tiled
 
     options = build.options
-    choices = {"winograd": options.winograd}
+    choices: dict[str, Any] = {"winograd": options.winograd}
+    if options.tuning is not None:
+        choices |= {"tuning": options.tuning, "candidate": options.candidate}
     if isinstance(plan, StripePlan):
         return build_striped(plan, build.layouts, options.target, options.exact, choices)
     if plan is not None:

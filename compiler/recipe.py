@@ -18,7 +18,7 @@ from .codegen.manifest import target_of
 if TYPE_CHECKING:
     from .pipeline import Options
 
-_TRACELESS = ("target", "stop_after", "dump_ir")  # the target has an entry of its own
+_TRACELESS = ("target", "stop_after", "dump_ir", "candidate")  # the target has an entry of its own
 
 
 def describe_model(source: Any) -> dict[str, Any]:

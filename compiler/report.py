@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
@@ -108,6 +109,8 @@ def _kernel(build: Build, index: int) -> dict[str, Any]:
         "bytes": sum(read_bytes(group, v) for v in group.inputs) + sum(v.bytes for v in group.outputs),
         "notes": [*group.notes, *kernel.notes],
     }
+    if kernel.decision is not None:
+        entry["decision"] = asdict(kernel.decision)
     if build.symbols:
         entry["function"] = build.symbols[index]
     return entry

@@ -95,6 +95,17 @@ class Scratchpad(Scratch):
     """Memory of the target's scratchpad, from its start. One kernel uses it at a time."""
 
 
+@dataclass(frozen=True)
+class Decision:
+    """A choice among candidates (schedules/tuning.py): ``chosen`` for ``key``, where the estimate says ``own``.
+    ``offered`` are worth a measurement."""
+
+    key: str
+    chosen: str
+    own: str
+    offered: int
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """One compiled group: a PrimFunc on raw pointers, and what its pointers are.
@@ -104,7 +115,7 @@ class Kernel:
     the iteration that writes it. ``workspace`` bounds the bytes a worker takes from its workspace slot. ``scalars`` are
     the int32 parameters after the pointers: "row" and "column" of a box's origin, "rows" and "columns" of an open box,
     and (value, 0 or 1) for the base row or column of a windowed value. ``least`` is the smallest box that an open
-    kernel computes.
+    kernel computes. ``decision`` is what its family chose, if there was a choice.
     """
 
     function: Any
@@ -117,6 +128,7 @@ class Kernel:
     notes: tuple[str, ...] = ()
     scalars: tuple[str | tuple[Value, int], ...] = ()
     least: tuple[int, int] = (1, 1)
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..group import Kernel, Node, Request, Value
+from ..tuning import decide
+from .candidates import candidates, decision_key, depthwise_candidates
 from .depthwise import build_depthwise
 from .direct import build_direct
 from .facts import ConvFacts
@@ -55,15 +57,20 @@ def build_conv(request: Request) -> Kernel:
     if request.group.anchor.operator == TRANSPOSED:
         return build_transposed(request)
     facts = ConvFacts.of(request.group.anchor)
+    depthwise = facts.is_depthwise and request.layout(facts.data).block > 0
+    if request.box is None and "tuning" in request.options:
+        found = (
+            depthwise_candidates(request, facts)
+            if depthwise
+            else candidates(request, facts, _winograd_allowed(request, facts))
+        )
+        return decide(request, decision_key(request, facts), found)
     if request.box is not None:
         facts = facts.cut(request.box.rows, request.box.columns)
-    if facts.is_depthwise and request.layout(facts.data).block:
+    if depthwise:
         return build_depthwise(request, facts)
-    if _winograd_allowed(request, facts):
-        plan = choose_plan(request.target, facts)
-        if plan is not None:
-            return build_winograd(request, facts, plan)
-    return build_direct(request, facts)
+    plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
+    return build_winograd(request, facts, plan) if plan is not None else build_direct(request, facts)
 
 
 def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:

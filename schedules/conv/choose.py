@@ -11,6 +11,7 @@ fewest cycles over the whole output, waste at its edges included, wins.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...targets.target import Target
@@ -39,18 +40,31 @@ class Tile:
 def choose_tile(target: Target, height: int, width: int, channel_blocks: int, block_limit: int) -> Tile:
     """``height x width`` outputs in ``channel_blocks`` vectors, of which ``block_limit`` (a divisor bound) may share a
     tile."""
-    registers = target.vector_registers
     best, best_cost = Tile(1, 1, 1), float("inf")
+    for cost, tile in _tiles(target, height, width, channel_blocks, block_limit):
+        if cost < best_cost - 1e-9:
+            best, best_cost = tile, cost
+    return best
+
+
+def best_tiles(target: Target, height: int, width: int, channel_blocks: int, block_limit: int) -> list[Tile]:
+    """All tiles that fit, those that :func:`choose_tile` likes best first."""
+    found = sorted(_tiles(target, height, width, channel_blocks, block_limit), key=lambda entry: entry[0])
+    return [tile for _, tile in found]
+
+
+def _tiles(
+    target: Target, height: int, width: int, channel_blocks: int, block_limit: int
+) -> Iterator[tuple[float, Tile]]:
+    registers = target.vector_registers
     for blocks in range(1, min(8, block_limit) + 1):
         if block_limit % blocks or channel_blocks % blocks:
             continue
         most = (registers - blocks - 1) // blocks
         for columns in range(1, min(width, most) + 1):
             for rows in range(1, min(height, most // columns, 4) + 1):
-                cost = _cost(target, Tile(rows, columns, blocks), height, width, channel_blocks)
-                if cost < best_cost - 1e-9:
-                    best, best_cost = Tile(rows, columns, blocks), cost
-    return best
+                tile = Tile(rows, columns, blocks)
+                yield _cost(target, tile, height, width, channel_blocks), tile
 
 
 def _cost(target: Target, tile: Tile, height: int, width: int, channel_blocks: int) -> float:

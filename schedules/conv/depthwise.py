@@ -25,10 +25,10 @@ from .tile import ConvKernel, new_context
 UNROLLED_TAPS = 12  # taps that are unrolled completely: 3 x 3, and 1-D kernels up to 12
 
 
-def build_depthwise(request: Request, facts: ConvFacts) -> Kernel:
+def build_depthwise(request: Request, facts: ConvFacts, columns: int | None = None) -> Kernel:
+    """``columns`` of outputs in registers; by default the first of :func:`column_counts`."""
     lanes = request.layout(request.group.outputs[0]).block
-    width = facts.out_spatial[-1]
-    tile = Tile(1, _columns(request, facts, width), 1)
+    tile = Tile(1, columns or column_counts(request, facts)[0], 1)
     conv = ConvKernel(request, facts, tile, lanes, new_context(request))
     _emit(conv)
     return Kernel(
@@ -42,11 +42,13 @@ def build_depthwise(request: Request, facts: ConvFacts) -> Kernel:
     )
 
 
-def _columns(request: Request, facts: ConvFacts, width: int) -> int:
-    """Accumulators, the loads they share and a weight fit the registers; the fewest positions wasted at the edge."""
+def column_counts(request: Request, facts: ConvFacts) -> list[int]:
+    """Accumulators, the loads they share and a weight fit the registers; the fewest positions wasted at the edge
+    first."""
+    width = facts.out_spatial[-1]
     registers = request.target.vector_registers
     most = max(1, min(width, 8, (registers - 2) // (1 + min(facts.strides[-1], 2))))
-    return min(range(1, most + 1), key=lambda c: (-(-width // c) * (c + 1), -c))
+    return sorted(range(1, most + 1), key=lambda c: (-(-width // c) * (c + 1), -c))
 
 
 def _emit(conv: ConvKernel) -> None:

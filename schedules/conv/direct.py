@@ -40,9 +40,10 @@ class Segment:
     aligned: bool = True
 
 
-def build_direct(request: Request, facts: ConvFacts) -> Kernel:
+def build_direct(request: Request, facts: ConvFacts, tile: Tile | None = None) -> Kernel:
+    """``tile``: the register tile, where it is not the one that :func:`choose_tile` says."""
     ctx = new_context(request)
-    tile = emit_direct(request, facts, ctx)
+    tile = emit_direct(request, facts, ctx, tile=tile)
     lanes = request.layout(request.group.outputs[0]).block
     return Kernel(
         function=ctx.k.finish(),
@@ -61,18 +62,26 @@ def emit_direct(
     ctx: Context,
     place: Callable[[list[Any]], list[Any]] = list,
     steps: tuple[int, ...] = (),
+    tile: Tile | None = None,
 ) -> Tile:
     """Adds one direct convolution to a kernel and returns its register tile. ``place`` maps its output coordinates to
     those of the tensor, where neighbours lie ``steps`` apart."""
     lanes = request.layout(request.group.outputs[0]).block
-    channel_blocks = -(-facts.outputs // lanes)
-    height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
-    limit = channel_blocks if facts.groups == 1 else _blocks_per_group(facts, lanes)
-    tile = choose_tile(request.target, height, facts.out_spatial[-1], channel_blocks, limit)
+    tile = tile or choose_tile(request.target, *tile_space(request, facts))
     conv = ConvKernel(request, facts, tile, lanes, ctx, place, steps)
     span = _span(facts, tile.blocks * lanes)
     _emit(conv, span, _segments(request, facts, span, lanes))
     return tile
+
+
+def tile_space(request: Request, facts: ConvFacts) -> tuple[int, int, int, int]:
+    """What the register tile is chosen for: rows and columns of outputs, vectors of channels, and how many may share
+    a tile."""
+    lanes = request.layout(request.group.outputs[0]).block
+    channel_blocks = -(-facts.outputs // lanes)
+    height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
+    limit = channel_blocks if facts.groups == 1 else _blocks_per_group(facts, lanes)
+    return height, facts.out_spatial[-1], channel_blocks, limit
 
 
 def _blocks_per_group(facts: ConvFacts, lanes: int) -> int:

@@ -89,8 +89,14 @@ def choose_plan(target: Target, facts: ConvFacts) -> Plan | None:
 
 def best_plan(target: Target, facts: ConvFacts) -> Plan | None:
     """The plan with the fewest cycles, whatever a direct convolution would take."""
-    plans = [p for t in (F4, F2) if min(facts.out_spatial) >= t.m for p in _plans(target, facts, t)]
+    plans = [p for found in sorted_plans(target, facts) for p in found[:1]]
     return min(plans, key=lambda p: p.cycles, default=None)
+
+
+def sorted_plans(target: Target, facts: ConvFacts) -> list[list[Plan]]:
+    """All plans of each transform that the outputs have room for, those with the fewest cycles first."""
+    fitting = [t for t in (F4, F2) if min(facts.out_spatial) >= t.m]
+    return [sorted(_plans(target, facts, t), key=lambda p: p.cycles) for t in fitting]
 
 
 def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..group import Group, Kernel, Node, Request
+from ..tuning import Candidate, decide, own_first
+from .choose import best_tiles, choose_tile
 from .facts import MatmulFacts
 from .moves import along_memory, moved_only, outgoing, producers
-from .packed import build_packed
+from .packed import build_packed, tile_space
 
 
 def supports_matmul(node: Node) -> bool:
@@ -48,4 +52,18 @@ def moves_problem(group: Group) -> str:
 def build_matmul(request: Request) -> Kernel:
     """A kernel whose operands and output are plain."""
     assert request.group.anchor is not None
-    return build_packed(request, MatmulFacts.of(request.group.anchor))
+    facts = MatmulFacts.of(request.group.anchor)
+    if "tuning" not in request.options:
+        return build_packed(request, facts)
+    space = tile_space(request, facts)
+    named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(request.target, *space)}
+    offered = [Candidate(name, partial(build_packed, request, facts, t)) for t, name in named.items()]
+    return decide(request, _key(request, facts), own_first(named[choose_tile(request.target, *space)], offered))
+
+
+def _key(request: Request, facts: MatmulFacts) -> str:
+    """Everything about the product that its time depends on, but for what is fused around it."""
+    shapes = ("x".join(map(str, v.shape)) for v in (facts.a, facts.b, facts.output))
+    kind = "constant" if facts.b.constant is not None else "variable"
+    moved = ", moved" if producers(request.group, facts.a) else ""
+    return f"matmul {facts.output.dtype} {' '.join(shapes)} {kind}{moved}, {request.target.cores} cores"

@@ -9,6 +9,7 @@ the multiply-add, and B's bandwidth is the limit.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from ...targets.target import Target
 
@@ -21,6 +22,18 @@ def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> 
     """(rows, vectors) of the register tile for an output of ``rows`` by ``vectors`` vectors; ``row_bytes`` from one
     row of A to the next."""
     best, best_cost = (1, 1), float("inf")
+    for cost, tile in _tiles(target, rows, vectors, row_bytes):
+        if cost < best_cost - 1e-9:
+            best, best_cost = tile, cost
+    return best
+
+
+def best_tiles(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> list[tuple[int, int]]:
+    """All tiles that fit, those that :func:`choose_tile` likes best first."""
+    return [tile for _, tile in sorted(_tiles(target, rows, vectors, row_bytes))]
+
+
+def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[tuple[float, tuple[int, int]]]:
     tallest = min(rows, rows_in_cache(row_bytes))
     for width in range(1, min(8, vectors) + 1):
         most = max(1, (target.vector_registers - width - 1) // width)
@@ -29,9 +42,7 @@ def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> 
             fmas = height * width / target.fma_ports
             loads = (height + width) / 2
             cost = steps * (max(fmas, loads, float(target.fma_latency)) + 0.5 + LOAD_COST * (height + 2 * width))
-            if cost < best_cost - 1e-9:
-                best, best_cost = (height, width), cost
-    return best
+            yield cost, (height, width)
 
 
 def rows_in_cache(row_bytes: int) -> int:

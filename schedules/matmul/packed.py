@@ -48,12 +48,20 @@ class Region:
     last: int
 
 
-def build_packed(request: Request, facts: MatmulFacts) -> Kernel:
-    return _Matmul(request, facts).build()
+def build_packed(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
+    """``tile``: rows by vectors in registers, where they are not what :func:`choose_tile` says for ``tile_space``."""
+    return _Matmul(request, facts, tile or choose_tile(request.target, *tile_space(request, facts))).build()
+
+
+def tile_space(request: Request, facts: MatmulFacts) -> tuple[int, int, int]:
+    """What the register tile is chosen for: rows of A, vectors of B, bytes from row to row (0 where A is moved)."""
+    vectors = -(-facts.n // request.target.lanes(facts.output.dtype))
+    moved = bool(producers(request.group, facts.a))
+    return facts.rows, vectors, 0 if moved else facts.k * dtype_bytes(facts.output.dtype)
 
 
 class _Matmul:
-    def __init__(self, request: Request, facts: MatmulFacts) -> None:
+    def __init__(self, request: Request, facts: MatmulFacts, tile: tuple[int, int]) -> None:
         self.request, self.facts = request, facts
         anchor = request.group.anchor
         assert anchor is not None
@@ -64,14 +72,10 @@ class _Matmul:
         self.lanes = request.target.lanes(facts.output.dtype)
         self.vectors_total = -(-facts.n // self.lanes)
         self.element = dtype_bytes(facts.output.dtype)
-        before = producers(request.group, facts.a)
-        self.moved = bool(before)  # A is read through moves
+        self.moved = bool(producers(request.group, facts.a))  # A is read through moves
         large = facts.k * facts.n * self.element > (request.target.l2_bytes or 1 << 20) // 2
         self.packs_first = not facts.packs and facts.rows >= PACK_ROWS and large
         self.panelled = facts.packs or self.packs_first  # B lies in panels
-        tile = choose_tile(
-            request.target, facts.rows, self.vectors_total, 0 if before else facts.k * self.element
-        )
         self.height, self.width = tile
         self.costly = any(Facts(n).costly for n in request.group.nodes if n is not anchor)
         places = outgoing(request.group, anchor)
