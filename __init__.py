@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from . import errors
 
 __version__ = "0.1.0"
-__all__ = ["compile", "inspect", "load", "errors", "__version__"]
+__all__ = ["compile", "inspect", "load", "tune", "errors", "__version__"]
 
 if TYPE_CHECKING:
-    from .compiler.api import compile, inspect
+    from .compiler.api import compile, inspect, tune
     from .compiler.runtime.loader import load
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("compile", "inspect"):
+    if name in ("compile", "inspect", "tune"):
         from .compiler import api
 
         return getattr(api, name)

@@ -31,6 +31,7 @@ def compile(
     tile: str | Mapping[str, Any] | None = None,
     memory_budget: int | str | None = None,
     optimize: str = "speed",
+    tuning: str | os.PathLike[str] | None = None,
     dump_ir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Model:
@@ -45,6 +46,7 @@ def compile(
     ``tile``: ``auto`` computes chains of layers tile by tile where that is predicted to pay, ``off`` never does, and
     {"last": name, "shape": (16, 64)} does it for the chain that ends there. ``memory_budget`` (bytes, or "32MiB") is a
     limit that the arena never exceeds, ``optimize="memory"`` asks for the smallest one; both tile as they need.
+    ``tuning``: a database that :func:`tune` wrote; what it knows of this target's kernels replaces the estimates.
 
     Raises one of ``halotile.errors``: every one says in a line what is wrong, where, and what to do.
     """
@@ -71,6 +73,7 @@ def compile(
         tile=checked_tile(tile),
         memory_budget=checked_budget(memory_budget),
         optimize=checked_optimize(optimize),
+        tuning=_choices(tuning, chosen, threads),
         name=name,
         dump_ir=Path(dump_ir) if dump_ir is not None else None,
     )
@@ -92,6 +95,47 @@ def compile(
     except BaseException:
         folder.cleanup()
         raise
+
+
+def tune(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    database: str | os.PathLike[str],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    exact: bool = False,
+    *,
+    seconds: float = 10.0,
+    candidates: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measures the candidates of every kernel of a model on this machine and enters what wins into ``database``.
+
+    The database is a JSON file, made if need be, that holds any number of models and machines; pass it on as
+    ``compile(..., tuning=database)``. ``seconds`` is how long to measure, besides compiling the model once for each of
+    at most ``candidates`` (8) candidates. Returns the winners, and seconds of a run before and after.
+    """
+    from ..schedules.tuning import MOST
+    from ..targets.resolve import resolve
+    from .options import checked_shapes, checked_threads
+    from .pipeline import Options
+    from .tune import tune as measure
+    from .tuning_file import add, read
+
+    file = Path(database)
+    if file.exists():
+        read(file)  # before anything long begins
+    options = Options(
+        resolve("native"), shapes=checked_shapes(shapes), threads=checked_threads(threads), exact=bool(exact)
+    )
+    found = measure(model, options, seconds, candidates or MOST, progress)
+    add(file, options.target, options.threads, found.kernels)
+    return found.data()
+
+
+def _choices(database: str | os.PathLike[str] | None, target: Target, threads: int | None) -> dict[str, str] | None:
+    from .tuning_file import choices
+
+    return None if database is None else choices(Path(database), target, threads)
 
 
 def inspect(

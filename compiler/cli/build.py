@@ -42,6 +42,7 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "a
     help="What simplification may assume of floats.",
 )  # fmt: skip
 @parameters.tiling_options
+@parameters.tuning_option
 @click.option(
     "--verify/--no-verify", default=None, help="Compare with ONNX Runtime.  [default: if it can be done]"
 )
@@ -96,7 +97,7 @@ def _options(
     target_text: str, shapes: dict[str, tuple[int, ...]] | None, *, name: str | None, threads: int | None,
     exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
-    optimize: str, timers: bool, **_: Any,
+    optimize: str, timers: bool, tuning: str | None, **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
     from ...targets.resolve import precheck, resolve
@@ -106,11 +107,13 @@ def _options(
     for line in target.notes if not target.native else ():
         note(f"note: {line}")
     from ..pipeline import Options
+    from ..tuning_file import choices
 
     making = stop_after in (None, "link")
     return Options(
         target=target, shapes=shapes, threads=threads, exact=exact, float_mode=float_mode, name=name,
         tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
+        tuning=choices(Path(tuning), target, threads) if tuning else None,
         stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc,
         formats=chosen_formats(target, formats, static, cc) if making else (),
     )  # fmt: skip

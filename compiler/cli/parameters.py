@@ -85,6 +85,13 @@ def tiling_options(function: F) -> F:
     )(function)  # fmt: skip
 
 
+def tuning_option(function: F) -> F:
+    """``--tuning``: a database of measured choices."""
+    return click.option(
+        "--tuning", type=click.Path(dir_okay=False), metavar="FILE", help="Take what `halotile tune` measured."
+    )(function)
+
+
 def threads_option(function: F) -> F:
     return click.option(
         "--threads", type=click.IntRange(1, 1024), help="Threads; by default the target's cores."

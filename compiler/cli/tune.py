@@ -1,0 +1,57 @@
+"""``halotile tune``: measure the candidates of a model's kernels on this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import parameters
+from .console import StageProgress, columns, emit, emit_json, on_terminal
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--database", type=click.Path(dir_okay=False), default="tuning.json", show_default=True, metavar="FILE",
+    help="Where to enter what wins; made if it is not there.",
+)  # fmt: skip
+@parameters.shape_option
+@parameters.threads_option
+@click.option("--exact", is_flag=True, help="For builds with --exact: no Winograd.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True,
+    help="How long to measure, besides compiling.",
+)  # fmt: skip
+@click.option(
+    "--candidates", type=click.IntRange(2, 8), default=8, show_default=True, help="The most to try for each kernel."
+)
+@parameters.json_option
+def tune(
+    model: str, database: str, shapes: Any, threads: int | None, exact: bool, seconds: float, candidates: int,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Measure the kernels of MODEL (ONNX) on this machine, for later builds with --tuning.
+
+    The model is compiled once for every rank of candidate and the builds run in turns. What is faster than the choice
+    that the cost model makes by itself is entered into a database, which may hold any number of models and machines.
+    """
+    fixed = parameters.shapes_of(shapes)
+    path = parameters.check_model_path(model)
+    from ..api import tune as measure
+
+    with StageProgress(on_terminal()) as progress:
+        found = measure(
+            path, database, fixed, threads, exact, seconds=seconds, candidates=candidates, progress=progress
+        )
+    if as_json:
+        emit_json({"database": database, **found})
+        return
+    rows = [
+        (f"{k['own_seconds'] * 1e3:.3f}", f"{k['seconds'] * 1e3:.3f}", k["chosen"], key)
+        for key, k in sorted(found["kernels"].items(), key=lambda e: e[1]["seconds"] - e[1]["own_seconds"])
+    ]
+    if rows:
+        emit(columns([("own ms", "tuned ms", "choice", "kernel"), *rows]))
+    before, after = found["own_seconds"] * 1e3, found["seconds"] * 1e3
+    emit(f"{len(rows)} of {found['considered']} choices changed; a run: {before:.3f} ms, tuned {after:.3f} ms")
