@@ -123,7 +123,9 @@ class Inliner:
         if kind in (prim.IntImm, prim.FloatImm) or not isinstance(expr, tvm.ir.Expr):
             return expr
         if kind in _BINARY:
-            return self._binary(kind, self.expression(expr.a, axes), self.expression(expr.b, axes))
+            gate = _gate(expr) if kind is prim.Mul else None
+            a, b = (self.expression(e, axes) for e in gate or (expr.a, expr.b))
+            return mathlib.gated(self.bind(a), self.bind(b), self.bind) if gate else self._binary(kind, a, b)
         if kind is prim.Max or kind is prim.Min:
             return self._extremum(kind, self.expression(expr.a, axes), self.expression(expr.b, axes))
         if kind is prim.Cast:
@@ -230,6 +232,14 @@ class Inliner:
         if fast is not None and str(expr.ty.dtype) == "float32":
             return fast(self.bind(args[0]), self.bind)
         return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
+
+
+def _gate(product: Any) -> tuple[Any, Any] | None:
+    """(a, x) of a product a * sigmoid(x)."""
+    for value, factor in ((product.a, product.b), (product.b, product.a)):
+        if isinstance(factor, Call) and getattr(factor.op, "name", "") == "tirx.sigmoid":
+            return (value, factor.args[0]) if str(factor.ty.dtype) == "float32" else None
+    return None
 
 
 def _is_float(expr: Any) -> bool:

@@ -125,12 +125,27 @@ def log(x: Any, bind: Bind) -> Any:
     return tirx.Select(x < f32(0.0), nan, result)
 
 
-def sigmoid(x: Any, bind: Bind) -> Any:
-    """1 / (1 + exp(-x)); relative error below 2e-7, 0 below -88.38 (the exact result is denormal there)."""
-    # beyond the limits 2**k is 0 or inf in one step, and the result 1 or 0
-    m, p = _reduced(_clamped(bind(f32(0.0) - x), -88.0, 88.6, bind), bind)
+def gated(a: Any, x: Any, bind: Bind) -> Any:
+    """a * sigmoid(x), as the quotient a / (1 + exp(-x)): relative error below 4e-7, 5e-7 for |x| above 40; 0 below
+    -88.38 (sigmoid(x) is denormal there).
+
+    This is the inner loop of every swish, so ln 2 is taken away in one fused step, and the polynomial is a degree
+    shorter than that of ``exp`` (minimax fit of the relative error, 1.2e-7): what is lost is lost beside the one.
+    Without fused multiply-add the error is below 1e-7 * (4 + |x|).
+    """
+    # beyond the limits 2**-n is 0 or inf in one step, and the result a or 0
+    c = _clamped(x, -88.6, 88.0, bind)
+    m = bind(_bits(c * f32(-1.44269504088896341) + f32(_ROUND)))
+    n = bind(_float(m) - f32(_ROUND))
+    r = bind(n * f32(0.69314718055994531) + c)
+    coefficients = [-8.524437435e-3, 4.195518419e-2, -1.666465700e-1, 4.999848008e-1, -1.000000358, 1.000000119]
     scale = _float((m << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 127 << 23))
-    return f32(1.0) / (f32(1.0) + p * scale)
+    return a / bind(_poly(r, coefficients) * scale + f32(1.0))
+
+
+def sigmoid(x: Any, bind: Bind) -> Any:
+    """1 / (1 + exp(-x)); see :func:`gated`."""
+    return gated(f32(1.0), x, bind)
 
 
 def tanh(x: Any, bind: Bind) -> Any:

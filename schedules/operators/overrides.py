@@ -43,6 +43,12 @@ def clip(call: Any, x: te.Tensor, _low: Any, _high: Any) -> te.Tensor:
     return elementwise("clip", apply, x)
 
 
+@override("relax.nn.silu")
+def silu(_call: Any, x: te.Tensor) -> te.Tensor:
+    """x * sigmoid(x) as one expression, which becomes one quotient (mathlib.gated)."""
+    return elementwise("silu", lambda v: v * tirx.sigmoid(v), x)
+
+
 def _number(value: Any) -> float | int:
     return value.value if hasattr(value, "value") else value
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from compiled import Suite
-from tvm import relax
+from halotile.schedules.inline import Inliner, key
+from tvm import relax, te, tirx
+from tvm.ir.prim import expr as prim
 
 
 def sample() -> np.ndarray:
@@ -28,13 +30,18 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
     "log": lambda x: math.nan if x < 0 else -math.inf if x == 0 else math.log(x),
     "tanh": math.tanh,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x > -709 else 0.0,
+    "silu": lambda x: math.nan if x == -math.inf else x / (1 + math.exp(-x)) if x > -709 else -0.0,
     "erf": math.erf,
 }
 
 
-BOUND = {"tanh": 2e-7, "erf": 3e-7}
+BOUND = {"exp": 2e-7, "log": 2e-7, "tanh": 2e-7, "erf": 3e-7, "sigmoid": 5e-7, "silu": 5e-7}
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
+
+
+def operator(name: str) -> Callable[..., relax.Expr]:
+    return getattr(relax.op.nn if name == "silu" else relax.op, name)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,7 @@ def suite() -> Suite:
     suite = Suite()
     for name, function in FUNCTIONS.items():
         exact = np.array([math.nan if math.isnan(x) else function(x) for x in X.tolist()])
-        suite.add(name, [X], getattr(relax.op, name), exact.astype(np.float64))
+        suite.add(name, [X], operator(name), exact.astype(np.float64))
     suite.compile()
     return suite
 
@@ -72,7 +79,26 @@ def test_special_values(suite: Suite, name: str) -> None:
 def test_relative_error(suite: Suite, name: str) -> None:
     error, exact = errors(suite, name)
     normal = np.abs(exact) >= np.finfo(np.float32).tiny
-    assert (error[normal] / np.abs(exact[normal])).max() <= 2e-7
+    assert (error[normal] / np.abs(exact[normal])).max() <= BOUND[name]
+
+
+def test_gates_are_nearer_where_life_is(suite: Suite) -> None:
+    for name in ("sigmoid", "silu"):
+        got, exact = values(suite, name)
+        for limit, bound in ((40, 4e-7), (88, BOUND[name])):
+            near = (np.abs(X) < limit) & (np.abs(exact) >= np.finfo(np.float32).tiny)
+            assert (np.abs(got[near] - exact[near]) / np.abs(exact[near])).max() <= bound
+    at_zero = values(suite, "sigmoid")[0][X == 0]
+    np.testing.assert_array_equal(at_zero, 0.5)
+
+
+def test_a_product_with_a_sigmoid_is_one_quotient() -> None:
+    x = te.placeholder((4,), "float32")
+    element = tirx.Var("element", "float32")
+    for product in (lambda i: x(i) * tirx.sigmoid(x(i)), lambda i: tirx.sigmoid(x(i)) * x(i)):
+        tensor = te.compute((4,), product)
+        value = Inliner({key(x): lambda _indices: element}).at(tensor, [tirx.Var("i", "int32")])
+        assert isinstance(value, prim.Div) and value.a.same_as(element)
 
 
 @pytest.mark.parametrize("name", ["tanh", "erf"])
@@ -137,7 +163,7 @@ def test_functions_of_guarded_reads(name: str) -> None:
     wanted = sum(padded[:, :, i : i + 11 : 2, ::3] for i in range(3)) / 3
 
     def body(v: relax.Expr) -> relax.Expr:
-        mapped = getattr(relax.op, name)(v)
+        mapped = operator(name)(v)
         return relax.op.nn.avg_pool2d(mapped, (3, 1), (2, 3), padding=(0, 0, 2, 0), count_include_pad=True)
 
     suite = Suite()
