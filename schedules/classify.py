@@ -71,6 +71,14 @@ class Facts:
         """True if an element takes more than a few plain instructions."""
         return any(_costly(t) for t in self.stages)
 
+    @cached_property
+    def interpolates(self) -> bool:
+        """True if an element is made of several elements of one input: such work repeated in an unrolled loop grows."""
+        if self.kind != "injective":
+            return False
+        inputs = [v for v in self.node.inputs if v.constant is None]
+        return any(len(self.reads(v)) > 1 and not self.elementwise_in(v) for v in inputs)
+
     def reads(self, value: Value) -> list[tuple[list[Any], tuple[Any, ...]]]:
         """The (axes, indices) of every read of ``value`` by the node's outputs (maps only)."""
         found: list[tuple[list[Any], tuple[Any, ...]]] = []

@@ -42,7 +42,8 @@ class KernelBuilder:
         self._fresh = 0
         self.guards: list[Any] = []  # conditions of if_then_else written so far
         self._bound: list[Any] = []
-        self._vectors: list[tuple[Any, int, list[Any]]] = []  # lane, width and buffers of open vectorised loops
+        self._vectors: list[tuple[Any, int, list[Any]]] = []  # lane, width and what comes before open vectorised loops
+        self._inside: list[Any] = []  # variables of the loops within the outermost of these, itself included
 
     # -- buffers ---------------------------------------------------------------------------------
 
@@ -97,6 +98,10 @@ class KernelBuilder:
             return prim.NE(self.bind(tirx.Cast("int8", value), name), tirx.IntImm("int8", 0))
         if self._vectors:
             lane, width, before = self._vectors[-1]
+            if dtype in ("int32", "int64") and len(self._vectors) == 1 and not self._varies(value):
+                buffer = tirx.decl_buffer((1,), dtype, name=self.fresh(name), scope="local", layout=None)
+                before += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [_index(0)])]
+                return buffer[0]
             buffer = tirx.decl_buffer((width,), dtype, name=self.fresh(name), scope="local", layout=None)
             before.append(tirx.AllocBuffer(buffer))
             self.store(buffer, lane, value)
@@ -109,6 +114,10 @@ class KernelBuilder:
         self.add(tirx.Bind(var, value))
         self._bound.append(var)
         return var
+
+    def _varies(self, value: Any) -> bool:
+        """True if ``value`` depends on the lane, or on loops inside the vectorised one."""
+        return any(v.same_as(u) for u in tirx.analysis.undefined_vars(value) for v in self._inside)
 
     def hold(self, index: Any, name: str = "t") -> Any:
         """Names an index in a way that the simplifier doesn't see through."""
@@ -132,7 +141,11 @@ class KernelBuilder:
         self._scopes.append([])
         if kind == "vectorized":
             self._vectors.append((var, int(extent), []))
+        if self._vectors:
+            self._inside.append(var)
         yield var
+        if self._vectors:
+            self._inside.pop()
         body = sequence(self._scopes.pop())
         if kind == "vectorized":
             for statement in self._vectors.pop()[2]:

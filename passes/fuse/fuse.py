@@ -240,7 +240,8 @@ class _Fuser:
             if self._lies_in_place(user):
                 return False  # it is written where it belongs
             once = sum(r.elements for r in user.results) <= value.elements
-            return once or not any(self.facts[n].costly for n in draft.nodes)
+            facts_of = [self.facts[n] for n in draft.nodes]
+            return once or not any(f.costly or target.anchor and f.interpolates for f in facts_of)
         return False
 
     def _producer(self, value: Value) -> _Draft | None:

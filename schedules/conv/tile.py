@@ -54,7 +54,8 @@ class ConvKernel:
         self.output = self.request.group.outputs[-1]
         before = producers(self.request.group, self.facts.data)
         self.has_prologue = bool(before)
-        self.costly = any(Facts(n).costly for n in self.request.group.nodes if n is not anchor and n not in before)
+        behind = [Facts(n) for n in self.request.group.nodes if n is not anchor and n not in before]
+        self.costly = any(f.costly or f.interpolates for f in behind)
 
     @property
     def channel_blocks(self) -> int:

@@ -1,0 +1,75 @@
+"""Pointwise linear maps: every place's channels times one constant matrix.
+
+    conv2d(x, W [O, I, 1, 1]), stride 1, no padding, no groups        channels on axis 1
+    matmul(x, W [I, O])                                               channels on the last axis
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from ..simplify.anchors import CONVOLUTIONS, weight_index
+from ..simplify.graph import CONST, Node
+from ..simplify.patterns import is_float
+from ..simplify.rule import Builder
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """``matrix`` is [inputs, outputs] in float64; ``axis`` is the channels' axis of data and result."""
+
+    node: Node
+    data: Node
+    matrix: np.ndarray
+    axis: int
+
+    @property
+    def inputs(self) -> int:
+        return int(self.matrix.shape[0])
+
+    @property
+    def outputs(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def on(self, b: Builder, data: Node, matrix: np.ndarray) -> Node:
+        """The same operator with another matrix (in the weights' dtype) on other data."""
+        if self.node.op == "relax.matmul":
+            return b.call(relax.op.matmul, data, b.const(np.ascontiguousarray(matrix)))
+        kernel = np.ascontiguousarray(matrix.T).reshape(*matrix.T.shape, *(1,) * (self.node.rank - 2))
+        return b.same(self.node, data, b.const(kernel))
+
+    def biased(self, b: Builder, value: Node, bias: np.ndarray | None) -> Node:
+        """``value`` plus a number per channel."""
+        if bias is None:
+            return value
+        return b.call(relax.op.add, value, b.const(bias.reshape(-1, *(1,) * (value.rank - 1 - self.axis))))
+
+
+def pointwise(node: Node) -> Pointwise | None:
+    """``node`` as a pointwise linear map on a value of known shape; None if it is none."""
+    if not node.is_tensor or not node.static or not is_float(node) or weight_index(node) != 1:
+        return None
+    data, weight = node.inputs
+    if not data.static or weight.op != CONST or 0 in (node.shape or ()):
+        return None
+    array = weight.array
+    if node.op == "relax.matmul":
+        if array.ndim != 2 or data.rank < 2:
+            return None
+        return Pointwise(node, data, array.astype(np.float64), node.rank - 1)
+    if node.op not in CONVOLUTIONS or not _at_one_place(node, array):
+        return None
+    return Pointwise(node, data, array.reshape(array.shape[:2]).T.astype(np.float64), 1)
+
+
+def _at_one_place(node: Node, weight: np.ndarray) -> bool:
+    strides, padding = node.attr("strides"), node.attr("padding")
+    return (
+        int(node.attrs.groups) == 1
+        and all(k == 1 for k in weight.shape[2:])
+        and all(int(s) == 1 for s in strides)
+        and not any(int(p) for p in padding)
+    )

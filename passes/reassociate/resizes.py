@@ -1,0 +1,103 @@
+"""A pointwise linear map before the resize that enlarges its input, also through a concatenation of channels.
+
+    conv1x1(concat(resize(a), b), W)    ->    conv1x1(b, Wb) + resize(conv1x1(a, Wa))
+
+A resize takes sums over places, a pointwise map sums over channels: the order is free but for rounding, also where the
+weights of the resize do not add up to one (the bias stays behind). A map at the small size costs as much less as the
+resize enlarges. What it takes instead, sums and a resize of the outputs' channels, must be less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+from tvm import relax
+
+from ..simplify.graph import CONST, Node
+from ..simplify.patterns import rounded
+from ..simplify.rule import Builder
+from .pointwise import Pointwise, pointwise
+
+RESIZES = frozenset(("halotile.resample", "halotile.upsample"))
+ELEMENT_COST = 32  # multiply-adds in whose time an element is resized or added: a few, at the speed of the cache
+
+
+def resize_later(node: Node) -> Callable[[Builder], Node] | None:
+    """Builds what computes ``node`` with resizes behind it; None if there is none, or nothing gained."""
+    linear = pointwise(node)
+    if linear is None or node.op == "relax.matmul":
+        return None
+    parts = _parts(linear.data)
+    sources = [_enlarged(p) for p in parts]
+    alone = len(parts) == 1
+    chosen = [s if s is not None and _gain(linear, p, s[0], alone) > 0 else None for p, s in zip(parts, sources)]
+    matrix = rounded(linear.matrix, node.inputs[1].array.dtype)
+    if not any(chosen) or matrix is None:
+        return None
+
+    def build(b: Builder) -> Node:
+        first, staying, bounds, sums = 0, [], [], []
+        for part, source in zip(parts, chosen):
+            rows = slice(first, first + int((part.shape or ())[1]))
+            first = rows.stop
+            if source is None:
+                staying.append(part)
+                bounds.append(rows)
+                continue
+            small, chain = source
+            value = linear.on(b, small, matrix[rows])
+            for step in chain:
+                value = b.same(step, value, *step.inputs[1:])
+            sums.append(value)
+        if staying:
+            data = staying[0] if len(staying) == 1 else b.call(relax.op.concat, staying, axis=1)
+            kept = [matrix[rows] for rows in bounds]
+            sums.insert(0, linear.on(b, data, np.concatenate(kept, axis=0)))
+        total = sums[0]
+        for value in sums[1:]:
+            total = b.call(relax.op.add, total, value)
+        return total
+
+    return build
+
+
+def _parts(data: Node) -> list[Node]:
+    """What a concatenation along the channels that nobody else reads joins; or the value itself."""
+    joins = data.op == "relax.concat" and data.uses == 1 and int(data.attr("axis") or 0) % data.rank == 1
+    return list(data.inputs) if joins else [data]
+
+
+def _enlarged(value: Node) -> tuple[Node, list[Node]] | None:
+    """What ``value`` is an enlargement of, and by which resizes in order; None if it is none, or read elsewhere."""
+    chain: list[Node] = []
+    small = value
+    while small.op in RESIZES and small.uses == 1 and small.static and _spatial(small):
+        chain.insert(0, small)
+        small = small.inputs[0]
+    if not chain or not small.static or small.op == CONST or _places(small) >= _places(value):
+        return None
+    return small, chain
+
+
+def _spatial(resize: Node) -> bool:
+    """True if the resize leaves batch and channels alone."""
+    if resize.op == "halotile.resample":
+        axis = resize.attr("axis")
+        return axis is not None and int(axis) % resize.rank >= 2 and all(i.op == CONST for i in resize.inputs[1:])
+    factors = resize.attr("factors")
+    return factors is not None and all(int(f) == 1 for f in factors[:2])
+
+
+def _places(value: Node) -> int:
+    shape = value.shape or ()
+    return prod(shape[:1] + shape[2:])
+
+
+def _gain(linear: Pointwise, part: Node, small: Node, alone: bool) -> int:
+    """Multiply-adds saved, less what resizing other channels, and adding up, takes."""
+    inputs = int((part.shape or ())[1])
+    saved = inputs * linear.outputs * (_places(part) - _places(small))
+    more = linear.outputs - inputs + (0 if alone else linear.outputs)
+    return saved - ELEMENT_COST * more * _places(part)
