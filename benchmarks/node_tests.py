@@ -115,7 +115,8 @@ def run_case(case: Any, backend: str, running: int = 1) -> Outcome:
         return outcome(CRASH, str(error))
     except HalotileError as error:
         text = " ".join(str(error).split())
-        return outcome(CRASH if "Error:" in text else REFUSED, text)
+        defect = "Error:" in text or "it can't be converted for operands" in text
+        return outcome(CRASH if defect else REFUSED, text)
     except Exception as error:  # anything else is our own defect
         return outcome(CRASH, f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}")
     if len(results) != len(expected):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from ...errors import ModelError, UnsupportedError
-from .load import Source
+from .load import Source, check_text
 from .prune import reads, subgraphs
 
 SMALL = 1024  # initialisers above this many bytes are left out of what the checker sees
@@ -14,6 +14,7 @@ SMALL = 1024  # initialisers above this many bytes are left out of what the chec
 def check(source: Source) -> None:
     """Raises ModelError, or UnsupportedError for versions newer than the onnx package; one line, naming the node."""
     model = source.model
+    check_text(model)
     if model.ir_version > onnx.IR_VERSION:
         raise UnsupportedError(
             f"the model has IR version {model.ir_version}; the installed onnx {onnx.__version__} knows up to "
@@ -56,12 +57,12 @@ def _check_opsets(model: onnx.ModelProto) -> None:
     for opset in model.opset_import:
         domain = "" if opset.domain == "ai.onnx" else opset.domain
         domains[domain] = opset.version
-        if domain == "" and opset.version > newest:
+        if domain == "" and newest < opset.version < 2**31:
             raise UnsupportedError(
                 f"the model uses opset {opset.version}; the installed onnx {onnx.__version__} knows up to {newest}: "
                 "upgrade onnx or export an older opset"
             )
-        if opset.version < 1:
+        if not 1 <= opset.version < 2**31:
             raise ModelError(f"not a valid ONNX model: opset version {opset.version} of domain '{domain}'")
     for index, node in enumerate(model.graph.node):
         domain = "" if node.domain == "ai.onnx" else node.domain

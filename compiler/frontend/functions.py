@@ -30,7 +30,7 @@ def schema_body(
     if schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
         if versions:
-            types = [_type(v).SerializeToString() for v in inputs]
+            types = [value_type(v).SerializeToString() for v in inputs]
             raw = schema.get_context_dependent_function_with_opset_version(
                 max(versions), proto.SerializeToString(), types
             )
@@ -99,7 +99,7 @@ def _refers(attribute: onnx.AttributeProto) -> bool:
     return any(_refers(a) for g in graphs for n in g.node for a in n.attribute)
 
 
-def _type(value: Value | None) -> onnx.TypeProto:
+def value_type(value: Value | None) -> onnx.TypeProto:
     if value is None:
         return onnx.TypeProto()
     shape = [d if isinstance(d, int) else str(d) for d in value.shape]
@@ -116,6 +116,12 @@ _ELEMENT = {
     for n in onnx.TensorProto.DataType.values()
     if n not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
 }
+
+
+def element_name(element: int) -> str:
+    """ONNX's name of an element type number, or the number where it has none."""
+    known = element in onnx.TensorProto.DataType.values()
+    return str(onnx.TensorProto.DataType.Name(element)) if known else f"type {element}"
 
 
 def dtype_name(element: int) -> str | None:

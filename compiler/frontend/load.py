@@ -12,6 +12,8 @@ from google.protobuf.message import DecodeError
 
 from ...errors import ModelError
 
+TEXT, MESSAGE = 9, 11  # protobuf's numbers of field types
+
 
 @dataclass(frozen=True)
 class Source:
@@ -55,6 +57,20 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     if not proto.HasField("graph") or not proto.ir_version:
         raise ModelError(f"{what}: not an ONNX model (it has no graph or no IR version)")
     return proto
+
+
+def check_text(message: Any, where: str = "the model") -> None:
+    """Raises ModelError for a string that is not UTF-8, which protobuf hands over as bytes where a name belongs."""
+    for kind, value in message.ListFields():
+        if kind.type == TEXT:
+            for text in [value] if isinstance(value, (str, bytes)) else value:
+                if isinstance(text, bytes):
+                    raise ModelError(f"not a valid ONNX model: {where} holds text that is not UTF-8 ({kind.name})")
+        elif kind.type == MESSAGE:
+            inside = type(message).__name__
+            here = f"node '{message.name}'" if inside == "NodeProto" and isinstance(message.name, str) else where
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                check_text(inner, here)
 
 
 def _kind(model: Any) -> str:

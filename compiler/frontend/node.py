@@ -15,6 +15,7 @@ from .dims import Dim, Open, as_dim, is_open, to_relax
 from .registry import Refusal
 from .value import Value
 
+MOST = 1 << 31  # elements of a tensor: kernels count in 32 bits
 SMALL = 1 << 16  # elements up to which a broadcast constant is stored broadcast
 
 
@@ -89,7 +90,9 @@ class Node:
     # ------------------------------------------------------------------ writing Relax
 
     def emit(self, expr: Any) -> Value:
-        return Value.of_expr(self.builder.emit(expr))
+        value = Value.of_expr(self.builder.emit(expr))
+        require_addressable(value.shape)
+        return value
 
     def do(self, function: Callable[..., Any], *operands: Any, **attributes: Any) -> Value:
         """Emits ``function(*operands)``; values among the operands (also inside lists) become their expressions."""
@@ -192,6 +195,16 @@ def _expr(operand: Any) -> Any:
     if isinstance(operand, (list, tuple)) and any(isinstance(o, (Value, Dim)) for o in operand):
         return [_expr(o) for o in operand]
     return operand
+
+
+def require_addressable(shape: Sequence[Any]) -> None:
+    """Refuses a tensor that kernels could not number the elements of, or with a negative length."""
+    if is_open(shape):
+        return
+    if any(d < 0 for d in shape):
+        raise Refusal(f"a result would have the shape {list(shape)}")
+    if math.prod(shape) >= MOST:
+        raise Refusal(f"a result of the shape {list(shape)} has more than {MOST - 1} elements, which is the limit")
 
 
 def normal_axis(axis: int, rank: int) -> int:

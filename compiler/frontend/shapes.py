@@ -10,9 +10,10 @@ import onnx
 from ...errors import ShapeError, UnsupportedError
 from ..spec import TensorSpec
 from .dims import INFINITY, Dim, Learned
-from .functions import dtype_name
+from .functions import dtype_name, element_name
 from .value import PLAIN
 
+MOST = 1 << 31  # elements of a tensor: kernels count in 32 bits
 Dimension = "int | str | None"
 
 
@@ -88,7 +89,7 @@ def fixed_inputs(
             raise UnsupportedError(f"input '{info.name}' is a {kind}; only tensors are supported")
         dtype = dtype_name(info.type.tensor_type.elem_type)
         if dtype not in PLAIN:
-            kind = onnx.TensorProto.DataType.Name(info.type.tensor_type.elem_type)
+            kind = element_name(info.type.tensor_type.elem_type)
             raise UnsupportedError(f"input '{info.name}' holds {kind} data, which is not supported")
         declared = declared_shape(info)
         if info.name in shapes:
@@ -105,6 +106,10 @@ def fixed_inputs(
             left.append((info.name, dims))
         else:
             specs.append(TensorSpec(info.name, dtype, tuple(int(d) for d in dims if d is not None)))
+            if specs[-1].elements >= MOST:
+                raise ShapeError(
+                    f"input '{info.name}' has the shape {_text(dims)}, which is more than {MOST - 1} elements"
+                )
     if left:
         raise ShapeError(_open_message(left))
     return tuple(specs)

@@ -10,7 +10,7 @@ import onnx
 from onnx import numpy_helper
 
 from ...errors import ModelError, UnsupportedError
-from .functions import dtype_name
+from .functions import dtype_name, element_name
 from .value import Value
 
 
@@ -23,12 +23,10 @@ class TensorReader:
     def value(self, tensor: onnx.TensorProto) -> Value:
         dtype = dtype_name(tensor.data_type)
         if dtype is None or dtype.startswith("complex"):
-            kind = (
-                onnx.TensorProto.DataType.Name(tensor.data_type)
-                if tensor.data_type <= 28
-                else tensor.data_type
-            )
+            kind = element_name(tensor.data_type)
             raise UnsupportedError(f"tensor '{tensor.name}' holds {kind} data, which is not supported")
+        if any(d < 0 for d in tensor.dims):
+            raise ModelError(f"tensor '{tensor.name}' has the shape {list(tensor.dims)}; dimensions can't be negative")
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             return Value.of_array(self._external(tensor, dtype))
         try:

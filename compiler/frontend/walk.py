@@ -21,6 +21,7 @@ from ...errors import HalotileError
 from . import control, fold, functions, precision, sequences, symbolic
 from .dims import Learned, is_open
 from .node import Node
+from .objection import objection
 from .prune import live_nodes, used_names
 from .registry import Refusal, converter
 from .slot import Slot, TensorSequence
@@ -133,7 +134,10 @@ class Walk:
             shown = ", ".join("nothing" if i is None else str(i) for i in inputs)
             if any(isinstance(i, Value) and is_open(i.shape) for i in inputs):
                 return offend(f"it needs fixed dimensions; its operands are {shown}")
-            return offend(f"it can't be converted for operands {shown} ({_one_line(error)})", defect=True)
+            reason = objection(proto, opsets, inputs)
+            if reason is not None:
+                return offend(f"its operands are {shown}: {reason}")
+            return offend(f"it can't be converted for operands {shown}: {_one_line(error)}", defect=True)
         if results is None:
             return offend(self._is_known(proto, domain, opset) or "no converter and no function body")
         return results
@@ -322,4 +326,4 @@ def _one_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[-1] if lines else "no message"
     text = re.sub(r"^In ir\.Op\(.*support_level=\d+\),?\s*", "", text)
-    return f"{type(error).__name__}: {text}"[:300]
+    return (text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}")[:300]

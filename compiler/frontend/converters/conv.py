@@ -9,6 +9,7 @@ from tvm import relax
 from ..dims import is_open
 from ..implied import require_equal
 from ..node import Node
+from ..objection import out_of_range
 from ..registry import Refusal, converts
 from ..value import Value
 
@@ -44,6 +45,11 @@ def convolve(node: Node, x: Value, w: Value) -> Value:
     begin, end = window_pads(node, x.shape[2:], kernel, strides, dilations)
     if any(p < 0 for p in begin + end):
         raise Refusal("negative pads are not supported")
+    ends = zip(x.shape[2:], begin, end, kernel, dilations)
+    if any(not is_open((n,)) and n + b + e < (k - 1) * d + 1 for n, b, e, k, d in ends):
+        raise Refusal(f"weights {w} do not fit the input {x} with pads {begin + end} and dilations {list(dilations)}")
+    if groups < 1 or w.shape[0] % groups:
+        raise Refusal(f"{groups} groups do not divide the weights {w}")
     function = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}[spatial]
     return node.do(
         function,
@@ -56,6 +62,15 @@ def convolve(node: Node, x: Value, w: Value) -> Value:
     )
 
 
+def require_window(node: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> None:
+    """Refuses lengths and steps that are no positive numbers, or not one for each spatial axis."""
+    for name, numbers in (("kernel_shape", kernel), ("strides", strides), ("dilations", dilations)):
+        if len(numbers) != len(kernel) or any(n < 1 for n in numbers):
+            raise Refusal(f"{name} {list(numbers)} are not {len(kernel)} positive numbers")
+    if (huge := out_of_range(node.attributes)) is not None:
+        raise Refusal(huge)
+
+
 def window_pads(
     node: Node, size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[list[int], list[int]]:
@@ -63,6 +78,7 @@ def window_pads(
 
     SAME_UPPER and SAME_LOWER make the output ceil(size / stride) long; an odd zero goes to the end or the beginning.
     """
+    require_window(node, kernel, strides, dilations)
     mode = node.attr("auto_pad", "NOTSET")
     spatial = len(kernel)
     if mode in ("NOTSET", ""):
@@ -95,13 +111,16 @@ def conv_transpose(node: Node) -> Value:
     spatial = x.rank - 2
     kernel = list(w.shape[2:])
     groups = node.attr("group", 1)
-    if x.shape[1] != w.shape[0] or x.shape[1] % groups:
+    if groups < 1 or x.shape[1] != w.shape[0] or x.shape[1] % groups:
         raise Refusal(f"input {x} does not fit weights {w} in {groups} groups")
     strides = list(node.attr("strides", [1] * spatial))
     dilations = list(node.attr("dilations", [1] * spatial))
     extra = list(node.attr("output_padding", [0] * spatial))
+    require_window(node, kernel, strides, dilations)
     full = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, kernel, dilations)]
     begin, output = _transposed_extent(node, x.shape[2:], full, strides, extra)
+    if not is_open(output) and any(n < 1 for n in output):
+        raise Refusal(f"its result would be {list(output)} long")
     result = node.in_float32(
         lambda a, b: node.own(
             "halotile.conv_transpose",

@@ -48,6 +48,8 @@ def flatten(node: Node) -> Value:
     x = node.need(0)
     axis = node.attr("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
+    if not 0 <= axis <= x.rank:
+        raise Refusal(f"axis {node.attr('axis')} is outside a tensor of rank {x.rank}")
     return node.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
@@ -289,6 +291,8 @@ def tile(node: Node) -> Value:
     repeats = node.ints(1, "its repeats")
     if repeats is None or len(repeats) != x.rank:
         raise Refusal(f"repeats {repeats} do not fit {x}")
+    if not is_open(repeats) and any(r < 0 for r in repeats):
+        raise Refusal(f"repeats {repeats} are negative")
     if all(r == 1 for r in repeats):
         return x
     if 0 in repeats:

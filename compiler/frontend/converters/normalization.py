@@ -86,7 +86,7 @@ def group_normalization(node: Node) -> Value:
     x, scale, bias = (node.need(i) for i in range(3))
     groups = node.attr("num_groups")
     n, channels = x.shape[:2]
-    if channels % groups:
+    if groups < 1 or channels % groups:
         raise Refusal(f"{groups} groups do not divide the channels of {x}")
 
     def normalise(x: Value, scale: Value, bias: Value) -> Value:
@@ -170,6 +170,8 @@ def local_response_normalization(node: Node) -> Value:
     """x / (bias + alpha / size * sum of squares over the neighbouring channels) ^ beta."""
     x = node.need(0)
     size = node.attr("size")
+    if not 0 < size < 2**31:
+        raise Refusal(f"its size {size} is no number of channels")
     alpha, beta, bias = node.attr("alpha", 1e-4), node.attr("beta", 0.75), node.attr("bias", 1.0)
 
     def normalise(x: Value) -> Value:

@@ -156,7 +156,7 @@ def average_pool(node: Node) -> Value:
 def lp_pool(node: Node) -> Value:
     x = node.need(0)
     w = window(node, x)
-    p = node.attr("p", 2)
+    p = _order(node)
 
     def norm(v: Value) -> Value:
         if p == 1:
@@ -167,6 +167,14 @@ def lp_pool(node: Node) -> Value:
         return node.do(R.power, window_sum(node, powered, w), node.scalar(1.0 / p, v))
 
     return node.in_float32(norm, x)
+
+
+def _order(node: Node) -> int:
+    """The p of a p-norm."""
+    p = int(node.attr("p", 2))
+    if p < 1:
+        raise Refusal(f"there is no norm of order {p}")
+    return p
 
 
 def window_sum(node: Node, x: Value, w: Window) -> Value:
@@ -203,7 +211,7 @@ def global_max_pool(node: Node) -> Value:
 @converts("GlobalLpPool")
 def global_lp_pool(node: Node) -> Value:
     x = node.need(0)
-    p = node.attr("p", 2)
+    p = _order(node)
     axes = _spatial(x)
 
     def norm(v: Value) -> Value:

@@ -9,7 +9,7 @@ repetition or a plain step are written as that, so the common cases need no tabl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,7 @@ def _simple(node: Node, x: Value, scales: list[float]) -> Value:
     """Before opset 11: o / scale, and nearest takes the floor (the ceiling when shrinking)."""
     if len(scales) != x.rank:
         raise Refusal(f"scales {scales} do not fit {x}")
+    _require_factors(scales)
     axes = [
         Axis(a, n, _scaled(n, s), s, (0.0, 1.0)) for a, (n, s) in enumerate(zip(x.shape, scales)) if s != 1.0
     ]
@@ -124,17 +125,22 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
         if scales.size != len(chosen):
             raise Refusal(f"scales {scales.tolist()} do not fit {len(chosen)} axes")
         factors = [float(s) for s in scales.reshape(-1)]
+        _require_factors(factors)
         target = [_scaled(n, (b[1] - b[0]) * s) for n, s, b in zip(lengths, factors, boxes)]
         if coordinate != "tf_crop_and_resize":
             target = [_scaled(n, s) for n, s in zip(lengths, factors)]
     else:
         raise Refusal("it has neither scales nor sizes")
-    if any(f <= 0 for f in factors):
-        raise Refusal(f"scales {factors} are not positive")
+    _require_factors(factors)
     every = [Axis(a, n, o, f, b) for a, n, o, f, b in zip(chosen, lengths, target, factors, boxes)]
     if coordinate == "tf_crop_and_resize":
         return [a for a in every if a.scale != 1.0 or a.roi != (0.0, 1.0)]
     return [a for a in every if a.scale != 1.0 or a.output != a.size]
+
+
+def _require_factors(factors: Sequence[float]) -> None:
+    if any(not 0 < f < 2**31 for f in factors):  # neither is NaN
+        raise Refusal(f"scales {list(factors)} are not positive numbers")
 
 
 def _settled_corners(axes: list[Axis]) -> None:

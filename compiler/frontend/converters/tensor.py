@@ -130,6 +130,8 @@ def one_hot(node: Node) -> Value:
     if depth is None:
         raise Refusal("it has no depth")
     count = int(depth.reshape(-1)[0])
+    if count < 1:
+        raise Refusal(f"its depth is {count}")
     axis = normal_axis(node.attr("axis", -1), indices.rank + 1)
     if indices.is_float:
         indices = node.cast(indices, "int64")

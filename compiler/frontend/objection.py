@@ -1,0 +1,56 @@
+"""Why ONNX itself would not take a node, in its own words: for what no converter of ours can do anything with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from .functions import value_type
+from .value import Value
+
+SMALL = 64  # elements of a known operand that shape inference may look at
+RANGE = 2**31  # whole numbers that windows, axes and counts are within
+
+
+def objection(proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[Any]) -> str | None:
+    """What ONNX's shape inference says against ``proto`` on these operands; None when it has nothing to say."""
+    huge = out_of_range({a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute})
+    if huge is not None:
+        return huge
+    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    values = [i if isinstance(i, Value) else None for i in inputs]
+    types = {n: value_type(v) for n, v in zip(proto.input, values) if n and v is not None}
+    data = {
+        n: onnx.numpy_helper.from_array(v.array, n)
+        for n, v in zip(proto.input, values)
+        if n and v is not None and v.array is not None and v.size <= SMALL
+    }
+    imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, opsets.get(domain, 1), domain)
+        onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
+    except onnx.shape_inference.InferenceError as error:
+        return _plain(str(error))
+    except Exception:  # whatever else goes wrong here says nothing about the node
+        return None
+    return None
+
+
+def out_of_range(attributes: Mapping[str, Any]) -> str | None:
+    """What is wrong with the first attribute that holds a whole number no tensor could have a use for."""
+    for name, value in attributes.items():
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(number, int) and not -RANGE <= number < RANGE:
+                return f"its attribute {name} holds {number}, which is out of range"
+    return None
+
+
+def _plain(text: str) -> str:
+    """``[ShapeInferenceError] (op_type:X, node name: n): what is wrong`` without what the reader knows."""
+    line = " ".join(text.split())
+    line = re.sub(r"\[\w*Error\]\s*", "", line)
+    line = re.sub(r"^\(op_type:[^)]*\):\s*", "", line)
+    return line[:300].rstrip(" .")
