@@ -73,7 +73,7 @@ def inspect_stage(
     options = Options(target=chosen, shapes=fixed, float_mode=float_mode, stop_after=stage, check=check)
     build = run_pipeline(model, options)
     module = build.imported.module if stage == "import" else build.module
-    listed = operators(module)
+    listed = operators(module, composites=stage == "simplify")
     return {
         "name": build.imported.name,
         "stage": stage,

@@ -7,8 +7,12 @@ from typing import Any
 from tvm import IRModule, relax
 
 
-def operators(module: IRModule) -> list[dict[str, Any]]:
-    """One entry for each operator call of ``main``, in order; tuples and their fields are no operators."""
+def operators(module: IRModule, composites: bool = False) -> list[dict[str, Any]]:
+    """One entry for each operator call of ``main``, in order; tuples and their fields are no operators.
+
+    With ``composites``, what Relax has no single operator for (a convolution with its bias, an attention) is one entry
+    all the same, whose ``members`` are the names of the operators that make it up.
+    """
     listed = []
     for block in module["main"].body.blocks:
         for binding in block.bindings:
@@ -23,7 +27,43 @@ def operators(module: IRModule) -> list[dict[str, Any]]:
                         "attributes": _attributes(call),
                     }
                 )
-    return listed
+    return _joined(module, listed) if composites else listed
+
+
+def _joined(module: IRModule, listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The list with one entry, in the place of the last member, for each composite."""
+    from ..passes.simplify.composites import composites
+    from ..passes.simplify.convert import Unreadable, read
+
+    try:
+        found = composites(read(module["main"]))
+    except Unreadable:
+        return listed
+    by_name = {entry["name"]: entry for entry in listed}
+    ends, inner = {}, set()
+    for composite in found:
+        members = [m.name for m in composite.members]
+        if not by_name.keys() >= set(members):
+            continue
+        ends[members[-1]] = composite
+        inner.update(members[:-1])
+    result = []
+    for entry in listed:
+        composite = ends.get(entry["name"])
+        if composite is not None:
+            anchor = next((m for m in composite.members if m.op == composite.operator), None)
+            own = by_name[anchor.name]["attributes"] if anchor is not None else {}
+            entry = {
+                "name": entry["name"],
+                "operator": composite.operator,
+                "inputs": [_render(i.ty) for i in composite.inputs],
+                "outputs": entry["outputs"],
+                "attributes": {**own, **composite.attributes},
+                "members": [by_name[m.name]["operator"] for m in composite.members],
+            }
+        if entry["name"] not in inner:
+            result.append(entry)
+    return result
 
 
 def operator_name(call: relax.Call) -> str:

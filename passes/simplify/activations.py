@@ -66,8 +66,8 @@ def product_form(node: Node, limit: int = 5) -> tuple[float, list[Node]]:
 class RecogniseGelu(Rule):
     """0.5 * x * (1 + erf(x / sqrt 2))    ->    gelu(x)
 
-    In any order and bracketing of the three factors, with x * 0.7071 or x / 1.4142 inside. The constants must agree
-    within float32 rounding.
+    In any order and bracketing of the three factors, with x * 0.7071 or x / 1.4142 inside, and with the half inside
+    the sum. The constants must agree within float32 rounding.
     """
 
     name = "recognise-gelu"
@@ -88,14 +88,16 @@ class RecogniseGelu(Rule):
             if len(rest) != 1 or gate.op != "relax.add":
                 continue
             x = rest[0]
-            inner = one_plus(gate)
+            inner, half = one_plus(gate), 1.0
+            if inner is None and close(constant, 1.0):
+                inner, half = _half_plus_half(gate), 0.5
             if inner is None or not graph.same_type(x, node):
                 continue
             if inner.op == "relax.erf":
                 argument, c = scaled(inner.inputs[0])
-                if argument is x and close(c, math.sqrt(0.5)) and close(constant, 0.5):
+                if argument is x and close(c, math.sqrt(0.5)) and close(constant * half, 0.5):
                     return _unary(op.nn.gelu, x)
-            if inner.op == "relax.tanh" and close(constant, 0.5) and _gelu_polynomial(inner.inputs[0], x):
+            if inner.op == "relax.tanh" and close(constant * half, 0.5) and _gelu_polynomial(inner.inputs[0], x):
                 return _unary(op.nn.gelu_tanh, x)
         return None
 
@@ -107,6 +109,15 @@ def _unary(function: Callable[..., Any], x: Node) -> Rewrite:
 def one_plus(node: Node) -> Node | None:
     pair = split_constant(node)
     return pair[0] if pair is not None and near(pair[1], 1.0) else None
+
+
+def _half_plus_half(node: Node) -> Node | None:
+    """y of 0.5 + 0.5 * y."""
+    pair = split_constant(node)
+    if pair is None or not near(pair[1], 0.5):
+        return None
+    y, c = scaled(pair[0])
+    return y if y is not pair[0] and close(c, 0.5) else None
 
 
 def _gelu_polynomial(node: Node, x: Node) -> bool:

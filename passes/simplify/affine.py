@@ -147,3 +147,9 @@ def _hazard(partial: list[tuple[np.ndarray, np.ndarray]], scale: np.ndarray, shi
     if largest > CANCELLATION * max(final, 1.0):
         return "large constants cancel, which may be meant to round"
     return ""
+
+
+def extreme(scale: np.ndarray) -> str:
+    """Why a scale must not move to the other side of a sum of products; empty when it may."""
+    grows = np.any(np.abs(scale) > LARGEST_SCALE)
+    return "the scale is so large that moving it could move an overflow" if grows else ""

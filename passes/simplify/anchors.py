@@ -122,8 +122,13 @@ def shift_input(node: Node, shift: np.ndarray) -> np.ndarray | str:
     weight = node.inputs[index].array.astype(np.float64)
     x = node.inputs[1 - index]
     if node.op == "relax.matmul":
-        if index == 0 or weight.ndim != 2 or x.rank < 2:
-            return "the constant operand is not a matrix on the right"
+        if weight.ndim != 2 or not x.rank:
+            return "the constant operand is not a matrix"
+        if index == 0:
+            column = squeeze_leading(shift)
+            if x.rank < 2 or column.ndim not in (0, 2) or column.ndim == 2 and column.shape[1] != 1:
+                return "the constant varies along more than the rows of the operand"
+            return weight @ np.broadcast_to(column, (weight.shape[1], 1))
         full = np.broadcast_to(shift, np.broadcast_shapes(shift.shape, (weight.shape[0],)))
         if full.size > 4 * full.shape[-1] and full.ndim > 1:
             return "the constant varies along the rows of the operand"

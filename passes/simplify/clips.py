@@ -37,8 +37,8 @@ class RecogniseClip(Rule):
         if math.isinf(low) or math.isinf(high):
             return None
         if (low, high) == (0.0, math.inf):
-            return Rewrite(lambda b: b.call(op.nn.relu, x))
-        return Rewrite(lambda b: b.call(op.clip, x, low, high))
+            return Rewrite(lambda b: b.call(op.nn.relu, x), rounds=False)
+        return Rewrite(lambda b: b.call(op.clip, x, low, high), rounds=False)
 
 
 def limits(node: Node, graph: Graph) -> tuple[Node, float, float] | None:
@@ -79,4 +79,4 @@ class MaximumWithZero(Rule):
             or not graph.same_type(pair[0], node)
         ):
             return None
-        return Rewrite(lambda b: b.call(op.nn.relu, pair[0]))
+        return Rewrite(lambda b: b.call(op.nn.relu, pair[0]), rounds=False)

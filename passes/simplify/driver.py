@@ -15,6 +15,7 @@ from .common import share_common
 from .graph import CONST, INPUT, Graph, Node
 from .measure import measure
 from .rule import Builder, Declined, Rewrite, Rule
+from .steps import before_steps
 
 #: A rewrite may add this many bytes of constants beyond those that it makes superfluous.
 CONSTANT_GROWTH = 64 << 20
@@ -55,6 +56,7 @@ def _by_root(rules: Sequence[Rule]) -> Callable[[str], list[Rule]]:
 def _sweep(graph: Graph, rules: Callable[[str], list[Rule]], record: Record, check: Check | None) -> bool:
     """Tries the rules at every node, inputs first; whether anything changed."""
     nodes = graph.order()
+    stepped = before_steps(nodes)
     for node in nodes:
         node.level = 1 + max((i.level for i in node.inputs), default=-1)
     changed = False
@@ -65,7 +67,7 @@ def _sweep(graph: Graph, rules: Callable[[str], list[Rule]], record: Record, che
             try:
                 outcome: Rewrite | Declined | bool | None = rule.match(node, graph)
                 if isinstance(outcome, Rewrite):
-                    outcome = _apply(graph, node, outcome, rule, check)
+                    outcome = _apply(graph, node, outcome, rule, check, stepped)
             except (
                 ArithmeticError,
                 AttributeError,
@@ -90,19 +92,24 @@ def _sweep(graph: Graph, rules: Callable[[str], list[Rule]], record: Record, che
 
 
 def _apply(
-    graph: Graph, node: Node, rewrite: Rewrite, rule: Rule, check: Check | None
+    graph: Graph, node: Node, rewrite: Rewrite, rule: Rule, check: Check | None, stepped: set[Node]
 ) -> Declined | bool | None:
     """Carries ``rewrite`` out if types agree and the measure falls; True when it did."""
     builder = Builder(graph, node)
     built = rewrite.build(builder)
     replacements = built if isinstance(built, dict) else {node: built}
     reason = _objection(graph, replacements, builder.created)
+    rounds = "exact" not in rule.modes if rewrite.rounds is None else rewrite.rounds
+    if reason is None and rounds and not stepped.isdisjoint(replacements):
+        reason = "rounded otherwise, a floor, cast or comparison behind it could give another value"
     if reason is not None:
         graph.remove_unused(reversed(builder.created))
         return Declined(reason) if reason else None
     if check is not None:
         check(rule, replacements, _dying(replacements, builder.created).union(builder.created))
     for old, new in replacements.items():
+        if old in stepped:
+            stepped.add(new)
         if new.op not in (INPUT, CONST) and new in builder.created:
             new.order, new.name = old.order, old.name
         graph.substitute(old, new)

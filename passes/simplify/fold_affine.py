@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from .affine import Affine, read_affine
+from .affine import CANCELLATION, Affine, extreme, read_affine
 from .anchors import ANCHORS, scale_input, scale_output, shift_input, weight_index
 from .graph import ITEM, Graph, Node
 from .patterns import is_float, rounded
@@ -59,8 +59,9 @@ class FoldAffineIntoWeights(Rule):
             return None
         if not is_float(anchor):
             return Declined("integer products wrap")
-        if chain.objection:
-            return Declined(chain.objection)
+        objection = chain.objection or extreme(chain.scale)
+        if objection:
+            return Declined(objection)
         if anchor.uses != 1:
             return Declined("the product has other readers")
         if not _fits(chain.shift, anchor, graph):
@@ -127,7 +128,8 @@ class FoldInputAffine(Rule):
     """anchor(scale * x + shift, W) + b    ->    anchor(x, scale * W) + (b + bias of shift)
 
     ``scale`` varies along the input channels (rows of W) only. A shift needs an unpadded convolution, because the
-    zeros of the padding are not shifted; then it becomes a bias. Tried at the anchor and at the add after it.
+    zeros of the padding are not shifted; then it becomes a bias. In front of a padded one, only the scale goes:
+    anchor(x + shift / scale, scale * W). Tried at the anchor and at the add after it.
     """
 
     name = "fold-input-affine"
@@ -159,31 +161,55 @@ class FoldInputAffine(Rule):
         chain = read_affine(source, graph)
         if not chain.links:
             return None
-        if chain.objection:
-            return Declined(chain.objection)
-        if chain.has_shift and node.op != "relax.add" and len(chain.links) < 2:
-            return None
-        return self._fold(anchor, index, chain, after, graph)
-
-    def _fold(
-        self, anchor: Node, index: int, chain: Affine, after: np.ndarray, graph: Graph
-    ) -> Rewrite | Declined | None:
-        weight = scale_input(anchor, chain.scale)
+        objection = chain.objection or extreme(chain.scale)
+        if objection:
+            return Declined(objection)
         bias = shift_input(anchor, chain.shift) if chain.has_shift else np.zeros(())
-        for problem in (weight, bias):
-            if isinstance(problem, str):
-                return Declined(problem)
-        shift = np.asarray(after + bias)
+        if isinstance(bias, str):
+            return self._scale_only(anchor, index, chain, bias, graph) if anchor is node else Declined(bias)
+        return self._fold(anchor, index, chain.base, chain.scale, np.asarray(after + bias), graph)
+
+    @staticmethod
+    def _scale_only(anchor: Node, index: int, chain: Affine, why: str, graph: Graph) -> Rewrite | Declined | None:
+        """Leaves the shift in front, divided by the scale, so that zero padding is still zero."""
+        if not chain.has_scale or not np.all(chain.scale):
+            return Declined(why)
+        weight, dtype = scale_input(anchor, chain.scale), anchor.array_dtype
+        shift = chain.shift / chain.scale
+        if isinstance(weight, str):
+            return Declined(weight)
+        largest = float(np.max(np.abs(chain.shift), initial=0))
+        if float(np.max(np.abs(shift), initial=0)) > CANCELLATION * max(1.0, largest):
+            return Declined("the shift would be so large that x is lost in it")
+        narrow_weight, narrow_shift = rounded(weight, dtype), rounded(_compact(shift), dtype)
+        if narrow_weight is None or narrow_shift is None or not _fits(shift, chain.base, graph):
+            return Declined(why)
+
+        def build(b: Builder) -> Node:
+            inputs = list(anchor.inputs)
+            inputs[index] = b.const(narrow_weight)
+            inputs[1 - index] = emit_affine(b, chain.base, None, narrow_shift)
+            return b.same(anchor, *inputs)
+
+        return Rewrite(build)
+
+    @staticmethod
+    def _fold(
+        anchor: Node, index: int, base: Node, scale: np.ndarray, shift: np.ndarray, graph: Graph
+    ) -> Rewrite | Declined | None:
+        weight = scale_input(anchor, scale)
+        if isinstance(weight, str):
+            return Declined(weight)
         if not _fits(shift, anchor, graph):
             return Declined("the shift would not broadcast against the result")
         dtype = anchor.array_dtype
-        narrow_weight, narrow_shift = rounded(np.asarray(weight), dtype), rounded(shift, dtype)
+        narrow_weight, narrow_shift = rounded(weight, dtype), rounded(shift, dtype)
         if narrow_weight is None or narrow_shift is None:
             return Declined(f"a folded weight overflows or vanishes in {anchor.dtype}")
 
         def build(b: Builder) -> Node:
             inputs = list(anchor.inputs)
-            inputs[index], inputs[1 - index] = b.const(narrow_weight), chain.base
+            inputs[index], inputs[1 - index] = b.const(narrow_weight), base
             return emit_affine(b, b.same(anchor, *inputs), None, narrow_shift if np.any(shift != 0) else None)
 
         return Rewrite(build)

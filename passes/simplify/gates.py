@@ -23,14 +23,17 @@ def applied(function: Any, x: Node) -> Rewrite:
 
 
 class RecogniseSilu(Rule):
-    """x * sigmoid(x)    ->    silu(x)"""
+    """x * sigmoid(x), x / (1 + exp(-x))    ->    silu(x)"""
 
     name = "recognise-silu"
     family = "recognition"
     modes = STRICT
-    roots = frozenset(("relax.multiply",))
+    roots = frozenset(("relax.multiply", "relax.divide"))
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        if node.op == "relax.divide":
+            x = _logistic(node.inputs[1])
+            return applied(op.nn.silu, x) if x is not None and x is node.inputs[0] else None
         for gate, x in (node.inputs, node.inputs[::-1]):
             if gate.op == "relax.sigmoid" and gate.inputs[0] is x and is_float(node):
                 return applied(op.nn.silu, x)
@@ -50,12 +53,18 @@ class RecogniseSigmoid(Rule):
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         one, total = node.inputs
-        if not is_value(one, 1.0) or total.op != "relax.add" or not graph.same_type(total, node):
+        x = _logistic(total)
+        if x is None or not is_value(one, 1.0) or not graph.same_type(x, node):
             return None
-        exp = one_plus(total)
-        if exp is None or exp.op != "relax.exp" or exp.inputs[0].op != "relax.negative":
-            return None
-        return Rewrite(lambda b: b.call(op.sigmoid, exp.inputs[0].inputs[0]))
+        return applied(op.sigmoid, x)
+
+
+def _logistic(node: Node) -> Node | None:
+    """x of 1 + exp(-x)."""
+    exp = one_plus(node) if node.op == "relax.add" else None
+    if exp is None or exp.op != "relax.exp" or exp.inputs[0].op != "relax.negative":
+        return None
+    return exp.inputs[0].inputs[0]
 
 
 def softplus_of(node: Node, graph: Graph) -> tuple[Node, bool] | None:

@@ -19,6 +19,8 @@ from tvm.sym.analyzer import Analyzer
 INPUT, CONST, ITEM, TUPLE, OPAQUE = "input", "const", "item", "tuple", "opaque"
 #: An operand of a call: the index of an input, a tuple of such indices, or an expression that is no tensor.
 Operand = Any
+#: No axis is this long, so that the 2^31 - 1 of an open slice lies behind every sum of a few lengths.
+LONGEST_AXIS = 1 << 28
 
 
 class Node:
@@ -150,7 +152,7 @@ class Graph:
         self.normalizer = relax.BlockBuilder()
         self.normalizer.begin_scope([i.var for i in inputs])
         for symbol in {s for i in inputs for s in relax.analysis.tir_vars_in_type(i.ty)}:
-            self.analyzer.bind(symbol, Range.from_min_extent(0, 2**31 - 1))
+            self.analyzer.bind(symbol, Range.from_min_extent(0, LONGEST_AXIS))
 
     def link(self, node: Node) -> Node:
         """Enters ``node`` as a user of its inputs."""

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax
 
 from .graph import Graph, Node
-from .patterns import ints, is_integer, is_value, split_constant
+from .patterns import holds, ints, is_integer, is_value, split_constant
 from .rule import EXACT, STRICT, Declined, Rewrite, Rule
 from .zero_sign import zero_sign_matters
 
@@ -135,24 +135,6 @@ class PermuteAsReshape(Rule):
         return Rewrite(lambda b: b.call(relax.op.reshape, node.inputs[0], shape))
 
 
-#: For each dtype, those that hold every one of its values.
-_HOLDS: dict[str, frozenset[str]] = {
-    name: frozenset(wider.split())
-    for name, wider in {
-        "bool": "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64",
-        "int8": "int16 int32 int64 float16 bfloat16 float32 float64",
-        "uint8": "int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64",
-        "int16": "int32 int64 float32 float64",
-        "uint16": "int32 uint32 int64 uint64 float32 float64",
-        "int32": "int64 float64",
-        "uint32": "int64 uint64 float64",
-        "float16": "float32 float64",
-        "bfloat16": "float32 float64",
-        "float32": "float64",
-    }.items()
-}
-
-
 class CastChain(Rule):
     """cast(cast(x: A, B), C)    ->    cast(x, C), or x where A = C
 
@@ -170,7 +152,7 @@ class CastChain(Rule):
         if inner.op != "relax.astype":
             return None
         x = inner.inputs[0]
-        if inner.dtype not in _HOLDS.get(x.dtype, frozenset()):
+        if not holds(inner.dtype, x.dtype):
             return Declined(f"{inner.dtype} does not hold every {x.dtype}")
         if node.dtype == x.dtype:
             return Rewrite(lambda b: x)
@@ -237,4 +219,4 @@ class AddZero(Rule):
             return Declined("the neutral constant broadcasts the operand")
         if zero_sign_matters(node):
             return Declined("a reader tells -0.0 from 0.0")
-        return Rewrite(lambda b: x)
+        return Rewrite(lambda b: x, rounds=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
+from .facts import never_nan
 from .graph import CONST, Graph, Node
-from .patterns import INTEGERS, is_float, is_value, scalar, split_constant
-from .rule import EXACT, Builder, Declined, Rewrite, Rule
+from .patterns import is_value, scalar, split_constant
+from .rule import EXACT, Builder, Declined, Rewrite, Rule, filled
 
 op = relax.op
 
@@ -27,9 +27,9 @@ _OPPOSITE: dict[str, Callable[..., Any]] = {
 class NotOfComparison(Rule):
     """not(a < b)    ->    a >= b, and so on for all six
 
-    Where NaN is excluded: for integers and booleans always, for floats in ``finite`` mode. not(NaN < b) is true and
-    NaN >= b is false; an inequality of floats would hold for NaN, but the compiler below lowers it to one that
-    does not.
+    Where NaN is excluded: for integers and booleans always, for floats made of those, for all floats in ``finite`` mode.
+    not(NaN < b) is true and NaN >= b is false; an inequality of floats would hold for NaN, but the compiler below lowers
+    it to one that does not.
     """
 
     name = "not-of-comparison"
@@ -45,7 +45,7 @@ class NotOfComparison(Rule):
         function = _OPPOSITE.get(compare.op)
         if function is None:
             return None
-        if compare.op != "relax.not_equal" and is_float(compare.inputs[0]) and not self._finite:
+        if compare.op != "relax.not_equal" and not self._finite and not all(map(never_nan, compare.inputs)):
             return Declined("a comparison with NaN and its opposite can both be false")
         return Rewrite(lambda b: b.call(function, *compare.inputs))
 
@@ -102,7 +102,8 @@ def _negate(b: Any, node: Node) -> Node:
 class LogicIdentity(Rule):
     """x and true -> x;  x and false -> false;  x or false -> x;  x or true -> true;  x xor true -> not x
 
-    Also x and x, x or x -> x. The constant must not broadcast ``x`` to a larger shape.
+    Also x and x, x or x -> x; x and not x, x xor x -> false; x or not x -> true; x xor not x -> true. The constant must
+    not broadcast ``x`` to a larger shape.
     """
 
     name = "logic-identity"
@@ -111,7 +112,10 @@ class LogicIdentity(Rule):
     roots = frozenset(("relax.logical_and", "relax.logical_or", "relax.logical_xor"))
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        if node.inputs[0] is node.inputs[1] and node.op != "relax.logical_xor":
+        known = _with_itself(node)
+        if known is not None:
+            return None if node.shape is None else Rewrite(lambda b: filled(b, node, known))
+        if node.inputs[0] is node.inputs[1]:
             return Rewrite(lambda b: node.inputs[0]) if node.inputs[0].dtype == "bool" else None
         pair = split_constant(node)
         value = scalar(pair[1]) if pair else None
@@ -120,12 +124,23 @@ class LogicIdentity(Rule):
         x, _ = pair
         absorbing = {"relax.logical_and": False, "relax.logical_or": True}.get(node.op)
         if absorbing is not None and bool(value) == absorbing:
-            return Rewrite(lambda b: b.const(np.full(node.shape or (), absorbing))) if node.static else None
+            return Rewrite(lambda b: filled(b, node, absorbing)) if node.shape is not None else None
         if not graph.same_type(x, node):
             return Declined("the neutral constant broadcasts the operand")
         if node.op == "relax.logical_xor" and value:
             return Rewrite(lambda b: b.call(op.logical_not, x))
         return Rewrite(lambda b: x)
+
+
+def _with_itself(node: Node) -> bool | None:
+    """What a flag with its own opposite always gives, or with itself in an exclusive or; None for anything else."""
+    a, b = node.inputs
+    if a.dtype != "bool" or b.dtype != "bool":
+        return None
+    opposite = any(p.op == "relax.logical_not" and p.inputs[0] is q for p, q in ((a, b), (b, a)))
+    if opposite:
+        return node.op != "relax.logical_and"
+    return False if a is b and node.op == "relax.logical_xor" else None
 
 
 _MIRRORED = {
@@ -266,8 +281,8 @@ class WhereOfFlags(Rule):
 class CompareWithItself(Rule):
     """x == x, x <= x, x >= x -> true;  x != x, x < x, x > x -> false
 
-    For integers and booleans; for floats only in ``finite`` mode (NaN differs from itself), except that x < x and x > x
-    are false even for NaN.
+    For integers and booleans, and floats made of those; for others only in ``finite`` mode (NaN differs from itself),
+    except that x < x and x > x are false even for NaN.
     """
 
     name = "compare-with-itself"
@@ -280,10 +295,10 @@ class CompareWithItself(Rule):
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         a, b = node.inputs
-        if a is not b or not node.static:
+        if a is not b or node.shape is None:
             return None
         strictly = node.op in ("relax.less", "relax.greater")
-        if not strictly and not self._finite and a.dtype not in INTEGERS and a.dtype != "bool":
+        if not strictly and not self._finite and not never_nan(a):
             return Declined("NaN differs from itself")
         value = node.op in ("relax.equal", "relax.less_equal", "relax.greater_equal")
-        return Rewrite(lambda b: b.const(np.full(node.shape or (), value)))
+        return Rewrite(lambda b: filled(b, node, value))

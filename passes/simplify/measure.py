@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from .anchors import ANCHORS
 from .graph import CONST, INPUT, Node
 
 _STRENGTH = {
@@ -35,7 +36,7 @@ _STRENGTH = {
     "relax.expand_dims": 3,
     "relax.squeeze": 3,
     "relax.reshape": 2,
-    "relax.broadcast_to": 7,
+    "relax.broadcast_to": 2,
     "relax.tile": 8,
     "relax.concat": 8,
     "relax.strided_slice": 5,
@@ -52,7 +53,17 @@ OPEN_DIM = 8
 
 
 def strength(node: Node) -> int:
-    return 0 if node.op in (INPUT, CONST) else _STRENGTH.get(node.op, _DEFAULT)
+    if node.op in (INPUT, CONST):
+        return 0
+    if node.op == "relax.add" and _is_bias(node):
+        return 3
+    return _STRENGTH.get(node.op, _DEFAULT)
+
+
+def _is_bias(node: Node) -> bool:
+    """Whether a constant is added to the result of a convolution or matrix product, which costs its kernel nothing."""
+    a, b = node.inputs
+    return (a.op in ANCHORS and b.op == CONST) or (b.op in ANCHORS and a.op == CONST)
 
 
 def is_operator(node: Node) -> bool:

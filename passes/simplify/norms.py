@@ -58,6 +58,18 @@ def over_root(node: Node) -> list[tuple[Node, Node]]:
     return found
 
 
+def scaled_root(node: Node) -> tuple[Node, Node, Node] | None:
+    """(numerator, v, c) of a node that is numerator * (c / sqrt(v)) with a constant c."""
+    if node.op != "relax.multiply":
+        return None
+    for a, b in (node.inputs, node.inputs[::-1]):
+        pair = split_constant(b) if b.op == "relax.multiply" else None
+        root = reciprocal_root(pair[0]) if pair is not None else None
+        if pair is not None and root is not None:
+            return a, root, pair[1]
+    return None
+
+
 def reciprocal_root(node: Node) -> Node | None:
     if node.op == "relax.rsqrt":
         return node.inputs[0]
@@ -85,27 +97,28 @@ def static_dims(x: Node, axes: Sequence[int]) -> list[int] | None:
 
 
 class _Norm(Rule):
-    """What layer and RMS normalisation have in common: a root with an epsilon, over axes of static length."""
+    """What layer and RMS normalisation have in common: a root with an epsilon."""
 
     family = "recognition"
     modes = STRICT
     roots = frozenset(("relax.divide", "relax.multiply"))
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        for numerator, radicand in over_root(node):
+        spellings: list[tuple[Node, Node, Node | None]] = [(a, v, None) for a, v in over_root(node)]
+        scaled = scaled_root(node)
+        for numerator, radicand, weight in [*spellings, *([scaled] if scaled else [])]:
             shifted = plus_epsilon(radicand)
             found = self.normalised(numerator, shifted[0]) if shifted is not None else None
             if shifted is None or found is None or not graph.same_type(found[0], node):
                 continue
             x, axes = found
             dims = static_dims(x, axes)
-            if dims is None:
-                return Declined("a normalised dim is open")
             if x.dtype not in ("float32", "float64"):
                 return Declined(f"{x.dtype} is normalised in float32 by the operator")
             last = axes == list(range(x.rank - len(axes), x.rank))
-            weights = dims if last and np.prod(dims) <= LONGEST else None
-            return self.written(x, axes, weights, shifted[1])
+            weights = dims if dims is not None and last and np.prod(dims) <= LONGEST else None
+            norm = self.written(x, axes, weights, shifted[1])
+            return norm if weight is None or isinstance(norm, Declined) else _times(norm, weight)
         return None
 
     def normalised(self, numerator: Node, spread: Node) -> tuple[Node, list[int]] | None:
@@ -115,6 +128,12 @@ class _Norm(Rule):
     def written(self, x: Node, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
         """The operator; ``weights`` is their shape, None where the axes are not the last ones, or too long for it."""
         raise NotImplementedError
+
+
+def _times(norm: Rewrite, weight: Node) -> Rewrite:
+    """The norm, then a product with the constant ``weight``, which :class:`NormAffine` takes up."""
+
+    return Rewrite(lambda b: b.call(op.multiply, norm.build(b), weight))
 
 
 class RecogniseLayerNorm(_Norm):
@@ -174,7 +193,7 @@ class RecogniseRmsNorm(_Norm):
 
     def written(self, x: Node, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
         if weights is None:
-            return Declined("it normalises over axes that are not the last ones, or too long for weights")
+            return Declined("it normalises over axes that are open, not the last ones, or too long for weights")
         one = np.ones(weights, x.dtype)
         return Rewrite(lambda b: b.call(op.nn.rms_norm, x, b.const(one), axes=axes, epsilon=epsilon))
 

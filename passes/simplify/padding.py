@@ -99,8 +99,12 @@ class PadIntoMaxPool(_PadInto):
     def objection(self, node: Node, x: Node, padding: list[int], fill: float) -> str:
         if fill != -math.inf and not (fill == 0 and nonnegative(x)):
             return f"it pads with {fill}, which can exceed the elements"
-        reach = [(k - 1) * d for k, d in zip(node.attr("pool_size"), node.attr("dilation"))]
-        outside = any(p > r for p, r in zip(padding, reach + reach)) or any(d != 1 for d in node.attr("dilation"))
+        if any(d != 1 for d in node.attr("dilation")):
+            return "a dilated window may lie in the padding with all its elements"
+        if node.attr("ceil_mode"):
+            return "a window that ceil_mode adds may lie in the padding entirely"
+        reach = [k - 1 for k in node.attr("pool_size")]
+        outside = any(p > r for p, r in zip(padding, reach + reach))
         return "a window would lie in the padding entirely" if outside else ""
 
     def written(self, node: Node, x: Node, padding: list[int]) -> tuple[Any, ...]:
@@ -143,6 +147,8 @@ class PadOfPad(Rule):
         outer, first = constant_padding(node), constant_padding(inner)
         if outer is None or first is None:
             return Declined("a border is reflected or repeated")
+        if min(*first[0], *first[1], *outer[0], *outer[1]) < 0:
+            return Declined("one of them cuts")
         if outer[2] != first[2] or math.copysign(1, outer[2]) != math.copysign(1, first[2]):
             return Declined(f"one pads with {first[2]}, the other with {outer[2]}")
         width = [int(a) + int(b) for a, b in zip(node.attr("pad_width"), inner.attr("pad_width"))]

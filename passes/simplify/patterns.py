@@ -32,6 +32,29 @@ BINARY = frozenset(
 ELEMENTWISE = UNARY | BINARY | {"relax.where", "relax.ewise_fma"}
 
 
+#: For each dtype, those that hold every one of its values.
+_HOLDS: dict[str, frozenset[str]] = {
+    name: frozenset(wider.split())
+    for name, wider in {
+        "bool": "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64",
+        "int8": "int16 int32 int64 float16 bfloat16 float32 float64",
+        "uint8": "int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64",
+        "int16": "int32 int64 float32 float64",
+        "uint16": "int32 uint32 int64 uint64 float32 float64",
+        "int32": "int64 float64",
+        "uint32": "int64 uint64 float64",
+        "float16": "float32 float64",
+        "bfloat16": "float32 float64",
+        "float32": "float64",
+    }.items()
+}
+
+
+def holds(wide: str, narrow: str) -> bool:
+    """Whether the dtype ``wide`` has every value of ``narrow`` (and is another one)."""
+    return wide in _HOLDS.get(narrow, frozenset())
+
+
 def is_float(node: Node) -> bool:
     return node.dtype in FLOATS
 

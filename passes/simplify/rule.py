@@ -32,10 +32,12 @@ class Declined:
 class Rewrite:
     """What to put in the node's place; ``build`` runs only when the rewrite is carried out.
 
-    It returns the replacement of the node, or a dict from old nodes to their replacements.
+    It returns the replacement of the node, or a dict from old nodes to their replacements. ``rounds`` says whether the
+    last place of a float may differ; None: as it is for a rule that is not for ``exact`` mode.
     """
 
     build: Callable[[Builder], Node | dict[Node, Node]]
+    rounds: bool | None = None
 
 
 class Rule:
@@ -110,6 +112,13 @@ class Builder:
         node.span = self._origin.span
         self.created.append(node)
         return self._graph.link(node)
+
+
+def filled(b: Builder, like: Node, value: float | bool) -> Node:
+    """A tensor of one value with the shape and dtype of ``like``; where the shape is open, one number broadcast to it."""
+    if like.static:
+        return b.const(np.full(like.shape or (), value, like.array_dtype))
+    return b.call(relax.op.broadcast_to, b.const(np.full((), value, like.array_dtype)), list(like.shape or ()))
 
 
 def relax_op(name: str) -> Any:

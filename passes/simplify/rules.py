@@ -7,8 +7,10 @@ from . import (
     broadcasts,
     clips,
     einsum,
+    flags,
     fold_affine,
     gates,
+    gathers,
     identity,
     logic,
     norms,
@@ -44,6 +46,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         logic.WhereNot(),
         logic.WhereConstant(),
         logic.WhereOfFlags(),
+        flags.FunctionOfFlag(),
         # shapes and slices
         identity.ReshapeChain(),
         identity.CastChain(),
@@ -62,7 +65,8 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         broadcasts.SinkSharedBroadcast(),
         sinks.SinkBroadcastPastMoves(),
         broadcasts.ShrinkConstant(),
-        transposes.CancelTransposes(),
+        transposes.CancelTransposes(float_mode),
+        gathers.GatherInOrder(),
         space.FocusAsSpaceToDepth(),
         space.ReshapeOfReduction(),
         # recognition

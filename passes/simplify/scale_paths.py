@@ -47,7 +47,14 @@ class Path:
         """
         if node.op == CONST:
             return _scaled_constant(node, scale)
-        if depth == 0 or node.uses != 1 and not shared or not is_float(node):
+        if depth == 0 or node.uses != 1 and not shared or not is_float(node) or node.shape is None:
+            return None
+        while scale.ndim > node.rank and scale.shape[0] == 1:
+            scale = scale[0]
+        own = node.shape[node.rank - scale.ndim :] if scale.ndim <= node.rank else ()
+        if len(own) < scale.ndim or any(n not in (1, d) for n, d in zip(scale.shape, own) if isinstance(d, int)):
+            return None  # the operand itself is broadcast where the scale varies
+        if any(n != 1 and not isinstance(d, int) for n, d in zip(scale.shape, own)):
             return None
         if node.op in ANCHORS and weight_index(node) is not None:
             return _into_weights(node, scale)
@@ -67,11 +74,16 @@ class Path:
         return None
 
     def _uniform(self, node: Node, scale: np.ndarray, depth: int) -> Rebuild | None:
-        """Operators that only one number can pass: either operand of a product, the table of a gather."""
-        if scale.size != 1 or node.op == "relax.matmul" and node.inputs[0] is node.inputs[1]:
-            return None
-        for index, operand in enumerate(node.inputs[:1] if node.op != "relax.matmul" else node.inputs):
-            inner = self.absorb(operand, scale, depth - 1)
+        """Operators that one number passes: either operand of a product, the table of a gather. Of a product, what does
+        not vary along the columns can enter the left operand, what does not vary along the rows the right one."""
+        if node.op == "relax.matmul":
+            if node.inputs[0] is node.inputs[1]:
+                return None
+            ways = [(i, s) for i in (0, 1) if (s := _of_operand(node, i, scale)) is not None]
+        else:
+            ways = [(0, scale)] if scale.size == 1 else []
+        for index, part in ways:
+            inner = self.absorb(node.inputs[index], part, depth - 1)
             if inner is not None:
                 return with_operand(node, index, inner)
         return None
@@ -100,6 +112,23 @@ class Path:
             return None
         self._shared, self._others = above, others
         return with_operand(node, 0, self._shared_node)
+
+
+def _of_operand(product: Node, index: int, scale: np.ndarray) -> np.ndarray | None:
+    """The scale of operand ``index`` that scales the product by ``scale``; None where there is none."""
+    if scale.size == 1:
+        return scale
+    operand = product.inputs[index]
+    shape = operand.shape
+    if shape is None or len(shape) < 2 or product.inputs[1 - index].rank < 2:
+        return None
+    padded = scale.reshape((1,) * (product.rank - scale.ndim) + scale.shape)
+    if padded.shape[-1 - index] != 1:  # the columns for the left operand, the rows for the right one
+        return None
+    own = padded.shape[product.rank - len(shape) :]
+    fits = all(n == 1 or n == d for n, d in zip(own, shape))
+    lost = any(n != 1 for n in padded.shape[: product.rank - len(shape)])
+    return None if lost or not fits else padded.reshape(own)
 
 
 def _without_open(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from tvm import relax
 from .affine import LARGEST_SCALE
 from .anchors import ANCHORS, weight_index
 from .graph import CONST, Graph, Node
-from .patterns import is_float, rounded, scalar, split_constant
+from .patterns import is_float, rounded, shrunk, split_constant
 from .rule import STRICT, Builder, Declined, Rewrite, Rule
 from .scale_paths import CARRIERS, GATHERS, Path
 
@@ -19,10 +19,11 @@ _DEPTH = 12
 class ScaleToWeights(Rule):
     """((x @ Wq + b) reshaped, transposed) @ k * c    ->    ((x @ cWq + cb) reshaped, transposed) @ k
 
-    The scale is one number. It passes reshapes, transposes, either operand of a matrix product, and sums all of whose
-    terms can take it; everything on the way has one reader, except that a tensor whose other readers are slices of
-    other parts (the query of a joint projection) is scaled in that part only. It ends in constants: the weights of a
-    matrix product or convolution, a bias, an embedding table.
+    The scale is one number, or varies along axes that can be followed up to the weights (one per head, one per channel).
+    It passes reshapes, transposes, either operand of a matrix product, and sums all of whose terms can take it;
+    everything on the way has one reader, except that a tensor whose other readers are slices of other parts (the query
+    of a joint projection) is scaled in that part only. It ends in constants: the weights of a matrix product or
+    convolution, a bias, an embedding table.
     """
 
     name = "scale-to-weights"
@@ -32,18 +33,22 @@ class ScaleToWeights(Rule):
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         pair = split_constant(node)
-        value = scalar(pair[1]) if pair else None
-        if pair is None or value is None or not is_float(node) or not graph.same_type(pair[0], node):
+        if pair is None or not is_float(node) or not graph.same_type(pair[0], node):
             return None
-        if node.op == "relax.divide" and (node.inputs[1] is not pair[1] or value == 0):
+        x, constant = pair
+        if node.op == "relax.divide" and node.inputs[1] is not constant:
             return None
-        x, c = pair[0], float(value) if node.op == "relax.multiply" else 1.0 / float(value)
         if x.op in ANCHORS and weight_index(x) is not None or not _reaches_weights(x, _DEPTH):
             return None
-        if not np.isfinite(c) or not 1 / LARGEST_SCALE <= abs(c) <= LARGEST_SCALE:
+        c = shrunk(constant.array).astype(np.float64)
+        with np.errstate(all="ignore"):
+            c = np.asarray(c.reshape(()) if c.size == 1 else c)
+            c = c if node.op == "relax.multiply" else np.asarray(1.0 / c)
+        size = np.abs(c)
+        if not np.all(np.isfinite(c) & (size >= 1 / LARGEST_SCALE) & (size <= LARGEST_SCALE)):
             return Declined("the scale is so extreme that moving it could move an overflow")
         path = Path()
-        rebuilt = path.absorb(x, np.asarray(c, np.float64), _DEPTH)
+        rebuilt = path.absorb(x, c, _DEPTH)
         if rebuilt is None:
             return Declined(
                 "something on the way to the weights has other readers, or a weight can't take the scale"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import relax
 
@@ -136,9 +137,9 @@ def _composed(first: dict[int, Cut], second: dict[int, Cut]) -> dict[int, Cut] |
 
 
 class SliceOfConcat(Rule):
-    """concat(a, b)[part that lies in b]    ->    b[part]
+    """concat(a, b)[part that lies in b]    ->    b[part];  concat(a, b, c)[b and c] -> concat(b, c)
 
-    The lengths along the axis of the concatenation are known.
+    Only the lengths before the part (or behind it, where it is counted from the end) need to be known.
     """
 
     name = "slice-of-concat"
@@ -155,17 +156,56 @@ class SliceOfConcat(Rule):
         if axis not in wanted:
             return None
         lengths = [(i.shape or ())[axis] for i in joined.inputs]
-        if not all(isinstance(n, int) for n in lengths):
-            return Declined("the length of a piece is open")
-        cut, start = wanted[axis], 0
-        if cut.begin >= cut.end:
+        cut = wanted[axis]
+        if 0 <= cut.end <= cut.begin:
             return None
-        for piece, length in zip(joined.inputs, lengths):
-            if start <= cut.begin and cut.end <= start + length:
-                moved = {**wanted, axis: Cut(cut.begin - start, cut.end - start, cut.stride)}
-                return Rewrite(lambda b, piece=piece, moved=moved: emit_slice(b, piece, moved))  # type: ignore[misc]
-            start += length
+        found = _pieces(cut, lengths)
+        if found is None:
+            return None if all(isinstance(n, int) for n in lengths) else Declined("the length of a piece is open")
+        first, last, inside = found
+        pieces, rest = joined.inputs[first:last], {a: c for a, c in wanted.items() if a != axis}
+        if len(pieces) > 1 and (rest or inside != WHOLE):
+            return None
+
+        def build(b: Builder) -> Node:
+            if len(pieces) > 1:
+                return b.call(op.concat, pieces, axis=axis)
+            return emit_slice(b, pieces[0], {**rest, axis: inside})
+
+        return Rewrite(build)
+
+
+def _pieces(cut: Cut, lengths: list[Any]) -> tuple[int, int, Cut] | None:
+    """(first piece, one behind the last, the cut within them) of what ``cut`` takes of pieces of these lengths."""
+    starts = _running(lengths)
+    ends_behind = [None if n is None else -n for n in _running(lengths[::-1])[::-1]]  # from the end: 0 is the end
+    for k, (start, stop) in enumerate(zip(starts, starts[1:])):  # all of it in one piece, counted from the front
+        if start is None or cut.begin < start:
+            break
+        if stop is not None and 0 <= cut.end <= stop:
+            return k, k + 1, Cut(cut.begin - start, cut.end - start, cut.stride)
+        if k == len(lengths) - 1 and cut.end == OPEN:
+            return k, k + 1, Cut(cut.begin - start, OPEN, cut.stride)
+    for k, (start, stop) in enumerate(zip(ends_behind, ends_behind[1:])):  # counted from the end
+        if start is None or stop is None or cut.begin >= 0 or cut.begin < start:
+            continue
+        end = 0 if cut.end == OPEN else cut.end
+        if cut.end == OPEN and stop == 0 or 0 > end and end <= stop:
+            return k, k + 1, Cut(cut.begin - start, end - start, cut.stride)
+    if cut.stride != 1 or cut.begin < 0:
         return None
+    at = [k for k, start in enumerate(starts) if start == cut.begin]
+    to = [len(lengths)] if cut.end == OPEN else [k for k, start in enumerate(starts) if start == cut.end]
+    return (at[-1], to[0], WHOLE) if at and to and to[0] > at[-1] else None
+
+
+def _running(lengths: list[Any]) -> list[int | None]:
+    """The sums of the first 0, 1, 2 ... lengths; None from an open one on."""
+    sums: list[int | None] = [0]
+    for n in lengths:
+        last = sums[-1]
+        sums.append(last + n if last is not None and isinstance(n, int) else None)
+    return sums
 
 
 class ConcatOfConcat(Rule):

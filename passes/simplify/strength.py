@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from .facts import nonnegative
+from .facts import no_negative_zero, nonnegative
 from .graph import CONST, Graph, Node
 from .patterns import is_float, is_integer, is_value, split_constant
-from .rule import EXACT, STRICT, Declined, Rewrite, Rule
+from .rule import EXACT, STRICT, Declined, Rewrite, Rule, filled
+from .zero_sign import zero_sign_matters
 
 
 class PowerOfTwo(Rule):
@@ -31,7 +32,8 @@ class PowerOfTwo(Rule):
 class PowerOfHalf(Rule):
     """power(x, 0.5)    ->    sqrt(x)
 
-    Differs for -inf (inf against NaN) and for -0.0, so in strict mode ``x`` must be nonnegative.
+    Differs for -inf (inf against NaN) and for -0.0 (0.0 against -0.0), so in strict mode ``x`` must be nonnegative, and
+    either hold no -0.0 or have no reader that tells.
     """
 
     name = "power-half"
@@ -48,6 +50,8 @@ class PowerOfHalf(Rule):
             return None
         if not self._finite and not nonnegative(x):
             return Declined("a base of -inf has the power inf and no root")
+        if not self._finite and not no_negative_zero(x) and zero_sign_matters(node):
+            return Declined("a reader tells -0.0 from 0.0")
         return Rewrite(lambda b: b.call(relax.op.sqrt, x))
 
 
@@ -87,6 +91,8 @@ class PowerOfMinusHalf(Rule):
             return None
         if not self._finite and not nonnegative(x):
             return Declined("a base of -inf has the power 0 and no root")
+        if not self._finite and not no_negative_zero(x):
+            return Declined("the power of -0.0 is inf, its reciprocal root -inf")
         return Rewrite(lambda b: b.call(relax.op.rsqrt, x))
 
 
@@ -121,9 +127,10 @@ class DivideByConstant(Rule):
         normal = np.isfinite(wide) & np.isfinite(size) & (size >= float(ml_dtypes.finfo(array.dtype).tiny))
         if not np.all(normal):
             return Declined("a reciprocal is zero, infinite or subnormal")
-        if self._exact and np.any(np.frexp(array.astype(np.float64))[0] % 1 % 0.5 != 0):
+        powers = bool(np.all(np.frexp(array.astype(np.float64))[0] % 0.5 == 0))
+        if self._exact and not powers:
             return Declined("a divisor is no power of two")
-        return Rewrite(lambda b: b.call(relax.op.multiply, x, b.const(narrow)))
+        return Rewrite(lambda b: b.call(relax.op.multiply, x, b.const(narrow)), rounds=not powers)
 
 
 class SubtractConstant(Rule):
@@ -229,12 +236,11 @@ class MultiplyByZero(Rule):
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         pair = split_constant(node)
-        if pair is None or not is_value(pair[1], 0, 0.0, -0.0) or not node.static:
+        if pair is None or not is_value(pair[1], 0, 0.0, -0.0) or node.shape is None:
             return None
         if is_float(node) and not self._finite:
             return Declined("NaN and infinity times zero are NaN")
-        zero = np.zeros(node.shape or (), pair[1].array.dtype)
-        return Rewrite(lambda b: b.const(zero))
+        return Rewrite(lambda b: filled(b, node, 0))
 
 
 class SameOperands(Rule):
@@ -256,6 +262,4 @@ class SameOperands(Rule):
             return Rewrite(lambda b: x)
         if is_float(node) and not self._finite:
             return Declined("NaN less NaN is NaN")
-        return (
-            Rewrite(lambda b: b.const(np.zeros(node.shape or (), node.array_dtype))) if node.static else None
-        )
+        return Rewrite(lambda b: filled(b, node, 0)) if node.shape is not None else None

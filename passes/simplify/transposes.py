@@ -30,8 +30,13 @@ _SOFTMAXES: dict[str, Callable[..., Any]] = {
 _LARGEST_REGION = 64
 
 
-def carries(node: Node, rank: int) -> bool:
-    """Whether the operator can work on permuted axes instead, all its inputs having ``rank`` or being constants."""
+def carries(node: Node, rank: int, sums: bool = True) -> bool:
+    """Whether the operator can work on permuted axes instead, all its inputs having ``rank`` or being constants.
+
+    Without ``sums``, not those whose last bit depends on the order in which they add.
+    """
+    if not sums and (node.op in _SOFTMAXES or node.op in ("relax.sum", "relax.mean")):
+        return False
     if not node.is_tensor or node.rank != rank:
         return False
     if node.op in ELEMENTWISE:
@@ -77,7 +82,7 @@ class Region:
         return removed - len(exposed) - len(self.foreign)
 
 
-def grow(root: Node, upwards: bool) -> Region:
+def grow(root: Node, upwards: bool, sums: bool = True) -> Region:
     """The region below the permutation ``root``; with ``upwards`` also operators that only feed it."""
     region = Region(permutation(root))
     rank = root.rank
@@ -85,7 +90,7 @@ def grow(root: Node, upwards: bool) -> Region:
     queue = list(root.users)
     while queue and len(region.nodes) < _LARGEST_REGION:
         node = queue.pop(0)
-        if node in seen or not carries(node, rank):
+        if node in seen or not carries(node, rank, sums):
             continue
         if not upwards and any(_is_foreign(i, region, seen) for i in node.inputs):
             continue
@@ -93,7 +98,7 @@ def grow(root: Node, upwards: bool) -> Region:
         region.nodes.append(node)
         queue.extend(node.users)
         if upwards:
-            queue.extend(i for i in node.inputs if carries(i, rank))
+            queue.extend(i for i in node.inputs if carries(i, rank, sums))
     for node in region.nodes:
         for i in node.inputs:
             if region.is_source(i):
@@ -114,7 +119,8 @@ class CancelTransposes(Rule):
     """Moves the region below a transpose to its other side where that removes more transposes than it adds
 
     Every operator of the region is elementwise, or a concat, slice, softmax or dim-keeping reduction, which only has
-    its axes renamed. Exact: the same numbers meet in the same operations; only the order of storage changes.
+    its axes renamed. Exact: the same numbers meet in the same operations; only the order of storage changes. In
+    ``exact`` mode a sum stays where it is, because another order of storage may be another order of adding.
     """
 
     name = "cancel-transposes"
@@ -123,11 +129,14 @@ class CancelTransposes(Rule):
     roots = frozenset(("relax.permute_dims",))
     late = True
 
+    def __init__(self, float_mode: str = "strict") -> None:
+        self._sums = float_mode != "exact"
+
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        if node.outputs or not any(carries(u, node.rank) for u in node.users):
+        if node.outputs or not any(carries(u, node.rank, self._sums) for u in node.users):
             return None
         for upwards in (False, True):
-            region = grow(node, upwards)
+            region = grow(node, upwards, self._sums)
             if region.nodes and region.gain() > 0:
                 return Rewrite(lambda b, region=region: _move(b, region, graph))  # type: ignore[misc]
         return None

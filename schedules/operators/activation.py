@@ -79,7 +79,7 @@ def standardise(x: te.Tensor, *, axes: list[int], epsilon: float) -> te.Tensor:
     count = 1.0
     for a in axes:
         count *= int(x.shape[a])
-    scale = tirx.const(1.0 / count, dtype)
+    scale = tirx.const(1.0 / max(count, 1.0), dtype)  # without elements there is nothing to scale
     shape = [1 if a in axes else d for a, d in enumerate(x.shape)]
 
     def over(name: str, value: Any) -> te.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import I32, IMAGE, X2, X3, B, Emit, Entry, c, k
+from .base import F32, I32, IMAGE, X2, X3, B, Emit, Entry, c, k
 
 
 def scores(e: Emit, x: Any) -> Any:
@@ -15,8 +15,6 @@ def scores(e: Emit, x: Any) -> Any:
 
     return e.matmul(heads(1), e.permute_dims(heads(2), [0, 1, 3, 2]))
 
-
-SIZED = "a constant result needs its shape"
 
 ENTRIES = [
     Entry(
@@ -86,10 +84,10 @@ ENTRIES = [
     Entry("x - c", X3, lambda e, x: e.subtract(x, c(4)), "add", "exact"),
     Entry(
         "x - x of integers",
-        [((2, 4), I32)],
+        [((B, 4), I32)],
         lambda e, x: e.subtract(x, x),
         "",
-        dynamic="a constant needs its shape",
+        open_left="broadcast_to",
     ),
     Entry("max(x, x)", X3, lambda e, x: e.maximum(x, x), "", "exact"),
     Entry("x + (-y)", X3 * 2, lambda e, x, y: e.add(x, e.negative(y)), "subtract", "exact"),
@@ -115,4 +113,33 @@ ENTRIES = [
         lambda e, x: e.multiply(e.reshape(e.permute_dims(e.linear(x), [0, 2, 1]), [x.ty.shape[0], 15]), k(3)),
         "matmul permute_dims reshape",
     ),
+    Entry(
+        "a scale for each head, after the heads are split",
+        X3,
+        lambda e, x: e.multiply(
+            e.permute_dims(e.reshape(e.linear(x, 4, 4), [x.ty.shape[0], 3, 2, 2]), [0, 2, 1, 3]), c(2, 1, 1)
+        ),
+        "matmul reshape permute_dims",
+    ),
+    Entry(
+        "Div of a sum of products by [N]",
+        X3 * 2,
+        lambda e, x, z: e.divide(e.add(e.linear(x), e.linear(z, seed=2)), c(5)),
+        "matmul matmul add",
+    ),
+    Entry(
+        "Mul by columns of a product, into its right operand",
+        [*X3, ((B, 4, 4), F32)],
+        lambda e, x, z: e.multiply(e.matmul(x, e.linear(z)), c(5)),
+        "matmul matmul",
+    ),
+    Entry(
+        "Div(Add(q@k^T, q@r^T), sqrt d) without constants",
+        X3 * 3,
+        lambda e, q, z, r: e.divide(
+            e.add(*(e.matmul(q, e.permute_dims(v, [0, 2, 1])) for v in (z, r))), k(1.7)
+        ),
+        "permute_dims permute_dims matmul matmul add multiply",
+    ),
+    Entry("Mul(MatMul,C), weights first", X3, lambda e, x: e.multiply(e.matmul(c(5, 3), x), c(5, 1)), "matmul"),
 ]

@@ -21,7 +21,8 @@ B = "batch"
 class Entry:
     """``inputs`` are (shape, dtype) with B for the batch; ``left`` the operators that must remain, in any order.
 
-    ``dynamic`` is the reason why there is no case with an open batch. In a trap, ``left`` is what may remain at the
+    ``open_left`` says so for an open batch where that leaves something else; ``dynamic`` is the reason why there is no
+    case with an open batch. In a trap, ``left`` is what may remain at the
     least: nothing of it goes.
     """
 
@@ -31,6 +32,11 @@ class Entry:
     left: str
     mode: str = "strict"
     dynamic: str = ""
+    open_left: str | None = None
+
+    def remaining(self, batch: int | str) -> str:
+        left = self.left if self.open_left is None or not isinstance(batch, str) else self.open_left
+        return " ".join(sorted(left.split()))
 
 
 def c(*shape: int, seed: int = 1) -> Any:

@@ -84,4 +84,23 @@ ENTRIES = [
     ),
     Entry("constants of constants", X3, lambda e, x: e.add(x, e.exp(e.multiply(k(2), k(3)))), "add"),
     Entry("a constant that repeats", X3, lambda e, x: e.add(x, k(np.full((3, 4), 0.5))), "add", "exact"),
+    Entry(
+        "Add before unpadded Conv",
+        IMAGE,
+        lambda e, x: e.conv2d(e.add(x, c(1, 3, 1, 1)), c(4, 3, 3, 3)),
+        "nn.conv2d add",
+    ),
+    Entry(
+        "(x-mean)/std before a padded Conv: the scale goes",
+        IMAGE,
+        lambda e, x: e.conv2d(
+            e.divide(e.subtract(x, c(1, 3, 1, 1)), k([[[0.2]], [[0.3]], [[0.4]]])), c(4, 3, 3, 3), padding=(1,) * 4
+        ),
+        "add nn.conv2d",
+    ),
+    Entry("Add before MatMul", X3, lambda e, x: e.linear(e.add(x, c(4))), "matmul add"),
+    Entry(
+        "Add before MatMul, weights first", X3, lambda e, x: e.matmul(c(5, 3), e.add(x, c(3, 1))), "matmul add"
+    ),
+    Entry("Add before MatMul of vectors", [((4,), F32)], lambda e, x: e.linear(e.add(x, c(4))), "matmul add"),
 ]

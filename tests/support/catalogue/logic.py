@@ -7,8 +7,6 @@ import numpy as np
 from .base import BOOL, F32, FLAGS, I32, I64, X2, B, Entry, k
 
 INTS = [((B, 4), I32)]
-SIZED = "a constant result needs its shape"
-
 
 ENTRIES = [
     Entry(
@@ -43,7 +41,7 @@ ENTRIES = [
     ),
     Entry("And(x, true)", FLAGS, lambda e, x: e.logical_and(x, k(True, BOOL)), ""),
     Entry("Or(x, false)", FLAGS, lambda e, x: e.logical_or(x, k(False, BOOL)), ""),
-    Entry("Or(x, true)", FLAGS, lambda e, x: e.logical_or(x, k([[True] * 4] * 2, BOOL)), "", dynamic=SIZED),
+    Entry("Or(x, true)", FLAGS, lambda e, x: e.logical_or(x, k(True, BOOL)), "", open_left="broadcast_to"),
     Entry("And(x, x)", FLAGS, lambda e, x: e.logical_and(x, x), ""),
     Entry("Xor(x, true)", FLAGS, lambda e, x: e.logical_xor(x, k(True, BOOL)), "logical_not"),
     Entry(
@@ -55,8 +53,8 @@ ENTRIES = [
     Entry("Not(Equal(int,int))", INTS * 2, lambda e, a, b: e.logical_not(e.equal(a, b)), "not_equal"),
     Entry("Cast(bool) > 0", FLAGS, lambda e, x: e.greater(e.astype(x, F32), k(0)), ""),
     Entry("Cast(bool) != 1", FLAGS, lambda e, x: e.not_equal(e.astype(x, I64), k(1, I64)), "logical_not"),
-    Entry("x == x of integers", [((2, 4), I32)], lambda e, x: e.equal(x, x), "", dynamic=SIZED),
-    Entry("x < x", [((2, 4), F32)], lambda e, x: e.less(x, x), "", dynamic=SIZED),
+    Entry("x == x of integers", INTS, lambda e, x: e.equal(x, x), "", open_left="broadcast_to"),
+    Entry("x < x", X2, lambda e, x: e.less(x, x), "", open_left="broadcast_to"),
     Entry("Where(true,x,y)", X2 * 2, lambda e, x, y: e.where(k(True, BOOL), x, y), ""),
     Entry("Where(c,x,x)", [*FLAGS, *X2], lambda e, c, x: e.where(c, x, x), ""),
     Entry("Where(c,true,false)", FLAGS, lambda e, c: e.where(c, k(True, BOOL), k(False, BOOL)), ""),
@@ -67,7 +65,7 @@ ENTRIES = [
         "an inverted mask, 1 - m, made a flag",
         FLAGS,
         lambda e, m: e.astype(e.subtract(k(1), e.astype(m, F32)), BOOL),
-        "astype subtract astype",
+        "logical_not",
     ),
     Entry(
         "0 == Cast(bool), the constant first",
@@ -77,4 +75,26 @@ ENTRIES = [
     ),
     Entry("1 <= Cast(bool)", FLAGS, lambda e, x: e.less_equal(k(1), e.astype(x, F32)), ""),
     Entry("Cast(bool) <= 0", FLAGS, lambda e, x: e.less_equal(e.astype(x, F32), k(0)), "logical_not"),
+    Entry(
+        "an inverted mask, (1 - m) * min",
+        [*FLAGS, *X2],
+        lambda e, m, x: e.add(x, e.multiply(e.subtract(k(1), e.astype(m, F32)), k(-3e38))),
+        "where add",
+    ),
+    Entry(
+        "Not(Less) of floats made of integers",
+        INTS,
+        lambda e, x: e.logical_not(e.less(e.astype(x, F32), k(2.5))),
+        "astype greater_equal",
+    ),
+    Entry("And(x, Not x)", FLAGS, lambda e, x: e.logical_and(x, e.logical_not(x)), "", open_left="broadcast_to"),
+    Entry("Or(Not x, x)", FLAGS, lambda e, x: e.logical_or(e.logical_not(x), x), "", open_left="broadcast_to"),
+    Entry("Xor(x, x)", FLAGS, lambda e, x: e.logical_xor(x, x), "", open_left="broadcast_to"),
+    Entry(
+        "a mask that no flag changes",
+        [*FLAGS, *X2],
+        lambda e, m, x: e.where(e.greater(e.astype(m, F32), k(2)), x, k(0)),
+        "",
+        open_left="broadcast_to",
+    ),
 ]

@@ -151,4 +151,40 @@ ENTRIES = [
         ),
         "add",
     ),
+    Entry(
+        "MatMul(Slice(const, :n),W)",
+        [((B, 3), F32)],
+        lambda e, x: e.add(x, e.linear(e.strided_slice(c(8, 6), [0], [0], [x.ty.shape[0]]), 6, 3, 3)),
+        "add",
+        open_left="strided_slice add",
+    ),
+    Entry(
+        "Gather of everything in order",
+        [((B, 6), F32)],
+        lambda e, x: e.take(x, k(np.arange(6).reshape(2, 3), "int64"), axis=1, mode="clip"),
+        "reshape",
+        "exact",
+    ),
+    Entry(
+        "Gather of a range",
+        [((B, 6), F32)],
+        lambda e, x: e.take(x, k(np.arange(2, 5), "int64"), axis=1, mode="clip"),
+        "strided_slice",
+        "exact",
+    ),
+    Entry(
+        "Gather by the arithmetic of strides (as_strided)",
+        [((B, 6), F32)],
+        lambda e, x: e.own(
+            "gather",
+            e.reshape(x, [x.ty.shape[0] * 6]),
+            e.add(
+                e.reshape(e.multiply(e.arange(0, x.ty.shape[0], 1, "int64"), k(6, "int64")), [x.ty.shape[0], 1]),
+                k([[0, 1, 2, 3, 4, 5]], "int64"),
+            ),
+            axis=0,
+        ),
+        "",
+        "exact",
+    ),
 ]

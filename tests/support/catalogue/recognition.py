@@ -246,4 +246,30 @@ ENTRIES = [
     Entry(
         "Einsum bij,jk->bik", X3, lambda e, x: e.own("einsum", x, c(4, 5), equation="bij,jk->bik"), "matmul"
     ),
+    Entry("SiLU, x/(1+Exp(-x))", X3, lambda e, x: e.divide(x, e.add(e.exp(e.negative(x)), k(1))), "nn.silu"),
+    Entry(
+        "GELU erf, x*(0.5+0.5*erf)",
+        X3,
+        lambda e, x: e.multiply(x, e.add(e.multiply(e.erf(e.multiply(x, k(math.sqrt(0.5)))), k(0.5)), k(0.5))),
+        "nn.gelu",
+    ),
+    Entry(
+        "LayerNorm, the weights in the root",
+        X3,
+        lambda e, x: e.add(
+            e.multiply(
+                d := e.subtract(x, e.mean(x, [-1], True)),
+                e.multiply(e.rsqrt(e.add(e.mean(e.multiply(d, d), [-1], True), k(1e-5))), c(4)),
+            ),
+            c(4, seed=2),
+        ),
+        "nn.layer_norm",
+    ),
+    Entry(
+        "InstanceNorm of an open image",
+        [((2, 3, B, B), F32)],
+        lambda e, x: standard(e, x, [2, 3]),
+        "nn.layer_norm",
+        open_left="halotile.standardise",
+    ),
 ]

@@ -110,4 +110,32 @@ ENTRIES = [
         "strided_slice",
         "exact",
     ),
+    Entry(
+        "Slice of Concat before an open piece",
+        [((3, 2), F32), ((3, B), F32)],
+        lambda e, x, y: e.cut(e.concat([x, y], 1), (1, 1, 2, 1)),
+        "strided_slice",
+        "exact",
+    ),
+    Entry(
+        "Slice of Concat that is the open piece",
+        [((3, 2), F32), ((3, B), F32)],
+        lambda e, x, y: e.cut(e.concat([x, y], 1), (1, 2, END, 1)),
+        "",
+        "exact",
+    ),
+    Entry(
+        "Slice of Concat counted from the end",
+        [((3, B), F32), ((3, 2), F32)],
+        lambda e, x, y: e.cut(e.concat([x, y], 1), (1, -1, END, 1)),
+        "strided_slice",
+        "exact",
+    ),
+    Entry(
+        "Slice of Concat that takes whole pieces",
+        X3 * 2,
+        lambda e, x, y: e.cut(e.concat([x, y, e.abs(x)], 1), (1, 3, 9, 1)),
+        "abs concat",
+        "exact",
+    ),
 ]

@@ -8,6 +8,7 @@ import numpy as np
 
 from .base import BOOL, END, F32, FLAGS, I32, I64, IMAGE, X2, X3, B, Emit, Entry, c, k
 from .movement import focus
+from .steps import STEPS
 
 F16 = [((B, 4), "float16")]
 
@@ -385,4 +386,4 @@ FORMS = [
     ),
 ]
 
-ENTRIES = [*SPECIAL, *SHAPES, *FOLDS, *FORMS]
+ENTRIES = [*SPECIAL, *SHAPES, *FOLDS, *FORMS, *STEPS]
