@@ -31,6 +31,7 @@ def compile(
     tile: str | Mapping[str, Any] | None = None,
     memory_budget: int | str | None = None,
     optimize: str = "speed",
+    weights: str = "float32",
     tuning: str | os.PathLike[str] | None = None,
     dump_ir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -48,6 +49,9 @@ def compile(
     limit that the arena never exceeds, ``optimize="memory"`` asks for the smallest one; both tile as they need.
     ``tuning``: a database that :func:`tune` wrote; what it knows of this target's kernels replaces the estimates.
 
+    ``weights="float16"`` stores the weights of convolutions and matrix products so, which halves them; they are widened
+    where they are used, and :meth:`Model.verify` allows ten times the error.
+
     Raises one of ``halotile.errors``: every one says in a line what is wrong, where, and what to do.
     """
     from ..targets.detect import runs_here
@@ -60,6 +64,7 @@ def compile(
         checked_shapes,
         checked_threads,
         checked_tile,
+        checked_weights,
     )
     from .pipeline import Options, run_pipeline
 
@@ -73,6 +78,7 @@ def compile(
         tile=checked_tile(tile),
         memory_budget=checked_budget(memory_budget),
         optimize=checked_optimize(optimize),
+        weights=checked_weights(weights, chosen, bool(exact)),
         tuning=_choices(tuning, chosen, threads),
         name=name,
         dump_ir=Path(dump_ir) if dump_ir is not None else None,
@@ -90,6 +96,7 @@ def compile(
             outputs=build.imported.outputs,
             report=build.report,
             exact=exact,
+            weights=weights,
             runs_here=runs_here(chosen),
         )
     except BaseException:

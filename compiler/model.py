@@ -16,7 +16,7 @@ from ..targets.target import Target
 from .runtime.loader import LoadedModel, load
 from .runtime.place import staged
 from .spec import TensorSpec
-from .verify import ATOL, RTOL, Verification, verify
+from .verify import ATOL, Verification, default_rtol, verify
 
 
 class Model:
@@ -33,12 +33,14 @@ class Model:
         outputs: tuple[TensorSpec, ...],
         report: dict[str, Any],
         exact: bool,
+        weights: str,
         runs_here: bool,
     ) -> None:
         self._folder = folder
         self._library = library
         self._source = source
         self._exact = exact
+        self._weights = weights
         self.target = target
         self.inputs = inputs
         self.outputs = outputs
@@ -63,17 +65,19 @@ class Model:
         self,
         inputs: Mapping[str, np.ndarray] | None = None,
         *,
-        rtol: float = RTOL,
+        rtol: float | None = None,
         atol: float = ATOL,
         seed: int = 0,
     ) -> Verification:
-        """Compares with ONNX Runtime on ``inputs``, or on random ones; with ``exact=True`` ten times as tight."""
+        """Compares with ONNX Runtime on ``inputs``, or on random ones; with ``exact=True`` ten times as tight.
+
+        ``rtol`` is 1e-3, or 1e-2 for weights in float16, unless it is given."""
         return verify(
             self.__call__,
             self._source,
             self.inputs,
             inputs,
-            rtol=rtol,
+            rtol=default_rtol(self._weights) if rtol is None else rtol,
             atol=atol,
             exact=self._exact,
             seed=seed,

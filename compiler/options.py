@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import HalotileError, ShapeError
+from ..errors import HalotileError, ShapeError, TargetError
 
 MAX_THREADS = 1024
 OBJECTIVES = ("speed", "memory")
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 FLOAT_MODES = ("strict", "finite", "exact")
+WEIGHTS = ("float32", "float16")
 
 
 def checked_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]] | None:
@@ -67,6 +68,22 @@ def checked_optimize(optimize: str) -> str:
     if optimize not in OBJECTIVES:
         raise HalotileError(f"optimize={optimize!r} is not one of {', '.join(OBJECTIVES)}")
     return optimize
+
+
+def checked_weights(weights: str, target: Any, exact: bool) -> str:
+    """``float32``, or ``float16`` where the target can widen it and nobody asked for exactness."""
+    from ..targets.llvm import widens_float16
+
+    if weights not in WEIGHTS:
+        raise HalotileError(f"weights={weights!r} is not one of {', '.join(WEIGHTS)}")
+    if weights == "float16" and exact:
+        raise HalotileError("float16 weights are rounded, which exact forbids: choose one of them")
+    if weights == "float16" and not widens_float16(target.triple, target.cpu, target.features):
+        raise TargetError(
+            f"float16 weights need instructions that widen vectors of float16, which {target.id} lacks; "
+            "choose a target that has them (x86-64-v3, any 64-bit ARM), or float32 weights"
+        )
+    return weights
 
 
 def _shape(name: str, dims: Any) -> tuple[int, ...]:

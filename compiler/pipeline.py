@@ -36,7 +36,8 @@ class Options:
     """What a build is asked for. ``shapes`` fixes open dimensions; ``threads`` None takes the target's cores;
     ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``: auto, off, or a
     wish (passes/tile/forced.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are choices that were measured
-    (schedules/tuning.py), ``candidate`` which of each kernel's candidates to build for such a measurement."""
+    (schedules/tuning.py), ``candidate`` which of each kernel's candidates to build for such a measurement.
+    ``weights``: float32, or float16 for those of convolutions and matrix products."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -57,6 +58,7 @@ class Options:
     tuning: Mapping[str, str] | None = None
     candidate: int = 0
     timers: bool = False
+    weights: str = "float32"
     formats: tuple[str, ...] = ("so",)
     cc: str | None = None
 
@@ -211,7 +213,7 @@ def _kernel(build: Build, group: Any, plan: Any) -> Any:
     from ..schedules.tiled import build_striped, build_tiled
 
     options = build.options
-    choices: dict[str, Any] = {"winograd": options.winograd}
+    choices: dict[str, Any] = {"winograd": options.winograd, "weights": options.weights}
     if options.tuning is not None:
         choices |= {"tuning": options.tuning, "candidate": options.candidate}
     if isinstance(plan, StripePlan):
@@ -236,12 +238,16 @@ def plan(build: Build) -> None:
 
 
 def assemble(build: Build) -> None:
-    from ..schedules.group import Scratchpad
+    from ..schedules.group import Packed, Scratchpad
     from .codegen import module
     from .codegen.library import LibrarySpec
 
     options, target = build.options, build.options.target
     build.weights = module.gather_weights(build.kernels, build.places)
+    if options.weights != "float32":
+        packed = {o for k in build.kernels for o in k.operands if isinstance(o, Packed) and o.data.dtype.kind == "f"}
+        half = sum(o.data.dtype == "float16" for o in packed)
+        build.notes["assemble"] = [f"{half} of {len(packed)} packed arrays of weights are stored as float16"]
     code, kernels, build.symbols = module.assemble(
         build.kernels, build.graph.inputs, build.graph.outputs, build.places, build.memory, build.weights, target,
         options.timers,

@@ -19,6 +19,7 @@ from .sample import random_inputs
 from .spec import TensorSpec
 
 RTOL = 1e-3
+WEIGHT_RTOL = {"float32": RTOL, "float16": 1e-2}  # by how weights are stored
 ATOL = 1e-5
 EXACT_FACTOR = 0.1
 
@@ -91,6 +92,11 @@ class Verification:
         plain = asdict(self)
         plain["outputs"] = [{**asdict(o), "ok": o.ok} for o in self.outputs]
         return {"ok": self.ok, "max_error": self.max_error, **plain}
+
+
+def default_rtol(weights: str) -> float:
+    """What is allowed of a build whose weights are stored as ``weights``."""
+    return WEIGHT_RTOL.get(weights, RTOL)
 
 
 def available() -> bool:

@@ -14,6 +14,7 @@ from tvm.ir.prim import expr as prim
 from ..errors import UnsupportedError
 from .emit import KernelBuilder
 from .group import Packed, Request, Scratch, Value
+from .halves import Widened, narrowed
 from .inline import Inliner, Source, key, narrow
 from .layout import Layout
 from .tegraph import GroupGraph
@@ -98,10 +99,13 @@ class Context:
             self.operands.append(value)
         return found
 
-    def packed(self, packed: Packed) -> Any:
+    def packed(self, packed: Packed, narrow: bool = True) -> Any:
+        """``narrow``: weights may be stored as float16, if that is what the request wants."""
+        half = narrowed(packed.data) if narrow and self.request.options.get("weights") == "float16" else None
+        packed = packed if half is None else Packed(packed.name, half)
         buffer = self.k.pointer(packed.name, str(packed.data.dtype), packed.data.size)
         self.operands.append(packed)
-        return buffer
+        return buffer if half is None else Widened(buffer)
 
     # -- reading and writing ---------------------------------------------------------------------
 

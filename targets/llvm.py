@@ -96,6 +96,12 @@ def check(triple: str, cpu: str, switches: Sequence[str]) -> None:
             )
 
 
+def widens_float16(triple: str, cpu: str, switches: tuple[str, ...] = ()) -> bool:
+    """Whether LLVM makes float32 vectors of float16 by an instruction (on 32-bit ARM it goes one by one)."""
+    arch = architecture(triple)
+    return arch == "aarch64" or (arch == "x86_64" and "f16c" in features(arch, cpu, tuple(switches)))
+
+
 def hint(name: str, known: Iterable[str]) -> str:
     """``"; did you mean a, b?"`` with the nearest known names, or nothing when none is near."""
     near = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)

@@ -42,6 +42,7 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "a
     help="What simplification may assume of floats.",
 )  # fmt: skip
 @parameters.tiling_options
+@parameters.weights_option
 @parameters.tuning_option
 @click.option(
     "--verify/--no-verify", default=None, help="Compare with ONNX Runtime.  [default: if it can be done]"
@@ -97,7 +98,7 @@ def _options(
     target_text: str, shapes: dict[str, tuple[int, ...]] | None, *, name: str | None, threads: int | None,
     exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
-    optimize: str, timers: bool, tuning: str | None, **_: Any,
+    optimize: str, timers: bool, tuning: str | None, weights: str, **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
     from ...targets.resolve import precheck, resolve
@@ -106,6 +107,7 @@ def _options(
     target = linked_target(resolve(target_text), static, glibc)
     for line in target.notes if not target.native else ():
         note(f"note: {line}")
+    from ..options import checked_weights
     from ..pipeline import Options
     from ..tuning_file import choices
 
@@ -113,6 +115,7 @@ def _options(
     return Options(
         target=target, shapes=shapes, threads=threads, exact=exact, float_mode=float_mode, name=name,
         tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
+        weights=checked_weights(weights, target, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,
         stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc,
         formats=chosen_formats(target, formats, static, cc) if making else (),
@@ -125,11 +128,12 @@ def _path(text: str | None) -> Path | None:
 
 def _build(
     path: Path, final: Path | None, options: Any, manifest: dict[str, Any] | None, as_json: bool, table: bool,
-    *, verify: bool | None, rtol: float, atol: float, seed: int, explain: bool, **_: Any,
+    *, verify: bool | None, rtol: float | None, atol: float, seed: int, explain: bool, **_: Any,
 ) -> None:  # fmt: skip
     wanted = final is not None and _should_verify(verify, options.target)
     from ..pipeline import run_pipeline
     from ..runtime.place import read_manifest, staged
+    from ..verify import default_rtol
     from .summary import explanation, print_table
 
     with removed_on_exit(final), StageProgress(on_terminal() and not as_json) as progress:
@@ -141,8 +145,9 @@ def _build(
                 report = run_pipeline(path, options, progress=progress, output=library).report
                 if wanted:
                     progress("verify", 0, 1)
+                    allowed = default_rtol(options.weights) if rtol is None else rtol
                     report["verification"] = _verify(
-                        path, library, rtol, atol, options.exact, seed, asked=bool(verify)
+                        path, library, allowed, atol, options.exact, seed, asked=bool(verify)
                     )
                 if manifest is not None and (changed := compare_with(manifest, library)):
                     note(f"note: not the recorded bytes: {', '.join(changed)} (another compiler or version?)")

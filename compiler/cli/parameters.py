@@ -85,6 +85,14 @@ def tiling_options(function: F) -> F:
     )(function)  # fmt: skip
 
 
+def weights_option(function: F) -> F:
+    """``--weights``."""
+    return click.option(
+        "--weights", type=click.Choice(["float32", "float16"]), default="float32", show_default=True,
+        help="How the weights of convolutions and matrix products are stored; float16 halves them.",
+    )(function)  # fmt: skip
+
+
 def tuning_option(function: F) -> F:
     """``--tuning``: a database of measured choices."""
     return click.option(
@@ -118,7 +126,9 @@ def open_model(folder: Path, on: str | None, threads: int | None) -> Any:
 
 def tolerance_options(function: F) -> F:
     """``--rtol``, ``--atol`` and ``--seed`` of a comparison."""
-    function = click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True)(function)
+    function = click.option(
+        "--rtol", type=click.FloatRange(min=0), help="[default: 1e-3; 1e-2 for weights in float16]"
+    )(function)
     function = click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True)(function)
     return click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs."

@@ -82,14 +82,18 @@ def _compile(path: Path, library: Path, shapes: Any, threads: int | None, exact:
 
 
 def _compare(
-    path: Path, library: Path, inputs: Any, on: str | None, *, threads: int | None, exact: bool, **tolerances: Any
+    path: Path, library: Path, inputs: Any, on: str | None, *, threads: int | None, exact: bool, rtol: float | None,
+    **others: Any,
 ) -> Any:  # fmt: skip
+    from ..verify import default_rtol
     from ..verify import verify as compare
 
     with parameters.open_model(library, on, threads) as model:
+        stored = (model.manifest.get("options") or {}).get("weights", "float32")
+        rtol = default_rtol(stored) if rtol is None else rtol
         given = parameters.read_arrays(inputs, [t.name for t in model.inputs])
         run = (lambda arrays: model(arrays, threads)) if on is not None else model
-        return compare(run, path, model.inputs, given, exact=exact, **tolerances)
+        return compare(run, path, model.inputs, given, exact=exact, rtol=rtol, **others)
 
 
 def _rows(result: Any) -> list[tuple[str, ...]]:

@@ -20,6 +20,7 @@ from ...errors import ToolchainError
 from ...targets.target import Target
 from ..runtime.place import MANIFEST, staged
 from ..spec import TensorSpec
+from ..verify import default_rtol
 from .beside import beside_files
 from .examine import examine_program, examine_shared
 from .header import ABI, FUNCTIONS, header_text, model_text
@@ -144,7 +145,7 @@ def build_library(
         if "exe" in formats:
             static = find_static_toolchain(spec.target, cc) or _no_static_compiler(spec.target)
             files["executable"] = PROGRAM
-            link_program(stem, static, sources, work)
+            link_program(stem, static, sources, work, default_rtol(str(spec.options.get("weights", "float32"))))
             facts["executable"] = examine_program(work / PROGRAM, spec.target, spec.weight_bytes)
             facts["executable"]["compiler"] = static.version()
         if toolchain:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..verify import RTOL
 from .archive import localise, write_archive
 from .toolchain import Toolchain
 
@@ -60,13 +61,13 @@ def link_archive(stem: str, functions: Sequence[str], toolchain: Toolchain, sour
     write_archive(work / f"lib{stem}.a", work / "whole.o", functions)
 
 
-def link_program(stem: str, toolchain: Toolchain, sources: Sources, work: Path) -> None:
-    """``model_run``: the model and a command line, static."""
+def link_program(stem: str, toolchain: Toolchain, sources: Sources, work: Path, rtol: float = RTOL) -> None:
+    """``model_run``: the model and a command line, static. ``rtol`` is what its comparisons allow by default."""
     folder = work / "runtime" / "program"
     folder.mkdir(exist_ok=True)
     for source in program_sources():
         (folder / source.name).write_bytes(source.read_bytes())
-    (folder / "model_api.h").write_text(_MODEL_API.format(name=stem))
+    (folder / "model_api.h").write_text(_MODEL_API.format(name=stem, rtol=f"{rtol:g}"))
     own = [f"runtime/program/{source.name}" for source in program_sources() if source.suffix == ".c"]
     compiled = _compile(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work)
     arguments = [*compiled, *sources.objects, *toolchain.static_flags, "-pthread", "-lm", "-o", PROGRAM]
@@ -88,6 +89,7 @@ _MODEL_API = """/* The model's own names, for a program that is written once for
 #include "../../{name}.h"
 
 #define MODEL(what) {name}_##what
+#define MODEL_RTOL "{rtol}"
 typedef {name}_tensor model_tensor;
 typedef {name}_description model_description;
 typedef {name}_instance model_instance;

@@ -11,13 +11,18 @@ from typing import Any
 
 from tvm import tirx
 
+from ..halves import Widened
+
 AHEAD = 8192  # bytes
+LINE = 64  # bytes that one hint brings
 KEEP = 2  # of 0 (use once) to 3 (first-level cache): fetched into the second level
 
 
 def prefetch(k: Any, buffer: Any, offset: Any, vectors: int, lanes: int, element_bytes: int = 4) -> None:
-    """Hints that ``vectors`` of ``lanes`` elements at ``offset + AHEAD`` will be read. Past the buffer's end it is
-    without effect: a hint can't fault."""
-    for vector in range(vectors):
+    """Hints, a line at a time, that ``vectors`` of ``lanes`` elements at ``offset + AHEAD`` will be read. Past the
+    buffer's end it is without effect: a hint can't fault."""
+    if isinstance(buffer, Widened):
+        buffer, element_bytes = buffer.stored, 2
+    for vector in range(0, vectors, max(1, LINE // (lanes * element_bytes))):
         place = tirx.address_of(buffer[offset + (AHEAD // element_bytes + vector * lanes)])
         k.add(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, 0, KEEP, 1)))

@@ -90,7 +90,8 @@ class _Winograd:
             plan.chunks_per_group * plan.groups,
             plan.vectors * self.lanes,
         )
-        weights = self.ctx.packed(Packed(f"w_{facts.weight.name}", packed))
+        # the transformations multiply errors: by thirty for 4x4 outputs
+        weights = self.ctx.packed(Packed(f"w_{facts.weight.name}", packed), narrow=False)
         self.tiles = self._tiles()
         total = facts.data.shape[0] * self.tiles[0] * self.tiles[1]
         strips: Any = plan.strips

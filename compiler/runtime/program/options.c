@@ -14,7 +14,7 @@ static const char usage[] =
     "  -i [NAME=]FILE          an input from a .npy file, or from raw bytes (.bin); NAME=random is the default\n"
     "  -o [NAME=]FILE          write an output as .npy, or as raw bytes under any other ending\n"
     "  --expect [NAME=]FILE    compare an output with a file; exit code 3 when it differs\n"
-    "  --rtol R, --atol A      allowed: R * max|expected| + A  (1e-3, 1e-5)\n"
+    "  --rtol R, --atol A      allowed: R * max|expected| + A  (" MODEL_RTOL ", 1e-5)\n"
     "  --seed N                of random inputs (0)\n"
     "  --threads N             threads (the model's default)\n"
     "  --affinity LIST         run on these processors only, such as 4-7 or 0,2\n"
@@ -68,7 +68,7 @@ static void bind(const char *kind, const char *text, const model_tensor *tensors
 
 void read_options(int count, char **words, struct options *options) {
     const model_description *model = MODEL(describe)();
-    *options = (struct options){.warmup = 5, .runs = 50, .rtol = 1e-3, .atol = 1e-5};
+    *options = (struct options){.warmup = 5, .runs = 50, .rtol = strtod(MODEL_RTOL, NULL), .atol = 1e-5};
     options->inputs = allocate((model->input_count + 1) * sizeof *options->inputs);
     options->outputs = allocate((model->output_count + 1) * sizeof *options->outputs);
     options->expected = allocate((model->output_count + 1) * sizeof *options->expected);
