@@ -26,7 +26,8 @@ _FOLDER = Path(__file__).parent / "boards"
 _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 _RATES = {"M": 10**6, "G": 10**9}
 # Which of the sources must be there for which fact.
-_NEED = {"l1_bytes": "chip", "cores": "chip", "fma_ports": "core", "bandwidth": "memory", "glibc": "glibc"}
+_NEED = {"l1_bytes": "chip", "cores": "chip", "fma_ports": "core", "in_order": "core", "bandwidth": "memory",
+         "glibc": "glibc"}  # fmt: skip
 _FACTS = {f.name for f in fields(Target)} - {"id", "native", "source", "notes"}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import TargetError
 from . import flags as kernel_flags
 from . import llvm
-from .facts import core, known_cores, simd
+from .facts import assumed_bandwidth, core, known_cores, simd
 from .target import Target
 
 _CPU = Path("/sys/devices/system/cpu")
@@ -87,11 +87,13 @@ def describe(machine: Machine) -> Target:
         vector_registers=registers,
         fma_ports=known.fma_ports,
         fma_latency=known.fma_latency,
+        in_order=known.in_order,
         l1_bytes=cache.get(1, 32 * 1024),
         l2_bytes=cache.get(2, known.l2_bytes),
         l3_bytes=cache.get(3, 0),
         line_bytes=machine.caches[0][2] if machine.caches else 64,
         cores=machine.cores,
+        bandwidth=assumed_bandwidth(arch),
         native=True,
         source="/proc/cpuinfo, /sys/devices/system/cpu, LLVM's processor lists",
         notes=tuple(notes),

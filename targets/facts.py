@@ -18,11 +18,12 @@ else:
 
 @dataclass(frozen=True)
 class Core:
-    """Multiply-add throughput and the private L2 cache of one core."""
+    """Multiply-add throughput, the private L2 cache, and whether one core executes in order."""
 
     fma_ports: int = 1
     fma_latency: int = 4
     l2_bytes: int = 256 * 1024
+    in_order: bool = False
 
 
 def core(cpu: str) -> Core:
@@ -33,6 +34,11 @@ def core(cpu: str) -> Core:
 def known_cores() -> list[str]:
     """The names that have facts, in the table's order."""
     return list(_table())
+
+
+def assumed_bandwidth(arch: str) -> int:
+    """Bytes a second of the memory where nothing is known: two channels of DDR3-1600, or 32 bits of LPDDR2-900."""
+    return 25_600_000_000 if arch == "x86_64" else 3_600_000_000
 
 
 def simd(arch: str, features: Iterable[str]) -> tuple[int, int]:
@@ -56,6 +62,7 @@ def _table() -> dict[str, Core]:
             fma_ports=entry.get("fma_ports", default.fma_ports),
             fma_latency=entry.get("fma_latency", default.fma_latency),
             l2_bytes=size(entry.get("l2", default.l2_bytes)),
+            in_order=entry.get("in_order", default.in_order),
         )
         for name, entry in data.items()
     }

@@ -18,7 +18,7 @@ from dataclasses import replace
 from ..errors import TargetError
 from . import detect, llvm
 from .boards import board_names, find_board
-from .facts import core, known_cores, simd
+from .facts import assumed_bandwidth, core, known_cores, simd
 from .target import Target
 
 
@@ -114,8 +114,10 @@ def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
         vector_registers=registers,
         fma_ports=known.fma_ports,
         fma_latency=known.fma_latency,
+        in_order=known.in_order,
         l2_bytes=known.l2_bytes,
         cores=4,
+        bandwidth=assumed_bandwidth(arch),
         source="spelt out; facts from the core's table",
         notes=("four cores assumed; --threads sets another number",),
     )

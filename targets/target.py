@@ -10,8 +10,9 @@ from typing import Any
 class Target:
     """One machine to compile for. Sizes in bytes, widths in bits; a cache that is absent has size 0.
 
-    ``fma_ports`` counts the fused multiply-adds of ``vector_bits`` that can start in one cycle of one core. ``source``
-    says what to check the facts against and ``notes`` what was assumed; neither takes part in comparisons.
+    ``fma_ports`` counts the fused multiply-adds of ``vector_bits`` that can start in one cycle of one core. An
+    ``in_order`` core waits where an instruction's operands are late, and starts no load beside a multiply-add.
+    ``source`` says what to check the facts against and ``notes`` what was assumed; neither takes part in comparisons.
     ``clusters`` lists all cores of the chip, the ones that ``cores`` counts first; ``glibc`` is the oldest that the
     board's systems ship (empty: whatever the linker finds); ``bandwidth`` is that of the memory in bytes a second.
     ``memory_kind`` is "cache", or "scratchpad": kernels work on ``scratchpad_bytes`` of fast memory, and 2-D transfers
@@ -27,6 +28,7 @@ class Target:
     vector_registers: int = 16
     fma_ports: int = 1
     fma_latency: int = 4
+    in_order: bool = False
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 256 * 1024
     l3_bytes: int = 0

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import re
 
-# Prefixes with which <prefix>_create or <prefix>_destroy is a function of libc, or of our own runtime.
-_TAKEN = re.compile(r"(pthread|posix|sem|timer|thrd|mtx|cnd|tss|halotile)(_|$)")
+# Prefixes with which <prefix>_create, _destroy or _run is a function of libc, or of our own runtime.
+_TAKEN = re.compile(r"(pthread|posix|sem|timer|thrd|mtx|cnd|tss|epoll|svc|clnt|halotile)(_|$)")
+# lib<name>.so beside a program would be taken for the system's by -l<name>
+_LIBRARIES = "anl atomic c crypt dl g gcc gcc_s m nsl pthread resolv rt util stdc"
+# <name>.h beside a program would be taken for the system's by #include <name.h>
+_HEADERS = """
+    aio alloca argp argz assert byteswap complex cpio crypt ctype dirent dlfcn elf endian envz err errno error execinfo
+    fcntl features fenv float fmtmsg fnmatch fstab fts ftw getopt glob grp gshadow iconv ieee754 ifaddrs inttypes iso646
+    langinfo lastlog libgen libintl limits link locale malloc math mcheck memory mntent monetary mqueue netdb nl_types
+    nss obstack paths poll printf pty pwd re_comp regex regexp resolv sched search semaphore setjmp sgtty shadow signal
+    spawn stab stdalign stdarg stdatomic stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string strings
+    stropts syscall sysexits syslog tar termio termios tgmath threads time ttyent uchar ucontext ulimit unistd utime
+    utmp utmpx values varargs wait wchar wctype wordexp
+"""
+_SYSTEM = frozenset((_LIBRARIES + _HEADERS).split())
 _LONGEST = 100  # file names have an end
 
 
@@ -14,7 +27,7 @@ def identifier(name: str) -> str:
     text = re.sub(r"[^A-Za-z0-9]+", "_", name)[:_LONGEST].strip("_")
     if not text:
         return "model"
-    return f"model_{text}" if text[0].isdigit() or _TAKEN.match(text) else text
+    return f"model_{text}" if text[0].isdigit() or _TAKEN.match(text) or text in _SYSTEM else text
 
 
 def literal(text: str) -> str:

@@ -88,6 +88,10 @@ def test_names_that_would_break_c_do_not(make_spec, cc, tmp_path):
         ("halotile", "model_halotile"),
         ("timer", "model_timer"),
         ("timers", "timers"),
+        ("string", "model_string"),
+        ("strings_2", "strings_2"),
+        ("m", "model_m"),
+        ("epoll", "model_epoll"),
         ("x" * 300, "x" * 100),
     ],
 )
@@ -108,6 +112,8 @@ def test_identifiers(name, expected):
         "kernels",
         "weights",
         "int",
+        "string",
+        "m",
         "y",
     ],
 )
@@ -118,8 +124,8 @@ def test_names_that_meet_ours_or_cs(name, rounds, cc, tmp_path):
     with load(built.directory) as model:
         assert model({"x": x})["y"][0, 0] == 8 * (1 + 31 / 8)
     (tmp_path / "main.c").write_text(
-        f'#include <pthread.h>\n#include <time.h>\n#include "{built.header.name}"\n'
-        f"int main(void) {{ return {identifier(name)}_describe()->input_count != 1; }}\n"
+        f'#include <pthread.h>\n#include <string.h>\n#include <time.h>\n#include "{built.header.name}"\n'
+        f"int main(void) {{ return {identifier(name)}_describe()->input_count != strlen(\"1\"); }}\n"
     )
     run(
         cc,
@@ -133,6 +139,9 @@ def test_names_that_meet_ours_or_cs(name, rounds, cc, tmp_path):
         "main",
         cwd=tmp_path,
     )
+    run(tmp_path / "main")
+    shared = [f"-L{built.directory}", f"-l{identifier(name)}", f"-Wl,-rpath,{built.directory}"]
+    run(cc, *STRICT, "main.c", f"-I{built.directory}", *shared, "-pthread", "-lm", "-o", "main", cwd=tmp_path)
     run(tmp_path / "main")
 
 

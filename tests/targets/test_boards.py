@@ -54,7 +54,8 @@ def test_facts_are_plausible(name: str) -> None:
     assert board.description and target.source and {"chip", "core"} <= board.sources.keys()
     assert not target.glibc or (re.fullmatch(r"2\.\d\d", target.glibc) and "glibc" in board.sources)
     assert target.glibc or arch_of(target) == "x86_64", "a board has a floor"
-    assert target.bandwidth == 0 or "memory" in board.sources
+    assert target.bandwidth >= 200_000_000 and board.sources["memory"]
+    assert target.in_order == (target.cpu in ("cortex-a7", "cortex-a53") or board.name in ("aarch64", "armv7"))
     counts = [int(cluster.split(" x ")[0]) for cluster in target.clusters]
     assert not counts or counts[0] == target.cores or sum(counts) == target.cores
     assert not counts or target.clusters[0].split(" x ")[1] == target.cpu
@@ -120,6 +121,12 @@ def test_big_and_little_cores_are_told_apart() -> None:
     target = resolve("rk3588")
     assert target.clusters == ("4 x cortex-a76", "4 x cortex-a55") and target.cores == 4
     assert any("Cortex-A76" in note for note in target.notes)
+
+
+def test_what_nobody_stated_is_assumed_and_cores_bring_their_facts() -> None:
+    spelt = resolve("aarch64-linux-gnu+cortex-a55")
+    assert spelt.in_order and not resolve("aarch64-linux-gnu+cortex-a76").in_order
+    assert spelt.bandwidth == resolve("raspberry-pi-3").bandwidth and resolve("native").bandwidth > spelt.bandwidth
 
 
 def test_raspberry_pi_without_crypto_gets_none() -> None:
