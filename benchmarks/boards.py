@@ -48,7 +48,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "bert": {"tokens": 32, "layers": 2},
 }
 SLOW = ("resnet50",)  # under emulation on one board only
-THREADS = (1, 4)
+THREADS = (1, 4), (1, 4)  # of model_run, of the shared library
+QUICK = (4,), (1,)
 _PROGRAM = Path(__file__).parent / "board_program.c"
 _SYSROOTS = {"aarch64": "/usr/aarch64-linux-gnu", "arm": "/usr/arm-linux-gnueabihf"}
 # CPUs that qemu knows by LLVM's name; any other one is stood in for by its superset.
@@ -91,10 +92,11 @@ def emulator(target: Target) -> list[str]:
 
 
 def check(
-    board: str, name: str, model: onnx.ModelProto, entry: ModelEntry, small: bool, earlier: Outcome | None = None
-) -> Outcome:
+    board: str, name: str, model: onnx.ModelProto, entry: ModelEntry, small: bool, earlier: Outcome | None = None,
+    quick: bool = False,
+) -> Outcome:  # fmt: skip
     """Builds and runs one model; what goes wrong is told in the outcome. With an ``earlier`` one of the same bytes, it
-    is not run again."""
+    is not run again. ``quick``: half of the runs."""
     target = resolve(board)
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "out"
@@ -104,27 +106,28 @@ def check(
         built = _digest([out / "model_run", *out.glob("lib*.so"), _PROGRAM], " ".join(emulator(target)))
         if earlier is not None and earlier.built == built:
             return replace(earlier, sources=sources())
-        found = _run(out, target, model, entry.inputs(model, seed=1), Path(scratch))
+        found = _run(out, target, model, entry.inputs(model, seed=1), Path(scratch), QUICK if quick else THREADS)
     return replace(
         found, board=board, model=name, small=small, build_seconds=seconds, sources=sources(), built=built
     )  # fmt: skip
 
 
 def _run(
-    out: Path, target: Target, model: onnx.ModelProto, feeds: dict[str, np.ndarray], scratch: Path
+    out: Path, target: Target, model: onnx.ModelProto, feeds: dict[str, np.ndarray], scratch: Path,
+    counts: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> Outcome:  # fmt: skip
-    """Both programs on every number of threads, compared with ONNX Runtime."""
+    """Both programs on their numbers of threads, compared with ONNX Runtime."""
     start = time.perf_counter()
     program, errors = "ok", [(0.0, 0.0)]
     with RemoteModel(out, " ".join(emulator(target))) as remote:
-        for threads in THREADS:
+        for threads in counts[0]:
             found = verify(lambda a, n=threads: remote(a, n), model, remote.inputs, feeds)  # type: ignore[misc]
             program, errors = _join(program, errors, found, threads)
         ran = time.perf_counter()
         library = "not run"
         if Path(_SYSROOTS[machine_of(target.triple)], "lib").is_dir():
             library = "ok"
-            for threads in THREADS:
+            for threads in counts[1]:
                 run = _LibraryProgram(out, target, threads, scratch)
                 library, errors = _join(library, errors, verify(run, model, remote.inputs, feeds), threads)
         size = (out / "model_run").stat().st_size - int(remote.manifest["weight_bytes"])
@@ -184,8 +187,9 @@ class _LibraryProgram:
 
 
 def outcomes(
-    boards: tuple[str, ...], models: tuple[str, ...], small: bool, known: Known = lambda *cell: None
-) -> Iterator[Outcome]:
+    boards: tuple[str, ...], models: tuple[str, ...], small: bool, known: Known = lambda *cell: None,
+    quick: bool = False,
+) -> Iterator[Outcome]:  # fmt: skip
     """Every model on every board; slow ones on the first board only, unless they are all that was asked for."""
     for name in models:
         entry = MODELS[name]
@@ -197,7 +201,7 @@ def outcomes(
                 continue
             try:
                 model = model or entry.model(small=small, **({} if small else SIZES.get(name, {})))
-                yield check(board, name, model, entry, small, earlier)
+                yield check(board, name, model, entry, small, earlier, quick)
             except Exception as error:  # the others are still worth knowing
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
                 yield Outcome(board, name, 0, 0, 0, 0, reason, "", 0, small=small)
@@ -249,16 +253,17 @@ HEAD = (
 @click.option("-b", "--boards", default=",".join(BOARDS), show_default=True)
 @click.option("-m", "--models", default=",".join(NETWORKS), show_default=True)
 @click.option("--small", is_flag=True, help="The tests' sizes.")
+@click.option("--quick", is_flag=True, help="model_run on four threads and the library on one, not both on both.")
 @click.option(
     "--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Keep all figures here, and go on from it."
 )
-def main(boards: str, models: str, small: bool, path: Path | None) -> None:
+def main(boards: str, models: str, small: bool, quick: bool, path: Path | None) -> None:
     """Runs the matrix and prints a table; exit code 1 when anything differs or fails."""
     if not shutil.which("qemu-aarch64-static"):
         raise click.ClickException("needs qemu-user-static (Debian), which is not installed")
     click.echo(HEAD)
     cells, found = Cells(path), []
-    for outcome in outcomes(tuple(boards.split(",")), tuple(models.split(",")), small, cells.agreed):
+    for outcome in outcomes(tuple(boards.split(",")), tuple(models.split(",")), small, cells.agreed, quick):
         click.echo(row(outcome))
         found.append(outcome)
         cells.keep(outcome)
