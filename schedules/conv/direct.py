@@ -28,6 +28,8 @@ from .facts import ConvFacts
 from .prefetch import prefetch
 from .tile import ConvKernel, new_context
 
+SHORT = 1024  # steps of a reduction after which waiting for the lines of its result counts for nothing
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -151,6 +153,8 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
     conv.rows_first = _rows_first(conv, packed.nbytes)
     block = conv.request.layout(facts.data).block
     with conv.tasks(conv.channel_blocks // tile.blocks) as (n, group, origins), conv.columns() as column:
+        if span * facts.taps <= SHORT:
+            conv.ask_for_results(n, group * tile.blocks, origins, column, tile.blocks)
         acc = k.local("acc", dtype, tile.positions * width)
         with k.loop(tile.positions * tile.blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             k.store(acc, z * lanes + v, tirx.const(0, dtype))

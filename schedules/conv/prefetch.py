@@ -15,14 +15,26 @@ from ..halves import Widened
 
 AHEAD = 8192  # bytes
 LINE = 64  # bytes that one hint brings
+NEAREST = 3  # the first-level cache
 KEEP = 2  # of 0 (use once) to 3 (first-level cache): fetched into the second level
 
 
-def prefetch(k: Any, buffer: Any, offset: Any, vectors: int, lanes: int, element_bytes: int = 4) -> None:
-    """Hints, a line at a time, that ``vectors`` of ``lanes`` elements at ``offset + AHEAD`` will be read. Past the
-    buffer's end it is without effect: a hint can't fault."""
+def prefetch(
+    k: Any, buffer: Any, offset: Any, vectors: int, lanes: int, element_bytes: int = 4, ahead: int = AHEAD
+) -> None:
+    """Hints that ``vectors`` of ``lanes`` elements, ``ahead`` bytes past ``offset``, will be read. Past the buffer
+    it is without effect: a hint cannot fault."""
     if isinstance(buffer, Widened):
         buffer, element_bytes = buffer.stored, 2
     for vector in range(0, vectors, max(1, LINE // (lanes * element_bytes))):
-        place = tirx.address_of(buffer[offset + (AHEAD // element_bytes + vector * lanes)])
-        k.add(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, 0, KEEP, 1)))
+        place = tirx.address_of(buffer[offset + (ahead // element_bytes + vector * lanes)])
+        k.add(_hint(place, False, KEEP))
+
+
+def ask(k: Any, buffer: Any, offset: Any, written: bool) -> None:
+    """Hints that the line at ``offset`` will soon be read, or written."""
+    k.add(_hint(tirx.address_of(buffer[offset]), written, NEAREST if written else KEEP))
+
+
+def _hint(place: Any, written: bool, keep: int) -> Any:
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, int(written), keep, 1))

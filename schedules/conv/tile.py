@@ -17,6 +17,7 @@ from ..matmul.moves import producers
 from ..tegraph import GroupGraph
 from .choose import Tile
 from .facts import ConvFacts
+from .prefetch import ask
 
 PARALLEL_FLOPS = 400_000  # below this a launch costs more than the second core saves
 
@@ -208,6 +209,25 @@ class ConvKernel:
             with k.loop(blocks, kind, "b") as b, k.loop(lanes, "vectorized", "v") as v:
                 slot = ((dy * tile.columns + dx) * blocks + b) * lanes + v
                 self.element(lambda: source[slot], n, first_block + b, v, self.positions(origins, column, dy, dx))
+
+    def ask_for_results(self, n: Any, first_block: Any, origins: list[Any], column: Any, blocks: int) -> None:
+        """Hints, before a tile's reduction starts, for the lines that its epilogue reads and writes: no cache holds
+        them yet, and the wait for them would show after a short reduction."""
+        k, tile, layout = self.k, self.tile, self.request.layout
+        near = self.request.box.windowed if self.request.box is not None else frozenset()
+        shape = self.output.shape
+        reads = [v for v in self.request.group.inputs if v.constant is None and v is not self.facts.data]
+        places = [(v, False) for v in reads if v.shape == shape] + [(v, True) for v in self.request.group.outputs]
+        places = [(v, w) for v, w in places if v not in near and layout(v).block == self.lanes]
+        zero = tirx.IntImm("int32", 0)
+        with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
+            with k.loop(blocks, "unroll", "b") as b:
+                block = first_block + b
+                channel = block * self.lanes
+                self.ctx.channel = Channel(channel, block, zero, self.lanes, self.facts.outputs)
+                indices = [n, channel, *self.place(self.positions(origins, column, dy, dx))]
+                for value, written in places:
+                    ask(k, self.ctx.buffer(value), self.ctx.offset(value, indices), written)
 
     def element(self, value: Callable[[], Any], n: Any, block: Any, lane: Any, position: list[Any]) -> None:
         """One vector of outputs from one accumulator."""

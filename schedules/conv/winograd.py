@@ -217,7 +217,7 @@ class _Winograd:
                     self.ctx.ranged(c, depth)
                     left = xi * self.data_plane + ((panel * self.blocks_in + first + cb) * rows) * lanes + c
                     right = ((chunk * self.t.products + xi) * channels + (first + cb) * lanes + c) * width
-                    prefetch(k, weights, right, vectors, lanes)
+                    self._ask_for_weights(weights, right, panel)
                     with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
                         with k.loop(lanes, "vectorized", "v") as v:
                             slot = (y * vectors + b) * lanes + v
@@ -229,6 +229,17 @@ class _Winograd:
             with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
                 at = xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
                 k.store(products, at, acc[e * lanes + v])
+
+    def _ask_for_weights(self, weights: Any, step: Any, panel: Any) -> None:
+        """Hints for the weights that follow, once a step of the reduction. Where several register tiles share a matrix
+        of weights, each asks for a part of the next one, so that it arrives at an even rate."""
+        vectors, width = self.plan.vectors, self.plan.vectors * self.lanes
+        matrix = self.facts.channels * width
+        if self.plan.row_tiles > 1 and matrix * 4 <= self.conv.request.target.l2_bytes // 4:
+            part = -(-vectors // self.plan.row_tiles)
+            prefetch(self.k, weights, step + matrix + panel * (part * self.lanes), part, self.lanes, ahead=0)
+        else:
+            prefetch(self.k, weights, step, vectors, self.lanes)
 
     def _transform_products(self, products: Any, tile: Any, slot: Any, chunk: Any) -> None:
         """y = AT M A of one tile and the epilogue, for each vector of the chunk."""

@@ -6,7 +6,8 @@ Cycles of one core, for ``tiles`` tiles in strips of ``strip``, output channels 
     transforms  tiles * (each input vector once a group + each output vector once) * (operations / ports + stores)
     weights     (extent^2 / 9) times the bytes of the convolution's own, read once a strip (once in all where a group's
                 weights stay in the second-level cache); they arrive at STREAM bytes a cycle from beyond that cache,
-                in part beside the arithmetic
+                or as fast as the memory gives them where the last level would not keep them from run to run, in
+                part beside the arithmetic
 
 and the sum is shared by the cores as evenly as whole tasks allow. The direct convolution is counted the same way.
 """
@@ -22,6 +23,10 @@ from .facts import ConvFacts
 from .winograd_math import F2, F4, Transform
 
 STREAM = 12.0  # bytes a cycle that one core reads in order from beyond its second-level cache, asked for ahead
+MEMORY = 5.0  # the same from memory, where the target doesn't say
+REACHED = 0.7  # of a memory's bandwidth at best, what programs get
+CLOCK = 2e9  # hertz, where the target doesn't say
+KEPT = 0.25  # share of the last-level cache that one layer's weights may take to be there in the next run
 NEAR = 20.0  # bytes a cycle from the second-level cache, beside the arithmetic
 LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
 EXPOSED = 0.3  # of the shorter of arithmetic and streaming, the part that the other doesn't hide
@@ -119,8 +124,18 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
         float(target.fma_latency),
     )
     products = count * facts.channels * 9 * step / target.cores
-    stream = facts.channels * 9 * blocks * lanes * 4 / STREAM / target.cores
+    weight_bytes = facts.channels * 9 * blocks * lanes * 4
+    stream = weight_bytes / _stream_rate(target, weight_bytes) / target.cores
     return max(products, stream) + EXPOSED * min(products, stream)
+
+
+def _stream_rate(target: Target, weight_bytes: float, kept: float = KEPT) -> float:
+    """Bytes a cycle at which one core, beside all others, reads weights of ``weight_bytes`` in order. A run finds a
+    layer's in the last-level cache if they take less than its share of that."""
+    if weight_bytes <= max(target.l2_bytes, kept * target.l3_bytes):
+        return STREAM
+    known = REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, target.cores)
+    return min(STREAM, known or MEMORY)
 
 
 def _plans(target: Target, facts: ConvFacts, transform: Transform) -> Iterator[Plan]:
@@ -197,11 +212,12 @@ def _cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
     if scratch + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
         transforms += 2 * data_bytes / STREAM  # written to and read from beyond the cache
         products += plan.chunks_per_group * data_bytes / STREAM
-    stream = weight_bytes / STREAM
-    cold = max(products, stream) + EXPOSED * min(products, stream)
+    first_stream = weight_bytes / _stream_rate(target, weight_bytes / share)
+    later_stream = weight_bytes / _stream_rate(target, weight_bytes / share, kept=1.0)
+    cold, again = (max(products, s) + EXPOSED * min(products, s) for s in (first_stream, later_stream))
     # tasks of one group follow each other on a core: only the first finds all of the weights cold
     fill = (weight_bytes + scratch) / target.l2_bytes
     lost = min(1.0, max(0.0, fill - FILL) / FILL)
     rounds = -(-plan.tasks // target.cores)
     first = min(rounds, -(-rounds // plan.strips))
-    return rounds * transforms + first * cold + (rounds - first) * (lost * cold + (1 - lost) * products)
+    return rounds * transforms + first * cold + (rounds - first) * (lost * again + (1 - lost) * products)

@@ -71,3 +71,26 @@ def test_a_choice_by_channel_blocks_stays_a_vector() -> None:
     arrays = [np.random.default_rng(i).standard_normal(p.shape).astype(F) for i, p in enumerate(parts)]
     found = build.layouts[build.graph.outputs[0]].unpack(Compiled(build).run(arrays)[0])
     np.testing.assert_array_equal(found, np.maximum(np.concatenate(arrays, 1), 0))
+
+
+def hints(cin: int, residual: bool) -> tuple[int, int]:
+    """How many places the last kernel of a chain asks for, outside of its weights: to be read, and to be written."""
+    arrays = [np.zeros((1, cin, 14, 14), F)]
+    first, second, third = (np.zeros((o, i, 1, 1), F) for o, i in ((64, cin), (cin, 64), (64, cin)))
+
+    def body(x: Any) -> Any:
+        y = R.nn.relu(R.nn.conv2d(x, weight(first)))
+        made = R.nn.conv2d(R.nn.relu(R.nn.conv2d(y, weight(second))), weight(third))
+        return R.nn.relu(R.add(made, y) if residual else made)
+
+    target = replace(native(), vector_bits=512, vector_registers=32, l2_bytes=1 << 20)
+    function = str(staged(module_of(arrays, body), target, tiled=False).kernels[-2].function)
+    kinds = [line.rsplit(",", 3)[1].strip() for line in function.splitlines() if "T.prefetch" in line]
+    return kinds.count("0"), kinds.count("1")
+
+
+def test_short_reductions_ask_for_what_their_epilogue_touches() -> None:
+    """The residual's lines and the output's, before a tile is computed; after a thousand steps no wait would show."""
+    assert hints(128, residual=True) == (1, 1)
+    assert hints(128, residual=False) == (0, 1)
+    assert hints(1040, residual=True) == (0, 0)

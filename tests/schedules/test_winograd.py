@@ -248,6 +248,30 @@ def test_chosen_where_products_dominate(shape: tuple[int, int, int, int], cores:
     assert plan.tasks >= cores
 
 
+def test_weights_from_memory_count_for_more() -> None:
+    """At 7 x 7, 38 MB for F(4x4) take longer to arrive than F(2x2) takes to multiply by 17 MB, unless they stay."""
+    facts = facts_of(512, 512, 7, 7)
+    target = replace(server(), fma_ports=1)
+    far, near = (choose.choose_plan(replace(target, l3_bytes=m << 20), facts) for m in (32, 512))
+    assert far is not None and far.transform is F2
+    assert near is not None and near.transform is F4
+
+
+@pytest.mark.parametrize("row_tiles", [1, 2, 4])
+def test_tiles_that_share_weights_ask_for_the_next_ones(row_tiles: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint for each vector of a step; where register tiles share a matrix, each asks for its part of the next."""
+    found = [
+        p
+        for p in choose._plans(server(), facts_of(64, 64, 16, 16), F4)
+        if (p.row_tiles, p.vectors) == (row_tiles, 4)
+    ]
+    monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts: found[0])
+    x, k = random((1, 64, 16, 16), 1), random((64, 64, 3, 3), 2)
+    kernels = staged(module_of([x], lambda x: conv(x, k)), server(), tiled=False).kernels
+    text = next(str(kernel.function) for kernel in kernels if "winograd" in kernel.schedule)
+    assert text.count("T.prefetch") == 4 // row_tiles
+
+
 @pytest.mark.parametrize(
     "facts",
     [
