@@ -82,7 +82,7 @@ def measure(
             worst = float("inf")
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     untiled = int(small.report["arena_bytes"] * (size / crop) ** 2)
-    return Outcome(large.arena_bytes(threads), untiled, compiled, seconds, worst / scale, compared, rss)
+    return Outcome(int(large.report["arena_bytes"]), untiled, compiled, seconds, worst / scale, compared, rss)
 
 
 def _scaled(part: slice, factor: int) -> slice:

@@ -18,9 +18,10 @@ from .estimate import Model
 from .search import Search
 
 
-def with_concatenations(model: Model, vanished: Mapping[Value, Group], budget: int | None) -> list[Model]:
+def with_concatenations(model: Model, vanished: Mapping[Value, Group], budget: int | None, speed: bool) -> list[Model]:
     """The versions of the program that are worth a look beside ``model``'s own: with the concatenations that the
-    smallest, a middle and the fastest choice tile, and the fastest ones that (just, or easily) keep the budget."""
+    fastest choice tiles, and unless only ``speed`` counts the smallest, a middle, and the fastest ones that (just, or
+    easily) keep the budget."""
     program = model.program
     able = [v for v in vanished if _separable(v, vanished[v], program)]
     if not able:
@@ -28,7 +29,7 @@ def with_concatenations(model: Model, vanished: Mapping[Value, Group], budget: i
     every = model.of(reinstated(program, {v: vanished[v] for v in able}))
     curve = Search(every).curve()
     versions = {}
-    picks = [curve[0], curve[len(curve) // 2], curve[-1]]
+    picks = [curve[-1]] if speed else [curve[0], curve[len(curve) // 2], curve[-1]]
     for limit in (budget, 0.85 * budget) if budget is not None else ():
         picks += [c for c in curve if c.bytes <= limit][-1:]
     for choice in dict.fromkeys(picks):

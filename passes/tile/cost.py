@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.choose import choose_tile
-from ...schedules.conv.winograd_choose import FILL, best_plan, choose_plan, scratch_bytes, warm_cycles
+from ...schedules.conv.winograd_choose import FILL, choose_plan, scratch_bytes, warm_cycles
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...targets.target import Target
@@ -36,7 +36,7 @@ class MemberCost:
     cycles: float
     weights: int
     positions: int
-    scratch: int = 0  # bytes that the kernel takes beside what it reads and writes
+    scratch: int = 0  # bytes that the kernel takes beside what it reads and writes, for a whole strip
     exposed: float = EXPOSED
     strip: int = 0
     lost: float = 0.0
@@ -47,6 +47,11 @@ class MemberCost:
     def box(self, rows: float, columns: float) -> float:
         """Cycles of a box of ``rows x columns``."""
         return self.cycles * self.units(rows, columns)
+
+    def beside(self, rows: float, columns: float) -> float:
+        """Bytes that the kernel of a box takes beside what it reads and writes, and beside its stack."""
+        share = min(1.0, self.units(rows, columns) / self.strip) if self.strip else 1.0
+        return self.scratch * share if self.scratch * share > STACK_BYTES else 0.0
 
     def read(self, rows: float, columns: float) -> float:
         """Bytes of weights that come from beyond the second-level cache for a box, if they weren't there before."""
@@ -74,23 +79,27 @@ def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, e
         if facts.is_depthwise:
             cycles = vectors * (facts.taps + 0.5) / min(2, target.fma_ports)
             return MemberCost((1, 1), cycles + extra, weights, positions)
-        if not exact and choose_plan(alone, facts) is not None:
-            plan = best_plan(alone, facts)
-            assert plan is not None
+        plan = None if exact else choose_plan(alone, facts)
+        if plan is not None:
             m, t = plan.transform.m, plan.transform
             tiles = output.shape[0] * plan.tiles[0] * plan.tiles[1]
             transformed = t.products * facts.channels * plan.chunks * plan.vectors * lanes * 4
             sizes = scratch_bytes(lanes, facts.channels, plan)
             lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - FILL) / FILL)
             cycles = warm_cycles(alone, facts, plan) / tiles * output.shape[0] + extra * m * m
-            scratch = sum(s for s in sizes if s > STACK_BYTES)
+            scratch = sum(sizes)
             strip = max(1, plan.strip // output.shape[0])
             return MemberCost((m, m), cycles, transformed, positions, scratch, PHASED, strip, lost)
         return MemberCost(*_direct(facts, target, lanes, extra), weights, positions)
-    work = 0.0
+    work, weights = 0.0, 0
     for node in group.nodes:
+        if node.operator == "relax.matmul":
+            depth = node.inputs[0].shape[-1]
+            work += sum(r.elements for r in node.results) * depth / lanes / target.fma_ports
+            weights += sum(v.bytes for v in node.inputs if v.constant is not None)
+            continue
         work += _map_cycles(node.operator, sum(r.elements for r in node.results), lanes, Facts(node).kind, node)
-    return MemberCost((1, 1), work / positions, 0, positions)
+    return MemberCost((1, 1), work / positions, weights, positions)
 
 
 def _direct(facts: ConvFacts, target: Target, lanes: int, extra: float) -> tuple[tuple[int, int], float]:

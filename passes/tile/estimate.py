@@ -79,13 +79,14 @@ class Model:
     costs: dict[Group, MemberCost] = field(default_factory=dict)
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
+    options: dict[int, list[tuple[float, Segment]]] | None = None  # what search found worth a look, by first group
 
     def __post_init__(self) -> None:
         self.rates = Rates.of(self.target, self.threads)
 
     def of(self, program: Program) -> Model:
         """The same for another program of the same groups, or most of them."""
-        return replace(self, program=program)
+        return replace(self, program=program, options=None)
 
     def cost(self, index: int) -> MemberCost:
         group = self.program.groups[index]
@@ -172,10 +173,11 @@ class _Growing:
         self.bands = max(1, min(shape.bands, -(-self.height // shape.rows)))
         self.blocks = -(-self.width // shape.columns)
         self.stripes = -(-self.height // shape.rows)
+        self.workers = min(model.threads, self.bands * self.blocks)
         self.members: dict[int, _Member] = {}
         self.arithmetic = self.calls = self.exposed = 0.0
         self.passing: dict[int, float] = {}  # bytes of the windows that keep nothing from stripe to stripe
-        self.most = 0  # bytes of the largest scratch of a member's own
+        self.most = 0.0  # bytes of the largest scratch of a member's own
         self.kept = self.shared = 0.0  # bytes of windows that keep rows, and the most of others at a time
         self.near = self.far = 0.0  # bytes of rows that move up in their rings; of reads by later members
         self.moved = 0.0  # cycles of what neighbours write and read
@@ -291,13 +293,14 @@ class _Growing:
                     if reader <= self.last:
                         near = reader - index <= 2
                         pair = footprint + self.members[reader].window
-                        self.moved += made / rates.at(pair) if near else 0.0
+                        self.moved += made / rates.at(pair * self.workers, self.workers) if near else 0.0
                         self.far += 0.0 if near else made
-            self.moved += made * rates.writes(footprint) / rates.at(footprint)
+            together = footprint * self.workers
+            self.moved += made * rates.writes(together, self.workers) / rates.at(together, self.workers)
             if index in self.passing:
                 after = [r for v in group.outputs for r in self.program.readers.get(v, ()) if r <= self.last]
                 self.shared = max(self.shared, member.window + max(self.passing.get(r, 0.0) for r in after))
-        self.most = max(self.most, cost.scratch)
+        self.most = max(self.most, cost.beside(max(1.0, fresh), max(1.0, wide)))
         self.weights += cost.weights
         self.streamed += times * cost.read(fresh, wide)
 
@@ -316,7 +319,7 @@ class _Growing:
     def segment(self, first: int) -> Segment:
         rates, threads = self.model.rates, self.model.threads
         tasks = self.bands * self.blocks
-        workers = min(threads, tasks)
+        workers = self.workers
         scratch = self.kept + self.shared + self.most
         busy = workers * scratch + (workers if rates.private else 1) * self.weights
         inner = rates.at(busy, workers)
@@ -371,14 +374,14 @@ def shapes(height: int, width: int, cores: int) -> list[Shape]:
     widths = [width]
     for parts in (2, 4, 8, 16):
         block = -(-width // parts)
-        unit = 24 if block > 64 else 4
-        if block >= 16:
+        unit = 24 if block > 64 else 4 if block >= 16 else 1
+        if block >= 7:
             widths.append(min(width, -(-block // unit) * unit))
     for rows in (1, 2, 4, 8, 16, 24, 48, 96):
         if rows > max(1, height // 2) and rows > 2:
             continue
         for columns in dict.fromkeys(widths):
-            if columns != width and rows < 4:
+            if columns != width and (rows < 2 or (rows < 4 and width > 64)):
                 continue
             every = columns < width or rows <= 8  # one band at a time: half the scratch where blocks keep cores busy
             for bands in sorted({1, cores} if every else {cores}):

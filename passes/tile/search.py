@@ -20,7 +20,7 @@ from .estimate import Model, Segment, segments, shapes
 T = TypeVar("T")
 ALIGNMENT = 64
 POINTS = 48  # of a curve that are kept
-OPTIONS = 6  # shapes of one segment that are kept
+OPTIONS = 8  # shapes of one segment that are kept
 SETTLE = 60000.0  # cycles that a tile group must save besides: cores don't finish together, and code is cold
 
 
@@ -54,18 +54,17 @@ class Search:
     model: Model
     gain: float = 0.0
     forbidden: set[tuple[int, int, object]] = field(default_factory=set)
-    options: dict[int, list[tuple[float, Segment]]] | None = None
 
     def curve(self) -> list[Choice]:
         """The choices, from the smallest to the fastest."""
         count = len(self.model.program.groups)
-        if self.options is None:
-            self.options = self._options()
+        if self.model.options is None:
+            self.model.options = self._options()
         points: list[list[_Point]] = [[] for _ in range(count + 1)]
         points[0] = [_Point(0.0, 0.0, 0.0, None, None)]
         for first in range(count):
             points[first] = _curve(points[first], POINTS)
-            for peak, segment in self.options[first]:
+            for peak, segment in self.model.options[first]:
                 if (segment.first, segment.last, segment.shape) in self.forbidden:
                     continue
                 weighed = segment.cycles

@@ -69,7 +69,8 @@ class Tile:
         if not isinstance(self.tile, str):
             return replaced(groups, forced(program, self.tile, threads))
         model = Model(program, target, threads, self.exact)
-        variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget)]
+        speed = self.optimize == "speed" and self.memory_budget is None
+        variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget, speed)]
         decision = decide(variants, self.optimize, self.memory_budget, arena)
         result = replaced(decision.program.groups, decision.plans)
         whole = untiled(program, model)
