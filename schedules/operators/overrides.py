@@ -59,6 +59,21 @@ def power(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return elementwise("power", lambda x, y: tirx.call_intrin(dtype_of(x), "tirx.pow", x, y), a, b)
 
 
+@override("relax.equal")
+def equal(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    return elementwise("equal", lambda x, y: _comparable(x) == _comparable(y), a, b)
+
+
+@override("relax.not_equal")
+def not_equal(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    return elementwise("not_equal", lambda x, y: _comparable(x) != _comparable(y), a, b)
+
+
+def _comparable(x: Any) -> Any:
+    """Booleans as bytes: for vectors of them TVM would write a comparison of floats, which LLVM refuses."""
+    return x.astype("uint8") if dtype_of(x) == "bool" else x
+
+
 @override("relax.take")
 def take(call: Any, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
     """x at ``indices`` along an axis; an index outside the tensor reads the nearest element instead of stray memory."""
