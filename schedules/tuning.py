@@ -41,6 +41,11 @@ def decide(request: Request, key: str, candidates: Sequence[Candidate]) -> Kerne
     return replace(kernel, decision=decision, notes=(*kernel.notes, *notes))
 
 
+def conditions(request: Request) -> str:
+    """The end of every key: the cores that share the work, and how weights are stored."""
+    return f"{request.target.cores} cores, {request.options.get('weights', 'float32')} weights"
+
+
 def alternating(classes: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:
     """The best of every class, then the second of every class, and so on: near twins of one class come late."""
     for row in zip_longest(*classes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..group import Request
-from ..tuning import Candidate, alternating, own_first
+from ..tuning import Candidate, alternating, conditions, own_first
 from .choose import Tile, best_tiles, choose_tile
 from .depthwise import build_depthwise, column_counts
 from .direct import build_direct, tile_space
@@ -20,7 +20,7 @@ def decision_key(request: Request, facts: ConvFacts) -> str:
     shapes = ("x".join(map(str, t)) for t in (facts.data.shape, facts.weight.shape, facts.output.shape))
     steps = f"strides {facts.strides} dilation {facts.dilation} pads {facts.before} {facts.after}"
     text = f"conv {facts.output.dtype} {' '.join(shapes)} {steps} groups {facts.groups} {kind}"
-    return f"{text}, {request.target.cores} cores"
+    return f"{text}, {conditions(request)}"
 
 
 def depthwise_candidates(request: Request, facts: ConvFacts) -> list[Candidate]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..group import Group, Kernel, Node, Request
-from ..tuning import Candidate, decide, own_first
+from ..tuning import Candidate, conditions, decide, own_first
 from .choose import best_tiles, choose_tile
 from .facts import MatmulFacts
 from .moves import along_memory, moved_only, outgoing, producers
@@ -66,4 +66,4 @@ def _key(request: Request, facts: MatmulFacts) -> str:
     shapes = ("x".join(map(str, v.shape)) for v in (facts.a, facts.b, facts.output))
     kind = "constant" if facts.b.constant is not None else "variable"
     moved = ", moved" if producers(request.group, facts.a) else ""
-    return f"matmul {facts.output.dtype} {' '.join(shapes)} {kind}{moved}, {request.target.cores} cores"
+    return f"matmul {facts.output.dtype} {' '.join(shapes)} {kind}{moved}, {conditions(request)}"
