@@ -23,6 +23,7 @@ from .search import Choice, Live, Search
 GAIN = 0.05
 TRIES = 12
 SMALLEST = 16  # points planned for real before a budget is refused: the smallest, and as many along each curve
+CLOSE = 8  # points planned for real where the smallest is wanted
 Plans = list[tuple[int, int, TilePlan]]
 Arena = Callable[[Program, Plans], int]  # bytes of the arena that a run needs with these plans
 
@@ -44,15 +45,33 @@ def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: 
     searches = [Search(v, 0.0 if optimize == "memory" or budget is not None else GAIN) for v in variants]
     if budget is not None:
         return _within(searches, budget, arena, optimize)
+    if optimize == "memory":
+        return _smallest(searches, arena)
     for _ in range(TRIES):
         curves = [s.curve() for s in searches]
-        found = [(c[0] if optimize == "memory" else c[-1], s, c) for s, c in zip(searches, curves)]
-        choice, search, curve = min(found, key=lambda f: f[0].bytes if optimize == "memory" else f[0].weighed)
-        room = choice.bytes if optimize == "memory" else math.inf
-        for chosen in (refined(search.model, choice, room), choice):
+        found = [(c[-1], s, c) for s, c in zip(searches, curves)]
+        choice, search, curve = min(found, key=lambda f: f[0].weighed)
+        for chosen in (refined(search.model, choice, math.inf), choice):
             plans = _lowered(search, chosen)
             if plans is not None:
                 return Decision(search.model.program, chosen, plans, tuple(curve))
+    raise HalotileError("tile: no plan could be made; use tile='off'")
+
+
+def _smallest(searches: Sequence[Search], arena: Arena) -> Decision:
+    """The smallest arena of those that should be small, planned for real: gaps between buffers decide, too."""
+    best: Decision | None = None
+    for _ in range(TRIES):
+        small = sorted(((c, s) for s in searches for c in s.curve()), key=lambda f: (f[0].bytes, f[0].cycles))
+        for choice, search in small[:CLOSE]:
+            plans = _lowered(search, choice)
+            if plans is None:
+                continue
+            size = arena(search.model.program, plans)
+            if best is None or best.bytes is None or size < best.bytes:
+                best = Decision(search.model.program, choice, plans, tuple(search.curve()), size)
+        if best is not None:
+            return best
     raise HalotileError("tile: no plan could be made; use tile='off'")
 
 
