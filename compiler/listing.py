@@ -40,7 +40,8 @@ def _joined(module: IRModule, listed: list[dict[str, Any]]) -> list[dict[str, An
     except Unreadable:
         return listed
     by_name = {entry["name"]: entry for entry in listed}
-    ends, inner = {}, set()
+    ends: dict[str, Any] = {}
+    inner: set[str] = set()
     for composite in found:
         members = [m.name for m in composite.members]
         if not by_name.keys() >= set(members):

@@ -128,22 +128,35 @@ def import_(build: Build) -> None:
 
 
 def simplify(build: Build) -> None:
+    from ..passes.simplify import Simplify
+
+    if not build.options.simplify:
+        return
+    mode = _float_mode(build.options)
+    result = Simplify(float_mode=mode, check=build.options.check).apply(build.module, build.options.target)
+    build.module = result.module
+    build.notes["simplify"] = list(result.notes)
+    build.details["simplify"] = result.details
+
+
+def _float_mode(options: Options) -> str:
+    return "exact" if options.exact and options.float_mode == "strict" else options.float_mode
+
+
+def _reassociate(build: Build) -> None:
+    """Less work for the kernels, if it may round otherwise. It may take more operators, so it is no simplification."""
     from ..passes.reassociate import Reassociate
     from ..passes.simplify import Simplify
 
     if not build.options.simplify:
         return
-    mode = "exact" if build.options.exact and build.options.float_mode == "strict" else build.options.float_mode
-    result = Simplify(float_mode=mode, check=build.options.check).apply(build.module, build.options.target)
-    build.module = result.module
-    build.notes["simplify"] = list(result.notes)
-    build.details["simplify"] = result.details
-    reassociated = Reassociate(mode != "exact").apply(build.module, build.options.target)
-    if reassociated.changed:
-        cleaned = Simplify(float_mode=mode, check=build.options.check).apply(reassociated.module, build.options.target)
+    mode = _float_mode(build.options)
+    result = Reassociate(mode != "exact").apply(build.module, build.options.target)
+    if result.changed:
+        cleaned = Simplify(float_mode=mode, check=build.options.check).apply(result.module, build.options.target)
         build.module = cleaned.module
-        build.notes["simplify"] += reassociated.notes
-        build.details["reassociate"] = reassociated.details
+        build.notes["simplify"] += result.notes
+        build.details["reassociate"] = result.details
 
 
 def fuse(build: Build) -> None:
@@ -151,6 +164,7 @@ def fuse(build: Build) -> None:
     from ..passes.fuse.graph import build_graph
     from ..passes.fuse.outputs import own_outputs
 
+    _reassociate(build)
     graph = build_graph(build.module)
     winograd = build.options.winograd and not build.options.exact
     fusion = Fuse(build.options.fuse, build.options.target, winograd).apply(graph)
@@ -213,13 +227,13 @@ def _kernel(build: Build, group: Any, plan: Any) -> Any:
     from ..schedules.tiled import build_striped, build_tiled
 
     options = build.options
-    choices: dict[str, Any] = {"winograd": options.winograd, "weights": options.weights}
+    workers = options.threads or options.target.cores
+    choices: dict[str, Any] = {"winograd": options.winograd, "weights": options.weights, "threads": workers}
     if options.tuning is not None:
         choices |= {"tuning": options.tuning, "candidate": options.candidate}
     if isinstance(plan, StripePlan):
         return build_striped(plan, build.layouts, options.target, options.exact, choices)
     if plan is not None:
-        workers = options.threads or options.target.cores
         return build_tiled(plan, build.layouts, options.target, options.exact, choices, workers)
     return build_kernel(Request(group, build.layouts, options.target, options.exact, choices))
 

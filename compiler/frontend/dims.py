@@ -31,11 +31,18 @@ class Open(Refusal):
 
 
 class Learned(Exception):
-    """A symbol turned out to be another symbol, a number, or to lie within bounds, or no run can succeed."""
+    """A symbol turned out to be another symbol, a number, or to lie within bounds; ``why`` says on what grounds."""
 
-    def __init__(self, symbol: str, same_as: Dim | int | None = None, low: int = 0, high: float = INFINITY) -> None:
+    def __init__(
+        self,
+        symbol: str,
+        same_as: Dim | int | None = None,
+        low: int = 0,
+        high: float = INFINITY,
+        why: str = "since the model can't run otherwise",
+    ) -> None:
         super().__init__(f"{symbol} is {same_as}" if same_as is not None else f"{low} <= {symbol} <= {high}")
-        self.symbol, self.same_as, self.low, self.high = symbol, same_as, low, high
+        self.symbol, self.same_as, self.low, self.high, self.why = symbol, same_as, low, high, why
 
 
 @dataclass(frozen=True)
@@ -228,10 +235,26 @@ def floor_div(a: Any, b: Any) -> Any:
     common = math.gcd(*(int(f) for m, f in rest.terms.items() if m), b)
     constant = int(rest.terms.get((), 0)) // common
     rest, b = _made({**{m: f // common for m, f in rest.terms.items()}, (): constant}), b // common
+    nested = _nested(rest, b)
+    if nested is not None:
+        return outside + nested
     low, high = _floor_bounds(rest, b)
     if low == high:
         return outside + int(low)
     return outside + (rest if b == 1 else _atom("floor", (rest, b), low, high))
+
+
+def _nested(a: Any, b: int) -> Any:
+    """floor((floor(p / m) + c) / b) as floor((p + c m) / (b m)); None for anything else."""
+    terms = dict(a.terms)
+    constant = terms.pop((), 0)
+    if len(terms) != 1:
+        return None
+    ((monomial, factor),) = terms.items()
+    if factor != 1 or len(monomial) != 1 or monomial[0].kind != "floor":
+        return None
+    inner, m = monomial[0].operands
+    return floor_div(inner + constant * m, b * m) if isinstance(m, int) and m > 0 else None
 
 
 def _floor_bounds(a: Any, b: Any) -> tuple[float, float]:

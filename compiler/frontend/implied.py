@@ -10,15 +10,25 @@ What follows is carried out by :class:`~.dims.Learned`, and the import starts ag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from .dims import Atom, Dim, Learned, Open, bounds, is_whole, quotient, terms_of
 from .registry import Refusal
 
+#: Pairs of dims that a run implies to be equal, though no symbol follows from it, with a note for each.
+ASSUMED: ContextVar[dict[tuple[Any, Any], str] | None] = ContextVar("assumed", default=None)
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two dims are equal in every run that succeeds, as far as that is known."""
+    return a == b or bool({(a, b), (b, a)} & (ASSUMED.get() or {}).keys())
+
 
 def require_equal(a: Any, b: Any, what: str) -> None:
-    """Two dims that must agree in every run: nothing if they do, Learned if a symbol follows, else a Refusal."""
-    if a == b:
+    """Two dims that must agree in every run: nothing if they do, Learned if a symbol follows, a Refusal if they can't,
+    else remembered and noted (a height that must be even, say, which no symbol can express)."""
+    if equal(a, b):
         return
     if not isinstance(a, Dim) and not isinstance(b, Dim):
         raise Refusal(f"{what}: {a} is not {b}")
@@ -32,7 +42,13 @@ def require_equal(a: Any, b: Any, what: str) -> None:
         plain = not isinstance(value, Dim) or len(value.terms) == 1 and _is_symbol(value)
         if plain and is_whole(value) and (isinstance(value, Dim) or value >= 0):
             raise Learned(atom.text, same_as=value)
-    raise Open(f"{what}: {a} may or may not be {b}")
+    low, high = bounds(a - b)
+    if low > 0 or high < 0:
+        raise Refusal(f"{what}: {a} is not {b}")
+    assumed = ASSUMED.get()
+    if assumed is None:
+        raise Open(f"{what}: {a} may or may not be {b}")
+    assumed[a, b] = f"{what}: {a} is taken to be {b}, since the model can't run otherwise"
 
 
 def _is_symbol(value: Dim) -> bool:
@@ -76,8 +92,8 @@ def broadcast(*shapes: Sequence[Any]) -> tuple[Any, ...]:
 def _broadcast_dim(dims: list[Any]) -> Any:
     result: Any = 1
     for d in dims:
-        if result == 1 or result == d:
-            result = d
+        if result == 1 or equal(result, d):
+            result = d if result == 1 else result
         elif not isinstance(result, Dim) and not isinstance(d, Dim):
             raise Refusal(f"{result} and {d} do not broadcast")
         elif isinstance(result, Dim) != isinstance(d, Dim):

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from ..spec import TensorSpec
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
 from .dims import SYMBOLS, Dim, Learned, to_relax
+from .implied import ASSUMED
 from .load import Source, load
 from .registry import Refusal
 from .shapes import Symbols, fixed_inputs
@@ -73,14 +75,17 @@ def convert(
     while True:
         specs = fixed_inputs(source.model.graph, shapes, symbols)
         token = SYMBOLS.set({str(d): d for d in symbols.known.values() if isinstance(d, Dim)})
+        assumed: dict[Any, str] = {}
+        second = ASSUMED.set(assumed)
         try:
             imported, offenders = _convert(source, specs)
         except Learned as fact:
             learned.append(symbols.learn(fact))
         else:
-            return replace(imported, notes=(*imported.notes, *learned)), offenders
+            return replace(imported, notes=(*imported.notes, *learned, *assumed.values())), offenders
         finally:
             SYMBOLS.reset(token)
+            ASSUMED.reset(second)
 
 
 def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedModel, list[Offender]]:

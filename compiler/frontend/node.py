@@ -101,7 +101,8 @@ class Node:
     def shaped(self, shape: Sequence[Any], function: Callable[..., Any], *operands: Any) -> Value:
         """The same where the shape of the result is known better than Relax infers it."""
         call = function(*map(_expr, operands))
-        dtype = next(o.dtype for o in operands if isinstance(o, Value))
+        values = [v for o in operands for v in (o if isinstance(o, list) else [o])]
+        dtype = next(v.dtype for v in values if isinstance(v, Value))
         ty = relax.TensorType([to_relax(d) for d in shape], dtype)
         return self.emit(relax.Call(call.op, call.args, call.attrs, ret_ty=ty))
 

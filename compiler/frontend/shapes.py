@@ -52,7 +52,7 @@ class Symbols:
             for name, old in [*self.known.items()]:
                 if str(old) == fact.symbol:
                     self.known[name] = fact.same_as
-            return f"dimension '{fact.symbol}' is taken to be {fact.same_as}, since the model can't run otherwise"
+            return f"dimension '{fact.symbol}' is taken to be {fact.same_as}, {fact.why}"
         low, high = self.bounds.get(fact.symbol, (0, INFINITY))
         low, high = max(low, fact.low), min(high, fact.high)
         if low > high:
@@ -61,7 +61,7 @@ class Symbols:
         symbol = Dim.symbol(fact.symbol, low, high)
         self.known = {n: symbol if str(d) == fact.symbol else d for n, d in self.known.items()}
         limit = f"at least {fact.low}" if fact.high == INFINITY else f"at most {fact.high}"
-        return f"dimension '{fact.symbol}' is {limit}, since the model can't run otherwise"
+        return f"dimension '{fact.symbol}' is {limit}, {fact.why}"
 
 
 def fixed_inputs(

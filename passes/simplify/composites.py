@@ -54,7 +54,7 @@ def composites(graph: Graph) -> list[Composite]:
     place = {n: k for k, n in enumerate(order)}
     taken: set[Node] = set()
     found: list[Composite] = []
-    for recognise in (_attention, _norm, _moves, _anchor):
+    for recognise in (_attention, _norm, _moves, _length, _anchor):
         for node in reversed(order):
             if node in taken or node.op in (INPUT, CONST, ITEM):
                 continue
@@ -84,7 +84,8 @@ def _only_reader(node: Node) -> Node | None:
 def _anchor(node: Node, graph: Graph) -> Found | None:
     """anchor(x, W) [* scale] [+ bias], where a matrix product may read transposed operands."""
     members: list[Node] = [node]
-    current, attributes = node, {}
+    current = node
+    attributes: dict[str, Any] = {}
     if current.op == "relax.add":
         pair = split_constant(current)
         if pair is None or not _own(pair[0]) or not graph.same_type(pair[0], node):
@@ -217,7 +218,10 @@ def _norm(node: Node, graph: Graph) -> Found | None:
 
 
 def _moves(node: Node, graph: Graph) -> Found | None:
-    """reshape, permute, reshape of an image that is a pixel shuffle, its inverse, or a channel shuffle."""
+    """reshape, permute, reshape of an image that is a pixel shuffle, its inverse, or a channel shuffle; and an image
+    resized along its rows, then along its columns."""
+    if node.op == "halotile.resample" and node.inputs[0].op == node.op and _own(node.inputs[0]):
+        return "halotile.resize", [node.inputs[0], node], {}
     if node.op not in RESHAPES or node.rank != 4:
         return None
     moved = node.inputs[0]
@@ -241,6 +245,17 @@ def _moves(node: Node, graph: Graph) -> Found | None:
         if shape[3 if crd else 1] == r and graph.same_shape(node.shape, (shape[0], channels, height * r, width * r)):
             return "halotile.depth_to_space", members, {"blocksize": r, "mode": "CRD" if crd else "DCR"}
     return None
+
+
+def _length(node: Node, graph: Graph) -> Found | None:
+    """sqrt(sum(x * x)), the Euclidean length."""
+    if node.op != "relax.sqrt" or node.inputs[0].op != "relax.sum" or not _own(node.inputs[0]):
+        return None
+    total = node.inputs[0]
+    square = total.inputs[0]
+    if square.op != "relax.multiply" or square.inputs[0] is not square.inputs[1] or not _own(square):
+        return None
+    return "halotile.reduce_l2", [square, total, node], {"axis": total.attr("axis")}
 
 
 def _shuffles_nhwc(x: Node, shape: tuple[Any, ...], node: Node, graph: Graph) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from .graph import CONST, Node
 from .patterns import holds, is_float, is_integer
 
-#: Floats of these are never below zero. Integers wrap (the least one has no absolute value), so they are another matter.
+#: Floats of these are never below zero. Integers wrap: the least one has no absolute value.
 _NEVER_NEGATIVE = frozenset(
     f"relax.{n}" for n in "abs exp square sigmoid sqrt nn.relu nn.relu6 nn.softmax nn.softplus cosh".split()
 )

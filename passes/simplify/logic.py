@@ -27,9 +27,9 @@ _OPPOSITE: dict[str, Callable[..., Any]] = {
 class NotOfComparison(Rule):
     """not(a < b)    ->    a >= b, and so on for all six
 
-    Where NaN is excluded: for integers and booleans always, for floats made of those, for all floats in ``finite`` mode.
-    not(NaN < b) is true and NaN >= b is false; an inequality of floats would hold for NaN, but the compiler below lowers
-    it to one that does not.
+    Where NaN is excluded: for integers and booleans always, for floats made of those, for all floats in ``finite``
+    mode. not(NaN < b) is true and NaN >= b is false; an inequality of floats would hold for NaN, but the compiler
+    below lowers it to one that does not.
     """
 
     name = "not-of-comparison"

@@ -115,7 +115,7 @@ class Builder:
 
 
 def filled(b: Builder, like: Node, value: float | bool) -> Node:
-    """A tensor of one value with the shape and dtype of ``like``; where the shape is open, one number broadcast to it."""
+    """A tensor of one value with the shape and dtype of ``like``; where that is open, one number broadcast to it."""
     if like.static:
         return b.const(np.full(like.shape or (), value, like.array_dtype))
     return b.call(relax.op.broadcast_to, b.const(np.full((), value, like.array_dtype)), list(like.shape or ()))

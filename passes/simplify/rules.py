@@ -22,6 +22,7 @@ from . import (
     space,
     strength,
     transposes,
+    views,
 )
 from .constant_fold import FoldConstants
 from .rule import Rule
@@ -67,6 +68,8 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         broadcasts.ShrinkConstant(),
         transposes.CancelTransposes(float_mode),
         gathers.GatherInOrder(),
+        views.PermuteOfMergedAxes(),
+        views.ReshapePastNorm(),
         space.FocusAsSpaceToDepth(),
         space.ReshapeOfReduction(),
         # recognition

@@ -19,8 +19,8 @@ _DEPTH = 12
 class ScaleToWeights(Rule):
     """((x @ Wq + b) reshaped, transposed) @ k * c    ->    ((x @ cWq + cb) reshaped, transposed) @ k
 
-    The scale is one number, or varies along axes that can be followed up to the weights (one per head, one per channel).
-    It passes reshapes, transposes, either operand of a matrix product, and sums all of whose terms can take it;
+    The scale is one number, or varies along axes that can be followed up to the weights (one per head or channel). It
+    passes reshapes, transposes, either operand of a matrix product, and sums all of whose terms can take it;
     everything on the way has one reader, except that a tensor whose other readers are slices of other parts (the query
     of a joint projection) is scaled in that part only. It ends in constants: the weights of a matrix product or
     convolution, a bias, an embedding table.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tvm import relax
 
-from ..dims import is_open
+from ..dims import Open, is_open
 from ..implied import require_equal
 from ..node import Node
 from ..objection import out_of_range
@@ -119,6 +120,9 @@ def conv_transpose(node: Node) -> Value:
     require_window(node, kernel, strides, dilations)
     full = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, kernel, dilations)]
     begin, output = _transposed_extent(node, x.shape[2:], full, strides, extra)
+    if is_open(x.shape[2:]):
+        y = _open_transpose(node, x, w, begin, [f + e - b - o for f, e, b, o in zip(full, extra, begin, output)], extra)
+        return y if bias is None else node.do(R.add, y, per_channel(node, bias, y.rank))
     if not is_open(output) and any(n < 1 for n in output):
         raise Refusal(f"its result would be {list(output)} long")
     result = node.in_float32(
@@ -136,6 +140,26 @@ def conv_transpose(node: Node) -> Value:
         w,
     )
     return result if bias is None else node.do(R.add, result, per_channel(node, bias, result.rank))
+
+
+def _open_transpose(
+    node: Node, x: Value, w: Value, begin: list[int], end: list[Any], extra: list[int]
+) -> Value:
+    """Relax's own operator, whose attributes do not hold the size of an open image."""
+    spatial = x.rank - 2
+    if spatial not in (1, 2) or is_open(end) or any(p < 0 for p in [*begin, *end]):
+        raise Open(f"what is cut from the result depends on the open dimensions of {x}")
+    function = {1: R.nn.conv1d_transpose, 2: R.nn.conv2d_transpose}[spatial]
+    return node.do(
+        function,
+        x,
+        w,
+        strides=list(node.attr("strides", [1] * spatial)),
+        padding=[*begin, *end],
+        output_padding=extra,
+        dilation=list(node.attr("dilations", [1] * spatial)),
+        groups=node.attr("group", 1),
+    )
 
 
 def _transposed_extent(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from ..dims import Dim, Open, bounds, is_open, maximum, minimum
-from ..implied import broadcast, require_at_least, require_equal
+from ..implied import broadcast, equal, require_at_least, require_equal
 from ..node import Node, normal_axes, normal_axis
 from ..registry import Refusal, converts
 from ..value import Value
@@ -101,12 +102,17 @@ def concatenated(node: Node, values: list[Value], axis: int) -> Value:
             for i in range(v.rank):
                 if i != axis:
                     require_equal(first[i], v.shape[i], f"axis {i} of {values[0]} and {v}")
-        if v.rank != len(first) or any(d != e for i, (d, e) in enumerate(zip(v.shape, first)) if i != axis):
+        if v.rank != len(first) or any(not equal(d, e) for i, (d, e) in enumerate(zip(v.shape, first)) if i != axis):
             raise Refusal(f"{v} can't be joined to {values[0]} along axis {axis}")
     full = [v for v in values if v.size != 0]
     if not full:
         return node.const(np.concatenate([np.empty(v.shape, v.dtype) for v in values], axis))
-    return full[0] if len(full) == 1 else node.do(R.concat, full, axis=axis)
+    if len(full) == 1:
+        return full[0]
+    if is_open(d for v in full for d in v.shape):
+        shape = [sum(v.shape[axis] for v in full) if i == axis else d for i, d in enumerate(full[0].shape)]
+        return node.shaped(shape, partial(R.concat, axis=axis), full)
+    return node.do(R.concat, full, axis=axis)
 
 
 @converts("Split")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..dims import Dim, Open, is_open, quotient
+from ..dims import Dim, Open, is_open, quotient, to_relax
 from ..node import Node, normal_axes
 from ..registry import Refusal, converts
 from ..value import Value
@@ -73,7 +73,10 @@ def _simple(node: Node, x: Value, scales: list[float]) -> Value:
 def resize(node: Node) -> Value:
     x = node.need(0)
     coordinate = node.attr("coordinate_transformation_mode", "half_pixel")
-    axes = _axes(node, x, coordinate)
+    try:
+        axes = _axes(node, x, coordinate)
+    except Open as reason:
+        return _open_ratio(node, x, coordinate, reason)
     if all(a.output == a.size for a in axes) and coordinate != "tf_crop_and_resize":
         return x  # whatever the scale: ONNX Runtime copies a tensor that keeps its shape
     mode = node.attr("mode", "nearest")
@@ -94,6 +97,28 @@ def resize(node: Node) -> Value:
     else:
         raise Refusal(f"mode '{mode}' does not exist")
     return _extrapolated(node, y, axes) if coordinate == "tf_crop_and_resize" else y
+
+
+def _open_ratio(node: Node, x: Value, coordinate: str, reason: Open) -> Value:
+    """Relax's own operator: an image to a size that is in no fixed ratio to its own, as between two levels of a network
+    whose input is open."""
+    sizes, mode = node.ints(3, "its sizes"), node.attr("mode", "nearest")
+    axes = node.attr("axes")
+    if sizes is not None and axes is not None and normal_axes(axes, x.rank) == [2, 3]:
+        sizes = [*x.shape[:2], *sizes]
+    known = coordinate in ("half_pixel", "align_corners", "asymmetric") and mode in ("nearest", "linear")
+    stretched = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch" and not node.attr("antialias", 0)
+    if not (known and stretched and sizes and x.rank == 4 and len(sizes) == 4 and tuple(sizes[:2]) == x.shape[:2]):
+        raise reason
+    return node.do(
+        R.image.resize2d,
+        x,
+        relax.ShapeExpr([to_relax(d) for d in sizes[2:]]),
+        layout="NCHW",
+        method="nearest_neighbor" if mode == "nearest" else "linear",
+        coordinate_transformation_mode=coordinate,
+        rounding_method=node.attr("nearest_mode", "round_prefer_floor") if mode == "nearest" else "",
+    )
 
 
 def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:

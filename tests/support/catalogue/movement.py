@@ -187,4 +187,38 @@ ENTRIES = [
         "",
         "exact",
     ),
+    Entry(
+        "Transpose of merged axes (keys, as one batch)",
+        [((B, 2, 3, 4), F32)],
+        lambda e, x: e.reshape(
+            e.permute_dims(e.reshape(x, [x.ty.shape[0] * 2, 3, 4]), [0, 2, 1]), [x.ty.shape[0], 2, 4, 3]
+        ),
+        "permute_dims",
+        "exact",
+    ),
+    Entry(
+        "Transpose of split axes that stay together",
+        [((B, 6, 4), F32)],
+        lambda e, x: e.reshape(
+            e.permute_dims(e.reshape(x, [x.ty.shape[0], 2, 3, 4]), [0, 3, 1, 2]), [x.ty.shape[0], 4, 6]
+        ),
+        "permute_dims",
+        "exact",
+    ),
+    Entry(
+        "LayerNorm between reshapes",
+        [((B, 1, 1, 4), F32)],
+        lambda e, x: e.reshape(
+            e.layer_norm(e.reshape(x, [x.ty.shape[0], 1, 4]), c(4), c(4, seed=2), axes=[-1]), [x.ty.shape[0], 4]
+        ),
+        "reshape nn.layer_norm",
+        "exact",
+    ),
+    Entry(
+        "Tanh between reshapes",
+        X3,
+        lambda e, x: e.reshape(e.tanh(e.reshape(x, [x.ty.shape[0] * 3, 4])), list(x.ty.shape)),
+        "tanh",
+        "exact",
+    ),
 ]

@@ -144,4 +144,20 @@ STEPS = [
         lambda e, x: e.take(x, k([5, 4, 3, 2, 1, 0], "int64"), axis=1, mode="clip"),
         "take",
     ),
+    Entry(
+        "Transpose of split axes that part",
+        [((B, 6, 4), F32)],
+        lambda e, x: e.reshape(
+            e.permute_dims(e.reshape(x, [x.ty.shape[0], 2, 3, 4]), [0, 2, 1, 3]), [x.ty.shape[0], 6, 4]
+        ),
+        "reshape permute_dims reshape",
+    ),
+    Entry(
+        "LayerNorm between reshapes that change its axis",
+        X3,
+        lambda e, x: e.reshape(
+            e.layer_norm(e.reshape(x, [x.ty.shape[0], 12]), c(12), c(12, seed=2), axes=[-1]), list(x.ty.shape)
+        ),
+        "reshape nn.layer_norm reshape",
+    ),
 ]
