@@ -5,8 +5,11 @@ A tile is ``rows x columns`` output positions by ``blocks`` vectors of output ch
 
     cycles = max(fmas / ports, 0.6 * loads, latency)      two loads a cycle at best on every core we target
 
-and all accumulators, one step's weights and one broadcast must fit the vector registers. The tile that needs the
-fewest cycles over the whole output, waste at its edges included, wins.
+and all accumulators, one step's weights and one broadcast must fit the vector registers. The tile that needs the fewest
+cycles over the whole output, waste at its edges included, wins.
+
+On ARM more registers stay free (:mod:`..ahead`). Its cores with one multiply-add port load once a cycle, and those that
+execute in order load vectors between multiply-adds, not beside them.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...targets.target import Target
+from ..ahead import free_registers
 
 # Two start in a cycle; a fifth more, as loops bound by them miss a slot now and then (15 loads take 8.3 to 9.3 cycles,
 # says benchmarks/mca.py of Haswell and Zen 2)
@@ -60,7 +64,7 @@ def _tiles(
     for blocks in range(1, min(8, block_limit) + 1):
         if block_limit % blocks or channel_blocks % blocks:
             continue
-        most = (registers - blocks - 1) // blocks
+        most = (registers - blocks - free_registers(target, blocks, unrolled=True)) // blocks
         for columns in range(1, min(width, most) + 1):
             for rows in range(1, min(height, most // columns, 4) + 1):
                 tile = Tile(rows, columns, blocks)
@@ -71,5 +75,9 @@ def _cost(target: Target, tile: Tile, height: int, width: int, channel_blocks: i
     tiles = -(-height // tile.rows) * -(-width // tile.columns) * (channel_blocks // tile.blocks)
     fmas = tile.positions * tile.blocks / target.fma_ports
     loads = LOAD_CYCLES * (tile.positions + tile.blocks)
+    if target.in_order:
+        fmas += tile.blocks + tile.positions / 10  # a tenth of the broadcasts finds no multiply-add to start with
+    elif target.is_aarch64 and target.fma_ports == 1:
+        loads *= 2
     # a few cycles of loop control a step, which larger tiles spread over more work
     return tiles * (max(fmas, loads, float(target.fma_latency)) + 0.5)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...targets.target import Target
+from ..ahead import free_registers
 from .choose import choose_tile
 from .facts import ConvFacts
 from .winograd_math import F2, F4, Transform
@@ -162,7 +163,7 @@ def _register_tiles(target: Target, blocks: int) -> Iterator[tuple[int, int]]:
     """Tiles by vectors that fit the registers and hide the latency of a multiply-add."""
     registers = target.vector_registers
     for vectors in range(min(2, blocks), min(8, blocks) + 1):  # one vector reads the data too often
-        most = (registers - vectors - 1) // vectors
+        most = (registers - vectors - free_registers(target, vectors)) // vectors
         for rows in range(1, min(16, most) + 1):
             if rows * vectors >= target.fma_ports * target.fma_latency or rows == most:
                 yield rows, vectors

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 
 from ...targets.target import Target
+from ..ahead import free_registers
 
 LOAD_COST = 0.05  # cycles: a load that is hidden still takes its share of the front end; B comes from farther, so twice
 WAY_BYTES = 4096  # lines of a first-level cache that lie so far apart share a set: sets times line
@@ -36,7 +37,7 @@ def best_tiles(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> l
 def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[tuple[float, tuple[int, int]]]:
     tallest = min(rows, rows_in_cache(row_bytes))
     for width in range(1, min(8, vectors) + 1):
-        most = max(1, (target.vector_registers - width - 1) // width)
+        most = max(1, (target.vector_registers - width - free_registers(target, width)) // width)
         for height in range(1, min(tallest, most) + 1):
             steps = -(-rows // height) * -(-vectors // width)
             fmas = height * width / target.fma_ports
