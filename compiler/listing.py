@@ -42,11 +42,11 @@ def _joined(module: IRModule, listed: list[dict[str, Any]]) -> list[dict[str, An
     by_name = {entry["name"]: entry for entry in listed}
     ends: dict[str, Any] = {}
     inner: set[str] = set()
-    for composite in found:
-        members = [m.name for m in composite.members]
+    for each in found:
+        members = [m.name for m in each.members]
         if not by_name.keys() >= set(members):
             continue
-        ends[members[-1]] = composite
+        ends[members[-1]] = each
         inner.update(members[:-1])
     result = []
     for entry in listed:

@@ -64,7 +64,10 @@ def _integers_only(function: Callable[..., Any]) -> Evaluator:
 def _power(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
     if x[0].dtype.kind in "iu" and np.any(x[1] < 0):
         return None
-    return np.power(x[0], x[1])
+    value = np.power(x[0], x[1])
+    if x[0].dtype.kind == "f":  # numpy takes the root where C's pow has its own rules
+        value = np.where((x[1] == 0.5) & ((x[0] == 0) | (x[0] == -np.inf)), np.abs(x[0]), value)
+    return value
 
 
 def _strided_slice(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:

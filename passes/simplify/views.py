@@ -113,7 +113,7 @@ class ReshapePastNorm(Rule):
         if inner.uses != 1 or not inner.inputs or inner.inputs[0].op not in RESHAPES or not inner.inputs[0].shape:
             return None
         before = inner.inputs[0]
-        if before.uses != 1 or not node.shape:
+        if before.uses != 1 or not node.shape or not before.shape:
             return None
         if inner.op in _NORMS:
             axes = [int(a) % inner.rank for a in inner.attr("axes")]

@@ -123,7 +123,10 @@ def legacy_binary(node: Node) -> Value:
 
 @converts("Pow", since=1)
 def power(node: Node) -> Value:
-    """The result has the base's dtype; small constant exponents become products, which are exact and fast."""
+    """The result has the base's dtype; small constant exponents become products, which are exact and fast.
+
+    Not so one half: the root of -inf is NaN, its power inf. Simplification sees where that can't be.
+    """
     base, exponent = node.need(0), node.need(1)
     if exponent.array is not None and exponent.size == 1 and base.rank >= exponent.rank:
         number = float(exponent.array.reshape(-1)[0])
@@ -135,8 +138,6 @@ def power(node: Node) -> Value:
                 return node.do(R.multiply, base, base)
             if number == 3.0:
                 return node.do(R.multiply, node.do(R.multiply, base, base), base)
-            if number == 0.5:
-                return node.do(R.sqrt, base)
     if base.is_integer:
         if exponent.is_integer:
             return node.own("halotile.integer_power", base, exponent)
