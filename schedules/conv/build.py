@@ -10,6 +10,7 @@ from .candidates import candidates, decision_key, depthwise_candidates
 from .depthwise import build_depthwise
 from .direct import build_direct
 from .facts import ConvFacts
+from .few import build_few, few_applies
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
 from .winograd_choose import choose_plan
@@ -69,6 +70,8 @@ def build_conv(request: Request) -> Kernel:
         facts = facts.cut(request.box.rows, request.box.columns)
     if depthwise:
         return build_depthwise(request, facts)
+    if few_applies(request, facts):
+        return build_few(request, facts)
     plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
     return build_winograd(request, facts, plan) if plan is not None else build_direct(request, facts)
 

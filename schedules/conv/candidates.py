@@ -10,6 +10,7 @@ from .choose import Tile, best_tiles, choose_tile
 from .depthwise import build_depthwise, column_counts
 from .direct import build_direct, tile_space
 from .facts import ConvFacts
+from .few import build_few, few_applies
 from .winograd import build_winograd
 from .winograd_choose import Plan, applies, choose_plan, sorted_plans
 
@@ -31,7 +32,9 @@ def depthwise_candidates(request: Request, facts: ConvFacts) -> list[Candidate]:
 
 def candidates(request: Request, facts: ConvFacts, winograd: bool) -> list[Candidate]:
     """Register tiles of the direct convolution and, if ``winograd`` may be, plans of either transform; the family's
-    own choice first."""
+    own choice first. Few outputs have one way that is far ahead."""
+    if few_applies(request, facts):
+        return [Candidate("few outputs", partial(build_few, request, facts))]
     plan = choose_plan(request.target, facts) if winograd else None
     space = tile_space(request, facts)
     own = _name(plan) if plan is not None else _name(choose_tile(request.target, *space))

@@ -78,7 +78,8 @@ def reference(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def sweep(kind: str, count: int) -> list[Conv]:
-    """Random convolutions that fit: ``dense``, ``grouped`` (odd groups, multipliers) or ``depthwise``."""
+    """Random convolutions that fit: ``dense``, ``few`` (outputs for many inputs), ``grouped`` (odd groups, multipliers)
+    or ``depthwise``."""
     rng = random.Random(kind)
     found: list[Conv] = []
     while len(found) < count:
@@ -91,6 +92,8 @@ def sweep(kind: str, count: int) -> list[Conv]:
             groups, per_in, per_out = rng.choice((2, 3, 4, 5, 16)), rng.choice((1, 2, 3, 16)), rng.choice((1, 2, 5, 16))
         elif kind == "depthwise":
             groups = rng.randint(2, 40)
+        elif kind == "few":
+            per_in, per_out = rng.randint(8, 70), rng.randint(1, 2)
         conv = Conv(
             rng.randint(1, 3),
             per_in * groups,
@@ -108,13 +111,19 @@ def sweep(kind: str, count: int) -> list[Conv]:
     return found
 
 
-KINDS = {"dense": 16, "grouped": 16, "depthwise": 10}
+KINDS = {"dense": 16, "few": 10, "grouped": 16, "depthwise": 10}
+MOST_FEW = {
+    "few_three": Conv(2, 33, 3, (19, 23), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    "few_four": Conv(1, 64, 4, (8, 41), (5, 1), (2, 1), (1, 2), (2, 0, 1, 0)),
+    "few_large": Conv(1, 48, 3, (61, 67), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+}
 LARGE = Conv(2, 37, 41, (33, 29), (3, 3), (1, 2), (1, 1), (1, 1, 1, 1))  # beyond the work that a launch takes
 
 
 def named(kinds: tuple[str, ...]) -> dict[str, Conv]:
     convs = {f"{kind}{i}": c for kind in kinds for i, c in enumerate(sweep(kind, KINDS[kind]))}
-    return {**convs, "large": LARGE, "large2": replace(LARGE, kernel=(4, 3), strides=(1, 1))}
+    few = MOST_FEW if "few" in kinds else {}
+    return {**convs, **few, "large": LARGE, "large2": replace(LARGE, kernel=(4, 3), strides=(1, 1))}
 
 
 def filled(suite: Suite, kinds: tuple[str, ...]) -> Suite:
@@ -155,8 +164,8 @@ def check(suite: Suite, name: str) -> None:
     suite.check(name)
     used = [s for s in suite.schedules(name) if "conv" in s]
     assert len(used) == 1, f"one kernel of the family, not {suite.schedules(name)}"
-    if name.startswith("depthwise"):
-        assert used[0].startswith("depthwise")
+    for kind in ("depthwise", "few"):
+        assert not name.startswith(kind) or used[0].startswith(kind)
 
 
 @pytest.mark.parametrize("name", named(tuple(KINDS)))

@@ -1,0 +1,74 @@
+"""Convolutions with few outputs: when lanes run over input channels, and that boxes of them give the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from compiled import Compiled, module_of, native, staged, weight
+from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.layers import activation, conv
+from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.schedules.conv import few
+from halotile.schedules.conv.facts import ConvFacts
+from halotile.schedules.group import Value
+from tvm import relax
+
+R = relax.op
+F = "float32"
+
+
+def schedule(cin: int, cout: int, groups: int = 1, bits: int = 512) -> str:
+    x, k = np.zeros((1, cin, 17, 19), F), np.zeros((cout, cin // groups, 3, 3), F)
+    module = module_of([x], lambda x: R.nn.relu(R.nn.conv2d(x, weight(k), padding=1, groups=groups)))
+    target = replace(native(), vector_bits=bits, vector_registers=32)
+    (found,) = [k.schedule for k in staged(module, target, tiled=False).kernels if "conv" in k.schedule]
+    return found
+
+
+@pytest.mark.parametrize(
+    "cin,cout,groups,bits,expected",
+    [
+        (32, 3, 1, 512, True),
+        (32, 4, 1, 512, True),
+        (32, 5, 1, 512, False),  # a third of a vector: other families do as well
+        (3, 3, 1, 512, False),  # too few inputs to fill the lanes
+        (32, 4, 4, 512, False),
+        (32, 2, 1, 256, True),
+        (32, 3, 1, 256, False),
+        (32, 1, 1, 128, True),
+    ],
+)
+def test_chosen_where_outputs_fill_a_fraction(cin: int, cout: int, groups: int, bits: int, expected: bool) -> None:
+    assert ("few outputs" in schedule(cin, cout, groups, bits)) is expected
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3, 4])
+def test_tiles_hide_the_latency_in_the_registers(outputs: int) -> None:
+    target = replace(native(), vector_bits=512, vector_registers=32, fma_ports=2, fma_latency=4)
+    x, y = Value("x", (1, 32, 40, 40), F), Value("y", (1, outputs, 40, 40), F)
+    one = (1, 1)
+    facts = ConvFacts(x, Value("w", (outputs, 32, 3, 3), F), y, (3, 3), one, one, one, one, 1)
+    tile = few.choose_few_tile(target, facts, 16)
+    assert tile.positions * outputs >= 8
+    assert tile.positions * outputs + outputs + 1 <= 32
+
+
+def model(cout: int) -> onnx.ModelProto:
+    g = Graph("few", Form(opset=17))
+    x = activation(g, conv(g, g.input("x", (2, 3, 23, 29)), 20, 3), "relu")
+    return g.finish(y=activation(g, conv(g, x, cout, 5), "sigmoid"))
+
+
+@pytest.mark.parametrize("shape", [(5, None), (7, 11)])
+def test_boxes_give_the_same_bits(shape: tuple[int, Any]) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 3, 23, 29)).astype(F)
+    results = []
+    for tile in ("off", {"shape": shape}):
+        build = run_pipeline(model(2), Options(native(), stop_after="plan", threads=2, tile=tile))
+        assert any("tiled" in k.schedule for k in build.kernels) is (tile != "off")
+        results.append(Compiled(build).run([x])[0])
+    np.testing.assert_array_equal(*results)
