@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.choose import choose_tile
+from ...schedules.conv.few import choose_few_tile, few_step, has_few
 from ...schedules.conv.winograd_choose import FILL, choose_plan, scratch_bytes, warm_cycles
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
@@ -79,6 +80,12 @@ def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, e
         if facts.is_depthwise:
             cycles = vectors * (facts.taps + 0.5) / min(2, target.fma_ports)
             return MemberCost((1, 1), cycles + extra, weights, positions)
+        if has_few(facts, lanes):
+            tile = choose_few_tile(alone, facts, lanes)
+            steps = facts.data.shape[0] * -(-facts.channels // lanes) * facts.taps
+            cycles = steps * few_step(alone, tile.positions, facts.outputs)
+            cycles += 3 * lanes + extra * tile.positions  # sums across the lanes, and what follows
+            return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
         plan = None if exact else choose_plan(alone, facts)
         if plan is not None:
             m, t = plan.transform.m, plan.transform
