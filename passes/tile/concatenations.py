@@ -13,20 +13,28 @@ from collections.abc import Iterable, Mapping
 
 from ...schedules.group import Group, Value
 from ..memory.places import Places
+from .again import changes
 from .candidates import Program
 from .estimate import Model
 from .search import Search
 
 
-def with_concatenations(model: Model, vanished: Mapping[Value, Group], budget: int | None, speed: bool) -> list[Model]:
+def with_concatenations(
+    model: Model, vanished: Mapping[Value, Group], budget: int | None, speed: bool, again: bool = False
+) -> list[Model]:
     """The versions of the program that are worth a look beside ``model``'s own: with the concatenations that the
     fastest choice tiles, and unless only ``speed`` counts the smallest, a middle, and the fastest ones that (just, or
-    easily) keep the budget."""
+    easily) keep the budget. ``again``: in all of them late readers have what is cheap computed again (again.py)."""
     program = model.program
     able = [v for v in vanished if _separable(v, vanished[v], program)]
-    if not able:
-        return []
     every = model.of(reinstated(program, {v: vanished[v] for v in able}))
+    change = changes(every) if again else None
+    if again:
+        if change is None:
+            return []
+        every = model.of(change(every.program))
+    if not able:
+        return [every] if again else []
     curve = Search(every).curve()
     versions = {}
     picks = [curve[-1]] if speed else [curve[0], curve[len(curve) // 2], curve[-1]]
@@ -34,12 +42,16 @@ def with_concatenations(model: Model, vanished: Mapping[Value, Group], budget: i
         picks += [c for c in curve if c.bytes <= limit][-1:]
     for choice in dict.fromkeys(picks):
         inside = _inside_tiles(every.program, choice.tiled, able)
-        if inside:
+        if inside or again:
             versions[frozenset(inside)] = inside
-    return [
-        every if len(chosen) == len(able) else model.of(reinstated(program, {v: vanished[v] for v in chosen}))
-        for chosen in versions.values()
-    ]
+    found = []
+    for chosen in versions.values():
+        if len(chosen) == len(able):
+            found.append(every)
+            continue
+        version = reinstated(program, {v: vanished[v] for v in chosen})
+        found.append(model.of(change(version) if change is not None else version))
+    return found
 
 
 def _separable(whole: Value, group: Group, program: Program) -> bool:

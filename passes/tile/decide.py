@@ -160,7 +160,7 @@ def untiled(program: Program, model: Model) -> Choice:
     """Every group whole."""
     memory = Live(model)
     parts = tuple(model.whole(i) for i in range(len(program.groups)))
-    return Choice(max(memory.peak(s.first, s.last, 0.0) for s in parts), sum(s.cycles for s in parts), parts)
+    return Choice(max(memory.peak(s.first, s.last, s.scratch) for s in parts), sum(s.cycles for s in parts), parts)
 
 
 def points(curve: Sequence[Choice]) -> list[dict[str, float]]:

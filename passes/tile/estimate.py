@@ -127,7 +127,8 @@ class Model:
         footprint = read + written + cost.weights
         traffic = (read + written * self.rates.writes(footprint, cores)) / self.rates.at(footprint, cores)
         traffic += cost.read(height, width) / self.rates.streamed(4 * cost.weights, cores)
-        return Segment(index, index, None, 0.0, joined(arithmetic, traffic, cost.exposed) / cores + LAUNCH)
+        beside = cost.beside(height, width) * cores
+        return Segment(index, index, None, beside, joined(arithmetic, traffic, cost.exposed) / cores + LAUNCH)
 
 
 @dataclass

@@ -52,7 +52,7 @@ class Tile:
     def apply(
         self,
         groups: Sequence[Group],
-        layouts: Mapping[Value, Layout],
+        layouts: dict[Value, Layout],
         places: Places,
         placed: Sequence[Value],
         target: Target,
@@ -60,7 +60,8 @@ class Tile:
         vanished: Mapping[Value, Group] | None = None,
     ) -> TileResult:
         """``placed`` are inputs and outputs of the model, ``build`` makes a group's kernel, ``vanished`` has the
-        concatenations that became slices, by result. Raises HalotileError for wishes that can't be met."""
+        concatenations that became slices, by result. ``layouts`` gains those of values that are computed again.
+        Raises HalotileError for wishes that can't be met."""
         program = Program(groups, layouts, places, frozenset(placed))
         threads = self.threads or target.cores
         arena = Arena(placed, threads, build)
@@ -71,6 +72,10 @@ class Tile:
         model = Model(program, target, threads, self.exact)
         speed = self.optimize == "speed" and self.memory_budget is None
         variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget, speed)]
+        if not speed:
+            variants += with_concatenations(model, vanished or {}, self.memory_budget, speed, again=True)
+            for variant in variants:
+                layouts.update(variant.program.layouts)  # of what is computed again
         decision = decide(variants, self.optimize, self.memory_budget, arena)
         result = replaced(decision.program.groups, decision.plans)
         whole = untiled(program, model)
