@@ -10,6 +10,7 @@ from .choose import best_tiles, choose_tile
 from .facts import MatmulFacts
 from .moves import along_memory, moved_only, outgoing, producers
 from .packed import build_packed, tile_space
+from .strassen import build_strassen, strassen_pays
 
 
 def supports_matmul(node: Node) -> bool:
@@ -53,12 +54,17 @@ def build_matmul(request: Request) -> Kernel:
     """A kernel whose operands and output are plain."""
     assert request.group.anchor is not None
     facts = MatmulFacts.of(request.group.anchor)
+    fewer = strassen_pays(request, facts)
     if "tuning" not in request.options:
-        return build_packed(request, facts)
+        return build_strassen(request, facts) if fewer else build_packed(request, facts)
     space = tile_space(request, facts)
     named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(request.target, *space)}
     offered = [Candidate(name, partial(build_packed, request, facts, t)) for t, name in named.items()]
-    return decide(request, _key(request, facts), own_first(named[choose_tile(request.target, *space)], offered))
+    own = named[choose_tile(request.target, *space)]
+    if fewer:
+        own = "seven products"
+        offered.insert(0, Candidate(own, partial(build_strassen, request, facts)))
+    return decide(request, _key(request, facts), own_first(own, offered))
 
 
 def _key(request: Request, facts: MatmulFacts) -> str:

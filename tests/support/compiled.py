@@ -109,12 +109,13 @@ def staged(
     layout: bool = True,
     layouts: Callable[[Build], dict[Value, Layout]] | None = None,
     tiled: bool = True,
+    exact: bool = False,
 ) -> Build:
     """The stages from fuse to plan on a Relax module; ``layouts`` may say how values lie, even inputs and outputs.
 
     Without ``tiled``, every group is computed whole, whatever the costs say.
     """
-    build = Build(None, Options(target or native(), fuse=fuse, layout=layout and layouts is None))
+    build = Build(None, Options(target or native(), fuse=fuse, layout=layout and layouts is None, exact=exact))
     if not tiled:
         build.options = replace(build.options, tile="off")
     build.module = module
