@@ -44,6 +44,7 @@ class KernelBuilder:
         self._bound: list[Any] = []
         self._vectors: list[tuple[Any, int, list[Any]]] = []  # lane, width and what comes before open vectorised loops
         self._inside: list[Any] = []  # variables of the loops within the outermost of these, itself included
+        self._conditions = 0  # open conditions within it
 
     # -- buffers ---------------------------------------------------------------------------------
 
@@ -116,8 +117,9 @@ class KernelBuilder:
         return var
 
     def _varies(self, value: Any) -> bool:
-        """True if ``value`` depends on the lane, or on loops inside the vectorised one."""
-        return any(v.same_as(u) for u in tirx.analysis.undefined_vars(value) for v in self._inside)
+        """True if ``value`` depends on the lane, or on loops or conditions inside the vectorised loop."""
+        used = tirx.analysis.undefined_vars(value)
+        return self._conditions > 0 or any(v.same_as(u) for u in used for v in self._inside)
 
     def hold(self, index: Any, name: str = "t") -> Any:
         """Names an index in a way that the simplifier doesn't see through."""
@@ -163,7 +165,10 @@ class KernelBuilder:
     @contextmanager
     def when(self, condition: Any) -> Iterator[None]:
         self._scopes.append([])
+        inside = int(bool(self._vectors))
+        self._conditions += inside
         yield
+        self._conditions -= inside
         self.guard(condition)
         body = sequence(self._scopes.pop())
         self.add(tirx.IfThenElse(condition, body, None))
