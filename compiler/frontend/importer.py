@@ -19,10 +19,11 @@ from ..spec import TensorSpec
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
 from .dims import SYMBOLS, Dim, Learned, to_relax
+from .functions import dtype_name, element_name
 from .implied import ASSUMED
 from .load import Source, load
 from .registry import Refusal
-from .shapes import Symbols, fixed_inputs
+from .shapes import Symbols, declared_shape, fixed_inputs
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader
 from .value import PLAIN, Poison, Value
@@ -133,6 +134,7 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
     outputs = tuple(
         TensorSpec(name, r.dtype, r.shape) for name, r in zip(names, results) if isinstance(r, Value)
     )
+    walk.notes += _as_declared(graph, outputs)
     module = relax.transform.DeadCodeElimination(["main"])(builder.get())
     module, kept = _without_unused(module, specs)
     dropped = [s.name for s in specs if s not in kept]
@@ -186,6 +188,25 @@ def _output(scope: dict[str, Slot], name: str) -> Value | Poison:
     if isinstance(value, Value) and value.dtype not in PLAIN:
         raise UnsupportedError(f"output '{name}' has the type {value.dtype}, which is not supported")
     return value
+
+
+def _as_declared(graph: onnx.GraphProto, outputs: Sequence[TensorSpec]) -> list[str]:
+    """Notes on outputs whose shape is not what the model states; another type than stated is a ModelError."""
+    notes = []
+    stated = {o.name: o for o in graph.output}
+    for output in outputs:
+        tensor = stated[output.name].type.tensor_type
+        dtype = dtype_name(tensor.elem_type) if tensor.elem_type else output.dtype
+        if dtype != output.dtype:
+            kind = element_name(tensor.elem_type)
+            made = f"what makes it is {output.dtype}"
+            raise ModelError(f"output '{output.name}' is stated to hold {kind} data, but {made}")
+        shape = declared_shape(stated[output.name])
+        if shape is None or not all(isinstance(d, int) for d in output.shape):
+            continue
+        if len(shape) != len(output.shape) or any(isinstance(a, int) and a != b for a, b in zip(shape, output.shape)):
+            notes.append(f"output '{output.name}' is {list(output.shape)}, not as the model states")
+    return notes
 
 
 def _variables(specs: Sequence[TensorSpec]) -> list[relax.Var]:

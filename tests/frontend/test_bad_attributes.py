@@ -84,3 +84,18 @@ def test_an_initialiser_of_negative_length() -> None:
     model.graph.initializer[0].dims[0] = -3
     with pytest.raises(ModelError, match=r"Negative dimension value \(tensor name: c0\)"):
         import_model(model)
+
+
+def test_an_output_of_another_type_than_stated() -> None:
+    model = one("Relu", [], (1, 3))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(ModelError, match="output 'y' is stated to hold INT64 data, but what makes it is float32"):
+        import_model(model)
+
+
+def test_an_output_of_another_shape_than_stated_is_noted() -> None:
+    model = one("Relu", [], (1, 3))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [7, "n"]))
+    imported = import_model(model)
+    assert imported.outputs[0].shape == (1, 3)
+    assert "output 'y' is [1, 3], not as the model states" in imported.notes
