@@ -13,7 +13,7 @@ from tvm.ir.prim import expr as prim
 
 from ..errors import UnsupportedError
 from .emit import KernelBuilder
-from .group import Packed, Request, Scratch, Value
+from .group import Packed, Request, Scratch, Value, dtype_bytes
 from .halves import Widened, narrowed
 from .inline import Inliner, Source, key, narrow
 from .layout import Layout
@@ -52,6 +52,7 @@ class Context:
         self.scalars: list[str | tuple[Value, int]] = []
         self._bases: dict[Value, list[Any]] = {}
         self.origin: list[Any] | None = None  # row and column of the box, in the tensor
+        self.pending: list[Value] = []  # outputs whose margins the kernel has still to write
         self.size: list[Any] = []  # rows and columns of the box: numbers, or variables if it is open
         box = request.box
         if box is not None:
@@ -106,6 +107,12 @@ class Context:
         buffer = self.k.pointer(packed.name, str(packed.data.dtype), packed.data.size)
         self.operands.append(packed)
         return buffer if half is None else Widened(buffer)
+
+    def scratch(self, elements: int, dtype: str) -> Any:
+        """Arena memory of the kernel's own."""
+        buffer = self.k.pointer(self.k.fresh("scratch"), dtype, elements)
+        self.operands.append(Scratch(elements * dtype_bytes(dtype)))
+        return buffer
 
     # -- reading and writing ---------------------------------------------------------------------
 
@@ -185,6 +192,51 @@ class Context:
             self.analyzer.bind(var, Range(0, extent))
         return var
 
+    def expect_margins(self) -> None:
+        """Notes that the kernel writes the margins of its outputs: in its tasks, or before them."""
+        self.pending = [v for v in self.request.group.outputs if self.request.layout(v).margins]
+
+    def fill_pending(self, values: Sequence[Any] | None = None) -> None:
+        """Writes the margins of all ``values`` that wait for it, at once."""
+        for value in self._taken(values):
+            self.fill_margins(value)
+
+    def fill_parts(self, values: Sequence[Any] | None, image: Any, part: Any, parts: int) -> None:
+        """Writes the margins of one of ``parts`` bands of one image; for outputs of two spatial axes."""
+        for value in self._taken(values):
+            self._fill_part(value, image, part, parts)
+
+    def _taken(self, values: Sequence[Any] | None) -> list[Value]:
+        taken = [p for p in self.pending if values is None or any(v is p for v in values)]
+        self.pending = [p for p in self.pending if not any(t is p for t in taken)]
+        return taken
+
+    def _fill_part(self, value: Value, image: Any, part: Any, parts: int) -> None:
+        layout, k = self.request.layout(value), self.k
+        dims, strides, buffer = layout.physical_shape, layout.strides, self.buffer(value)
+        lanes = layout.block or 1
+        (top, _), (left, right) = layout.margin(2), layout.margin(3)
+        below, beside = top + layout.shape[2], left + layout.shape[3]
+        edges: list[Any] = [0, dims[2]]
+        if parts > 1:
+            edges = [tirx.floordiv((part + i) * dims[2], parts) for i in (0, 1)]
+        with k.loop(dims[1], name="m") as plane:
+            for first, last, runs in (
+                (0, top, [(0, dims[3])]),
+                (top, below, [(0, left), (beside, right)]),
+                (below, dims[2], [(0, dims[3])]),
+            ):
+                begin, end = _larger(edges[0], first), _smaller(edges[1], last)
+                runs = [(start, count) for start, count in runs if count]
+                if first == last or not runs:
+                    continue
+                with k.loop(_larger(end - begin, 0), name="y", begin=begin) as y:
+                    base = image * strides[0] + plane * strides[1] + y * strides[2]
+                    for start, count in runs:
+                        with k.loop(count, name="e") as e, k.loop(lanes, "vectorized", name="v") as v:
+                            zero = tirx.Cast(value.dtype, tirx.FloatImm("float32", 0.0))
+                            k.store(buffer, base + (start + e) * lanes + v, zero)
+
     def fill_margins(self, value: Value, zero: float = 0.0) -> None:
         """Writes the margins of an output, slab by slab."""
         layout = self.request.layout(value)
@@ -206,6 +258,14 @@ class Context:
                     with k.loop(lanes, "vectorized", name="v") as v:
                         fill = tirx.Cast(value.dtype, tirx.FloatImm("float32", zero))
                         k.store(buffer, o * step + (start * strides[axis]) + e * lanes + v, fill)
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.max(a, b)
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.min(a, b)
 
 
 def literal(number: Any, dtype: str) -> Any:

@@ -128,14 +128,14 @@ class KernelBuilder:
         return buffer[0]
 
     @contextmanager
-    def loop(self, extent: int | Any, kind: str = "serial", name: str = "i") -> Iterator[Any]:
-        """``for var in range(extent)``. A loop of one iteration is no loop.
+    def loop(self, extent: int | Any, kind: str = "serial", name: str = "i", begin: Any = 0) -> Iterator[Any]:
+        """``for var in range(begin, begin + extent)``. A loop of one iteration is no loop.
 
         A vectorised loop whose body has a guard that depends on the lane becomes a plain one: TVM would scalarise it
         and lose the names bound inside. LLVM may still vectorise it.
         """
-        if isinstance(extent, int) and extent == 1:
-            yield tirx.IntImm("int32", 0)
+        if isinstance(extent, (int, prim.IntImm)) and int(extent) == 1:
+            yield _index(begin)
             return
         kind = "serial" if self.serial and kind == "parallel" else kind
         guards, bound = len(self.guards), len(self._bound)
@@ -156,7 +156,7 @@ class KernelBuilder:
             inner = [var, *self._bound[bound:]]
             if any(v.same_as(u) for c in self.guards[guards:] for u in tirx.analysis.undefined_vars(c) for v in inner):
                 kind = "serial"
-        self.add(tirx.For(var, tirx.IntImm("int32", 0), _index(extent), _KINDS[kind], body))
+        self.add(tirx.For(var, _index(begin), _index(extent), _KINDS[kind], body))
 
     def guard(self, condition: Any) -> None:
         """Notes a condition under which something is read (see :meth:`loop`)."""

@@ -158,6 +158,11 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     box: Box | None = None
 
+    @property
+    def workers(self) -> int:
+        """Cores that a parallel loop is dealt to."""
+        return 1 if self.box is not None else max(1, self.options.get("threads") or self.target.cores)
+
     def layout(self, value: Value) -> Layout:
         found = self.layouts.get(value)
         return found if found is not None else Layout.plain(value.shape)

@@ -15,6 +15,7 @@ import numpy as np
 from tvm import sym, tirx
 from tvm.ir.prim import expr as prim
 
+from .bands import bands
 from .context import Channel, Context
 from .emit import KernelBuilder
 from .group import Box, Request, Value, dtype_bytes
@@ -23,6 +24,8 @@ from .interchange import block_of, innermost_axis
 from .phases import Phase
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
+LOCAL_WORK = 8 * 1024  # where cores take bands of rows, the data that need not move counts as well
+BAND_BYTES = 4096  # of one channel: shorter bands share too many cache lines where channels are not blocked
 
 
 class Owner(Protocol):
@@ -218,6 +221,9 @@ class Nest:
         if self.ctx.size:
             self._serial(list(extents), [], body)
             return
+        if self._banded() and len(extents) > 2 and tuple(extents) == tuple(self.extents()[: len(extents)]):
+            self._banded_loops(list(extents), body)
+            return
         total = int(np.prod(extents, dtype=np.int64)) if extents else 1
         split = 0
         if self._worth_a_launch() and total > 1:
@@ -242,6 +248,22 @@ class Nest:
                      for h, e in zip(heads, extents)]
             self._serial(list(extents[split:]), heads, body)
 
+    def _banded(self) -> bool:
+        """True if cores take bands of rows: of images, by axis 2, where there are cores to share the work."""
+        shape, workers = self.phase.shape, self.s.request.workers
+        if len(shape) < 4 or self.row or workers == 1 or not self.parallel:
+            return False
+        band = int(np.prod(shape[2:], dtype=np.int64)) // workers * dtype_bytes(str(self.phase.tensors[0].dtype))
+        return self._work() >= LOCAL_WORK if self.blocked else self._worth_a_launch() and band >= BAND_BYTES
+
+    def _banded_loops(self, extents: list[int], body: Any) -> None:
+        def first(image: Any, part: Any, parts: int) -> None:
+            if len(self.phase.shape) == 4:
+                self.ctx.fill_parts(self.targets, image, part, parts)
+
+        with bands(self.ctx, extents[0], extents[1], extents[2], True, first=first) as (image, group, row):
+            self._serial(extents[3:], [image, group, row], body)
+
     def _serial(self, extents: list[int], done: list[Any], body: Any) -> None:
         if not extents:
             body(done)
@@ -251,8 +273,10 @@ class Nest:
             self._serial(extents[1:], [*done, i], body)
 
     def _worth_a_launch(self) -> bool:
-        work = int(np.prod(self.phase.shape, dtype=np.int64)) * self._reduction_size()
-        return self.parallel and work >= PARALLEL_WORK
+        return self.parallel and self._work() >= PARALLEL_WORK
+
+    def _work(self) -> int:
+        return int(np.prod(self.phase.shape, dtype=np.int64)) * self._reduction_size()
 
     def _reduction_size(self) -> int:
         if not self.phase.reduce:

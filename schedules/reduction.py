@@ -15,6 +15,7 @@ import numpy as np
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
+from .bands import bands
 from .inline import Inliner
 from .nest import Merged, Nest
 
@@ -34,6 +35,9 @@ class ReductionNest(Nest):
         reduce_extents = [int(a.dom.extent) for a in op.reduce_axis]
         if 0 in reduce_extents:
             self._loops(self.extents(), lambda loops: self._constant(loops, first))
+            return
+        if self.sums_images():
+            self._image(*reduce_extents)
             return
         if self.blocked:
             self._loops(self.extents(), lambda loops: self._across(lambda _u, _v: loops, self.lanes))
@@ -58,6 +62,81 @@ class ReductionNest(Nest):
             indices = self.indices(loops, v)
             for target, identity in zip(self.targets, _identities(first)):
                 self.store(target, indices, identity)
+
+    def sums_images(self) -> bool:
+        """True if whole images in channel blocks become one element a channel, with one combiner."""
+        op, shape = self.phase.tensors[0].op, self.phase.shape
+        whole = self.blocked and len(shape) == 4 and shape[2:] == (1, 1) and self.ctx.origin is None
+        return whole and len(op.reduce_axis) == 2 and len(self.phase.tensors) == 1
+
+    def shares_images(self) -> bool:
+        """True if cores take bands of the images' rows, as those who wrote them: one sum a row, then the rows' sums."""
+        rows = int(self.phase.tensors[0].op.reduce_axis[0].dom.extent)
+        return self.sums_images() and rows >= self.s.request.workers and self._banded()
+
+    def _image(self, height: int, width: int) -> None:
+        """Sums of rows, then the sum of those, in the same order however many cores share them."""
+        k, lanes = self.k, self.lanes
+        dtype, extents = str(self.phase.tensors[0].dtype), self.extents()
+        zero = tirx.IntImm("int32", 0)
+
+        def store(loops: list[Any], total: Any) -> None:
+            with k.loop(lanes, "vectorized", "v") as v:
+                self.ctx.ranged(v, lanes)
+                self.store(self.targets[0], self.indices(loops, v), total[v])
+
+        if not self.shares_images():
+
+            def image(loops: list[Any]) -> None:
+                total = self._started(dtype, 1)
+                with k.loop(height, name="y") as y:
+                    self.ctx.ranged(y, height)
+                    acc = self._row(loops, y, width, dtype)
+                    with k.loop(lanes, "vectorized", "v") as v:
+                        self._combine([total], v, [acc[v]])
+                store(loops, total)
+
+            self._loops(extents, image)
+            return
+        images, groups = extents[:2]
+        sums = self.ctx.scratch(images * groups * height * lanes, dtype)
+        with bands(self.ctx, images, groups, height, True) as (n, group, y):
+            acc = self._row([n, group, zero, zero], y, width, dtype)
+            with k.loop(lanes, "vectorized", "v") as v:
+                k.store(sums, ((n * groups + group) * height + y) * lanes + v, acc[v])
+
+        def rows(loops: list[Any]) -> None:
+            total = self._started(dtype, 1)
+            with k.loop(height, name="y") as y, k.loop(lanes, "vectorized", "v") as v:
+                self._combine([total], v, [sums[((loops[0] * groups + loops[1]) * height + y) * lanes + v]])
+            store(loops, total)
+
+        self._serial(extents, [], rows)
+
+    def _started(self, dtype: str, sets: int) -> Any:
+        acc = self.k.local("acc", dtype, sets * self.lanes)
+        with self.k.loop(sets, "unroll", "u") as u, self.k.loop(self.lanes, "vectorized", "v") as v:
+            self.k.store(acc, u * self.lanes + v, _identities(self.phase.tensors[0].op.body[0])[0])
+        return acc
+
+    def _row(self, loops: list[Any], y: Any, width: int, dtype: str) -> Any:
+        """The sum of one row of one channel block, in its first vector."""
+        k, lanes = self.k, self.lanes
+        chains = UNROLL if width >= 2 * UNROLL else 1
+        acc = self._started(dtype, chains)
+        rounds, rest = divmod(width, chains)
+        for first, count, side in ((0, rounds, chains), (rounds, 1, rest)):
+            if not count or not side:
+                continue
+            with k.loop(count, name="r") as r, k.loop(side, "unroll", "u") as u, k.loop(lanes, "vectorized", "v") as v:
+                self.ctx.ranged(r, max(1, count))
+                self.ctx.ranged(u, side)
+                self.ctx.ranged(v, lanes)
+                self._accumulate([acc], u * lanes + v, self.indices(loops, v), [y, (first + r) * chains + u])
+        for c in range(1, chains):
+            with k.loop(lanes, "vectorized", "v") as v:
+                self._combine([acc], v, [acc[c * lanes + v]])
+        return acc
 
     def _across_line(self, merged: Merged, loops: list[Any], kind: str = "serial") -> None:
         """All vectors of outputs along the (merged) last axis: in tiles of SIDE, then one by one, then the tail."""

@@ -22,7 +22,7 @@ import numpy as np
 from tvm import tirx
 
 from .context import Context
-from .group import Group, Kernel, Request, Scratch, Value, dtype_bytes
+from .group import Group, Kernel, Request, Value, dtype_bytes
 from .inline import Inliner, key
 from .nest import PARALLEL_WORK, Nest, StageMemory, boxed, is_axis
 from .phases import Phase, Plan, plan_phases
@@ -56,7 +56,6 @@ class _Staged:
         blocks = {request.layout(v).block for v in self.group.outputs} - {0}
         self.block = blocks.pop() if blocks else 0
         self.stored: dict[Any, StageMemory | Value] = {}
-        self.scratch_bytes: list[int] = []
         self.notes: list[str] = []
 
     # -- the whole kernel ------------------------------------------------------------------------
@@ -64,9 +63,8 @@ class _Staged:
     def build(self) -> Kernel:
         prefix = self.plan.prefix
         if self.request.box is None:
-            for value in self.group.outputs:
-                self.ctx.fill_margins(value)
-        if prefix and len(self.plan.phases) > 1 and not self._few_rows(prefix):
+            self.ctx.expect_margins()
+        if prefix and len(self.plan.phases) > 1 and not self._few_rows(prefix) and not self._shares_images():
             self._rows(prefix)
         else:
             for phase in self.plan.phases:
@@ -140,8 +138,14 @@ class _Staged:
         rows = int(np.prod(self._row_extents(prefix), dtype=np.int64))
         return rows < MANY_ROWS and self._work() >= PARALLEL_WORK * len(self.plan.phases)
 
+    def _shares_images(self) -> bool:
+        """True for means of images whose rows lie with the cores that wrote them (see ReductionNest)."""
+        first = self.plan.phases[0]
+        return first.reduce and ReductionNest(self, first, [], [], parallel=True).shares_images()
+
     def _rows(self, prefix: int) -> None:
         extents = self._row_extents(prefix)
+        self.ctx.fill_pending()
         rows = int(np.prod(extents, dtype=np.int64))
         parallel = rows > 1 and self._work() >= PARALLEL_WORK
         with self.k.loop(rows, "parallel" if parallel else "serial", "row") as row:
@@ -169,6 +173,8 @@ class _Staged:
             ReductionNest(self, phase, row, targets, parallel).emit()
         else:
             Nest(self, phase, row, targets, parallel).emit()
+        if not row:
+            self.ctx.fill_pending(targets)
 
     def _targets(self, phase: Phase, skip: int) -> list[Value | StageMemory]:
         targets: list[Value | StageMemory] = []
@@ -191,16 +197,8 @@ class _Staged:
                 scratch = StageMemory(buffer, phase.shape, skip, lanes, tuple(dims))
             else:
                 elements = int(np.prod(dims, dtype=np.int64)) * max(1, lanes)
-                buffer = self.k.pointer(self.k.fresh("scratch"), dtype, elements)
-                self.ctx.operands.append(_arena(self, elements * dtype_bytes(dtype)))
+                buffer = self.ctx.scratch(elements, dtype)
                 scratch = StageMemory(buffer, phase.shape, 0, lanes, tuple(dims))
             self.stored[key(tensor)] = scratch
             targets.append(scratch)
         return targets
-
-
-def _arena(staged: _Staged, bytes_: int) -> Scratch:
-    staged.scratch_bytes.append(bytes_)
-    return Scratch(bytes_)
-
-

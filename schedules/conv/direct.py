@@ -31,6 +31,9 @@ from .tile import ConvKernel, new_context
 SHORT = 1024  # steps of a reduction after which waiting for the lines of its result counts for nothing
 
 
+OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
+
+
 @dataclass(frozen=True)
 class Segment:
     """Input channels ``first + [0, blocks * lanes)`` of a channel group, read block by block. ``aligned`` if the
@@ -150,7 +153,10 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     row = packed.shape[1]
     conv.far = packed.nbytes > conv.request.target.l2_bytes // 2
-    conv.rows_first = _rows_first(conv, packed.nbytes)
+    if _rows_first(conv, packed.nbytes):
+        conv.order = "rows"
+    elif packed.nbytes > OWN_GROUPS * _image_bytes(conv):
+        conv.order = "groups"
     block = conv.request.layout(facts.data).block
     with conv.tasks(conv.channel_blocks // tile.blocks) as (n, group, origins), conv.columns() as column:
         if span * facts.taps <= SHORT:
@@ -175,17 +181,22 @@ def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
     stay beside the rows that are being read.
     """
     facts, tile = conv.facts, conv.tile
-    layout, l2 = conv.request.layout(facts.data), conv.request.target.l2_bytes
+    l2 = conv.request.target.l2_bytes
     groups = conv.channel_blocks // tile.blocks
     if groups == 1 or len(facts.out_spatial) != 2 or conv.is_open:
         return False
-    image = layout.elements * dtype_bytes(facts.data.dtype) // facts.data.shape[0]
+    image = _image_bytes(conv)
     height = -(-facts.out_spatial[0] // tile.rows)
     read = (tile.rows - 1) * facts.strides[0] + facts.dilation[0] * (facts.kernel[0] - 1) + 1
     rows = image * min(1.0, read / (facts.out_spatial[0] * facts.strides[0]))
     by_groups = weight_bytes + image * (groups if image > l2 / 2 else 1)
     by_rows = image + weight_bytes * (height if weight_bytes + rows > 0.75 * l2 else 1)
     return by_rows < by_groups
+
+
+def _image_bytes(conv: ConvKernel) -> int:
+    data = conv.facts.data
+    return conv.request.layout(data).elements * dtype_bytes(data.dtype) // data.shape[0]
 
 
 def _taps(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from tvm import tirx
 
+from ..bands import bands
 from ..classify import Facts
 from ..context import Channel, Context
 from ..group import Request, Value
@@ -19,7 +21,7 @@ from .choose import Tile
 from .facts import ConvFacts
 from .prefetch import ask
 
-PARALLEL_FLOPS = 400_000  # below this a launch costs more than the second core saves
+PARALLEL_FLOPS = 100_000  # below this a launch costs more than the second core saves, its data moving included
 
 
 def new_context(request: Request) -> Context:
@@ -28,8 +30,7 @@ def new_context(request: Request) -> Context:
     assert anchor is not None
     ctx = Context(request, GroupGraph(request.group, [anchor]), request.group.name)
     if request.box is None:
-        for value in request.group.outputs:
-            ctx.fill_margins(value)
+        ctx.expect_margins()
     return ctx
 
 
@@ -45,7 +46,7 @@ class ConvKernel:
     place: Callable[[list[Any]], list[Any]] = list  # from the kernel's own output coordinates to the tensor's
     steps: tuple[int, ...] = ()  # distance of neighbouring outputs of this kernel in the tensor, where not 1
     far: bool = False  # the weights don't stay in the second-level cache
-    rows_first: bool = False  # all channel groups of a row of tiles follow each other, instead of all rows of a group
+    order: str = "bands"  # of rows and groups of channels, and how cores share them: see bands()
 
     def __post_init__(self) -> None:
         anchor = self.request.group.anchor
@@ -125,30 +126,24 @@ class ConvKernel:
             return
         outer = list(self.spatial[:-1])
         counts = [-(-s // (self.tile.rows if i == len(outer) - 1 else 1)) for i, s in enumerate(outer)]
-        batch = self.facts.data.shape[0]
-        total = batch * channel_groups
-        for c in counts:
-            total *= c
-        parallel = total > 1 and self.facts.flops >= PARALLEL_FLOPS
-        with self.k.loop(total, "parallel" if parallel else "serial", "p") as p:
-            self.ctx.ranged(p, total)
-            rest: Any = p
-            group: Any = None
-            if self.rows_first:
-                group = self.bind(tirx.floormod(p, channel_groups), channel_groups)
-                rest = self.bind(tirx.floordiv(p, channel_groups), total // channel_groups)
+        batch, rows = self.facts.data.shape[0], math.prod(counts)
+        parallel = batch * channel_groups * rows > 1 and self.facts.flops >= PARALLEL_FLOPS
+        if len(self.output.shape) != 4:
+            self.ctx.fill_pending()
+
+        def margins(image: Any, part: Any, parts: int) -> None:
+            self.ctx.fill_parts(None, image, part, parts)
+
+        with bands(self.ctx, batch, channel_groups, rows, parallel, self.order, margins) as (n, group, row):
+            rest: Any = row
             origins: list[Any] = []
             for i in reversed(range(len(outer))):
-                index = tirx.floormod(rest, counts[i])
+                index = tirx.floormod(rest, counts[i]) if i else rest
                 rest = tirx.floordiv(rest, counts[i])
                 step = self.tile.rows if i == len(outer) - 1 else 1
                 start = tirx.min(index * step, outer[i] - step) if outer[i] % step else index * step
                 origins.append(self.bind(start, outer[i] - step + 1))
-            origins.reverse()
-            if group is None:
-                group = self.bind(tirx.floormod(rest, channel_groups), channel_groups)
-                rest = tirx.floordiv(rest, channel_groups)
-            yield self.bind(rest, batch), group, origins
+            yield n, group, origins[::-1]
 
     @contextmanager
     def _open_tasks(self, channel_groups: int) -> Iterator[tuple[Any, Any, list[Any]]]:

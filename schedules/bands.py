@@ -1,0 +1,76 @@
+"""Who computes what: each core takes the same band of rows in every kernel.
+
+What a core has written lies in its own cache; from another core's, a line takes fifty times as long where the two share
+no cache. A layer reads all channels of the rows around its own, so kernels over images deal rows to cores, whatever
+order they loop in:
+
+    parallel for core c                                  each zeros the margins beside its rows first
+      for group of channels g
+        for row q from ceil((first - g) / G) up to ceil((last - g) / G)
+
+Pairs (q, g) count row by row, p = q * G + g, and core c of C has those from first = c * Q * G / C up to
+last = (c + 1) * Q * G / C: bands differ by one pair at most, and only a row in the middle is shared, by groups.
+Where there are images enough, a core takes whole ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import tirx
+
+from .context import Context
+
+
+@contextmanager
+def bands(
+    ctx: Context,
+    images: int,
+    groups: int,
+    rows: int,
+    parallel: bool,
+    order: str = "bands",
+    first: Callable[[Any, Any, int], None] | None = None,
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Loops over images, groups and rows; gives their indices.
+
+    ``first(image, part, parts)`` is called where a core begins one of the parts of an image. ``order``: "bands" of
+    rows, all rows of a group following each other; "rows", all groups of a row; or "groups", of which each core takes
+    its own, with all rows (where the groups' weights are far more than the image).
+    """
+    k, simplify = ctx.k, ctx.analyzer.simplify
+    workers = ctx.request.workers if parallel else 1
+    parts = 1 if images % workers == 0 else min(workers, rows * groups)
+    total = rows * groups
+
+    def named(value: Any, extent: int) -> Any:
+        value = simplify(value)
+        return value if isinstance(value, (tirx.Var, tirx.IntImm)) else ctx.ranged(k.bind(value, "o"), extent)
+
+    with k.loop(images * parts, "parallel" if workers > 1 else "serial", "p") as p:
+        ctx.ranged(p, images * parts)
+        image, part = named(tirx.floordiv(p, parts), images), named(tirx.floormod(p, parts), parts)
+        if first is not None:
+            first(image, part, parts)
+        begin: Any = tirx.IntImm("int32", 0)
+        end: Any = tirx.IntImm("int32", total)
+        if parts > 1:
+            begin, end = (tirx.floordiv((part + i) * total, parts) for i in (0, 1))
+        if order == "rows" or (order == "groups" and parts > 1):
+            inner = groups if order == "rows" else rows
+            with k.loop(simplify(end - begin), name="q", begin=simplify(begin)) as pair:
+                ctx.ranged(pair, total)
+                slow = named(tirx.floordiv(pair, inner), total // inner)
+                fast = named(tirx.floormod(pair, inner), inner)
+                yield (image, fast, slow) if order == "rows" else (image, slow, fast)
+            return
+        with k.loop(groups, name="g") as group:
+            ctx.ranged(group, groups)
+            low, high = (simplify(tirx.floordiv(e + (groups - 1) - group, groups)) for e in (begin, end))
+            if parts == 1:
+                low, high = tirx.IntImm("int32", 0), tirx.IntImm("int32", rows)
+            with k.loop(simplify(high - low), name="q", begin=low) as row:
+                ctx.ranged(row, rows)
+                yield image, group, row

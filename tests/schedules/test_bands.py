@@ -1,0 +1,160 @@
+"""Cores take bands of rows: every element once, the same bits for every number of cores, margins and means included."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import Compiled, module_of, native, staged, weight
+from halotile.schedules.bands import bands
+from halotile.schedules.context import Context
+from halotile.schedules.conv import direct
+from halotile.schedules.group import Group, Request
+from halotile.schedules.tegraph import GroupGraph
+from tvm import relax, tirx
+from tvm.ir.prim import expr as prim
+from tvm.tirx.stmt import ForKind
+
+R = relax.op
+F = "float32"
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(F) / 4
+
+
+def build(arrays: list[np.ndarray], body: Any, cores: int) -> Any:
+    return staged(module_of(arrays, body), replace(native(), cores=cores), tiled=False)
+
+
+OPERATORS: dict[type, Callable[[int, int], int]] = {
+    prim.Add: operator.add,
+    prim.Sub: operator.sub,
+    prim.Mul: operator.mul,
+    prim.FloorDiv: operator.floordiv,
+    prim.FloorMod: operator.mod,
+    prim.Max: max,
+    prim.Min: min,
+}
+
+
+def evaluate(expr: Any, known: dict[Any, int]) -> int:
+    if isinstance(expr, prim.IntImm):
+        return int(expr.value)
+    if isinstance(expr, tirx.Var):
+        return known[expr]
+    return OPERATORS[type(expr)](evaluate(expr.a, known), evaluate(expr.b, known))
+
+
+def visits(images: int, groups: int, rows: int, cores: int, order: str) -> list[list[tuple[int, int, int]]]:
+    """What each task of a loop over bands does, evaluated in Python."""
+    request = Request(Group("g", (), (), ()), {}, replace(native(), cores=cores))
+    ctx = Context(request, GroupGraph(request.group), "g")
+    out = ctx.k.pointer("out", "int32", 1)
+    with bands(ctx, images, groups, rows, True, order) as (image, group, row):
+        ctx.k.store(out, 0, image * 1_000_000 + group * 1000 + row)
+    function = ctx.k.finish()
+    found: list[list[tuple[int, int, int]]] = []
+
+    def run(statement: Any, known: dict[Any, int]) -> None:
+        if isinstance(statement, tirx.SeqStmt):
+            for part in statement.seq:
+                run(part, known)
+        elif isinstance(statement, tirx.Bind):
+            known[statement.var] = evaluate(statement.value, known)
+        elif isinstance(statement, tirx.For):
+            first = evaluate(statement.min, known)
+            for i in range(first, first + evaluate(statement.extent, known)):
+                if int(statement.kind) == int(ForKind.PARALLEL):
+                    found.append([])
+                run(statement.body, {**known, statement.loop_var: i})
+        elif isinstance(statement, tirx.BufferStore):
+            code = evaluate(statement.value, known)
+            if not found:
+                found.append([])
+            found[-1].append((code // 1_000_000, code // 1000 % 1000, code % 1000))
+
+    run(function.body, {})
+    return found
+
+
+@pytest.mark.parametrize("order", ["bands", "rows", "groups"])
+@pytest.mark.parametrize(
+    "images,groups,rows,cores", [(1, 3, 7, 2), (1, 1, 5, 3), (1, 5, 1, 2), (2, 3, 4, 2), (3, 2, 5, 2), (1, 2, 2, 8)]
+)
+def test_every_pair_once_and_fairly(images: int, groups: int, rows: int, cores: int, order: str) -> None:
+    tasks = visits(images, groups, rows, cores, order)
+    together = [pair for task in tasks for pair in task]
+    every = [(n, g, r) for n in range(images) for g in range(groups) for r in range(rows)]
+    assert sorted(together) == every
+    assert max(map(len, tasks)) - min(map(len, tasks)) <= 1
+    if order == "bands" and images == 1:
+        for earlier, later in zip(tasks, tasks[1:]):
+            assert max(r for _, _, r in earlier) <= min(r for _, _, r in later)  # only a row between them is shared
+
+
+def chain(x: Any) -> Any:
+    """Margins of several widths, strides, a depthwise layer, a mean over images, a gate, and a pool."""
+    y = R.nn.relu(R.nn.conv2d(x, weight(random(37, 21, 5, 5)), padding=2))
+    y = R.nn.relu(R.nn.conv2d(y, weight(random(37, 1, 5, 5)), strides=(2, 1), padding=(2, 2, 1, 3), groups=37))
+    gate = R.sigmoid(R.nn.conv2d(R.mean(y, axis=(2, 3), keepdims=True), weight(random(37, 37, 1, 1))))
+    y = R.nn.conv2d(R.multiply(y, gate), weight(random(50, 37, 1, 1)))
+    return R.nn.relu(R.nn.conv2d(R.nn.max_pool2d(y, (3, 3), padding=(1, 1)), weight(random(18, 50, 5, 5)), padding=2))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_the_same_bits_for_every_number_of_cores(batch: int) -> None:
+    x = random(batch, 21, 29, 23)
+    alone = Compiled(build([x], chain, 1)).run([x], tasks=1)[0]
+    assert np.isfinite(alone).all() and alone.std() > 0
+    for cores in (2, 3, 7):
+        compiled = Compiled(build([x], chain, cores))
+        for tasks in (1, 2, cores, cores + 2):
+            np.testing.assert_array_equal(compiled.run([x], tasks=tasks)[0], alone)
+        assert compiled.launches > 0
+
+
+def test_layers_of_one_image_are_dealt_by_rows() -> None:
+    """Convolutions, the gate and the mean: as many tasks as cores, whose loops over rows begin where the core's do."""
+    x = random(1, 21, 29, 23)
+    found = build([x], chain, 3)
+    dealt = [k for k in found.kernels if re.search(r"for \w+ in T\.parallel\(3\)", str(k.function))]
+    names = " ".join(k.schedule for k in dealt)
+    assert "direct" in names and "depthwise" in names and "map" in names and "staged" in names
+    depthwise = next(k for k in dealt if k.schedule.startswith("depthwise"))
+    assert re.search(r"for \w+ in range\(\(?\w+ \* \d+.*//", str(depthwise.function))
+
+
+def test_a_mean_adds_rows_first() -> None:
+    """Against float64, and in scratch where cores share an image."""
+    x = random(2, 33, 19, 41) + 3
+
+    def same(x: Any) -> Any:
+        return R.nn.conv2d(x, weight(np.eye(33, dtype=F)[:, :, None, None]))
+
+    def body(x: Any) -> Any:
+        return same(R.mean(R.nn.relu(same(x)), (2, 3), True))
+
+    exact = np.maximum(x.astype("float64"), 0).mean((2, 3), keepdims=True)
+    results = [Compiled(build([x], body, cores)).run([x], tasks=2)[0] for cores in (1, 3)]
+    np.testing.assert_allclose(results[0], exact, rtol=1e-6)
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+def test_far_heavier_weights_are_dealt_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, k = random(1, 96, 7, 7), random(160, 96, 5, 5)
+
+    def text() -> str:
+        found = build([x], lambda x: R.nn.conv2d(x, weight(k), padding=2), 2)
+        kernel = next(k for k in found.kernels if k.schedule.startswith("direct"))
+        return str(kernel.function)
+
+    monkeypatch.setattr(direct, "OWN_GROUPS", 8)
+    own = text()
+    monkeypatch.setattr(direct, "OWN_GROUPS", 10**9)
+    assert own != text()
