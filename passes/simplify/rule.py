@@ -103,6 +103,11 @@ class Builder:
             copy.ty = self._graph.normalizer.normalize(Call(relax_op(node.op), args, node.attrs)).ty
         return self._enter(copy)
 
+    def typed(self, node: Node, shape: tuple[Any, ...], *inputs: Node) -> Node:
+        """The operator of ``node`` on other inputs, where the shape of its result is known, but not to Relax."""
+        dims = list(shape)
+        return self._enter(Node(node.op, list(inputs), node.operands, node.attrs, relax.TensorType(dims, node.dtype)))
+
     def item(self, source: Node, index: int) -> Node:
         return self._enter(Node(ITEM, [source], (0,), index, source.ty.fields[index]))
 

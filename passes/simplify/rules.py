@@ -52,6 +52,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         identity.ReshapeChain(),
         identity.CastChain(),
         slices.SliceOfSlice(),
+        slices.StepsOfSteps(),
         padding.PadOfPad(),
         slices.SliceOfConcat(),
         slices.ConcatOfConcat(),
@@ -99,7 +100,9 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         scales.ScaleToWeights(),
         scales.ShareBias(),
         scales.PrecomputeGather(),
+        scales.ScalesOfProduct(),
         space.SpaceToDepthIntoConvolution(),
+        space.ChannelOrderIntoConvolution(),
         # strength
         strength.PowerOfTwo(),
         strength.PowerOfHalf(float_mode),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from .activations import scaled
 from .affine import LARGEST_SCALE
 from .anchors import ANCHORS, weight_index
 from .graph import CONST, Graph, Node
@@ -135,4 +136,34 @@ class PrecomputeGather(Rule):
         product = rounded(table.astype(np.float64) @ weight.array.astype(np.float64), table.dtype)
         if product is None:
             return Declined(f"the product overflows {node.dtype}")
+        shape = node.shape or ()
+        if rows.op == "relax.strided_slice" and rows.shape is not None:
+            return Rewrite(lambda b: b.typed(rows, shape, b.const(product)))
         return Rewrite(lambda b: b.same(rows, b.const(product), *rows.inputs[1:]))
+
+
+class ScalesOfProduct(Rule):
+    """(q * c) @ (k * d)    ->    (q @ k) * (c d), for numbers c and d
+
+    How a scaled dot-product attention is exported that scales both sides by the root of its scale.
+    """
+
+    name = "scales-of-product"
+    family = "algebra"
+    modes = STRICT
+    roots = frozenset(("relax.matmul",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        if not is_float(node) or node.inputs[0] is node.inputs[1]:
+            return None
+        sides = [scaled(i) for i in node.inputs]
+        if any(x is i or i.uses != 1 for (x, _), i in zip(sides, node.inputs)):
+            return None
+        factors = [c for _, c in sides]
+        product = factors[0] * factors[1]
+        if not all(1 / LARGEST_SCALE <= abs(c) <= LARGEST_SCALE for c in [*factors, product]):
+            return Declined("the scales are so extreme that moving them could move an overflow")
+        constant = np.asarray(product).astype(node.array_dtype)
+        return Rewrite(
+            lambda b: b.call(op.multiply, b.same(node, *(x for x, _ in sides)), b.const(constant))
+        )

@@ -8,6 +8,8 @@ from typing import Any
 
 from tvm import relax
 
+from ...schedules import operators as _operators  # noqa: F401  (registers them)
+from ...schedules.operator import call as own_call
 from .graph import ITEM, Graph, Node
 from .patterns import ints
 from .rule import EXACT, Builder, Declined, Rewrite, Rule
@@ -134,6 +136,31 @@ def _composed(first: dict[int, Cut], second: dict[int, Cut]) -> dict[int, Cut] |
             return None
         result[axis] = both
     return result
+
+
+class StepsOfSteps(Rule):
+    """x[::-1][::-1] -> x;  x[8::-2][1:3] -> x[6:2:-2]: slices of which one walks backwards, of known lengths"""
+
+    name = "steps-of-steps"
+    family = "shape_slice"
+    modes = EXACT
+    roots = frozenset(("halotile.slice",))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        inner = node.inputs[0]
+        if inner.op != node.op or inner.uses != 1 or not node.static or not inner.static:
+            return None
+        x, shape = inner.inputs[0], [int(d) for d in node.shape or ()]
+        b1, s1, b2, s2 = ([int(v) for v in n.attr(k)] for n in (inner, node) for k in ("begin", "step"))
+        begin = [p + q * r for p, q, r in zip(b1, s1, b2)]
+        step = [p * q for p, q in zip(s1, s2)]
+        if not any(begin) and all(s == 1 for s in step) and graph.same_shape(x.shape, tuple(shape)):
+            return Rewrite(lambda b: x)
+        if all(s > 0 for s in step):
+            end = [p + q * (n - 1) + 1 for p, q, n in zip(begin, step, shape)]
+            return Rewrite(lambda b: b.call(op.strided_slice, x, list(range(len(shape))), begin, end, step))
+        attributes = {"begin": begin, "step": step, "shape": shape}
+        return Rewrite(lambda b: b.call(lambda v: own_call("halotile.slice", v, **attributes), x))
 
 
 class SliceOfConcat(Rule):

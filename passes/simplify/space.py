@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from .anchors import weight_index
 from .graph import CONST, Graph, Node
 from .identity import permutation
 from .rule import EXACT, STRICT, Builder, Declined, Rewrite, Rule
@@ -110,6 +111,46 @@ class SpaceToDepthIntoConvolution(Rule):
                 padding=[int(p) * r for p in node.attr("padding")],
             )
         )
+
+
+class ChannelOrderIntoConvolution(Rule):
+    """conv(x[:, [2, 1, 0]], W)    ->    conv(x, W[:, [2, 1, 0]])
+
+    A permutation of the channels (BGR for RGB) in front of constant weights of one group.
+    """
+
+    name = "channel-order-into-convolution"
+    family = "folds"
+    modes = STRICT
+    roots = frozenset(f"relax.nn.conv{d}d" for d in (1, 2, 3))
+
+    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+        moved, weight = node.inputs
+        order = _channel_order(moved)
+        if order is None or weight.op != CONST or moved.uses != 1 or weight_index(node) != 1:
+            return None
+        if int(node.attr("groups")) != 1:
+            return Declined("groups of channels")
+        if sorted(order) != list(range(weight.array.shape[1])):
+            return Declined("it is no permutation of the channels")
+        wide = np.empty_like(weight.array)
+        wide[:, order] = weight.array
+        return Rewrite(lambda b: b.same(node, moved.inputs[0], b.const(wide)))
+
+
+def _channel_order(node: Node) -> list[int] | None:
+    """The channel of x that is at each place of ``node``, where that is all that it changes."""
+    if node.op == "relax.take" and node.attr("axis") == 1 and node.inputs[1].op == CONST:
+        places = node.inputs[1].array
+        return [int(p) for p in places] if places.ndim == 1 and np.all(places >= 0) else None
+    if node.op != "halotile.slice" or node.shape is None or node.rank < 3:
+        return None
+    begin, step = ([int(v) for v in node.attr(k)] for k in ("begin", "step"))
+    if any(begin[a] or step[a] != 1 for a in range(node.rank) if a != 1):
+        return None
+    if any(a != 1 and d != s for a, (d, s) in enumerate(zip(node.shape, node.inputs[0].shape or ()))):
+        return None
+    return [begin[1] + step[1] * k for k in range(node.shape[1])]
 
 
 def space_to_depth(node: Node, graph: Graph) -> tuple[Node, int, bool] | None:

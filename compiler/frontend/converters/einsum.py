@@ -63,10 +63,9 @@ def _product(node: Node, terms: list[list[str]], output: list[str], a: Value, b:
         moved = node.transpose(value, [labels.index(label) for label in flat])
         return node.reshape(moved, [length(group) for group in order])
 
-    x = arranged(a, left, [batch, rows, inner])
-    y = arranged(b, right, [batch, inner, columns])
-    if not batch:
-        x, y = node.reshape(x, x.shape[1:]), node.reshape(y, y.shape[1:])
+    apart = [[label] for label in batch]  # a product broadcasts over them as they are
+    x = arranged(a, left, [*apart, rows, inner])
+    y = arranged(b, right, [*apart, inner, columns])
     product = node.do(R.matmul, x, y)
     made = [*batch, *rows, *columns]
     product = node.reshape(product, [size[label] for label in made])

@@ -173,6 +173,10 @@ def slice_(node: Node) -> Value:
         moved = [a for a in range(x.rank) if begin[a] or step[a] != 1 or shape[a] != x.shape[a]]
         stop = [begin[a] + (shape[a] - 1) * step[a] + 1 for a in moved]
         return node.do(R.strided_slice, x, moved, [begin[a] for a in moved], stop, [step[a] for a in moved])
+    if is_open(shape):
+        for axis in [a for a in range(x.rank) if begin[a] or step[a] != 1]:
+            x = take(node, x, begin[axis] + step[axis] * np.arange(shape[axis]), axis)
+        return x
     return node.own("halotile.slice", x, begin=begin, step=step, shape=shape)
 
 
@@ -279,6 +283,8 @@ def take(node: Node, x: Value, index: np.ndarray, axis: int) -> Value:
             if index.size == x.shape[axis] and step == 1:
                 return x
             return node.do(R.strided_slice, x, [axis], [int(index[0])], [int(index[-1]) + 1], [step])
+        if is_open(x.shape):
+            return node.do(R.take, x, node.const(index), axis=axis)
         begin = [int(index[0]) if a == axis else 0 for a in range(x.rank)]
         shape = [index.size if a == axis else d for a, d in enumerate(x.shape)]
         return node.own(

@@ -142,4 +142,10 @@ ENTRIES = [
         "permute_dims permute_dims matmul matmul add multiply",
     ),
     Entry("Mul(MatMul,C), weights first", X3, lambda e, x: e.multiply(e.matmul(c(5, 3), x), c(5, 1)), "matmul"),
+    Entry(
+        "scales on both sides of a product",
+        [((B, 3, 4), F32), ((B, 4, 5), F32)],
+        lambda e, q, z: e.matmul(e.multiply(q, k(0.7)), e.multiply(z, k(0.7))),
+        "matmul multiply",
+    ),
 ]

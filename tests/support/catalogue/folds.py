@@ -103,4 +103,19 @@ ENTRIES = [
         "Add before MatMul, weights first", X3, lambda e, x: e.matmul(c(5, 3), e.add(x, c(3, 1))), "matmul add"
     ),
     Entry("Add before MatMul of vectors", [((4,), F32)], lambda e, x: e.linear(e.add(x, c(4))), "matmul add"),
+    Entry(
+        "channels in another order before Conv",
+        IMAGE,
+        lambda e, x: e.conv2d(e.take(x, k([2, 1, 0], "int64"), axis=1, mode="clip"), c(4, 3, 3, 3)),
+        "nn.conv2d",
+    ),
+    Entry(
+        "channels in reverse order before Conv",
+        [((2, 3, 8, 8), F32)],
+        lambda e, x: e.conv2d(
+            e.own("slice", x, begin=[0, 2, 0, 0], step=[1, -1, 1, 1], shape=[2, 3, 8, 8]), c(4, 3, 3, 3)
+        ),
+        "nn.conv2d",
+        dynamic="the operator has a known shape",
+    ),
 ]

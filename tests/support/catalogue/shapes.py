@@ -138,4 +138,26 @@ ENTRIES = [
         "abs concat",
         "exact",
     ),
+    Entry(
+        "x[::-1][::-1]",
+        [((2, 9), F32)],
+        lambda e, x: e.own(
+            "slice", e.own("slice", x, begin=[0, 8], step=[1, -1], shape=[2, 9]),
+            begin=[0, 8], step=[1, -1], shape=[2, 9],
+        ),
+        "",
+        "exact",
+        "the operator has a known shape",
+    ),
+    Entry(
+        "x[8::-2][1:3:-1]",
+        [((2, 9), F32)],
+        lambda e, x: e.own(
+            "slice", e.own("slice", x, begin=[0, 8], step=[1, -2], shape=[2, 5]),
+            begin=[0, 3], step=[1, -1], shape=[2, 3],
+        ),
+        "strided_slice",
+        "exact",
+        "the operator has a known shape",
+    ),
 ]

@@ -160,4 +160,16 @@ STEPS = [
         ),
         "reshape nn.layer_norm reshape",
     ),
+    Entry(
+        "channels that are chosen twice before Conv",
+        IMAGE,
+        lambda e, x: e.conv2d(e.take(x, k([2, 2, 0], "int64"), axis=1, mode="clip"), c(4, 3, 3, 3)),
+        "take nn.conv2d",
+    ),
+    Entry(
+        "a scale on one side of a product only",
+        [((B, 3, 4), F32), ((B, 4, 5), F32)],
+        lambda e, q, z: e.matmul(e.multiply(q, k(0.7)), z),
+        "multiply matmul",
+    ),
 ]
