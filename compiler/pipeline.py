@@ -155,7 +155,7 @@ def _reassociate(build: Build) -> None:
     if result.changed:
         cleaned = Simplify(float_mode=mode, check=build.options.check).apply(result.module, build.options.target)
         build.module = cleaned.module
-        build.notes["simplify"] += result.notes
+        build.notes["simplify"] = [*build.notes.get("simplify", []), *result.notes]
         build.details["reassociate"] = result.details
 
 
