@@ -90,7 +90,7 @@ def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, e
         if plan is not None:
             m, t = plan.transform.m, plan.transform
             tiles = output.shape[0] * plan.tiles[0] * plan.tiles[1]
-            transformed = t.products * facts.channels * plan.chunks * plan.vectors * lanes * 4
+            transformed = t.matrices * facts.channels * plan.chunks * plan.vectors * lanes * 4
             sizes = scratch_bytes(lanes, facts.channels, plan)
             lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - FILL) / FILL)
             cycles = warm_cycles(alone, facts, plan) / tiles * output.shape[0] + extra * m * m

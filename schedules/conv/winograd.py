@@ -1,15 +1,17 @@
-"""Winograd convolution F(m x m, 3 x 3) in NCHW[v]c: three steps on strips of tiles whose scratch stays in cache.
+"""Winograd convolution F(m x m, 3 x 3) in NCHW[v]c, with stride 1 or 2: three steps on strips of tiles whose scratch
+stays in cache.
 
     parallel for group of output channels, strip of tiles (counted over the batch)
       for tile, block of input channels               V[xi] = BT d B           one vector of channels at a time
       for chunk of output channels
-        for xi in (m + 2)^2, register tile            M[xi] = V[xi] * U[xi]    rows x vectors accumulators
+        for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    rows x vectors accumulators
         for tile, vector                              y = AT M A, epilogue
 
 V lies as [xi][register tile][block][row][lane]: the product reads it from start to end, with broadcasts at constant
-distances. U lies in the order it is read, [chunk][xi][channel][vector][lane]. The last tile of an axis that m doesn't
-divide is moved back, so that no read leaves the margins a direct convolution needs, and stores only what the tile
-before it did not: which bits are written never depends on the order of tasks.
+distances. U lies in the order it is read, [chunk][matrix][channel][vector][lane]; with stride 2 several xi share a
+matrix. The last tile of an axis that m doesn't divide is moved back, so that no read leaves the margins a direct
+convolution needs, and stores only what the tile before it did not: which bits are written never depends on the order
+of tasks.
 """
 
 from __future__ import annotations
@@ -53,9 +55,9 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
 
 
 def pack_weights(weight: np.ndarray, transform: Transform, chunks: int, width: int) -> np.ndarray:
-    """[O, I, 3, 3] -> [chunk][xi][channel][width], rounded to float32 once; zero for outputs past the last."""
+    """[O, I, 3, 3] -> [chunk][matrix][channel][width], rounded to float32 once; zero for outputs past the last."""
     outputs, channels = weight.shape[:2]
-    packed = np.zeros((chunks, transform.products, channels, width), np.float32)
+    packed = np.zeros((chunks, transform.matrices, channels, width), np.float32)
     for chunk in range(chunks):
         part = weight[chunk * width : (chunk + 1) * width]
         if len(part):
@@ -98,7 +100,6 @@ class _Winograd:
         if self.conv.is_open:
             strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
         parallel = self.parallel
-        self.ctx.fill_pending()
         with k.loop(strips * plan.groups, "parallel" if parallel else "serial", "p") as p:
             self.ctx.ranged(p, self._bound(strips * plan.groups))
             number = tirx.floordiv(p, strips) if plan.groups > 1 else tirx.IntImm("int32", 0)
@@ -179,7 +180,7 @@ class _Winograd:
         with k.loop(self.blocks_in, name="cb") as block:
             self.ctx.ranged(block, self.blocks_in)
             held = k.local("t", "float32", extent * extent * lanes)
-            corner = [o - b for o, b in zip(origins, self.facts.before)]
+            corner = [o * s - b for o, s, b in zip(origins, self.facts.strides, self.facts.before)]
             for j in range(extent):
                 with k.loop(lanes, "vectorized", "v") as v:
                     places = [[corner[0] + i, corner[1] + j] for i in range(extent)]
@@ -207,6 +208,7 @@ class _Winograd:
         with k.loop(self.t.products, name="xi") as xi, k.loop(tiles, name="r") as panel:
             self.ctx.ranged(xi, self.t.products)
             self.ctx.ranged(panel, plan.row_tiles)
+            matrix = self.conv.bind(chunk * self.t.matrices + self._matrix(xi), 1 << 24)
             acc = k.local("acc", "float32", rows * width)
             with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                 k.store(acc, z * lanes + v, tirx.const(0, "float32"))
@@ -217,7 +219,7 @@ class _Winograd:
                 with k.loop(blocks, name="cb") as cb, k.loop(depth, name="c") as c:
                     self.ctx.ranged(c, depth)
                     left = xi * self.data_plane + ((panel * self.blocks_in + first + cb) * rows) * lanes + c
-                    right = ((chunk * self.t.products + xi) * channels + (first + cb) * lanes + c) * width
+                    right = (matrix * channels + (first + cb) * lanes + c) * width
                     self._ask_for_weights(weights, right, panel)
                     with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
                         with k.loop(lanes, "vectorized", "v") as v:
@@ -230,6 +232,14 @@ class _Winograd:
             with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
                 at = xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
                 k.store(products, at, acc[e * lanes + v])
+
+    def _matrix(self, xi: Any) -> Any:
+        """The matrix of weights for the products ``xi``."""
+        extent, rows = self.t.extent, self.t.rows
+        if rows == extent:
+            return xi
+        row, column = tirx.floordiv(xi, extent), tirx.floormod(xi, extent)
+        return tirx.min(row, rows - 1) * rows + tirx.min(column, rows - 1)
 
     def _ask_for_weights(self, weights: Any, step: Any, panel: Any) -> None:
         """Hints for the weights that follow, once a step of the reduction. Where several register tiles share a matrix

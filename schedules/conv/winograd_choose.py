@@ -4,7 +4,7 @@ Cycles of one core, for ``tiles`` tiles in strips of ``strip``, output channels 
 
     products    tiles * extent^2 * channels * vectors of outputs / FMA ports, edges of the register tile included
     transforms  tiles * (each input vector once a group + each output vector once) * (operations / ports + stores)
-    weights     (extent^2 / 9) times the bytes of the convolution's own, read once a strip (once in all where a group's
+    weights     (matrices / 9) times the bytes of the convolution's own, read once a strip (once in all where a group's
                 weights stay in the second-level cache); they arrive at STREAM bytes a cycle from beyond that cache,
                 or as fast as the memory gives them where the last level would not keep them from run to run, in
                 part beside the arithmetic
@@ -21,7 +21,7 @@ from ...targets.target import Target
 from ..ahead import free_registers
 from .choose import choose_tile
 from .facts import ConvFacts
-from .winograd_math import F2, F4, Transform
+from .winograd_math import F2, STRIDED, Transform
 
 STREAM = 12.0  # bytes a cycle that one core reads in order from beyond its second-level cache, asked for ahead
 MEMORY = 5.0  # the same from memory, where the target doesn't say
@@ -68,15 +68,17 @@ class Plan:
 
     def __str__(self) -> str:
         m = self.transform.m
-        text = f"winograd F({m}x{m},3x3), strip {self.strip}, tile {self.rows}x{self.vectors}"
+        stride = "/2" if self.transform.stride == 2 else ""
+        text = f"winograd F({m}x{m},3x3{stride}), strip {self.strip}, tile {self.rows}x{self.vectors}"
         return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
 
 
 def applies(facts: ConvFacts) -> bool:
-    """True for what the algorithm can do at all: 3 x 3, dense, float32, at least one whole tile."""
+    """True for what the algorithm can do at all: 3 x 3, stride 1 or 2, dense, float32, at least one whole tile."""
     return (
         facts.kernel == (3, 3)
-        and facts.strides == facts.dilation == (1, 1)
+        and facts.strides in ((1, 1), (2, 2))
+        and facts.dilation == (1, 1)
         and facts.groups == 1
         and facts.output.dtype == "float32"
         and min(facts.out_spatial) >= F2.m
@@ -101,7 +103,7 @@ def best_plan(target: Target, facts: ConvFacts) -> Plan | None:
 
 def sorted_plans(target: Target, facts: ConvFacts) -> list[list[Plan]]:
     """All plans of each transform that the outputs have room for, those with the fewest cycles first."""
-    fitting = [t for t in (F4, F2) if min(facts.out_spatial) >= t.m]
+    fitting = [t for t in STRIDED[facts.strides[0]] if min(facts.out_spatial) >= t.m]
     return [sorted(_plans(target, facts, t), key=lambda p: p.cycles) for t in fitting]
 
 
@@ -200,8 +202,8 @@ def _cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
         plan.vectors * lanes * 4 / NEAR,
     )
     share = plan.chunks_per_group / plan.chunks
-    weight_bytes = t.products * channels * blocks_out * lanes * 4 * share
-    panel = t.products * channels * plan.vectors * lanes * 4
+    weight_bytes = t.matrices * channels * blocks_out * lanes * 4 * share
+    panel = t.matrices * channels * plan.vectors * lanes * 4
     # a task: transform the strip's data, multiply by a group's weights, transform the products
     products = (
         t.products * plan.row_tiles * plan.chunks_per_group * (channels * step + 2 * plan.rows * plan.vectors)

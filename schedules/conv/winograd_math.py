@@ -3,6 +3,11 @@ Neural Networks", 2016), with m = 4 (points 0, 1, -1, 2, -2, infinity) and m = 2
 
     y = AT [ (G w GT) * (BT d B) ] A        d: (m + 2)^2 inputs, w: 9 weights, y: m^2 outputs, *: element by element
 
+With stride 2 (S4, S2) the even and the odd inputs of an axis are two convolutions of stride 1, with taps w0, w2 and
+with w1 alone: y = F(m, 2)(d0 d2 d4 .., w0 w2) + (d1 d3 .., w1). The first takes m + 1 products (points 0, 1, -1, 2,
+infinity for m = 4, and 0, 1, infinity for m = 2), the second one for each output, all by the same weight: S4 needs 81
+products for 16 outputs (36 matrices of weights), where a direct convolution needs 144.
+
 Matrices are applied as short chains of additions and multiply-adds that share their common parts; each works on
 expressions (or on numbers: the tests do that) through ``name``, which names a value that is used twice.
 """
@@ -21,30 +26,42 @@ Apply = Callable[[Sequence[Any], Callable[[float], Any], Name], "list[Any]"]
 
 @dataclass(frozen=True)
 class Transform:
-    """``m`` outputs an axis from ``m + 2`` inputs; its error is bounded by :func:`error_bound`."""
+    """``m`` outputs an axis from ``extent`` inputs; its error is bounded by :func:`error_bound`. Products from the last
+    row of ``weights`` on share that row."""
 
     m: int
-    weights: np.ndarray  # G: (m + 2) x 3
-    data: np.ndarray  # BT: (m + 2) x (m + 2)
-    result: np.ndarray  # AT: m x (m + 2)
+    weights: np.ndarray  # G: extent x 3, or fewer rows
+    data: np.ndarray  # BT: extent x extent
+    result: np.ndarray  # AT: m x extent
     apply_data: Apply
     apply_result: Apply
     data_operations: int
     result_operations: int
+    stride: int = 1
 
     @property
     def extent(self) -> int:
-        return self.m + 2
+        return self.stride * (self.m - 1) + 3
+
+    @property
+    def rows(self) -> int:
+        """Different rows of weights an axis."""
+        return len(self.weights)
+
+    @property
+    def matrices(self) -> int:
+        """Different matrices of transformed weights."""
+        return self.rows**2
 
     @property
     def products(self) -> int:
         return self.extent**2
 
     def transform_weights(self, weight: np.ndarray) -> np.ndarray:
-        """[O, I, 3, 3] -> [extent^2, I, O], in float64: rounded once, by the caller."""
+        """[O, I, 3, 3] -> [matrices, I, O], in float64: rounded once, by the caller."""
         outputs, inputs = weight.shape[:2]
         taps = np.ascontiguousarray(weight.transpose(2, 3, 1, 0), np.float64).reshape(9, inputs * outputs)
-        return (np.kron(self.weights, self.weights) @ taps).reshape(self.products, inputs, outputs)
+        return (np.kron(self.weights, self.weights) @ taps).reshape(self.matrices, inputs, outputs)
 
 
 def _data4(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
@@ -110,18 +127,98 @@ F2 = Transform(
 )
 
 
+def _data4_strided(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+    p, q = name(d[6] - d[2]), name(d[4] - d[2])
+    even = [p - c(2) * (d[4] - d[0]), p - (d[4] + d[2]), (d[6] - d[4]) - c(2) * q, p, (d[8] - d[4]) - c(2) * p]
+    return [*even, d[1], d[3], d[5], d[7]]
+
+
+def _result4_strided(m: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+    s, d = name(m[1] + m[2]), name(m[1] - m[2])
+    return [
+        (m[0] + s) + (m[3] + m[5]),
+        (d + c(2) * m[3]) + m[6],
+        (s + c(4) * m[3]) + m[7],
+        (d + c(8) * m[3]) + (m[4] + m[8]),
+    ]
+
+
+def _data2_strided(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+    return [d[0] - d[2], d[2], d[4] - d[2], d[1], d[3]]
+
+
+def _result2_strided(m: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+    return [(m[0] + m[1]) + m[3], (m[1] + m[2]) + m[4]]
+
+
+S4 = Transform(
+    m=4,
+    weights=np.array(
+        [
+            [1 / 2, 0, 0],
+            [-1 / 2, 0, -1 / 2],
+            [-1 / 6, 0, 1 / 6],
+            [1 / 6, 0, 1 / 3],
+            [0, 0, 1],
+            [0, 1, 0],
+        ]
+    ),
+    data=np.array(
+        [
+            [2.0, 0, -1, 0, -2, 0, 1, 0, 0],
+            [0, 0, -2, 0, -1, 0, 1, 0, 0],
+            [0, 0, 2, 0, -3, 0, 1, 0, 0],
+            [0, 0, -1, 0, 0, 0, 1, 0, 0],
+            [0, 0, 2, 0, -1, 0, -2, 0, 1],
+            [0, 1, 0, 0, 0, 0, 0, 0, 0],
+            [0, 0, 0, 1, 0, 0, 0, 0, 0],
+            [0, 0, 0, 0, 0, 1, 0, 0, 0],
+            [0, 0, 0, 0, 0, 0, 0, 1, 0],
+        ]
+    ),
+    result=np.array(
+        [
+            [1.0, 1, 1, 1, 0, 1, 0, 0, 0],
+            [0, 1, -1, 2, 0, 0, 1, 0, 0],
+            [0, 1, 1, 4, 0, 0, 0, 1, 0],
+            [0, 1, -1, 8, 1, 0, 0, 0, 1],
+        ]
+    ),
+    apply_data=_data4_strided,
+    apply_result=_result4_strided,
+    data_operations=10,
+    result_operations=12,
+    stride=2,
+)
+
+S2 = Transform(
+    m=2,
+    weights=np.array([[1.0, 0, 0], [1, 0, 1], [0, 0, 1], [0, 1, 0]]),
+    data=np.array([[1.0, 0, -1, 0, 0], [0, 0, 1, 0, 0], [0, 0, -1, 0, 1], [0, 1, 0, 0, 0], [0, 0, 0, 1, 0]]),
+    result=np.array([[1.0, 1, 0, 1, 0], [0, 1, 1, 0, 1]]),
+    apply_data=_data2_strided,
+    apply_result=_result2_strided,
+    data_operations=2,
+    result_operations=4,
+    stride=2,
+)
+
+STRIDED = {1: (F4, F2), 2: (S4, S2)}  # by stride, those with more outputs a tile first
+
+
 def error_bound(transform: Transform, channels: int) -> float:
     """``b`` such that every sum is within ``b * max|x| * max|w| * channels`` of the exact one, in float32.
 
     First-order analysis of the bilinear form. An intermediate result is at most what absolute values would give; along
-    each axis that is ``K = max over rows of |AT| (|G| 1 * |BT| 1)`` times max|x| max|w|: 48 for m = 4, and 8 for m = 2.
-    On its way to the output a product is rounded once in the weights, at most four times an axis in the data and
-    again in the result, and once for itself and each channel it is added to:
+    each axis that is ``K = max over rows of |AT| (|G| 1 * |BT| 1)`` times max|x| max|w|: 48 for F4, 8 for F2, 21 for S4
+    and 5 for S2. On its way to the output a product is rounded once in the weights, at most four times an axis in the
+    data and again in the result, and once for itself and each channel it is added to:
 
         |error| <= 2^-24 * (1 + 2 * 4 + (1 + channels) + 2 * 4) * K^2 * max|x| * max|w| * channels
 
     It holds for the worst signs everywhere at once; random data stays thousands of times below it.
     """
-    through = np.abs(transform.weights).sum(1) * np.abs(transform.data).sum(1)
+    shared = np.minimum(np.arange(transform.extent), transform.rows - 1)
+    through = np.abs(transform.weights).sum(1)[shared] * np.abs(transform.data).sum(1)
     worst = float((np.abs(transform.result) @ through).max())
     return 2.0**-24 * (18 + channels) * worst**2
