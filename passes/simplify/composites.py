@@ -54,7 +54,7 @@ def composites(graph: Graph) -> list[Composite]:
     place = {n: k for k, n in enumerate(order)}
     taken: set[Node] = set()
     found: list[Composite] = []
-    for recognise in (_attention, _norm, _moves, _length, _anchor):
+    for recognise in (_attention, _norm, _moves, _select, _length, _anchor):
         for node in reversed(order):
             if node in taken or node.op in (INPUT, CONST, ITEM):
                 continue
@@ -245,6 +245,20 @@ def _moves(node: Node, graph: Graph) -> Found | None:
         if shape[3 if crd else 1] == r and graph.same_shape(node.shape, (shape[0], channels, height * r, width * r)):
             return "halotile.depth_to_space", members, {"blocksize": r, "mode": "CRD" if crd else "DCR"}
     return None
+
+
+def _select(node: Node, graph: Graph) -> Found | None:
+    """x[:, 2], a slice of one whose axis is dropped."""
+    cut = node.inputs[0] if node.op in RESHAPES else node
+    if cut.op != "relax.strided_slice" or not _own(cut) or cut.shape is None or cut.inputs[0].shape is None:
+        return None
+    changed = [a for a, (d, s) in enumerate(zip(cut.shape, cut.inputs[0].shape)) if not graph.same_dim(d, s)]
+    if len(changed) != 1 or not graph.same_dim(cut.shape[changed[0]], 1):
+        return None
+    axis = changed[0]
+    if not graph.same_shape(node.shape, cut.shape[:axis] + cut.shape[axis + 1 :]):
+        return None
+    return "halotile.select", [cut, node], {"axis": axis}
 
 
 def _length(node: Node, graph: Graph) -> Found | None:

@@ -90,6 +90,14 @@ def test_group_norm_and_the_length_of_vectors(tools) -> None:
     assert [(o, n) for o, n, _ in got] == [("halotile.group_norm", 5), ("halotile.reduce_l2", 3)]
 
 
+def test_a_slice_of_one_whose_axis_goes(tools) -> None:
+    def body(emit, x):
+        first = emit(op.reshape(emit(op.strided_slice(x, [1], [0], [1])), [2, 4]))
+        return [first, emit(op.reshape(emit(op.strided_slice(x, [1], [0], [2])), [2, 8]))]
+
+    assert found(tools, [([2, 3, 4], F32)], body) == [("halotile.select", 2, {"axis": 1})]
+
+
 @pytest.mark.parametrize("name", sorted(EXPORTS))
 def test_the_listing_of_an_export_has_every_operator_once(name: str) -> None:
     """Members and single operators together are what the pass left, and each composite reads what is listed before."""
