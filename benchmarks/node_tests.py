@@ -277,7 +277,7 @@ def _family(outcome: Outcome) -> str:
 
 def _reason(detail: str) -> str:
     """The reason alone, without the node it was found at."""
-    text = detail.removeprefix("the model can't be compiled: ")
+    text = detail.removeprefix("the model can't be compiled: ").split(" (end the model")[0]
     return text.split("): ", 1)[-1][:160] if "): " in text else text[:160]
 
 

@@ -267,7 +267,8 @@ class Walk:
         """None when the operator can be converted in some form, else why it can't."""
         if (domain, proto.op_type, proto.overload) in self.functions:
             return None
-        return why_unsupported(domain, proto.op_type, opset)
+        reason = why_unsupported(domain, proto.op_type, opset)
+        return f"{reason}{_remedy(proto)}" if reason == _DYNAMIC else reason
 
     def _attribute(self, attribute: onnx.AttributeProto) -> Any:
         if attribute.type == onnx.AttributeProto.TENSOR:
@@ -309,6 +310,11 @@ _REASONS = {
         "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer LabelEncoder".split(), _TEXT
     ),
 }
+
+
+def _remedy(proto: onnx.NodeProto) -> str:
+    names = ", ".join(f"'{n}'" for n in list(proto.input)[:2] if n)
+    return f" (end the model before it, at {names}, and do the rest on the caller's side: onnx.utils.extract_model)"
 
 
 def _without_emptiness(value: Value) -> Value:

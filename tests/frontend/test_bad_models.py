@@ -135,6 +135,11 @@ def test_reasons(operator: str, reason: str) -> None:
     one_line(UnsupportedError, model_of(node(operator, ["x"], ["y"], name="n")), "node 'n'", operator, reason)
 
 
+def test_what_to_do_about_a_shape_that_depends_on_the_data() -> None:
+    model = model_of(node("Unique", ["x"], ["y"], name="u"))
+    one_line(UnsupportedError, model, "node 'u'", "end the model before it, at 'x'")
+
+
 def test_run_time_shape() -> None:
     model = model_of(node("Cast", ["x"], ["s"], to=7), node("Reshape", ["x", "s"], ["y"], name="r"))
     one_line(UnsupportedError, model, "node 'r'", "Reshape", "run time")
