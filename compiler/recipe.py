@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelError, OutputError
+from ..errors import HalotileError, ModelError, OutputError
 from .codegen.manifest import target_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,30 @@ def options_of(manifest: dict[str, Any]) -> Options:
         made = manifest.get("version", "another version")
         raise OutputError(f"the manifest has the option {unknown[0]!r} of Halotile {made}, which this one lacks")
     values = {key: _value(value) for key, value in recorded.items()}
-    return Options(target=target_of(manifest), **values)
+    return _checked(Options(target=target_of(manifest), **values))
+
+
+def _checked(options: Options) -> Options:
+    """Refuses values that no build writes."""
+    from . import options as check
+    from .codegen.library import FORMATS
+
+    try:
+        check.checked_threads(options.threads)
+        check.checked_budget(options.memory_budget)
+        check.checked_float_mode(options.float_mode)
+        check.checked_optimize(options.optimize)
+        check.checked_tile(options.tile)
+        check.checked_weights(options.weights, options.target, options.exact)
+    except HalotileError as error:
+        raise OutputError(f"the manifest's options: {error}") from None
+    flags = {f.name: getattr(options, f.name) for f in fields(options) if isinstance(f.default, bool)}
+    wrong = [name for name, value in flags.items() if not isinstance(value, bool)]
+    if not isinstance(options.formats, tuple) or not set(options.formats) <= set(FORMATS):
+        wrong.append("formats")
+    if wrong:
+        raise OutputError(f"the manifest has {getattr(options, wrong[0])!r} as the option {wrong[0]!r}")
+    return options
 
 
 def _external(path: Path) -> dict[str, str]:

@@ -77,7 +77,6 @@ def from_manifest(ctx: click.Context, text: str, model: str | None) -> tuple[Pat
     """(model file, options, manifest) of ``--from``; options that contradict it are a usage error."""
     from ... import __version__
     from ...targets import llvm
-    from ..options import checked_weights
     from ..recipe import check_model, options_of
     from ..runtime.place import MANIFEST, read_manifest
 
@@ -96,7 +95,6 @@ def from_manifest(ctx: click.Context, text: str, model: str | None) -> tuple[Pat
         llvm.check(options.target.triple, options.target.cpu, options.target.features)
     except TargetError as error:
         raise TargetError(f"{path}: {error}") from None
-    checked_weights(options.weights, options.target, options.exact)
     if manifest.get("version") != __version__:
         note(f"note: {path} is Halotile {manifest.get('version')}'s, this is {__version__}: the bytes may differ")
     return file, options, manifest

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .library import LibrarySpec
 
 _UNTOLD = ("native", "source", "notes")  # fields of a Target that are no facts about the machine
+_COUNTS = ("vector_bits", "vector_registers", "fma_ports", "fma_latency", "l1_bytes", "l2_bytes", "cores")
 _VOLATILE = ("seconds", "verification")
 
 
@@ -64,7 +65,21 @@ def target_of(manifest: dict[str, Any]) -> Target:
     if unknown:
         raise OutputError(f"the manifest states {unknown[0]!r} of its target, which this version does not know")
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in facts.items()}
-    return Target(**values)
+    target = Target(**values)
+    for field in fields(Target):
+        if not _fits(getattr(target, field.name), str(field.type), 1 if field.name in _COUNTS else 0):
+            raise OutputError(f"the manifest states {facts.get(field.name)!r} as {field.name!r} of its target")
+    return target
+
+
+def _fits(value: Any, kind: str, least: int) -> bool:
+    """Whether a fact has the type of its field, and is no less than can be."""
+    if kind in ("int", "float"):
+        number = isinstance(value, (int, float) if kind == "float" else int) and not isinstance(value, bool)
+        return number and value >= least
+    if kind.startswith("tuple"):
+        return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+    return isinstance(value, bool if kind == "bool" else str)
 
 
 def _hash(path: Path) -> dict[str, Any]:

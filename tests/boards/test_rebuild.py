@@ -91,6 +91,31 @@ def test_a_wrong_manifest_is_refused(text: str, words: list[str], model: Path, t
     refused(done, *words)
 
 
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("options", "threads", "many"),
+        ("options", "exact", "maybe"),
+        ("options", "formats", ["dll"]),
+        ("options", "float_mode", "loose"),
+        ("options", "memory_budget", -1),
+        ("options", "weights", "float8"),
+        ("target", "cores", 0),
+        ("target", "l2_bytes", "512K"),
+        ("target", "features", [1]),
+        ("target", "cpu", None),
+        ("target", "cpu", "cortex-a77x"),
+    ],
+)
+def test_a_manifest_with_a_wrong_value_is_refused(part, key, value, here: Path, model: Path, tmp_path: Path) -> None:
+    manifest = json.loads((here / "manifest.json").read_text())
+    manifest[part][key] = value
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    done = halotile("build", model, "--from", "manifest.json", "-o", "two", cwd=tmp_path)
+    refused(done, key if value != "cortex-a77x" else "cortex-a77")
+    assert not (tmp_path / "two").exists()
+
+
 @pytest.mark.parametrize("option", [("-t", "native"), ("--exact",), ("--format", "so"), ("--shape", "x=1,3,13,17")])
 def test_what_the_manifest_says_is_not_said_twice(option, here: Path, tmp_path: Path) -> None:
     done = halotile("build", "--from", here / "manifest.json", *option, "-o", "two", cwd=tmp_path)
