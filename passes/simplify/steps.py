@@ -1,12 +1,15 @@
 """Values whose last bit decides: what a floor, a cast to integers or a test for equality is computed from.
 
     floor(x / 49)        where x * (1 / 49) is 0.99999994 for x = 49
+
+A sum of many terms has no last bit to rely on: it depends on the order of adding, which nobody promises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .anchors import ANCHORS
 from .graph import Node
 from .patterns import ELEMENTWISE, INTEGERS, is_float
 
@@ -20,6 +23,11 @@ _MOVES = frozenset(
         " gather_elements"
     ).split()
 )
+_SUMS = ANCHORS | {
+    *(f"relax.{n}" for n in "sum mean prod variance std nn.softmax nn.log_softmax nn.layer_norm nn.rms_norm".split()),
+    *(f"relax.nn.{kind}{d}d" for kind in ("avg_pool", "adaptive_avg_pool") for d in (1, 2, 3)),
+    *("halotile.standardise", "halotile.einsum", "halotile.resample"),
+}
 
 
 def is_step(node: Node) -> bool:
@@ -30,10 +38,15 @@ def is_step(node: Node) -> bool:
 
 
 def before_steps(nodes: Sequence[Node]) -> set[Node]:
-    """Those of ``nodes`` (in order, inputs first) that reach a step through elementwise operators and moves alone."""
+    """Those of ``nodes`` (in order, inputs first) that reach a step through elementwise operators and moves alone, and
+    come from no sum."""
+    summed: set[Node] = set()
+    for node in nodes:
+        if node.op in _SUMS or not is_step(node) and not summed.isdisjoint(node.inputs):
+            summed.add(node)
     found: set[Node] = set()
     for node in reversed(nodes):
-        if node.is_tensor and is_float(node) and any(
+        if node.is_tensor and node not in summed and is_float(node) and any(
             is_step(u) or u in found and (u.op in ELEMENTWISE or u.op in _MOVES) for u in node.users
         ):
             found.add(node)

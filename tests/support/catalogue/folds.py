@@ -118,4 +118,10 @@ ENTRIES = [
         "nn.conv2d",
         dynamic="the operator has a known shape",
     ),
+    Entry(
+        "Conv+BN before a rounding: a sum has no last bit",
+        IMAGE,
+        lambda e, x: e.round(e.norm(e.conv2d(x, c(4, 3, 3, 3)), 4)),
+        "nn.conv2d add round",
+    ),
 ]
