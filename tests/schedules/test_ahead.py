@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from halotile.schedules.ahead import PAIRED, free_registers
 from halotile.schedules.conv.choose import choose_tile as conv_tile
+from halotile.schedules.conv.prefetch import prefetch
+from halotile.schedules.emit import KernelBuilder
+from halotile.schedules.halves import Widened
 from halotile.schedules.matmul.choose import choose_tile as matmul_tile
 from halotile.targets.boards import boards
 from halotile.targets.resolve import resolve
@@ -43,3 +46,14 @@ def test_one_load_a_cycle_wants_several_vectors() -> None:
     """Cortex-A72: as many broadcasts as multiply-adds would need all of its loads."""
     for shape in SHAPES[:4]:
         assert conv_tile(resolve("raspberry-pi-4"), *shape).blocks > 1
+
+
+@pytest.mark.parametrize(("vectors", "lanes", "hints"), [(4, 4, 1), (5, 4, 2), (2, 8, 1), (3, 16, 3), (1, 4, 1)])
+def test_hints_come_a_line_at_a_time(vectors: int, lanes: int, hints: int) -> None:
+    k = KernelBuilder("k")
+    weights = k.pointer("w", "float32", 1 << 16)
+    prefetch(k, weights, 0, vectors, lanes)
+    assert str(k.finish()).count("prefetch") == hints
+    half = KernelBuilder("k")
+    prefetch(half, Widened(half.pointer("w", "float16", 1 << 16)), 0, vectors, lanes)
+    assert str(half.finish()).count("prefetch") == -(-hints // 2)
