@@ -43,7 +43,9 @@ ROW_CHUNK = 8  # rows of A that a task combines
 
 def strassen_pays(request: Request, facts: MatmulFacts) -> bool:
     """True if the seven products are allowed and estimated to be faster: B one constant matrix, A read from memory."""
-    if request.exact or not facts.packs or not facts.flat or request.target.memory_kind == "scratchpad":
+    if request.exact or request.options.get("strassen") is False or request.target.memory_kind == "scratchpad":
+        return False
+    if not facts.packs or not facts.flat:
         return False
     lanes = request.target.lanes(facts.output.dtype)
     half = -(-facts.m // 2)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, native, staged, weight
+from halotile.compiler import pipeline
 from halotile.schedules.group import Group, Node, Request, Value
 from halotile.schedules.matmul.facts import MatmulFacts
 from halotile.schedules.matmul.strassen import strassen_pays
@@ -104,6 +105,15 @@ def test_where_it_pays() -> None:
     request, product_ = facts((128,), 384, 1536)
     assert not strassen_pays(replace(request, exact=True), product_)
     assert not strassen_pays(replace(request, target=replace(SERVER, memory_kind="scratchpad")), product_)
+
+
+@pytest.mark.parametrize("options", [{"exact": True}, {"optimize": "memory"}, {"weights": "float16"}])
+def test_not_where_memory_or_the_order_of_sums_counts(options: dict[str, Any]) -> None:
+    a, b = operands((128,), 384, 384)
+    build = staged(module_of([a], lambda a: product(a, b)), SERVER, tiled=False)
+    build.options = replace(build.options, **options)
+    pipeline.schedule(build)
+    assert [k.schedule.startswith("matmul packed") for k in build.kernels] == [True]
 
 
 def test_batches_do_not_mix() -> None:
