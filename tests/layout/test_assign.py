@@ -137,7 +137,7 @@ def test_views_of_pooled_features(channels: int, free: bool) -> None:
     def body(emit: Any, x: Any) -> Any:
         y = conv(emit, x, 16, channels)
         y = emit(R.nn.relu(emit(R.mean(y, axis=(2, 3), keepdims=True))))
-        y = conv(emit, y, channels, channels, 1)
+        y = emit(R.nn.relu(conv(emit, y, channels, channels, 1)))
         return emit(R.matmul(emit(R.reshape(y, (1, channels))), weight(normal(channels, 10))))
 
     build = built(body, normal(1, 16, 5, 5))
