@@ -13,8 +13,8 @@ level (U: P1, P1 + P6, P1 + P6 + P7; W: P5). An eighth of the multiply-adds is s
 quarter of the outputs and SUM_COST to each of a quarter of A.
 
 Error: that of a sum of K products, times a small constant, of the largest elements of A and B rather than of each row
-and column: rows of the two halves mix, also what is infinite or NaN in them. So batches stay apart: each is halved by
-itself. Off under ``exact``.
+and column: rows of the two halves mix, also what is infinite or NaN in them. So images (what the first axis counts)
+stay apart: each is halved by itself. Off under ``exact``.
 """
 
 from __future__ import annotations
@@ -48,31 +48,39 @@ def strassen_pays(request: Request, facts: MatmulFacts) -> bool:
     if not facts.packs or not facts.flat:
         return False
     lanes = request.target.lanes(facts.output.dtype)
-    half = -(-facts.m // 2)
+    rows = rows_of_image(facts)
+    half = -(-rows // 2)
     if facts.n % (2 * lanes) or facts.k % 2 or half < LEAST_ROWS or producers(request.group, facts.a):
         return False
     vectors, depth = facts.n // 2 // lanes, facts.k // 2
     ports = request.target.fma_ports
-    plain = facts.m * 2 * vectors * facts.k / ports
+    plain = rows * 2 * vectors * facts.k / ports
     fewer = PRODUCTS * half * vectors * depth / ports
     more = half * vectors * STATE_COST + half * depth / lanes * SUM_COST
     return fewer + more < GAIN * plain
 
 
+def rows_of_image(facts: MatmulFacts) -> int:
+    """Rows of A that belong together: all but its first axis, which counts what is independent."""
+    shape = facts.a.shape
+    return facts.rows // (shape[0] if len(shape) > 2 else 1)
+
+
 def build_strassen(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
-    vectors = facts.n // 2 // request.target.lanes(facts.output.dtype)
-    return _Strassen(request, facts, tile or choose_tile(request.target, -(-facts.m // 2), vectors)).build()
+    half, vectors = -(-rows_of_image(facts) // 2), facts.n // 2 // request.target.lanes(facts.output.dtype)
+    return _Strassen(request, facts, tile or choose_tile(request.target, half, vectors)).build()
 
 
 class _Strassen(_Matmul):
     def __init__(self, request: Request, facts: MatmulFacts, tile: tuple[int, int]) -> None:
         super().__init__(request, facts, tile)
-        self.images = facts.rows // facts.m
-        self.half = -(-facts.m // 2)  # the last row of the lower half is missing if there is an odd number
+        self.m = rows_of_image(facts)
+        self.images = facts.rows // self.m
+        self.half = -(-self.m // 2)  # the last row of the lower half is missing if there is an odd number
         self.depth = facts.k // 2
         line = max(1, request.target.line_bytes // self.element)
         self.stride = (-(-self.depth // line) | 1) * line  # an odd number of lines: rows in different sets of a cache
-        self.odd = facts.m % 2 == 1
+        self.odd = self.m % 2 == 1
         self.below = False  # which half the epilogue is at
         self.workspace = 0
         far = rows_in_cache(facts.k * self.element) < self.height
@@ -175,11 +183,11 @@ class _Strassen(_Matmul):
         facts, k, depth = self.facts, self.k, self.depth
         with k.loop(count, name="r") as r:
             self.ctx.ranged(r, count)
-            upper = self.bind(image * facts.m + first + r, facts.rows)
+            upper = self.bind(image * self.m + first + r, facts.rows)
             lower: Any = first + r + self.half
             if self.odd:
-                lower = tirx.min(lower, facts.m - 1)
-            lower = self.bind(image * facts.m + lower, facts.rows)
+                lower = tirx.min(lower, self.m - 1)
+            lower = self.bind(image * self.m + lower, facts.rows)
             whole, rest = divmod(depth, self.lanes)
             for vectors, begin, width in ((whole, 0, self.lanes), (1, whole * self.lanes, rest)):
                 if not vectors or not width:
@@ -225,7 +233,7 @@ class _Strassen(_Matmul):
             count: Any = run if region.panels % run == 0 else tirx.min(region.panels - group * run, run)
             with k.loop(count, name="n") as n:
                 panel = self.bind(group * run + n, region.panels)
-                lines = [self._source(n, a, image * facts.m + first, (memory, base, rows)) for n in range(PRODUCTS)]
+                lines = [self._source(n, a, image * self.m + first, (memory, base, rows)) for n in range(PRODUCTS)]
                 self._panel_products(region, blocks, lines, b, state, (image, panel, first))
 
     def _source(self, number: int, a: Any, first: Any, copies: Any) -> Callable[[Any, Any], Any]:
@@ -310,11 +318,11 @@ class _Strassen(_Matmul):
 
     def _lead(self, batch: Any, row: Any) -> list[Any]:
         """``batch`` is the image's number, ``row`` counts within it."""
-        return [*self._batch_indices(batch), row]
+        return super()._lead(batch, self.ctx.analyzer.simplify(batch * self.m + row))
 
     def _element(self, value: Any, batch: Any, row: Any, column: Any) -> None:
         if not (self.below and self.odd):
             super()._element(value, batch, row, column)
             return
-        with self.k.when(row < self.facts.m):  # the last row of the lower half may be none
+        with self.k.when(row < self.m):  # the last row of the lower half may be none
             super()._element(value, batch, row, column)
