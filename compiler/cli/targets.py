@@ -60,6 +60,8 @@ def _show(target: Any, as_json: bool) -> None:
         return
     facts = _data(target)
     notes = facts.pop("notes")
+    if facts["memory_kind"] == "cache":
+        facts = {k: v for k, v in facts.items() if k not in ("scratchpad_bytes", "hertz", "transfer_seconds")}
     rows = [(k, _fact(k, v)) for k, v in facts.items() if v not in ("", (), [])]
     emit(columns([*rows, *(("note", n) for n in notes)]))
 
@@ -71,4 +73,8 @@ def _data(target: Any) -> dict[str, Any]:
 def _fact(key: str, value: Any) -> str:
     if key.endswith("_bytes"):
         return size(value) if value else "none"
+    if key == "bandwidth":
+        return f"{value / 1e9:g} GB/s"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ", ".join(value) if isinstance(value, (tuple, list)) else str(value)

@@ -119,6 +119,12 @@ def test_targets_list_and_show() -> None:
     assert "1.00 MiB" in halotile("targets", "show", "rpi4").stdout
 
 
+def test_facts_in_words() -> None:
+    told = dict(line.split(None, 1) for line in halotile("targets", "show", "raspberry-pi-3").stdout.splitlines())
+    assert (told["in_order"], told["bandwidth"], told["l2_bytes"]) == ("yes", "3.6 GB/s", "512.00 KiB")
+    assert "hertz" not in told and "hertz" in halotile("targets", "show", "scratchpad").stdout
+
+
 def test_targets_detect() -> None:
     seen = json.loads(halotile("targets", "detect", "--json").stdout)
     assert seen["native"] and seen["cores"] >= 1 and seen["vector_bits"] >= 64
