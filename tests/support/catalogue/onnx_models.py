@@ -137,7 +137,35 @@ def distance(g: Raw, batch: Any) -> str:
     return g("Pow", g("Add", g.mean(g("Mul", x, x), [2]), g.f(0.1)), g.f(0.5))
 
 
+def contraction(g: Raw, batch: Any) -> str:
+    q, k = g.input("q", [batch, 2, 3, 4]), g.input("k", [batch, 2, 5, 4])
+    return g("Einsum", q, k, equation="bhid,bhjd->bhij")
+
+
+def scaled_on_both_sides(g: Raw, batch: Any) -> str:
+    """Scaled dot-product attention as the dynamo exporter writes it."""
+    q, k, v = (g.input(name, [batch, 2, 5, 4]) for name in "qkv")
+    root = g.f(0.5**0.5)
+    scores = g("MatMul", g("Mul", q, root), g("Mul", g("Transpose", k, perm=[0, 1, 3, 2]), root))
+    return g("MatMul", g("Softmax", scores, axis=-1), v)
+
+
+def other_channels(g: Raw, batch: Any) -> str:
+    x = g.input("x", [batch, 3, 8, 8])
+    return g("Conv", g("Gather", x, g.const([2, 1, 0]), axis=1), g.weight(4, 3, 3, 3))
+
+
+def projected_positions(g: Raw, batch: Any) -> str:
+    x = g.input("x", [batch, "length" if isinstance(batch, str) else 7, 6])
+    places = g.slice(g.weight(16, 8), 0, 0, g.unsqueeze(g.size(x, 1), 0))
+    return g("Add", x, g("MatMul", places, g.weight(8, 6)))
+
+
 ENTRIES = [
+    OnnxEntry("Einsum bhid,bhjd->bhij of an exporter", contraction, "matmul"),
+    OnnxEntry("attention scaled on both sides", scaled_on_both_sides, "halotile.attention"),
+    OnnxEntry("BGR for RGB before Conv", other_channels, "nn.conv2d"),
+    OnnxEntry("positions of open length, projected", projected_positions, "add", "strided_slice add"),
     OnnxEntry("Shape(x)->Gather: a known dim is a number", shape_gather, "multiply"),
     OnnxEntry("Reshape(x,[Shape0,-1])", flatten_by_shape, "reshape"),
     OnnxEntry("x.view(B,S,H,D).transpose, two dims from Shape", heads, "reshape permute_dims"),
