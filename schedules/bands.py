@@ -23,6 +23,13 @@ from tvm import tirx
 
 from .context import Context
 
+LEAST_ROWS = 4  # of a core: with fewer, neighbouring cores would read most of each other's rows
+
+
+def has_bands(rows: int, workers: int) -> bool:
+    """True if an image is high enough for cores to share it by rows; else they share channels, where they can."""
+    return rows >= LEAST_ROWS * workers
+
 
 @contextmanager
 def bands(

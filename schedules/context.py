@@ -201,26 +201,30 @@ class Context:
         for value in self._taken(values):
             self.fill_margins(value)
 
-    def fill_parts(self, values: Sequence[Any] | None, image: Any, part: Any, parts: int) -> None:
-        """Writes the margins of one of ``parts`` bands of one image; for outputs of two spatial axes."""
+    def fill_parts(
+        self, values: Sequence[Any] | None, image: Any, part: Any, parts: int, by_rows: bool = True
+    ) -> None:
+        """Writes the margins of one of ``parts`` bands of rows, or of planes, of one image of two spatial axes."""
         for value in self._taken(values):
-            self._fill_part(value, image, part, parts)
+            self._fill_part(value, image, part, parts, by_rows)
 
     def _taken(self, values: Sequence[Any] | None) -> list[Value]:
         taken = [p for p in self.pending if values is None or any(v is p for v in values)]
         self.pending = [p for p in self.pending if not any(t is p for t in taken)]
         return taken
 
-    def _fill_part(self, value: Value, image: Any, part: Any, parts: int) -> None:
+    def _fill_part(self, value: Value, image: Any, part: Any, parts: int, by_rows: bool) -> None:
         layout, k = self.request.layout(value), self.k
         dims, strides, buffer = layout.physical_shape, layout.strides, self.buffer(value)
         lanes = layout.block or 1
         (top, _), (left, right) = layout.margin(2), layout.margin(3)
         below, beside = top + layout.shape[2], left + layout.shape[3]
         edges: list[Any] = [0, dims[2]]
+        planes: list[Any] = [0, dims[1]]
         if parts > 1:
-            edges = [tirx.floordiv((part + i) * dims[2], parts) for i in (0, 1)]
-        with k.loop(dims[1], name="m") as plane:
+            cut = [tirx.floordiv((part + i) * dims[2 if by_rows else 1], parts) for i in (0, 1)]
+            edges, planes = (cut, planes) if by_rows else (edges, cut)
+        with k.loop(planes[1] - planes[0], name="m", begin=planes[0]) as plane:
             for first, last, runs in (
                 (0, top, [(0, dims[3])]),
                 (top, below, [(0, left), (beside, right)]),

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import sym, tirx
 from tvm.ir.prim import expr as prim
 
-from .bands import bands
+from .bands import bands, has_bands
 from .context import Channel, Context
 from .emit import KernelBuilder
 from .group import Box, Request, Value, dtype_bytes
@@ -251,10 +251,14 @@ class Nest:
     def _banded(self) -> bool:
         """True if cores take bands of rows: of images, by axis 2, where there are cores to share the work."""
         shape, workers = self.phase.shape, self.s.request.workers
-        if len(shape) < 4 or self.row or workers == 1 or not self.parallel:
+        if len(shape) < 4 or self.row or workers == 1 or not self.parallel or not has_bands(self._height(), workers):
             return False
         band = int(np.prod(shape[2:], dtype=np.int64)) // workers * dtype_bytes(str(self.phase.tensors[0].dtype))
         return self._work() >= LOCAL_WORK if self.blocked else self._worth_a_launch() and band >= BAND_BYTES
+
+    def _height(self) -> int:
+        """Rows that cores can share."""
+        return self.phase.shape[2]
 
     def _banded_loops(self, extents: list[int], body: Any) -> None:
         def first(image: Any, part: Any, parts: int) -> None:

@@ -71,8 +71,11 @@ class ReductionNest(Nest):
 
     def shares_images(self) -> bool:
         """True if cores take bands of the images' rows, as those who wrote them: one sum a row, then the rows' sums."""
-        rows = int(self.phase.tensors[0].op.reduce_axis[0].dom.extent)
-        return self.sums_images() and rows >= self.s.request.workers and self._banded()
+        return self.sums_images() and self._banded()
+
+    def _height(self) -> int:
+        """Rows of what is read, where those are summed before the image."""
+        return int(self.phase.tensors[0].op.reduce_axis[0].dom.extent) if self.sums_images() else self.phase.shape[2]
 
     def _image(self, height: int, width: int) -> None:
         """Sums of rows, then the sum of those, in the same order however many cores share them."""

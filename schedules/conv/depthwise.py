@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from ..bands import has_bands
 from ..group import Kernel, Packed, Request
 from .choose import Tile
 from .facts import ConvFacts
@@ -61,6 +62,8 @@ def _emit(conv: ConvKernel) -> None:
     packed = np.ascontiguousarray(padded.reshape(blocks, lanes, facts.taps).transpose(0, 2, 1))
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     unroll = facts.taps <= UNROLLED_TAPS
+    if len(facts.out_spatial) == 2 and not has_bands(facts.out_spatial[0], conv.request.workers):
+        conv.order = "groups"
     with conv.tasks(blocks) as (n, block, origins), conv.columns() as column:
         acc = k.local("acc", dtype, tile.positions * lanes)
         with k.loop(tile.positions, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:

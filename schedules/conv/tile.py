@@ -132,7 +132,7 @@ class ConvKernel:
             self.ctx.fill_pending()
 
         def margins(image: Any, part: Any, parts: int) -> None:
-            self.ctx.fill_parts(None, image, part, parts)
+            self.ctx.fill_parts(None, image, part, parts, self.order != "groups")
 
         with bands(self.ctx, batch, channel_groups, rows, parallel, self.order, margins) as (n, group, row):
             rest: Any = row
