@@ -137,8 +137,9 @@ def _stream_rate(target: Target, weight_bytes: float, kept: float = KEPT) -> flo
     layer's in the last-level cache if they take less than its share of that."""
     if weight_bytes <= max(target.l2_bytes, kept * target.l3_bytes):
         return STREAM
-    known = REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, target.cores)
-    return min(STREAM, known or MEMORY)
+    if target.native or not target.bandwidth:  # of this machine it is only assumed
+        return MEMORY
+    return min(STREAM, REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, target.cores))
 
 
 def _plans(target: Target, facts: ConvFacts, transform: Transform) -> Iterator[Plan]:

@@ -1,0 +1,130 @@
+"""Which family, and which register tile or transform, common layers get on each processor: what is chosen today, so
+that a change is seen. A line that changes should come with a measurement, or with llvm-mca's word for the boards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from compiled import module_of, staged, weight
+from halotile.targets.resolve import resolve
+from halotile.targets.target import Target
+from tvm import relax
+
+R = relax.op
+
+# input channels, output channels, rows and columns of the input, kernel, stride, groups
+LAYERS: dict[str, tuple[int, int, int, int, int, int]] = {
+    "first 7x7/2": (3, 64, 224, 7, 2, 1),
+    "first 3x3": (3, 64, 224, 3, 1, 1),
+    "3x3 64 at 56": (64, 64, 56, 3, 1, 1),
+    "3x3 256 at 14": (256, 256, 14, 3, 1, 1),
+    "3x3 512 at 7": (512, 512, 7, 3, 1, 1),
+    "3x3/2 128 at 56": (128, 128, 56, 3, 2, 1),
+    "3x3/2 512 at 14": (512, 512, 14, 3, 2, 1),
+    "1x1 64-256 at 56": (64, 256, 56, 1, 1, 1),
+    "1x1 1024-256 at 14": (1024, 256, 14, 1, 1, 1),
+    "1x1 2048-512 at 7": (2048, 512, 7, 1, 1, 1),
+    "5x5 48-96 at 27": (48, 96, 27, 5, 1, 1),
+    "grouped 3x3 64 at 56": (64, 64, 56, 3, 1, 4),
+    "depthwise 3x3 96 at 56": (96, 96, 56, 3, 1, 96),
+    "few outputs 32-3 at 256": (32, 3, 256, 3, 1, 1),
+}
+
+
+@cache
+def target(name: str) -> Target:
+    """``zen4``: a core with one 512-bit multiply-add a cycle; all others are boards."""
+    if name != "zen4":
+        return replace(resolve(name), cores=1)
+    return replace(
+        resolve("x86-64-v4"), fma_ports=1, fma_latency=4, cores=1, bandwidth=0,
+        l1_bytes=32 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20,
+    )  # fmt: skip
+
+
+def chosen(layer: str, name: str) -> str:
+    cin, cout, size, kernel, stride, groups = LAYERS[layer]
+    x, w = np.zeros((1, cin, size, size), "float32"), np.zeros((cout, cin // groups, kernel, kernel), "float32")
+
+    def body(x: relax.Expr) -> relax.Expr:
+        return R.nn.relu(R.nn.conv2d(x, weight(w), strides=stride, padding=kernel // 2, groups=groups))
+
+    kernels = staged(module_of([x], body), target(name), tiled=False).kernels
+    (found,) = [k.schedule for k in kernels if any(word in k.schedule for word in ("conv", "winograd", "depthwise"))]
+    return found
+
+
+@pytest.mark.parametrize("name", ["zen4", "x86-64-v3", "raspberry-pi-4", "raspberry-pi-5"])
+def test_strategies(name: str) -> None:
+    assert {layer: chosen(layer, name) for layer in LAYERS} == TABLE[name]
+
+
+TABLE: dict[str, dict[str, str]] = {
+    "zen4": {
+        "first 7x7/2": "direct conv C16, tile 4x7x1",
+        "first 3x3": "direct conv C16, tile 4x7x1",
+        "3x3 64 at 56": "winograd F(4x4,3x3), strip 28, tile 14x2 C16",
+        "3x3 256 at 14": "winograd F(4x4,3x3), strip 16, tile 4x4 C16",
+        "3x3 512 at 7": "winograd F(2x2,3x3), strip 16, tile 4x4 C16",
+        "3x3/2 128 at 56": "winograd F(4x4,3x3/2), strip 7, tile 7x2 C16",
+        "3x3/2 512 at 14": "direct conv C16, tile 1x7x2",
+        "1x1 64-256 at 56": "direct conv C16, tile 4x7x1",
+        "1x1 1024-256 at 14": "direct conv C16, tile 2x14x1",
+        "1x1 2048-512 at 7": "direct conv C16, tile 1x7x2",
+        "5x5 48-96 at 27": "direct conv C16, tile 3x9x1",
+        "grouped 3x3 64 at 56": "direct conv C16, tile 4x7x1",
+        "depthwise 3x3 96 at 56": "depthwise conv C16, tile 1x8x1",
+        "few outputs 32-3 at 256": "few outputs conv C16, tile 1x4x1, 3 outputs",
+    },
+    "x86-64-v3": {
+        "first 7x7/2": "direct conv C8, tile 3x2x2",
+        "first 3x3": "direct conv C8, tile 3x2x2",
+        "3x3 64 at 56": "winograd F(4x4,3x3), strip 10, tile 5x2 C8",
+        "3x3 256 at 14": "winograd F(4x4,3x3), strip 16, tile 4x3 C8",
+        "3x3 512 at 7": "winograd F(4x4,3x3), strip 4, tile 4x3 C8",
+        "3x3/2 128 at 56": "winograd F(2x2,3x3/2), strip 6, tile 6x2 C8",
+        "3x3/2 512 at 14": "winograd F(4x4,3x3/2), strip 4, tile 4x3 C8",
+        "1x1 64-256 at 56": "direct conv C8, tile 3x2x2",
+        "1x1 1024-256 at 14": "direct conv C8, tile 3x2x2",
+        "1x1 2048-512 at 7": "direct conv C8, tile 2x7x1",
+        "5x5 48-96 at 27": "direct conv C8, tile 3x2x2",
+        "grouped 3x3 64 at 56": "direct conv C8, tile 3x2x2",
+        "depthwise 3x3 96 at 56": "depthwise conv C8, tile 1x7x1",
+        "few outputs 32-3 at 256": "direct conv C8, tile 2x7x1",
+    },
+    "raspberry-pi-4": {
+        "first 7x7/2": "direct conv C4, tile 4x2x2",
+        "first 3x3": "direct conv C4, tile 4x3x2",
+        "3x3 64 at 56": "winograd F(4x4,3x3), strip 28, tile 14x2 C4",
+        "3x3 256 at 14": "winograd F(4x4,3x3), strip 16, tile 2x8 C4",
+        "3x3 512 at 7": "winograd F(4x4,3x3), strip 4, tile 4x4 C4",
+        "3x3/2 128 at 56": "winograd F(4x4,3x3/2), strip 10, tile 10x2 C4",
+        "3x3/2 512 at 14": "winograd F(4x4,3x3/2), strip 4, tile 2x8 C4",
+        "1x1 64-256 at 56": "direct conv C4, tile 4x2x2",
+        "1x1 1024-256 at 14": "direct conv C4, tile 2x2x4",
+        "1x1 2048-512 at 7": "direct conv C4, tile 1x7x2",
+        "5x5 48-96 at 27": "direct conv C4, tile 3x3x2",
+        "grouped 3x3 64 at 56": "direct conv C4, tile 4x2x2",
+        "depthwise 3x3 96 at 56": "depthwise conv C4, tile 1x8x1",
+        "few outputs 32-3 at 256": "winograd F(4x4,3x3), strip 16, tile 16x1 C4",
+    },
+    "raspberry-pi-5": {
+        "first 7x7/2": "direct conv C4, tile 4x3x2",
+        "first 3x3": "direct conv C4, tile 4x3x2",
+        "3x3 64 at 56": "winograd F(4x4,3x3), strip 28, tile 14x2 C4",
+        "3x3 256 at 14": "winograd F(4x4,3x3), strip 16, tile 2x8 C4",
+        "3x3 512 at 7": "winograd F(4x4,3x3), strip 4, tile 2x8 C4",
+        "3x3/2 128 at 56": "winograd F(4x4,3x3/2), strip 5, tile 5x4 C4",
+        "3x3/2 512 at 14": "winograd F(4x4,3x3/2), strip 4, tile 2x8 C4",
+        "1x1 64-256 at 56": "direct conv C4, tile 4x3x2",
+        "1x1 1024-256 at 14": "direct conv C4, tile 2x2x4",
+        "1x1 2048-512 at 7": "direct conv C4, tile 1x7x2",
+        "5x5 48-96 at 27": "direct conv C4, tile 3x3x2",
+        "grouped 3x3 64 at 56": "direct conv C4, tile 4x3x2",
+        "depthwise 3x3 96 at 56": "depthwise conv C4, tile 1x8x1",
+        "few outputs 32-3 at 256": "winograd F(4x4,3x3), strip 16, tile 16x1 C4",
+    },
+}
