@@ -5,7 +5,8 @@
 One line a shape: milliseconds, GFLOP/s and its share of the measured FMA peak, GB/s and its share of the bandwidth of
 a triad whose working set is as large as inputs, weights and outputs together. Convolutions and products are timed by
 themselves, by timers in the library, and without Winograd (``--winograd`` allows it: its share may pass 100%). The last
-lines count the shapes that reach the mark: 95% of the FMA peak, 88% for odd ones, 80% of bandwidth.
+lines count the shapes that reach the mark: 95% of the FMA peak, 88% for odd ones, 80% of bandwidth, or of whichever of
+the two limits a depthwise layer meets first.
 """
 
 from __future__ import annotations
@@ -215,9 +216,12 @@ def summary(shares: Sequence[tuple[Case, float | None]]) -> list[str]:
 
 
 def share_of_limit(case: Case, figure: Figure, peak: Peak) -> float:
-    """Of the FMA peak for convolutions and products, of bandwidth for all others."""
+    """Of the FMA peak for convolutions and products, of bandwidth for all others; a depthwise layer whose arithmetic
+    takes longer than its traffic (twenty-five taps to an element) is set against that."""
     if case.family in ANCHORED:
         return figure.flops / figure.seconds / peak.flops
+    if case.family == "depthwise":
+        return peak.limit(figure.flops, figure.moved) / figure.seconds
     return figure.moved / figure.seconds / peak.bandwidth(figure.moved)
 
 

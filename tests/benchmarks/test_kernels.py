@@ -54,6 +54,9 @@ def test_the_summary_counts_shapes_at_their_mark() -> None:
     assert share_of_limit(plain, Figure(1e-3, 9.6e7, 1.0, None), peak) == pytest.approx(0.96)
     relu = next(c for c in CASES if c.family == "elementwise")
     assert share_of_limit(relu, Figure(1e-3, 0.0, 8.5e6, None), peak) == pytest.approx(0.85)
+    depthwise = next(c for c in CASES if c.family == "depthwise")
+    assert share_of_limit(depthwise, Figure(1e-3, 9e7, 1e6, None), peak) == pytest.approx(0.9)
+    assert share_of_limit(depthwise, Figure(1e-3, 1e6, 8e6, None), peak) == pytest.approx(0.8)
     first, second = summary([(plain, 0.96), (plain, 0.9), (odd, 0.9), (plain, None)])
     assert first == "matmul: 1 of 2 shapes reach 95%; 8x8x8 90%"
     assert second == "matmul (odd): 1 of 1 shapes reach 88%"
