@@ -66,7 +66,7 @@ def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, e
     """The cost of ``group``, by the kernel family that builds it."""
     alone = target if target.cores == 1 else _alone(target)
     output = group.outputs[0]
-    positions = math.prod(output.shape[2:]) if len(output.shape) > 2 else 1
+    positions = max(1, math.prod(output.shape[2:]))  # none are left of a state that has no length
     lanes = target.lanes(output.dtype)
     vectors = output.shape[0] * -(-output.shape[1] // lanes) if len(output.shape) > 1 else 1
     extra = 0.5 * vectors * (len(group.nodes) - 1)

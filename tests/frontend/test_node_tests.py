@@ -31,6 +31,12 @@ def test_a_sample_of_the_node_tests(cases: dict) -> None:
     assert sum(o.verdict == "pass" for o in tensors) > 0.75 * len(tensors)
 
 
+def test_a_state_without_length_is_compiled(cases: dict) -> None:
+    """Its tensor has no elements, so nothing can be said per element, of its cost neither."""
+    outcome = node_tests.run_case(cases["test_causal_conv_with_state_kernel_size_one"], "aot")
+    assert outcome.verdict == "pass", outcome.detail
+
+
 def test_a_wrong_answer_is_seen(cases: dict) -> None:
     case = cases["test_relu"]
     inputs, outputs = case.data_sets[0]
