@@ -37,7 +37,7 @@ PRODUCTS = 7
 STATE_COST = 20  # cycles for each vector of a quarter of the outputs: what passes through U and W
 SUM_COST = 45  # and for each vector of a quarter of A, which comes from afar: loads, sums and four or more stores
 GAIN = 0.95  # of the plain product's multiply-adds: nearer than that, the plain form is taken
-LEAST_ROWS = 32  # of a half
+LEAST_ROWS = 48  # of a half
 ROW_CHUNK = 8  # rows of A that a task combines
 
 
