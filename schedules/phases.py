@@ -153,12 +153,12 @@ def _shared_axes(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int) 
 
 
 def _runs_along(reads: list[tuple[te.Tensor, tuple[Any, ...]]], axis: Any) -> bool:
-    """True if ``axis`` is the innermost index of some read, and of all reads that it is part of."""
+    """True if ``axis`` is part of the innermost index of some read, alone or with a window's, and of no other index."""
     found = False
     for tensor, indices in reads:
         inner = [i for i, extent in zip(indices, tensor.shape) if int(extent) > 1]
         users = [i for i in inner if not isinstance(i, int) and _uses(i, axis)]
-        if users and not _same(inner[-1], axis):
+        if users and (len(users) > 1 or users[0] is not inner[-1]):
             return False
         found = found or bool(users)
     return found

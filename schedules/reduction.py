@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from tvm import tirx
+from tvm.ir import Range
 from tvm.ir.prim import expr as prim
 
 from .bands import bands
@@ -21,6 +22,7 @@ from .nest import Merged, Nest
 
 UNROLL = 4  # accumulators: covers the latency of an add or max (4 cycles, one port)
 FEW_LINES = 8  # lines of outputs that are too few for the cores: their tiles are the tasks then
+EDGE = 16  # outputs at either end of a row that may be computed apart from the vectors between
 SIDE = 4  # vectors of outputs that reduce side by side: the same latency, and 256 bytes of each row
 
 Place = Callable[[Any, Any], "list[Any]"]
@@ -142,10 +144,19 @@ class ReductionNest(Nest):
         return acc
 
     def _across_line(self, merged: Merged, loops: list[Any], kind: str = "serial") -> None:
-        """All vectors of outputs along the (merged) last axis: in tiles of SIDE, then one by one, then the tail."""
-        vectors, tail = divmod(merged.inner, self.lanes)
+        """All vectors of outputs along the (merged) last axis: in tiles of SIDE, then one by one, then the tail.
+
+        Where a choice depends on the position (the padding beside a row), outputs are computed one by one.
+        """
+        first, last = self._inside(merged)
+        for begin, end in ((0, first), (last, merged.inner)):
+            if begin < end:
+                with self.k.loop(end - begin, name="x") as x:
+                    self.ctx.ranged(x, end - begin)
+                    self._across(self._vectors(merged, loops, x + begin), 1)
+        vectors, tail = divmod(last - first, self.lanes)
         tiles, single = divmod(vectors, SIDE)
-        done = 0
+        done = first
         for count, side in ((tiles, SIDE), (single, 1)):
             if not count:
                 continue
@@ -155,6 +166,36 @@ class ReductionNest(Nest):
             done += count * side * self.lanes
         if tail:
             self._across(self._vectors(merged, loops, done), tail)
+
+    def _inside(self, merged: Merged) -> tuple[int, int]:
+        """The positions of the last axis between its edges, where no choice depends on them; all, if there are none."""
+        whole = merged.inner
+        if merged.count != 1 or not self._chooses(merged, 0, whole):
+            return 0, whole
+        edge = min(EDGE, whole // 4)
+        first = next((e for e in range(edge + 1) if not self._chooses(merged, e, whole - edge)), None)
+        if first is None:
+            return 0, whole
+        return first, next(whole - e for e in range(edge + 1) if not self._chooses(merged, first, whole - e))
+
+    def _chooses(self, merged: Merged, first: int, last: int) -> bool:
+        """True if a choice is left that depends on the position, known to be in [first, last)."""
+        op = self.phase.tensors[0].op
+        position = tirx.Var("x", "int32")
+        self.ctx.analyzer.bind(position, Range(first, last))
+        known = len(self.k.guards)
+        with self.k.capture():
+            inliner = self.ctx.inliner(self.sources())
+            inliner.declare(op)
+            outer: list[Any] = [self.ctx.ranged(tirx.Var("o", "int32"), e) for e in merged.outer]
+            axes = {a.var: i for a, i in zip(op.axis, self.indices(merged.expand(outer, position), None))}
+            for a in op.reduce_axis:
+                axes[a.var] = self.ctx.ranged(tirx.Var("r", "int32"), int(a.dom.extent)) + a.dom.min
+            for source in op.body[0].source:
+                inliner.expression(source, axes)
+        found = self.k.guards[known:]
+        del self.k.guards[known:]
+        return any(v.same_as(position) for c in found for v in tirx.analysis.undefined_vars(c))
 
     def _vectors(self, merged: Merged, loops: list[Any], start: Any) -> Place:
         """The vectors of outputs that lie behind one another from ``start``."""

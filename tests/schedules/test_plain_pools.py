@@ -1,0 +1,43 @@
+"""Pools at a model's edge, where channels are not blocked: vectors along rows, edges apart from them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import Compiled, module_of, native, staged
+from tvm import relax
+
+R = relax.op
+F = "float32"
+
+
+def windows(x: np.ndarray, kernel: tuple[int, int], stride: int, pads: tuple[int, ...], fill: float) -> np.ndarray:
+    top, left, bottom, right = pads
+    padded = np.pad(x.astype("float64"), [(0, 0), (0, 0), (top, bottom), (left, right)], constant_values=fill)
+    return np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(2, 3))[:, :, ::stride, ::stride]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 2, 1, 0), (2, 0, 0, 1)])
+@pytest.mark.parametrize("width", [7, 35, 97, 131])
+def test_padded_pools_in_plain_memory(width: int, pads: tuple[int, ...], stride: int) -> None:
+    x = np.random.default_rng(width).standard_normal((2, 3, 11, width)).astype(F)
+
+    def body(x: Any) -> Any:
+        most = R.nn.max_pool2d(x, (3, 3), strides=(stride, stride), padding=pads)
+        mean = R.nn.avg_pool2d(x, (3, 4), strides=(stride, stride), padding=pads, count_include_pad=True)
+        return [R.nn.relu(most), R.multiply(mean, mean)]
+
+    compiled = Compiled(staged(module_of([x], body)))
+    most, mean = compiled.run([x])
+    expected = windows(x, (3, 3), stride, pads, -np.inf).max((-1, -2))
+    np.testing.assert_array_equal(most, np.maximum(expected, 0).astype(F))
+    np.testing.assert_allclose(mean, windows(x, (3, 4), stride, pads, 0).mean((-1, -2)) ** 2, rtol=1e-4, atol=1e-6)
+    for kernel in compiled.build.kernels:
+        text = str(kernel.function)
+        assert width == 7 or not re.search(r"for v\d+ in range", text), "lanes became a plain loop"
+        if width // stride - 4 >= native().lanes():
+            assert f"in T.vectorized({native().lanes()})" in text, kernel.schedule
