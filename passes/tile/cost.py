@@ -22,7 +22,7 @@ from ...targets.target import Target
 
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack
 EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
-PHASED = 0.8  # the same where a kernel first moves data and then computes (Winograd's transforms and products)
+PHASED = 1.0  # the same where a kernel first moves data and then computes (Winograd's transforms and products)
 LAUNCH = 2000.0  # cycles to start a kernel on all cores and wait for the last
 CALL = 250.0  # cycles to call a part of a tile group
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
@@ -41,6 +41,11 @@ class MemberCost:
     exposed: float = EXPOSED
     strip: int = 0
     lost: float = 0.0
+
+    @property
+    def gathers(self) -> bool:
+        """True if tiles of the input are gathered, rather than rows read in order."""
+        return self.exposed == PHASED
 
     def units(self, rows: float, columns: float) -> int:
         return math.ceil(rows / self.unit[0]) * math.ceil(columns / self.unit[1])

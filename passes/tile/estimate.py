@@ -125,7 +125,8 @@ class Model:
         read = sum(value_bytes(v, self.program.layouts) for v in group.inputs if v.constant is None)
         written = sum(value_bytes(v, self.program.layouts) for v in group.outputs)
         footprint = read + written + cost.weights
-        traffic = (read + written * self.rates.writes(footprint, cores)) / self.rates.at(footprint, cores)
+        traffic = read / self.rates.at(footprint, cores, cost.gathers)
+        traffic += written * self.rates.writes(footprint, cores) / self.rates.at(footprint, cores)
         traffic += cost.read(height, width) / self.rates.streamed(4 * cost.weights, cores)
         beside = cost.beside(height, width) * cores
         return Segment(index, index, None, beside, joined(arithmetic, traffic, cost.exposed) / cores + LAUNCH)
@@ -294,7 +295,8 @@ class _Growing:
                     if reader <= self.last:
                         near = reader - index <= 2
                         pair = footprint + self.members[reader].window
-                        self.moved += made / rates.at(pair * self.workers, self.workers) if near else 0.0
+                        gathers = self.model.cost(reader).gathers
+                        self.moved += made / rates.at(pair * self.workers, self.workers, gathers) if near else 0.0
                         self.far += 0.0 if near else made
             together = footprint * self.workers
             self.moved += made * rates.writes(together, self.workers) / rates.at(together, self.workers)

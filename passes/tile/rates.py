@@ -2,7 +2,7 @@
 
     second level   a vector every second cycle; a working set leaves it gradually
     third level    FAR, where there is one
-    memory         the target's bandwidth, shared by the threads; MEMORY where it isn't known
+    memory         a board's bandwidth, shared by the threads; MEMORY where it is only assumed
 
 The figures without a source in the target are those of one core of the machines that we measured. They are ratios
 between levels more than absolute figures, which is all that a choice between plans needs.
@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 from ...targets.target import Target
 
-FAR = 7.0  # from the third level
+FAR = 16.0  # from the third level, in order (depthwise convolutions and pools reach 16 to 20)
+GATHERED = 12.0  # the same where a transform gathers its tiles
 AHEAD = 12.0  # from the third, asked for ahead
-MEMORY = 4.5  # from memory, all cores being busy
+MEMORY = 4.0  # from memory, all cores being busy
 REACHED = 0.7  # of a memory's bandwidth at best, what programs get
 CLOCK = 2e9  # hertz, where the target doesn't say
 NEAR_SHARE = 0.7  # of the second-level cache that a working set may fill
-FAR_SHARE = 0.6  # of the third
+FAR_SHARE = 0.25  # of the third, which others use as well
 BEYOND = 6.0  # a working set of so many second-level caches finds nothing left in them
 
 
@@ -42,7 +43,7 @@ class Rates:
         """A second level that is the last one is shared by the cores, as in all the chips that are built so."""
         near = target.vector_bits / 16
         memory = MEMORY
-        if target.bandwidth:
+        if target.bandwidth and not target.native:
             memory = REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, threads)
         far = min(FAR, near)
         return Rates(near, far, min(far, memory), max(1, target.l2_bytes), target.l3_bytes, bool(target.l3_bytes))
@@ -51,12 +52,14 @@ class Rates:
         """Bytes of a working set of ``cores`` together that the second level serves."""
         return NEAR_SHARE * self.l2 * (cores if self.private else 1)
 
-    def at(self, footprint: float, cores: int = 1) -> float:
+    def at(self, footprint: float, cores: int = 1, gathered: bool = False) -> float:
         """Bytes a cycle of one core where ``footprint`` bytes are in use, on ``cores`` together."""
         missed = self._missed(footprint, cores)
         if missed <= 0:
             return self.near
         outer = self.far if footprint <= FAR_SHARE * self.l3 else self.memory
+        if gathered:
+            outer = min(outer, GATHERED)
         return 1 / (missed / outer + (1 - missed) / self.near)
 
     def streamed(self, footprint: float, cores: int = 1) -> float:

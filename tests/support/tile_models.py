@@ -127,6 +127,9 @@ def _conv(g: Graph, at: tuple[str, Shape]) -> tuple[str, Shape] | None:
         pads = half * 2
     else:
         pads = [int(p) for p in g.rng.integers(0, 4, 4)]
+    reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel)]
+    if any(size + pads[i] + pads[i + 2] < reach[i] for i, size in enumerate(at[1][2:])):
+        return None
     made = g.infer(
         "Conv", [name, g.weights(outputs, c // groups, *kernel), g.weights(outputs)],
         kernel_shape=kernel, group=groups, strides=strides, dilations=dilations, pads=pads,
