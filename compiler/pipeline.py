@@ -229,8 +229,10 @@ def _kernel(build: Build, group: Any, plan: Any) -> Any:
     options = build.options
     workers = options.threads or options.target.cores
     choices: dict[str, Any] = {"winograd": options.winograd, "weights": options.weights, "threads": workers}
-    # seven products of halves take more memory than eight, and round sums of weights
-    choices["strassen"] = options.memory_budget is None and options.optimize == "speed" and options.weights == "float32"
+    # seven products of halves take more memory than eight, and round sums of weights; without Winograd's convolutions
+    # there are none either: what is left is direct
+    only_speed = options.memory_budget is None and options.optimize == "speed" and options.weights == "float32"
+    choices["strassen"] = options.winograd and only_speed
     if options.tuning is not None:
         choices |= {"tuning": options.tuning, "candidate": options.candidate}
     if isinstance(plan, StripePlan):
