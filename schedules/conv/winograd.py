@@ -100,6 +100,7 @@ class _Winograd:
         if self.conv.is_open:
             strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
         parallel = self.parallel
+        self.ctx.fill_pending()
         with k.loop(strips * plan.groups, "parallel" if parallel else "serial", "p") as p:
             self.ctx.ranged(p, self._bound(strips * plan.groups))
             number = tirx.floordiv(p, strips) if plan.groups > 1 else tirx.IntImm("int32", 0)
