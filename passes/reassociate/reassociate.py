@@ -17,7 +17,6 @@ from ..result import Result
 from ..simplify.convert import Unreadable, read, replace_main, write
 from ..simplify.graph import CONST, INPUT, Graph
 from ..simplify.rule import Builder
-from ..simplify.steps import before_steps
 from .compose import compose
 from .resizes import resize_later
 
@@ -50,11 +49,9 @@ class Reassociate:
 
 
 def _sweep(graph: Graph, done: Counter[str]) -> bool:
-    nodes = graph.order()
-    delicate = before_steps(nodes)  # the last bit decides there
     changed = False
-    for node in nodes:
-        if node.op in (INPUT, CONST, "removed") or node in delicate:
+    for node in graph.order():
+        if node.op in (INPUT, CONST, "removed"):
             continue
         for rule, match in _RULES.items():
             build = match(node)

@@ -204,14 +204,6 @@ def test_products_that_stay(between):
     assert not Reassociate().apply(module(body, (2, 6, 8))).changed
 
 
-def test_what_is_rounded_to_integers_stays():
-    def body(emit, x):
-        y = emit(op.matmul(emit(op.matmul(x, const(f32(8, 24)))), const(f32(24, 16))))
-        return emit(op.floor(y))
-
-    assert not Reassociate().apply(module(body, (2, 6, 8))).changed
-
-
 def decoder():
     """Two maps made equally large and joined, as segmentation models do; a residual at the small size."""
     from halotile.benchmarks.graph import Graph
