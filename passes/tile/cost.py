@@ -23,6 +23,7 @@ from ...targets.target import Target
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack
 EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
 PHASED = 1.0  # the same where a kernel first moves data and then computes (Winograd's transforms and products)
+STREAMED = 0.3  # the same of arithmetic and weights, which kernels ask for ahead
 LAUNCH = 2000.0  # cycles to start a kernel on all cores and wait for the last
 CALL = 250.0  # cycles to call a part of a tile group
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic

@@ -22,6 +22,7 @@ from .candidates import Program
 from .cost import (
     CALL,
     LAUNCH,
+    STREAMED,
     MemberCost,
     joined,
     member_cost,
@@ -127,7 +128,8 @@ class Model:
         footprint = read + written + cost.weights
         traffic = read / self.rates.at(footprint, cores, cost.gathers)
         traffic += written * self.rates.writes(footprint, cores) / self.rates.at(footprint, cores)
-        traffic += cost.read(height, width) / self.rates.streamed(4 * cost.weights, cores)
+        weights = cost.read(height, width) / self.rates.streamed(cost.weights, cores)
+        arithmetic = joined(arithmetic, weights, STREAMED)
         beside = cost.beside(height, width) * cores
         return Segment(index, index, None, beside, joined(arithmetic, traffic, cost.exposed) / cores + LAUNCH)
 
@@ -327,8 +329,7 @@ class _Growing:
         busy = workers * scratch + (workers if rates.private else 1) * self.weights
         inner = rates.at(busy, workers)
         traffic = self.moved + self.near / rates.near + self.far / inner
-        if busy > rates.inner(workers):
-            traffic += self.streamed / rates.streamed(busy, workers)
+        weights = self.streamed / rates.streamed(busy, workers) if busy > rates.inner(workers) else 0.0
         for value, amount in self.outside.items():
             if value not in self.inside:
                 size = self.model.size(value)[0]
@@ -336,7 +337,8 @@ class _Growing:
         traffic += self.written * rates.writes(2 * self.written) / rates.at(2 * self.written)
         rounds = math.ceil(tasks / threads) * threads / tasks
         exposed = self.exposed / max(1.0, self.arithmetic)
-        cycles = (joined(self.arithmetic, traffic, exposed) + self.calls) / threads * rounds + LAUNCH
+        arithmetic = joined(self.arithmetic, weights, STREAMED)
+        cycles = (joined(arithmetic, traffic, exposed) + self.calls) / threads * rounds + LAUNCH
         return Segment(first, self.last, self.shape, workers * scratch, cycles)
 
 
