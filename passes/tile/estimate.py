@@ -89,6 +89,13 @@ class Model:
         """The same for another program of the same groups, or most of them."""
         return replace(self, program=program, options=None)
 
+    def streaming(self, arithmetic: float, traffic: float, weights: float) -> tuple[float, float]:
+        """Arithmetic and traffic with the cycles that ``weights`` take on their way: kernels ask for them ahead, but a
+        core in order waits for them as for everything else."""
+        if self.target.in_order:
+            return arithmetic, traffic + weights
+        return joined(arithmetic, weights, STREAMED), traffic
+
     def cost(self, index: int) -> MemberCost:
         group = self.program.groups[index]
         if group not in self.costs:
@@ -128,8 +135,8 @@ class Model:
         footprint = read + written + cost.weights
         traffic = read / self.rates.at(footprint, cores, cost.gathers)
         traffic += written * self.rates.writes(footprint, cores) / self.rates.at(footprint, cores)
-        weights = cost.read(height, width) / self.rates.streamed(cost.weights, cores)
-        arithmetic = joined(arithmetic, weights, STREAMED)
+        weights = cost.read(height, width) / self.rates.streamed(4 * cost.weights, cores, cost.weights)
+        arithmetic, traffic = self.streaming(arithmetic, traffic, weights)
         beside = cost.beside(height, width) * cores
         return Segment(index, index, None, beside, joined(arithmetic, traffic, cost.exposed) / cores + LAUNCH)
 
@@ -337,7 +344,7 @@ class _Growing:
         traffic += self.written * rates.writes(2 * self.written) / rates.at(2 * self.written)
         rounds = math.ceil(tasks / threads) * threads / tasks
         exposed = self.exposed / max(1.0, self.arithmetic)
-        arithmetic = joined(self.arithmetic, weights, STREAMED)
+        arithmetic, traffic = self.model.streaming(self.arithmetic, traffic, weights)
         cycles = (joined(arithmetic, traffic, exposed) + self.calls) / threads * rounds + LAUNCH
         return Segment(first, self.last, self.shape, workers * scratch, cycles)
 

@@ -62,10 +62,12 @@ class Rates:
             outer = min(outer, GATHERED)
         return 1 / (missed / outer + (1 - missed) / self.near)
 
-    def streamed(self, footprint: float, cores: int = 1) -> float:
-        """The same for weights, which are read in order and asked for ahead."""
+    def streamed(self, footprint: float, cores: int = 1, size: float | None = None) -> float:
+        """The same for weights, which are read in order and asked for ahead; ``size`` is theirs, if what passes between
+        two reads of them makes the footprint larger: the third level keeps them by that."""
         missed = self._missed(footprint, cores)
-        ahead = max(self.memory, min(AHEAD, 0.8 * self.near)) if footprint <= FAR_SHARE * self.l3 else self.memory
+        kept = (footprint if size is None else size) <= FAR_SHARE * self.l3
+        ahead = max(self.memory, min(AHEAD, 0.8 * self.near)) if kept else self.memory
         return 1 / (missed / ahead + (1 - missed) / (0.8 * self.near))
 
     def writes(self, footprint: float, cores: int = 1) -> int:
