@@ -105,7 +105,7 @@ def _kernel(build: Build, index: int) -> dict[str, Any]:
         "name": group.name,
         "operators": list(group.operators),
         "schedule": kernel.schedule,
-        "flops": 2 * sum(macs(n) for n in group.nodes) or kernel.flops,  # of the layers: what tiles do twice counts once
+        "flops": 2 * sum(macs(n) for n in group.nodes) or kernel.flops,  # what tiles do twice counts once
         "bytes": sum(read_bytes(group, v) for v in group.inputs) + sum(v.bytes for v in group.outputs),
         "notes": [*group.notes, *kernel.notes],
     }
