@@ -12,7 +12,7 @@ from halotile.targets.resolve import resolve
 
 needs_llvm = pytest.mark.skipif(
     not any(shutil.which(f"llvm-mca{v}") for v in ("", *(f"-{n}" for n in range(14, 31)))),
-    reason="llvm-mca is not installed",
+    reason="NOT RUN: llvm-mca is not installed (Debian: llvm)",
 )
 
 LISTING = """

@@ -21,7 +21,7 @@ MAIN = Path(__file__).parent / "programs" / "stress.c"
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ziglang") is None,
-    reason="linking for boards needs ziglang (pip install ziglang)",
+    reason="NOT RUN: linking for boards needs ziglang (pip install ziglang)",
 )
 
 BOARDS = {
@@ -68,7 +68,7 @@ def test_a_library_for_another_machine(board, rounds, rounds_source, tmp_path):
 )
 def test_a_static_library_runs_under_qemu(triple, cpu, emulator, rounds, rounds_source, tmp_path):
     if not shutil.which(emulator):
-        pytest.skip(f"running it needs {emulator} (Debian: qemu-user-static)")
+        pytest.skip(f"NOT RUN: running it needs {emulator} (Debian: qemu-user-static)")
     built = build_for(Target("board", triple, cpu), rounds, rounds_source, tmp_path, formats=("so", "a"))
     flags = [
         "-static",

@@ -13,7 +13,7 @@ from halotile.schedules.sequence import double_buffered
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = ROOT / "compiler" / "runtime" / "scratchpad"
 CC = shutil.which("cc")
-pytestmark = pytest.mark.skipif(CC is None, reason="needs a C compiler")
+pytestmark = pytest.mark.skipif(CC is None, reason="NOT RUN: needs a C compiler")
 
 
 @pytest.fixture(scope="module", params=["plain", "thread", "address,undefined"])
