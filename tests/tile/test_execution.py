@@ -75,7 +75,9 @@ def pair(seed: int, layers: int, choice: int, winograd: bool, least: int = 1) ->
     whole = finished(built(model, winograd))
     names = [v.name for v in build.graph.inputs]
     arrays = [rng.standard_normal(v.shape).astype(v.dtype) for v in build.graph.inputs]
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    plain = onnxruntime.SessionOptions()  # its fusion of Pad into a pool refuses pads beyond the kernel's
+    plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), plain, providers=["CPUExecutionProvider"])
     feeds = dict(zip([i.name for i in session.get_inputs()], arrays))
     assert len(names) == len(feeds)
     return Pair(whole.run(arrays), tiled.run(arrays), session.run(None, feeds), build)
