@@ -144,8 +144,22 @@ def gated(a: Any, x: Any, bind: Bind) -> Any:
 
 
 def sigmoid(x: Any, bind: Bind) -> Any:
-    """1 / (1 + exp(-x)); see :func:`gated`."""
-    return gated(f32(1.0), x, bind)
+    """1 / (1 + exp(-x)); relative error below 2e-7 with and without fused multiply-add; 0 below -88.38 (the exact
+    result is denormal there).
+
+    exp(-x) = 2**n * exp(-r) = 2**n * (d - r) / (d + r) with d = r / tanh(r / 2), which is even: two terms in r^2 (fit of
+    the relative error of the quotient, 7e-10) do what six of a polynomial in r would, and the division is there anyway.
+    """
+    # beyond the limits 2**n is 0 or inf in one step, and the result 1 or 0
+    c = _clamped(x, -88.6, 88.0, bind)
+    m = bind(_bits(c * f32(-1.44269504088896341) + f32(_ROUND)))
+    n = bind(_float(m) - f32(_ROUND))
+    r = bind(c + n * f32(0.693359375) + n * f32(-2.12194440e-4))
+    z = bind(r * r)
+    d = bind((z * f32(-2.7659242e-3) + f32(0.16666616)) * z + f32(2.0))
+    upper = bind(d + r)
+    scale = _float((m << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 127 << 23))
+    return upper / bind((d - r) * scale + upper)
 
 
 def tanh(x: Any, bind: Bind) -> Any:

@@ -35,7 +35,7 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
 }
 
 
-BOUND = {"exp": 2e-7, "log": 2e-7, "tanh": 2e-7, "erf": 3e-7, "sigmoid": 5e-7, "silu": 5e-7}
+BOUND = {"exp": 2e-7, "log": 2e-7, "tanh": 2e-7, "erf": 3e-7, "sigmoid": 2e-7, "silu": 5e-7}
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
 
