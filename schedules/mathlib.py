@@ -147,8 +147,8 @@ def sigmoid(x: Any, bind: Bind) -> Any:
     """1 / (1 + exp(-x)); relative error below 2e-7 with and without fused multiply-add; 0 below -88.38 (the exact
     result is denormal there).
 
-    exp(-x) = 2**n * exp(-r) = 2**n * (d - r) / (d + r) with d = r / tanh(r / 2), which is even: two terms in r^2 (fit of
-    the relative error of the quotient, 7e-10) do what six of a polynomial in r would, and the division is there anyway.
+    exp(-x) = 2**n * exp(-r) = 2**n * (d - r) / (d + r) with d = r / tanh(r / 2), which is even: two terms in r^2 (a fit
+    of the relative error of the quotient, 7e-10) do what six in r would, and the division is there anyway.
     """
     # beyond the limits 2**n is 0 or inf in one step, and the result 1 or 0
     c = _clamped(x, -88.6, 88.0, bind)
