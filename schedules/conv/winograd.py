@@ -1,7 +1,7 @@
 """Winograd convolution F(m x m, 3 x 3) in NCHW[v]c, with stride 1 or 2: three steps on strips of tiles whose scratch
 stays in cache.
 
-    parallel for group of output channels, strip of tiles (counted over the batch)
+    parallel for core: its run of groups of output channels and strips of tiles (counted over the batch)
       for tile, block of input channels               V[xi] = BT d B           one vector of channels at a time
       for chunk of output channels
         for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    rows x vectors accumulators
@@ -9,9 +9,9 @@ stays in cache.
 
 V lies as [xi][register tile][block][row][lane]: the product reads it from start to end, with broadcasts at constant
 distances. U lies in the order it is read, [chunk][matrix][channel][vector][lane]; with stride 2 several xi share a
-matrix. The last tile of an axis that m doesn't divide is moved back, so that no read leaves the margins a direct
-convolution needs, and stores only what the tile before it did not: which bits are written never depends on the order
-of tasks.
+matrix. Large scratch comes from the memory plan, a part for each core. The last tile of an axis that m doesn't divide
+is moved back, so that no read leaves the margins a direct convolution needs, and stores only what the tile before it
+did not: which bits are written never depends on the order of tasks.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from .choose import Tile
 from .facts import ConvFacts
 from .prefetch import prefetch
 from .tile import PARALLEL_FLOPS, ConvKernel, new_context
-from .winograd_choose import Plan, scratch_bytes
+from .winograd_choose import Plan
 from .winograd_math import Transform
 
-STACK_BYTES = 64 * 1024  # larger locals come from the worker's workspace
+LINE = 16  # floats of a cache line, which two cores must not share
+STACK_BYTES = 64 * 1024  # larger scratch lies in the memory plan
 
 
 def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
@@ -41,7 +42,6 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
         ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request)), plan
     )
     winograd.emit()
-    sizes = scratch_bytes(lanes, facts.channels, plan) if winograd.parallel else ()
     return Kernel(
         function=winograd.k.finish(),
         operands=tuple(winograd.conv.ctx.operands),
@@ -50,7 +50,6 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
         flops=facts.flops,
         scalars=tuple(winograd.conv.ctx.scalars),
         least=(plan.transform.m, plan.transform.m),
-        workspace=sum(-(-s // 64) * 64 + 64 for s in sizes if s > STACK_BYTES),
     )
 
 
@@ -81,8 +80,10 @@ class _Winograd:
         self.product_plane = padded * vectors * self.lanes + self.lanes
 
     @property
-    def parallel(self) -> bool:
-        return self.plan.tasks > 1 and self.facts.flops >= PARALLEL_FLOPS and not self.k.serial
+    def workers(self) -> int:
+        """Cores that share the tasks; each has scratch of its own."""
+        shared = self.facts.flops >= PARALLEL_FLOPS and not self.k.serial and not self.conv.is_open
+        return min(self.conv.request.workers, self.plan.tasks) if shared else 1
 
     def emit(self) -> None:
         k, plan, facts = self.k, self.plan, self.facts
@@ -99,9 +100,17 @@ class _Winograd:
         strips: Any = plan.strips
         if self.conv.is_open:
             strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
-        parallel = self.parallel
+        workers, tasks = self.workers, strips * plan.groups
         self.ctx.fill_pending()
-        with k.loop(strips * plan.groups, "parallel" if parallel else "serial", "p") as p:
+        with ExitStack() as scopes:
+            worker = scopes.enter_context(k.loop(workers, "parallel" if workers > 1 else "serial", "w"))
+            begin: Any = tirx.IntImm("int32", 0)
+            if workers > 1:
+                self.ctx.ranged(worker, workers)
+                begin = self.ctx.analyzer.simplify(tirx.floordiv(worker * tasks, workers))
+                end = self.ctx.analyzer.simplify(tirx.floordiv((worker + 1) * tasks, workers))
+                tasks = self.ctx.analyzer.simplify(end - begin)
+            p = scopes.enter_context(k.loop(tasks, name="p", begin=begin))
             self.ctx.ranged(p, self._bound(strips * plan.groups))
             number = tirx.floordiv(p, strips) if plan.groups > 1 else tirx.IntImm("int32", 0)
             group = self.conv.bind(number, plan.groups)
@@ -109,8 +118,8 @@ class _Winograd:
             count: Any = plan.strip
             if self.conv.is_open or total % plan.strip:
                 count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
-            planes = self._scratch("data", self.t.products * self.data_plane, parallel)
-            products = self._scratch("products", self.t.products * self.product_plane, parallel)
+            planes, self.data_base = self._scratch("data", self.t.products * self.data_plane, worker)
+            products, self.product_base = self._scratch("products", self.t.products * self.product_plane, worker)
             with k.loop(count, name="tile") as tile:
                 self.ctx.ranged(tile, plan.strip)
                 self._transform_data(planes, first + tile, tile)
@@ -124,15 +133,15 @@ class _Winograd:
                     self.ctx.ranged(tile, plan.strip)
                     self._transform_products(products, first + tile, tile, chunk)
 
-    def _scratch(self, name: str, elements: int, parallel: bool) -> Any:
-        """Memory of one task: from the worker's workspace (the stack if small), or, in a kernel that is one task, from
-        the plan. (What a kernel takes from the workspace outside of a parallel loop is given back after its return,
-        that is never.)"""
-        if parallel or elements * 4 <= STACK_BYTES:
-            return self.k.local(name, "float32", elements, "global")
-        buffer = self.k.pointer(name, "float32", elements)
-        self.ctx.operands.append(Scratch(elements * 4))
-        return buffer
+    def _scratch(self, name: str, elements: int, worker: Any) -> tuple[Any, Any]:
+        """Memory of one task, and where in it its worker's part begins: on the stack if small, else in the plan, which
+        gives it bytes that no value needs just then."""
+        if elements * 4 <= STACK_BYTES:
+            return self.k.local(name, "float32", elements, "global"), 0
+        each = -(-elements // LINE) * LINE
+        buffer = self.k.pointer(name, "float32", each * self.workers)
+        self.ctx.operands.append(Scratch(each * self.workers * 4))
+        return buffer, worker * each if self.workers > 1 else 0
 
     def _tiles(self) -> tuple[Any, Any]:
         """Tiles along rows and columns."""
@@ -196,7 +205,7 @@ class _Winograd:
                 with k.loop(lanes, "vectorized", "v") as v:
                     values = [held[(i * extent + j) * lanes + v] for j in range(extent)]
                     for j, value in enumerate(self.t.apply_data(values, _constant, k.bind)):
-                        k.store(planes, base + (i * extent + j) * self.data_plane + v, value)
+                        k.store(planes, self.data_base + base + (i * extent + j) * self.data_plane + v, value)
 
     def _multiply(self, planes: Any, products: Any, weights: Any, chunk: Any, count: Any) -> None:
         """M[xi] = V[xi] * U[xi] for one chunk of output channels."""
@@ -219,7 +228,8 @@ class _Winograd:
                     continue
                 with k.loop(blocks, name="cb") as cb, k.loop(depth, name="c") as c:
                     self.ctx.ranged(c, depth)
-                    left = xi * self.data_plane + ((panel * self.blocks_in + first + cb) * rows) * lanes + c
+                    left = self.data_base + xi * self.data_plane
+                    left += ((panel * self.blocks_in + first + cb) * rows) * lanes + c
                     right = (matrix * channels + (first + cb) * lanes + c) * width
                     self._ask_for_weights(weights, right, panel)
                     with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
@@ -231,7 +241,7 @@ class _Winograd:
                                 acc[slot] + planes[left + y * lanes] * weights[right + b * lanes + v],
                             )
             with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
-                at = xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
+                at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
                 k.store(products, at, acc[e * lanes + v])
 
     def _matrix(self, xi: Any) -> Any:
@@ -268,7 +278,7 @@ class _Winograd:
             held = k.local("t", "float32", t.m * t.extent * lanes)
             for j in range(t.extent):
                 with k.loop(lanes, "vectorized", "v") as v:
-                    at = (slot * vectors + b) * lanes + v
+                    at = self.product_base + (slot * vectors + b) * lanes + v
                     column = [
                         k.bind(products[at + (i * t.extent + j) * self.product_plane])
                         for i in range(t.extent)
