@@ -89,6 +89,21 @@ def exp(x: Any, bind: Bind) -> Any:
     return p * _float((half + one) << shift) * _float((k - half + one) << shift)
 
 
+def exp_of_negative(x: Any, bind: Bind) -> Any:
+    """exp(x) for x <= 0 or NaN: relative error below 3e-7 down to -87.33, 0 below -87.69.
+
+    For the weights of a softmax, which are set against their largest, 1: nothing above is held, ln 2 is taken away in
+    one fused step, the polynomial is a degree shorter than that of ``exp`` (minimax fit of the relative error, 1.2e-7)
+    and one factor scales. Without fused multiply-add the error is below 1e-7 * (3 + |x|).
+    """
+    c = bind(tirx.Select(x < f32(-87.7), f32(-87.7), x))  # there 2**n becomes 0
+    m = bind(_bits(c * f32(1.44269504088896341) + f32(_ROUND)))
+    n = bind(_float(m) - f32(_ROUND))
+    r = bind(n * f32(-0.69314718055994531) + c)
+    p = _poly(r, [8.524437435e-3, 4.195518419e-2, 1.666465700e-1, 4.999848008e-1, 1.000000358, 1.000000119])
+    return p * _float((m << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 127 << 23))
+
+
 def log(x: Any, bind: Bind) -> Any:
     """Natural logarithm; -inf at 0, NaN below, inf at inf; relative error below 2e-7, denormals included."""
     tiny = f32(1.17549435e-38)

@@ -7,10 +7,11 @@
       for row:                        the phases between the products (scale, mask, softmax), in place
       for panel of V, tile of rows:   acc = sum over s of p[row, s] * v[panel, s]       the output, where it belongs
 
-A whole row of scores is there when its softmax begins, so nothing is rescaled: the sums are those of the operators one
-by one, in the same order. Where there are enough heads for the cores, a task is a head and packs for itself; else one
-launch packs and another computes. Packing reads Q, K and V through whatever lies before them; the output goes through
-whatever lies behind it.
+A whole row of scores is there when its softmax begins, so nothing is rescaled. Under ``exact`` the sums are those of
+the operators one by one, in the same order; else a softmax leaves its division to the rows of the output
+(:mod:`.softmax`). Where there are enough heads for the cores, a task is a head and packs for itself; else one launch
+packs and another computes. Packing reads Q, K and V through whatever lies before them; the output goes through whatever
+lies behind it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ..tegraph import GroupGraph
 from .facts import AttentionFacts
 from .panels import Panels, Region
 from .rows import Rows
+from .softmax import SoftmaxRows, softmax_source
 
 PARALLEL_FLOPS = 200_000
 BLOCK_ROWS = 64  # queries of a block: each panel of K serves that many
@@ -59,6 +61,8 @@ class _Attention:
         line = max(1, request.target.line_bytes // dtype_bytes(self.dtype))
         self.stride = (-(-self.keys.padded // line) | 1) * line
         self.rows = Rows(request, self.ctx, self.graph, plan_phases(self.graph, (facts.weights,)), facts)
+        source = softmax_source(request, self.graph, facts)
+        self.softmax = None if source is None else SoftmaxRows(self.ctx, self.graph, facts, source, lanes)
         places = outgoing(request.group, facts.second)
         assert places is not None
         self.places = places
@@ -87,6 +91,8 @@ class _Attention:
         else:
             self._packed_first()
         form = "a task is a head" if together else "packed first"
+        if self.softmax is not None:
+            form += ", rows of the output scaled"
         return Kernel(
             function=self.k.finish(),
             operands=tuple(self.ctx.operands),
@@ -158,9 +164,11 @@ class _Attention:
         )
 
     def _scratch(self, task: bool) -> tuple[Any, Any, list[Any]]:
-        """Queries, scores, and rows for phases that can't work in place."""
+        """Queries, scores, and rows for phases that can't work in place; or one of inverse sums, if it is a softmax."""
         queries = self._memory("queries", self.block_rows * self.facts.depth, task)
         scores = self._memory("scores", self.block_rows * self.stride, task)
+        if self.softmax is not None:
+            return queries, scores, [self._memory("inverses", self.block_rows, task)]
         return queries, scores, [self._memory("row", self.stride, task) for _ in range(self.rows.own_rows)]
 
     def _split(self, p: Any, inner: int, outer: int) -> tuple[Any, Any]:
@@ -255,10 +263,14 @@ class _Attention:
         self._product(self.keys, self.keys.padded_region(), (queries, facts.depth), keys, keep)
         with k.loop(rows, name="r") as r:
             self.ctx.ranged(r, rows)
-            self.rows.emit([*batch, self._bind(first + r, facts.rows)], scores, r * stride, spare)
+            indices = [*batch, self._bind(first + r, facts.rows)]
+            if self.softmax is not None:
+                self.softmax.emit(indices, scores, r * stride, spare[0], r)
+            else:
+                self.rows.emit(indices, scores, r * stride, spare)
 
         def write(region: Region, acc: Any, panel: Any, row: Any) -> None:
-            self._out(region, acc, batch, panel, first + row)
+            self._out(region, acc, batch, panel, first, row, None if self.softmax is None else spare[0])
 
         for region in self.values.regions():
             self._product(self.values, region, (scores, stride), values, write)
@@ -297,8 +309,11 @@ class _Attention:
                         k.store(acc, slot, acc[slot] + factor * packed[at + b * lanes + v])
             then(region, acc, panel, row)
 
-    def _out(self, region: Region, acc: Any, batch: list[Any], panel: Any, row: Any) -> None:
-        """The tile of the output, through the epilogue; columns past the last are left out."""
+    def _out(
+        self, region: Region, acc: Any, batch: list[Any], panel: Any, first: Any, row: Any, factors: Any
+    ) -> None:
+        """The tile of the output from ``row`` of the block on, each row times its factor, through the epilogue; columns
+        past the last are left out."""
         k, panels, vectors = self.k, self.values, region.vectors
         lanes, height = panels.lanes, panels.height
         source, kind = acc, "unroll"
@@ -315,8 +330,10 @@ class _Attention:
                         self.ctx.ranged(b, count)
                         self.ctx.ranged(v, wide)
                         at = source[(r * vectors + begin + b) * lanes + v]
+                        if factors is not None:
+                            at = at * factors[row + r]
                         column = (panel * panels.width + begin + b) * lanes + v
-                        self._element(at, [*batch, row + r, column])
+                        self._element(at, [*batch, first + row + r, column])
 
     def _element(self, value: Any, indices: list[Any]) -> None:
         made = self.graph.tensors[self.facts.output]

@@ -42,7 +42,7 @@ def takes_over(graph: GroupGraph, plan: Plan, facts: AttentionFacts) -> list[Any
         if not phase.reduce and phase.shape == facts.scores.shape and len(phase.tensors) == 1:
             for stage, where in holder.items():
                 mine = [indices for k, indices in found if k == stage]
-                elementwise = all(_own(indices, axes, phase.shape) for indices in mine)
+                elementwise = all(own_element(indices, axes, phase.shape) for indices in mine)
                 if mine and elementwise and last_read[stage] == number:
                     owner = where
         owners.append(owner)
@@ -52,7 +52,7 @@ def takes_over(graph: GroupGraph, plan: Plan, facts: AttentionFacts) -> list[Any
     return owners if owners and owners[-1] == scores else None
 
 
-def _own(indices: Any, axes: Any, shape: tuple[int, ...]) -> bool:
+def own_element(indices: Any, axes: Any, shape: tuple[int, ...]) -> bool:
     for index, axis, extent in zip(indices, axes, shape):
         while type(index).__name__ == "Cast":
             index = index.value

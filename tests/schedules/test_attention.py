@@ -255,3 +255,34 @@ def test_what_is_no_attention_stays_apart_and_right(build: Build) -> None:
 def test_the_reason_is_noted() -> None:
     report = halotile.compile(_model(_other_axis), threads=1).report
     assert any("mixes rows" in note for note in report["notes"]["fuse"])
+
+
+def test_the_weights_of_a_softmax_keep_their_digits() -> None:
+    """Scores 0 and x, values 0 and 1: the output is exp(x) / (1 + exp(x)), for x over all that counts and beyond."""
+    x = np.concatenate([-np.logspace(-7, np.log10(87.3), 4000), [-87.7, -1e4, -1e38, 0.0]]).astype(np.float32)
+
+    def build(g: Graph) -> str:
+        q, k, v = g.input("q", (1, x.size, 1)), g.input("k", (1, 1, 2)), g.input("v", (1, 2, 1))
+        return _sdpa(g, q, k, v)
+
+    compiled = halotile.compile(_model(build), threads=1)
+    assert [k["schedule"].count("rows of the output scaled") for k in compiled.report["kernels"]] == [1]
+    feeds = {"q": x[None, :, None], "k": np.array([[[0, 1]]], np.float32), "v": np.array([[[0], [1]]], np.float32)}
+    exact = np.exp(x.astype(np.float64))
+    got = compiled(feeds)["y"][0, :, 0].astype(np.float64)
+    bound = 4e-7 if native().triple.startswith(("x86_64", "aarch64")) else 1e-7 * (3 + np.abs(x))
+    normal = x >= -87.31
+    error = np.abs(got * (1 + exact) - exact)
+    assert (error <= bound * exact)[normal].all()
+    np.testing.assert_array_equal(got[~normal], 0.0)
+    for bad in (np.nan, np.inf):
+        feeds["q"] = np.where(np.arange(x.size) == 5, bad, x).astype(np.float32)[None, :, None]
+        np.testing.assert_array_equal(np.isnan(compiled(feeds)["y"][0, :, 0]), np.arange(x.size) == 5)
+
+
+def test_scaled_outputs_are_for_builds_that_may_round_otherwise() -> None:
+    for name, options, scaled in (
+        ("plain", {}, True), ("bias_and_cap", {}, True), ("plain", {"exact": True}, False), ("thinned", {}, False)
+    ):  # fmt: skip
+        (kernel,) = run_pipeline(_model(CASES[name]), Options(native(), stop_after="schedule", **options)).kernels
+        assert ("rows of the output scaled" in kernel.schedule) == scaled, (name, options)

@@ -1,0 +1,135 @@
+"""Softmax of one row of scores in two passes, without its division: the rows of the output are scaled instead.
+
+    pass 1    s = scale, mask ... of the scores, in place; their maximum, a vector of them at a time
+    pass 2    e = exp(s - maximum) in place; their sum
+              1 / sum, kept for the row
+
+    out[row] = sum over keys of e[row, key] * v[key]  *  1 / sum[row]
+
+What lies before the softmax is computed once, and one quotient a row takes the place of one for each key. Rounding
+differs from that of the operators one by one, so ``exact`` takes :mod:`.rows` instead. NaN: the maximum may lose it,
+the exponential of the element does not, and by the sum the whole row has it, as have rows whose maximum is infinite.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from ..context import Context
+from ..group import Request, Value
+from ..inline import key
+from ..mathlib import exp_of_negative
+from ..nest import StageMemory
+from ..phases import _reads, plan_phases
+from ..tegraph import GroupGraph
+from .facts import AttentionFacts
+from .rows import own_element
+
+CHAINS = 4  # vectors of maxima and sums side by side: the latency of an addition
+
+
+def softmax_source(request: Request, graph: GroupGraph, facts: AttentionFacts) -> Value | None:
+    """What the softmax right before the second product is taken of, if it is a map of the scores, element by element;
+    None if the rows are worked on otherwise, or to the last bit as the operators say."""
+    if request.exact or facts.weights.dtype != "float32":
+        return None
+    node = next(n for n in request.group.nodes if facts.weights in n.results)
+    if node.operator != "relax.nn.softmax" or facts.weights.shape != facts.scores.shape:
+        return None
+    source, rank = node.inputs[0], len(facts.scores.shape)
+    if source.shape != facts.scores.shape or int(node.call.attrs.axis) % rank != rank - 1:
+        return None
+    plan = plan_phases(graph, (source,))
+    if len(plan.phases) != 1 or plan.phases[0].reduce:
+        return None
+    if source is facts.scores:
+        return source
+    scores = key(graph.tensors[facts.scores])
+    axes = [tirx.Var(f"a{i}", "int32") for i in range(rank)]
+    mine = [indices for t, indices in _reads(graph, plan.phases[0], {scores}, axes) if key(t) == scores]
+    return source if mine and all(own_element(indices, axes, source.shape) for indices in mine) else None
+
+
+class SoftmaxRows:
+    """Emits both passes on one row; the scores have room for whole vectors."""
+
+    def __init__(self, ctx: Context, graph: GroupGraph, facts: AttentionFacts, source: Value, lanes: int) -> None:
+        self.ctx, self.k, self.graph, self.facts = ctx, ctx.k, graph, facts
+        self.source, self.lanes = source, lanes
+        self.vectors, self.rest = divmod(facts.keys, lanes)
+
+    def emit(self, row: list[Any], scores: Any, offset: Any, inverses: Any, number: Any) -> None:
+        """``row``: indices of all axes but the last; the row of scores begins at ``offset``, and its inverse sum goes
+        to ``inverses[number]``."""
+        k, lanes = self.k, self.lanes
+        chains = min(CHAINS, self.vectors + (1 if self.rest else 0))
+        largest = self._started(chains, float("-inf"))
+        self._largest(row, scores, offset, largest, chains)
+        top = self._folded(largest, chains, lambda a, b: tirx.Select(a > b, a, b))
+        if self.rest:
+            with k.loop(lanes - self.rest, "vectorized", "v") as v:
+                k.store(scores, offset + self.vectors * lanes + self.rest + v, tirx.FloatImm("float32", float("-inf")))
+        total = self._started(chains, 0.0)
+
+        def weight(at: Any, chain: Any) -> None:
+            with k.loop(lanes, "vectorized", "v") as v:
+                e = k.bind(exp_of_negative(k.bind(scores[offset + at + v] - top), k.bind))
+                k.store(scores, offset + at + v, e)
+                k.store(total, chain * lanes + v, total[chain * lanes + v] + e)
+
+        self._over(self.vectors + (1 if self.rest else 0), chains, weight)
+        whole = self._folded(total, chains, lambda a, b: a + b)
+        k.store(inverses, number, tirx.FloatImm("float32", 1.0) / whole)
+
+    def _largest(self, row: list[Any], scores: Any, offset: Any, largest: Any, chains: int) -> None:
+        k, lanes, source = self.k, self.lanes, self.graph.tensors[self.source]
+        shape = self.facts.scores.shape
+        memory = StageMemory(scores, shape, len(shape) - 1, 0, shape, offset)
+        mapped = self.source is not self.facts.scores
+
+        def vector(at: Any, chain: Any, width: int) -> None:
+            with k.loop(width, "vectorized", "v") as v:
+                self.ctx.ranged(v, width)
+                value = scores[offset + at + v]
+                if mapped:
+                    made = key(self.graph.tensors[self.facts.scores])
+                    inliner = self.ctx.inliner({made: lambda indices: memory.buffer[offset + indices[-1]]})
+                    value = k.bind(inliner.at(source, [*row, at + v]))
+                    k.store(scores, offset + at + v, value)
+                slot = chain * lanes + v
+                k.store(largest, slot, tirx.Select(largest[slot] > value, largest[slot], value))
+
+        self._over(self.vectors, chains, lambda at, chain: vector(at, chain, lanes))
+        if self.rest:
+            vector(tirx.IntImm("int32", self.vectors * lanes), tirx.IntImm("int32", 0), self.rest)
+
+    def _over(self, vectors: int, chains: int, body: Any) -> None:
+        """``body(column, chain)`` for each vector."""
+        rounds, left = divmod(vectors, chains)
+        for first, count, side in ((0, rounds, chains), (rounds * chains, 1, left)):
+            if count and side:
+                with self.k.loop(count, name="j") as j, self.k.loop(side, "unroll", "u") as u:
+                    self.ctx.ranged(j, count)
+                    self.ctx.ranged(u, side)
+                    body((first + j * side + u) * self.lanes, u)
+
+    def _started(self, chains: int, value: float) -> Any:
+        memory = self.k.local("m", "float32", chains * self.lanes)
+        with self.k.loop(chains, "unroll", "u") as u, self.k.loop(self.lanes, "vectorized", "v") as v:
+            self.k.store(memory, u * self.lanes + v, tirx.FloatImm("float32", value))
+        return memory
+
+    def _folded(self, memory: Any, chains: int, join: Any) -> Any:
+        """All lanes of all chains in one, in halves: always in the same order."""
+        k, lanes = self.k, self.lanes
+        for chain in range(1, chains):
+            with k.loop(lanes, "vectorized", "v") as v:
+                k.store(memory, v, join(memory[v], memory[chain * lanes + v]))
+        width = lanes
+        while width > 1:
+            width //= 2
+            with k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
+                k.store(memory, v, join(memory[v], memory[width + v]))
+        return memory[0]
