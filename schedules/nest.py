@@ -310,8 +310,20 @@ class Nest:
                 if not all(c[axis] == c[axis + 1] * step for c in coefficients):
                     break
                 count += 1
+        elif which == 1:
+            contiguous = self._contiguous_vectors(extents)
         inner = int(np.prod(extents[len(extents) - count:], dtype=np.int64))
         return Merged(extents[: len(extents) - count], inner, count, contiguous)
+
+    def _contiguous_vectors(self, extents: list[int]) -> bool:
+        """True if each vector of the last reduced axis lies in one piece, though the axis doesn't: channels in blocks,
+        read through a transpose."""
+        outer = [self.ctx.ranged(tirx.Var("m", "int32"), e) for e in extents[:-1]]
+        vector = self.ctx.ranged(tirx.Var("t", "int32"), -(-extents[-1] // self.lanes))
+        lane = self.ctx.ranged(tirx.Var("v", "int32"), self.lanes)
+        log, _ = self._dry([*outer, vector * self.lanes + lane], 1)
+        steps = _coefficients(log, [lane])
+        return steps is not None and all(s[0] in (0, 1) for s in steps) and any(s[0] == 1 for s in steps)
 
     def _dry(self, marks: list[Any], which: int) -> tuple[list[Any], list[Any]]:
         """All flat positions that one element touches, and all other values the axes flow into."""

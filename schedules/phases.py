@@ -52,7 +52,8 @@ def is_reduce(tensor: te.Tensor) -> bool:
     return isinstance(tensor.op, te.ComputeOp) and isinstance(tensor.op.body[0], tirx.Reduce)
 
 
-def plan_phases(graph: GroupGraph, outputs: tuple[Value, ...]) -> Plan:
+def plan_phases(graph: GroupGraph, outputs: tuple[Value, ...], blocked: tuple[Value, ...] = ()) -> Plan:
+    """The phases of ``outputs``; ``blocked`` are the inputs whose channels lie in lanes, which only the prefix minds."""
     stages = graph.stages(outputs)
     by_key = {key(t): t for t in stages}
     named: dict[Any, list[Value]] = {}
@@ -80,7 +81,7 @@ def plan_phases(graph: GroupGraph, outputs: tuple[Value, ...]) -> Plan:
     for values_ in maps.values():
         phases.append(Phase(tuple(graph.tensors[v] for v in values_), tuple(values_), False))
     del by_key
-    return Plan(tuple(phases), _prefix(graph, phases))
+    return Plan(tuple(phases), _prefix(graph, phases, {key(graph.tensors[v]) for v in blocked}))
 
 
 def _readers(stages: list[te.Tensor], outputs: set[Any]) -> dict[Any, set[Any]]:
@@ -120,7 +121,7 @@ def _has_costly(expr: Any) -> bool:
     return False
 
 
-def _prefix(graph: GroupGraph, phases: list[Phase]) -> int:
+def _prefix(graph: GroupGraph, phases: list[Phase], blocked: set[Any]) -> int:
     """The largest number of leading axes that all phases have in common and index identically."""
     if len(phases) == 1:
         return 0
@@ -130,11 +131,11 @@ def _prefix(graph: GroupGraph, phases: list[Phase]) -> int:
         shared += 1
     stored = {key(t) for p in phases for t in p.tensors if p.reduce or p.values[0] is None}
     for phase in phases:
-        shared = min(shared, _shared_axes(graph, phase, stored, shared))
+        shared = min(shared, _shared_axes(graph, phase, stored, shared, blocked))
     return shared
 
 
-def _shared_axes(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int) -> int:
+def _shared_axes(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int, blocked: set[Any]) -> int:
     """How many leading indices of every read of a stored stage are the phase's own axes; less if the phase reduces
     across memory: lanes then run over its last axis, which must stay a loop of its own."""
     axes = [tirx.Var(f"a{i}", "int32") for i in range(len(phase.shape))]
@@ -147,18 +148,18 @@ def _shared_axes(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int) 
                 count += 1
             best = count
     wide = [i for i, extent in enumerate(phase.shape) if extent > 1]
-    if phase.reduce and wide and wide[-1] < best and _runs_along(reads, axes[wide[-1]]):
+    if phase.reduce and wide and wide[-1] < best and _runs_along(reads, axes[wide[-1]], blocked):
         return wide[-1]
     return best
 
 
-def _runs_along(reads: list[tuple[te.Tensor, tuple[Any, ...]]], axis: Any) -> bool:
+def _runs_along(reads: list[tuple[te.Tensor, tuple[Any, ...]]], axis: Any, blocked: set[Any]) -> bool:
     """True if ``axis`` is part of the innermost index of some read, alone or with a window's, and of no other index."""
     found = False
     for tensor, indices in reads:
         inner = [i for i, extent in zip(indices, tensor.shape) if int(extent) > 1]
         users = [i for i in inner if not isinstance(i, int) and _uses(i, axis)]
-        if users and (len(users) > 1 or users[0] is not inner[-1]):
+        if users and (len(users) > 1 or users[0] is not (indices[1] if key(tensor) in blocked else inner[-1])):
             return False
         found = found or bool(users)
     return found

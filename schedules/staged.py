@@ -52,9 +52,10 @@ class _Staged:
         self.graph = graph
         self.ctx = Context(request, graph, self.group.name)
         self.k = self.ctx.k
-        self.plan: Plan = plan_phases(graph, self.group.outputs)
         blocks = {request.layout(v).block for v in self.group.outputs} - {0}
         self.block = blocks.pop() if blocks else 0
+        blocked = () if self.block else tuple(v for v in self.group.inputs if request.layout(v).block)
+        self.plan: Plan = plan_phases(graph, self.group.outputs, blocked)
         self.stored: dict[Any, StageMemory | Value] = {}
         self.notes: list[str] = []
 

@@ -137,6 +137,31 @@ def test_conversions(channels: int, inwards: bool) -> None:
     np.testing.assert_array_equal(got[layout.pack(np.ones(x.shape, bool)) == 0], 0)
 
 
+@pytest.mark.parametrize("what", ["norm", "max"])
+@pytest.mark.parametrize("channels, bits", [(128, 512), (83, 512), (83, 256)])
+def test_rows_of_channels_in_blocks(channels: int, bits: int, what: str) -> None:
+    """A row of channels lies in pieces, one a block: it is reduced along those, not across columns by gathers."""
+    x, scale = data(channels) * 3 + 1, np.linspace(1, 2, channels, dtype=F)
+    axes = x.transpose(0, 2, 3, 1).astype("float64")
+
+    def body(x: Any) -> Any:
+        rows = R.permute_dims(x, (0, 2, 3, 1))
+        if what == "max":
+            return R.max(rows, axis=3)
+        return R.nn.layer_norm(rows, weight(scale), weight(scale - 1), axes=[-1], epsilon=1e-3)
+
+    centred = axes - axes.mean(3, keepdims=True)
+    norm = centred / np.sqrt((centred**2).mean(3, keepdims=True) + 1e-3) * scale + scale - 1
+    lanes = narrow(bits).lanes()
+    build = staged(module_of([x], body), narrow(bits), layouts=layouts(lanes, True, False, True))
+    (got,) = Compiled(build).run([x])
+    np.testing.assert_allclose(got, norm if what == "norm" else axes.max(3), 1e-4, 1e-5)
+    (kernel,) = build.kernels
+    accumulators = (4 if channels >= 8 * lanes else 1) * lanes
+    assert f" = T.alloc_local(({accumulators},))" in str(kernel.function), "no vectors along the channels"
+    assert "prefix 3" in kernel.schedule or what == "max"
+
+
 @pytest.mark.parametrize("sizes", [(16, 16), (32, 16, 5), (16, 3)])
 def test_concat_of_whole_blocks(sizes: tuple[int, ...]) -> None:
     """Parts that begin at whole blocks are joined lane by lane."""
