@@ -53,7 +53,7 @@ def is_reduce(tensor: te.Tensor) -> bool:
 
 
 def plan_phases(graph: GroupGraph, outputs: tuple[Value, ...], blocked: tuple[Value, ...] = ()) -> Plan:
-    """The phases of ``outputs``; ``blocked`` are the inputs whose channels lie in lanes, which only the prefix minds."""
+    """The phases of ``outputs``; ``blocked`` are the inputs whose channels lie in lanes (only the prefix minds)."""
     stages = graph.stages(outputs)
     by_key = {key(t): t for t in stages}
     named: dict[Any, list[Value]] = {}
