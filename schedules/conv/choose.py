@@ -27,18 +27,20 @@ LOAD_CYCLES = 0.6
 
 @dataclass(frozen=True)
 class Tile:
-    """Register tile: output rows, output columns, vectors of output channels."""
+    """Register tile: output rows, output columns, vectors of output channels; ``parts`` input channels share a vector
+    (:mod:`.tails`)."""
 
     rows: int
     columns: int
     blocks: int
+    parts: int = 1
 
     @property
     def positions(self) -> int:
         return self.rows * self.columns
 
     def __str__(self) -> str:
-        return f"{self.rows}x{self.columns}x{self.blocks}"
+        return f"{self.rows}x{self.columns}x{self.blocks}" + (f"/{self.parts}" if self.parts > 1 else "")
 
 
 def choose_tile(target: Target, height: int, width: int, channel_blocks: int, block_limit: int) -> Tile:
@@ -72,7 +74,16 @@ def _tiles(
 
 
 def _cost(target: Target, tile: Tile, height: int, width: int, channel_blocks: int) -> float:
-    tiles = -(-height // tile.rows) * -(-width // tile.columns) * (channel_blocks // tile.blocks)
+    return tiles_of(tile, height, width) * (channel_blocks // tile.blocks) * step_cycles(target, tile)
+
+
+def tiles_of(tile: Tile, height: int, width: int) -> int:
+    """Tiles that cover ``height x width`` outputs."""
+    return -(-height // tile.rows) * -(-width // tile.columns)
+
+
+def step_cycles(target: Target, tile: Tile) -> float:
+    """Cycles of one step of a tile's reduction."""
     fmas = tile.positions * tile.blocks / target.fma_ports
     loads = LOAD_CYCLES * (tile.positions + tile.blocks)
     if target.in_order:
@@ -80,4 +91,4 @@ def _cost(target: Target, tile: Tile, height: int, width: int, channel_blocks: i
     elif target.is_aarch64 and target.fma_ports == 1:
         loads *= 2
     # a few cycles of loop control a step, which larger tiles spread over more work
-    return tiles * (max(fmas, loads, float(target.fma_latency)) + 0.5)
+    return max(fmas, loads, float(target.fma_latency)) + 0.5

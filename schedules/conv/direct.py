@@ -15,6 +15,7 @@ output channels span several groups reads the channels of all of them, with zero
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +27,8 @@ from ..group import Kernel, Packed, Request, dtype_bytes
 from .choose import Tile, choose_tile
 from .facts import ConvFacts
 from .prefetch import prefetch
-from .tile import ConvKernel, new_context
-
-SHORT = 1024  # steps of a reduction after which waiting for the lines of its result counts for nothing
-
+from .tails import emit_tail, pack_tail, tail_parts, tail_tile
+from .tile import SHORT, ConvKernel, new_context
 
 OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
 
@@ -48,16 +47,16 @@ class Segment:
 def build_direct(request: Request, facts: ConvFacts, tile: Tile | None = None) -> Kernel:
     """``tile``: the register tile, where it is not the one that :func:`choose_tile` says."""
     ctx = new_context(request)
-    tile = emit_direct(request, facts, ctx, tile=tile)
+    tiles = emit_direct(request, facts, ctx, tile=tile)
     lanes = request.layout(request.group.outputs[0]).block
     return Kernel(
         function=ctx.k.finish(),
         operands=tuple(ctx.operands),
         outputs=request.group.outputs,
-        schedule=f"direct conv C{lanes}, tile {tile}",
+        schedule=f"direct conv C{lanes}, tile {' and '.join(map(str, tiles))}",
         flops=facts.flops,
         scalars=tuple(ctx.scalars),
-        least=(tile.rows, tile.columns),
+        least=(tiles[0].rows, max(t.columns for t in tiles)),
     )
 
 
@@ -68,15 +67,23 @@ def emit_direct(
     place: Callable[[list[Any]], list[Any]] = list,
     steps: tuple[int, ...] = (),
     tile: Tile | None = None,
-) -> Tile:
-    """Adds one direct convolution to a kernel and returns its register tile. ``place`` maps its output coordinates to
-    those of the tensor, where neighbours lie ``steps`` apart."""
+) -> list[Tile]:
+    """Adds one direct convolution to a kernel and returns its register tile, and that of the last vector of channels
+    where :mod:`.tails` computes it. ``place`` maps its output coordinates to those of the tensor, where neighbours lie
+    ``steps`` apart."""
     lanes = request.layout(request.group.outputs[0]).block
-    tile = tile or choose_tile(request.target, *tile_space(request, facts))
+    parts = tail_parts(request, facts)
+    height, width, blocks, limit = tile_space(request, facts)
+    tile = tile or choose_tile(request.target, height, width, blocks, limit)
     conv = ConvKernel(request, facts, tile, lanes, ctx, place, steps)
     span = _span(facts, tile.blocks * lanes)
-    _emit(conv, span, _segments(request, facts, span, lanes))
-    return tile
+    segments = _segments(request, facts, span, lanes)
+    if parts == 1:
+        _emit(conv, span, segments)
+        return [tile]
+    last = tail_tile(request.target, tile.rows, tile.columns if conv.is_open else width, parts)
+    _emit(conv, span, segments, ConvKernel(request, facts, last, lanes, ctx, place, steps))
+    return [tile, last] if facts.outputs > lanes else [last]
 
 
 def tile_space(request: Request, facts: ConvFacts) -> tuple[int, int, int, int]:
@@ -84,6 +91,8 @@ def tile_space(request: Request, facts: ConvFacts) -> tuple[int, int, int, int]:
     a tile."""
     lanes = request.layout(request.group.outputs[0]).block
     channel_blocks = -(-facts.outputs // lanes)
+    if channel_blocks > 1 and tail_parts(request, facts) > 1:
+        channel_blocks -= 1
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
     limit = channel_blocks if facts.groups == 1 else _blocks_per_group(facts, lanes)
     return height, facts.out_spatial[-1], channel_blocks, limit
@@ -145,36 +154,59 @@ def pack_weights(facts: ConvFacts, blocks: int, lanes: int, span: int, segments:
     return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
 
-def _emit(conv: ConvKernel, span: int, segments: list[Segment]) -> None:
+def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel | None = None) -> None:
+    """The kernel's tasks: groups of whole vectors, and the ``tail`` as one group more."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
-    dtype = facts.output.dtype
-    width = tile.blocks * lanes
+    groups = conv.channel_blocks // tile.blocks
     packed = pack_weights(facts, tile.blocks, lanes, span, segments)
+    whole = groups
+    if tail is not None:
+        whole = (conv.channel_blocks - 1) // tile.blocks
+        conv.outputs = whole * tile.blocks * lanes
+        groups = whole + 1
+        packed = np.concatenate([packed[:whole].reshape(-1), pack_tail(facts, lanes, tail.tile.parts)])
+    row = span * facts.taps * tile.blocks * lanes
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
-    row = packed.shape[1]
     conv.far = packed.nbytes > conv.request.target.l2_bytes // 2
-    if _rows_first(conv, packed.nbytes):
+    if _rows_first(conv, packed.nbytes, groups):
         conv.order = "rows"
     elif packed.nbytes > OWN_GROUPS * _image_bytes(conv):
         conv.order = "groups"
+    with conv.tasks(groups) as (n, group, origins):
+        if tail is None:
+            _columns(conv, span, segments, weights, (n, group, origins))
+            return
+        tail.far = conv.far
+        if whole:
+            with k.when(group < whole):
+                inside = conv.bind(tirx.min(group, whole - 1), whole)
+                _columns(conv, span, segments, weights, (n, inside, origins))
+        with k.when(group >= whole) if whole else nullcontext():
+            emit_tail(tail, weights, whole * row, n, origins)
+
+
+def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, at: Any) -> None:
+    """All columns of one row of tiles of one group of vectors."""
+    k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
+    (n, group, origins), dtype, width = at, facts.output.dtype, tile.blocks * lanes
     block = conv.request.layout(facts.data).block
-    with conv.tasks(conv.channel_blocks // tile.blocks) as (n, group, origins), conv.columns() as column:
+    with conv.columns() as column:
         if span * facts.taps <= SHORT:
             conv.ask_for_results(n, group * tile.blocks, origins, column, tile.blocks)
         acc = k.local("acc", dtype, tile.positions * width)
         with k.loop(tile.positions * tile.blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             k.store(acc, z * lanes + v, tirx.const(0, dtype))
         start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
-        offset = 0
+        offset = group * (span * facts.taps * width)
         for segment in segments:
             with k.loop(segment.blocks, name="cb") as cb:
-                ctx.ranged(cb, segment.blocks)
-                _taps(conv, segment, block, acc, weights, (n, start, cb, origins, column), group * row + offset)
-            offset += segment.blocks * segment.lanes * facts.taps * width
+                conv.ctx.ranged(cb, segment.blocks)
+                _taps(conv, segment, block, acc, weights, (n, start, cb, origins, column), offset)
+            offset = offset + segment.blocks * segment.lanes * facts.taps * width
         conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
 
 
-def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
+def _rows_first(conv: ConvKernel, weight_bytes: int, groups: int) -> bool:
     """True if less comes from beyond the second-level cache when all channel groups of a row of tiles are neighbours.
 
     By groups, the input passes once a group unless it stays; by rows, the weights pass once a row of tiles unless they
@@ -182,7 +214,6 @@ def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
     """
     facts, tile = conv.facts, conv.tile
     l2 = conv.request.target.l2_bytes
-    groups = conv.channel_blocks // tile.blocks
     if groups == 1 or len(facts.out_spatial) != 2 or conv.is_open:
         return False
     image = _image_bytes(conv)
@@ -207,33 +238,19 @@ def _taps(
     n, start, cb, origins, column = at
     width = tile.blocks * lanes
 
-    def body(taps: list[Any]) -> None:
-        index: Any = cb
-        for i, tap in enumerate(taps):
-            index = index * facts.kernel[i] + tap
-        with k.loop(segment.lanes, name="c") as c:
-            ctx.ranged(c, segment.lanes)
-            channel = _channel(segment, block, start, cb, c)
-            step = base + (index * segment.lanes + c) * width
-            if conv.far:
-                prefetch(k, weights, step, tile.blocks, lanes, dtype_bytes(facts.output.dtype))
-            with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
-                value = conv.input(n, channel, conv.positions(origins, column, dy, dx), taps)
-                if conv.has_prologue:
-                    value = k.bind(value, "x")
-                with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
-                    slot = ((dy * tile.columns + dx) * tile.blocks + b) * lanes + v
-                    k.store(acc, slot, acc[slot] + value * weights[step + b * lanes + v])
-
-    def nest(i: int, taps: list[Any]) -> None:
-        if i == len(facts.kernel):
-            body(taps)
-            return
-        with k.loop(facts.kernel[i], name="t") as t:
-            ctx.ranged(t, facts.kernel[i])
-            nest(i + 1, [*taps, t])
-
-    nest(0, [])
+    with conv.taps(cb) as (index, taps), k.loop(segment.lanes, name="c") as c:
+        ctx.ranged(c, segment.lanes)
+        channel = _channel(segment, block, start, cb, c)
+        step = base + (index * segment.lanes + c) * width
+        if conv.far:
+            prefetch(k, weights, step, tile.blocks, lanes, dtype_bytes(facts.output.dtype))
+        with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
+            value = conv.input(n, channel, conv.positions(origins, column, dy, dx), taps)
+            if conv.has_prologue:
+                value = k.bind(value, "x")
+            with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
+                slot = ((dy * tile.columns + dx) * tile.blocks + b) * lanes + v
+                k.store(acc, slot, acc[slot] + value * weights[step + b * lanes + v])
 
 
 def _channel(segment: Segment, block: int, start: Any, cb: Any, c: Any) -> Any:

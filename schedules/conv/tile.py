@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from .choose import Tile
 from .facts import ConvFacts
 from .prefetch import ask
 
+SHORT = 1024  # steps of a reduction after which waiting for the lines of its result counts for nothing
 PARALLEL_FLOPS = 100_000  # below this a launch costs more than the second core saves, its data moving included
 
 
@@ -46,6 +47,7 @@ class ConvKernel:
     place: Callable[[list[Any]], list[Any]] = list  # from the kernel's own output coordinates to the tensor's
     steps: tuple[int, ...] = ()  # distance of neighbouring outputs of this kernel in the tensor, where not 1
     far: bool = False  # the weights don't stay in the second-level cache
+    outputs: int = 0  # channels that this part of the kernel writes, whole vectors, where not all
     order: str = "bands"  # of rows and groups of channels, and how cores share them: see bands()
 
     def __post_init__(self) -> None:
@@ -183,6 +185,18 @@ class ConvKernel:
             start = tirx.min(x * step, width - step) if width % step else x * step
             yield self.bind(start, width - step + 1)
 
+    @contextmanager
+    def taps(self, index: Any) -> Iterator[tuple[Any, list[Any]]]:
+        """Loops over the taps; gives ``index * taps + tap``, and the tap of each axis."""
+        with ExitStack() as loops:
+            taps = []
+            for size in self.facts.kernel:
+                tap = loops.enter_context(self.k.loop(size, name="t"))
+                self.ctx.ranged(tap, size)
+                taps.append(tap)
+                index = index * size + tap
+            yield index, taps
+
     def positions(self, origins: list[Any], column: Any, dy: Any, dx: Any) -> list[Any]:
         """Output coordinates of one position in the tile."""
         own = [column + dx] if not origins else [*origins[:-1], origins[-1] + dy, column + dx]
@@ -219,7 +233,7 @@ class ConvKernel:
             with k.loop(blocks, "unroll", "b") as b:
                 block = first_block + b
                 channel = block * self.lanes
-                self.ctx.channel = Channel(channel, block, zero, self.lanes, self.facts.outputs)
+                self.ctx.channel = Channel(channel, block, zero, self.lanes, self.outputs or self.facts.outputs)
                 indices = [n, channel, *self.place(self.positions(origins, column, dy, dx))]
                 for value, written in places:
                     ask(k, self.ctx.buffer(value), self.ctx.offset(value, indices), written)
@@ -230,7 +244,7 @@ class ConvKernel:
         assert anchor is not None
         channel = block * self.lanes + lane
         self.ctx.ranged(lane, self.lanes)
-        self.ctx.channel = Channel(channel, block, lane, self.lanes, self.facts.outputs)
+        self.ctx.channel = Channel(channel, block, lane, self.lanes, self.outputs or self.facts.outputs)
         made = self.graph.tensors[anchor.results[0]]
         inliner = self.ctx.inliner({key(made): lambda _indices: value()})
         indices = [n, channel, *self.place(position)]

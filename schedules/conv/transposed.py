@@ -105,16 +105,17 @@ def build_transposed(request: Request) -> Kernel:
     assert request.group.anchor is not None
     strides, phases = phases_of(request.group.anchor)
     ctx = new_context(request)
-    tiles, box = [], request.box
+    phase_tiles, box = [], request.box
     for phase in phases:
 
         def place(position: list[Any], offsets: tuple[int, ...] = phase.offsets) -> list[Any]:
             return [q * s + o for q, s, o in zip(position, strides, offsets)]
 
         facts = phase.facts if box is None else phase.facts.cut(box.rows // strides[0], box.columns // strides[1])
-        tiles.append(emit_direct(request, facts, ctx, place, strides))
+        phase_tiles.append(emit_direct(request, facts, ctx, place, strides))
     lanes = request.layout(request.group.outputs[0]).block
-    names = [str(t) for t in tiles]
+    tiles = [t for each in phase_tiles for t in each]
+    names = [" and ".join(map(str, each)) for each in phase_tiles]
     return Kernel(
         function=ctx.k.finish(),
         operands=tuple(ctx.operands),

@@ -1,0 +1,142 @@
+"""The last vector of output channels, where it has room: lanes hold several input channels of one output.
+
+    acc[positions][channel j, part i of s]                 lane j * s + i, s a power of two
+      for channel block, taps, s channels in block
+        acc[p] += x[p, channels] (s of them, repeated) * w[block][tap][channels][j, i]
+    y[p, j] = acc[p, j, 0] + ... + acc[p, j, s - 1]        log2(s) additions a position
+
+24 channels in vectors of 16 take 1 1/2 vectors' multiply-adds instead of 2, 65 channels 4 1/16 instead of 5. The s
+neighbouring inputs are one load: vbroadcastsd, ld1r.2d, or a whole vector. It needs blocked input straight from memory:
+lanes past the last channel are zero there, as their weights are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ...targets.target import Target
+from ..ahead import free_registers
+from ..group import Request, dtype_bytes
+from ..matmul.moves import producers
+from .choose import Tile, choose_tile, step_cycles, tiles_of
+from .facts import ConvFacts
+from .prefetch import prefetch
+from .tile import SHORT, ConvKernel
+
+GAIN = 0.97  # of the cycles with a whole last vector: nearer than that, it stays whole
+WIDE = 420  # rows and columns for the comparison: what is chosen must not depend on the box that is computed
+
+
+def tail_parts(request: Request, facts: ConvFacts) -> int:
+    """Input channels that share the last vector of outputs; 1 where that vector is computed like all others."""
+    lanes = request.layout(request.group.outputs[0]).block
+    rest = facts.outputs % lanes
+    if facts.groups > 1 or not rest or lanes & (lanes - 1) or request.layout(facts.data).block != lanes:
+        return 1
+    if producers(request.group, facts.data):
+        return 1
+    parts = 1
+    while 2 * parts * rest <= lanes:
+        parts *= 2
+    if parts == 1:
+        return 1
+    target, whole = request.target, facts.outputs // lanes
+    share = _steps(facts, lanes, parts) / facts.channels
+    plain = _cost(target, whole + 1)
+    split = _cost(target, whole) + share * _cost(target, 1) if whole else share * plain
+    return parts if split < GAIN * plain else 1
+
+
+def _cost(target: Target, blocks: int) -> float:
+    """Cycles a step of ``blocks`` vectors of outputs at WIDE x WIDE positions."""
+    tile = choose_tile(target, WIDE, WIDE, blocks, blocks)
+    return tiles_of(tile, WIDE, WIDE) * (blocks // tile.blocks) * step_cycles(target, tile)
+
+
+def _steps(facts: ConvFacts, lanes: int, parts: int) -> int:
+    """Steps of a tap: whole groups of ``parts`` channels in each block."""
+    return facts.channels // lanes * (lanes // parts) + -(-(facts.channels % lanes) // parts)
+
+
+def tail_tile(target: Target, rows: int, width: int, parts: int) -> Tile:
+    """The tile of one vector over as many rows as the others have."""
+    most = target.vector_registers - 1 - free_registers(target, 1, unrolled=True)
+    counts = range(1, max(1, min(width, most // rows)) + 1)
+    tiles = [Tile(rows, columns, 1, parts) for columns in counts]
+    return min(tiles, key=lambda t: tiles_of(t, rows, width) * step_cycles(target, t))
+
+
+def pack_tail(facts: ConvFacts, lanes: int, parts: int) -> np.ndarray:
+    """[block][tap][channels / parts][output][part], zero where there is no output or no channel."""
+    weight = np.asarray(facts.weight.constant).reshape(facts.outputs, facts.channels, facts.taps)
+    weight = weight[facts.outputs // lanes * lanes :]
+    blocks = []
+    for first in range(0, facts.channels, lanes):
+        block = weight[:, first : first + lanes]
+        steps = -(-block.shape[1] // parts)
+        padded = np.zeros((lanes // parts, steps * parts, facts.taps), weight.dtype)
+        padded[: block.shape[0], : block.shape[1]] = block
+        blocks.append(padded.reshape(-1, steps, parts, facts.taps).transpose(3, 1, 0, 2).reshape(-1))
+    return np.concatenate(blocks)
+
+
+def emit_tail(conv: ConvKernel, weights: Any, base: int, n: Any, origins: list[Any]) -> None:
+    """All columns of one row of tiles of the last vector; its weights begin at ``base``."""
+    k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
+    dtype, size, parts = facts.output.dtype, tile.positions * lanes, tile.parts
+    block = tirx.IntImm("int32", facts.outputs // lanes)
+    with conv.columns() as column:
+        if facts.channels * facts.taps <= SHORT:
+            conv.ask_for_results(n, block, origins, column, 1)
+        acc = k.local("acc", dtype, size)
+        with k.loop(tile.positions, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+            k.store(acc, z * lanes + v, tirx.const(0, dtype))
+        first = 0
+        for blocks, channels in ((facts.channels // lanes, lanes), (1, facts.channels % lanes)):
+            if not blocks or not channels:
+                continue
+            steps = -(-channels // parts)
+            with k.loop(blocks, name="cb") as cb:
+                ctx.ranged(cb, blocks)
+                with conv.taps(cb) as (index, taps), k.loop(steps, name="c") as c:
+                    ctx.ranged(c, steps)
+                    step = base + first * facts.taps * lanes + (index * steps + c) * lanes
+                    if conv.far:
+                        prefetch(k, weights, step, 1, lanes, dtype_bytes(dtype))
+                    channel = (cb + first * parts // lanes, c * parts)
+                    with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
+                        value = _repeated(conv, n, channel, conv.positions(origins, column, dy, dx), taps)
+                        with k.loop(lanes, "vectorized", "v") as v:
+                            slot = (dy * tile.columns + dx) * lanes + v
+                            k.store(acc, slot, acc[slot] + value[v] * weights[step + v])
+            first += blocks * steps
+        conv.epilogue(_sums(conv, acc), n, block, origins, column, 1)
+
+
+def _repeated(conv: ConvKernel, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
+    """A vector of ``parts`` neighbouring input channels, again and again."""
+    parts, at = conv.tile.parts, conv.input(n, channel, position, taps).indices[0]
+    found = conv.read(conv.facts.data)[tirx.Ramp(at, 1, parts)]
+    vector = conv.k.local("x", conv.facts.data.dtype, conv.lanes)
+    if parts < conv.lanes:
+        found = tirx.Shuffle([found] * (conv.lanes // parts), list(range(conv.lanes)))
+    conv.k.store(vector, tirx.Ramp(0, 1, conv.lanes), found)
+    return vector
+
+
+def _sums(conv: ConvKernel, acc: Any) -> Any:
+    """[position][lane = output], anything in the lanes past the last: the parts of each output added."""
+    k, lanes, dtype = conv.k, conv.lanes, conv.facts.output.dtype
+    sums = k.local("sums", dtype, conv.tile.positions * lanes)
+    for position in range(conv.tile.positions):
+        at = tirx.Ramp(position * lanes, 1, lanes)
+        source, left = acc, conv.tile.parts
+        while left > 1:
+            vector = source[at]
+            even = [2 * i % lanes for i in range(lanes)]
+            k.store(sums, at, tirx.Shuffle([vector], even) + tirx.Shuffle([vector], [i + 1 for i in even]))
+            source, left = sums, left // 2
+    return sums

@@ -1,0 +1,164 @@
+"""The last vector of output channels, shared by several input channels: when, and that it is right in every form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
+from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.layers import activation, conv
+from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.schedules.conv.facts import ConvFacts
+from halotile.schedules.conv.tails import pack_tail
+from halotile.schedules.group import Value
+from tvm import relax
+
+R = relax.op
+F = "float32"
+
+
+def tile_text(cin: int, cout: int, groups: int = 1, bits: int = 512) -> str:
+    """The schedule of a 1 x 1 convolution."""
+    x, k = np.zeros((1, cin, 17, 19), F), np.zeros((cout, cin // groups, 1, 1), F)
+    target = replace(native(), vector_bits=bits, vector_registers=32, fma_ports=1, fma_latency=4, cores=1)
+    module = module_of([x], lambda x: R.nn.conv2d(x, weight(k), groups=groups))
+    (found,) = [k.schedule for k in staged(module, target, tiled=False).kernels if "conv" in k.schedule]
+    return found
+
+
+@pytest.mark.parametrize(
+    "cin, cout, bits, parts",
+    [
+        (96, 24, 512, 2),  # half a vector
+        (33, 65, 512, 16),  # one channel: lanes run over the input only
+        (50, 70, 512, 2),  # six lanes twice
+        (64, 36, 512, 4),
+        (64, 12, 256, 2),
+        (64, 13, 128, 4),
+        (64, 30, 128, 2),
+        (96, 28, 512, 1),  # more than half a vector
+        (96, 32, 512, 1),
+        (5, 65, 512, 16),  # a block of few channels takes one step
+        (3, 65, 512, 1),  # few channels lie plain
+        (64, 1032, 512, 1),  # half a vector of 65: nothing to gain
+    ],
+)
+def test_chosen_by_channels(cin: int, cout: int, bits: int, parts: int) -> None:
+    text = tile_text(cin, cout, bits=bits)
+    assert text.endswith(f"x1/{parts}") if parts > 1 else "/" not in text, text
+
+
+def test_group_convolutions_keep_whole_vectors() -> None:
+    assert "/" not in tile_text(48, 24, groups=2)
+
+
+def test_packed_in_the_order_of_reading() -> None:
+    w = np.arange(1, 18 * 20 * 3 + 1, dtype=F).reshape(18, 20, 1, 3)
+    value, one = Value("w", w.shape, F, w), (1, 1)
+    x, y = Value("x", (1, 20, 5, 5), F), Value("y", (1, 18, 5, 3), F)
+    facts = ConvFacts(x, value, y, (1, 3), one, one, (0, 0), (0, 0), 1)
+    packed = pack_tail(facts, 16, 8)
+    first, last = packed[: 3 * 2 * 16].reshape(3, 2, 2, 8), packed[3 * 2 * 16 :].reshape(3, 1, 2, 8)
+    np.testing.assert_array_equal(first[1, 1, 1], w[17, 8:16, 0, 1])
+    np.testing.assert_array_equal(last[2, 0, 0, :4], w[16, 16:, 0, 2])
+    assert not last[:, :, :, 4:].any()
+
+
+# outputs, inputs, size, kernel, strides, dilation, pads, batch
+SHAPES = {
+    "half": (24, 40, (9, 11), (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), 1),
+    "half_only": (7, 37, (8, 13), (3, 2), (1, 1), (1, 1), (1, 1, 1, 1), 2),
+    "one_more": (33, 35, (13, 7), (3, 2), (2, 1), (1, 2), (1, 0, 1, 2), 2),
+    "quarter": (52, 19, (31, 29), (3, 5), (1, 2), (1, 1), (1, 1, 1, 1), 1),
+    "few_channels": (17, 6, (10, 10), (5, 5), (1, 1), (1, 1), (2, 2, 2, 2), 1),
+    "large": (24, 72, (41, 43), (3, 3), (1, 1), (2, 1), (2, 1, 2, 1), 2),  # shared by cores
+    "row": (10, 24, (30,), (5,), (2,), (1,), (2, 1), 3),
+    "volume": (18, 20, (5, 6, 7), (2, 3, 1), (1, 1, 2), (1, 1, 1), (1, 1, 0, 0, 1, 0), 1),
+}
+
+
+def filled(suite: Suite, dtype: str = F) -> Suite:
+    """A convolution, bias, residual and ReLU of an intermediate, against NumPy in float64."""
+    for seed, (name, (cout, cin, size, kernel, strides, dilation, pads, batch)) in enumerate(SHAPES.items()):
+        rng = np.random.default_rng(seed)
+        rank = len(size)
+        x = rng.standard_normal((batch, cin, *size)).astype(dtype)
+        w = rng.standard_normal((cout, cin, *kernel)).astype(dtype)
+        wanted = _reference(x, w, strides, dilation, pads)
+        b = np.linspace(-1, 2, cout).reshape(1, cout, *[1] * rank).astype(dtype)
+        r = np.cos(np.arange(wanted.size)).reshape(wanted.shape).astype(dtype)
+        operator = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}[rank]
+        options = {"strides": strides, "padding": pads, "dilation": dilation}
+
+        def body(x: Any, r: Any, w: Any = w, b: Any = b, op: Any = operator, options: Any = options) -> Any:
+            return R.nn.relu(R.add(R.add(op(x, weight(w), **options), weight(b)), r))
+
+        exact = np.maximum(wanted + b + r, 0)
+        tolerance = 1e-12 if dtype == "float64" else 2e-6
+        suite.add(name, [x, r], body, exact.astype(dtype), tolerance, tolerance * float(np.abs(wanted).max()))
+    return suite
+
+
+def _reference(x: np.ndarray, w: np.ndarray, strides: Any, dilation: Any, pads: Any) -> np.ndarray:
+    rank = len(strides)
+    wide = np.pad(x.astype("float64"), [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:])])
+    kernel = w.shape[2:]
+    out = [(wide.shape[2 + i] - (kernel[i] - 1) * dilation[i] - 1) // strides[i] + 1 for i in range(rank)]
+    result = np.zeros((x.shape[0], w.shape[0], *out))
+    for tap in np.ndindex(*kernel):
+        cut = [slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in zip(tap, dilation, out, strides)]
+        result += np.einsum("oc,nc...->no...", w[(slice(None), slice(None), *tap)], wide[(..., *cut)])
+    return result
+
+
+@pytest.fixture(scope="module", params=[512, 256, 128])
+def suite(request: pytest.FixtureRequest) -> Suite:
+    return filled(Suite(narrow(request.param)))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_equals_numpy(suite: Suite, name: str) -> None:
+    suite.check(name)
+    lanes, outputs = suite.target.lanes(F), SHAPES[name][0]
+    (used,) = [s for s in suite.schedules(name) if "conv" in s or "winograd" in s]
+    if "direct" in used:
+        assert ("/" in used) is (0 < outputs % lanes <= lanes // 2)
+    else:
+        assert "winograd" in used
+
+
+def model(cout: int) -> onnx.ModelProto:
+    g = Graph("tail", Form(opset=17))
+    x = activation(g, conv(g, g.input("x", (2, 3, 23, 29)), 20, 3), "relu")
+    return g.finish(y=activation(g, conv(g, x, cout, 5), "sigmoid"))
+
+
+@pytest.mark.parametrize("shape", [(5, None), (7, 11)])
+@pytest.mark.parametrize("cout", [7, 24])
+def test_boxes_give_the_same_bits(shape: tuple[int, Any], cout: int) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 3, 23, 29)).astype(F)
+    results = []
+    for tile in ("off", {"shape": shape}):
+        build = run_pipeline(model(cout), Options(native(), stop_after="plan", threads=2, tile=tile))
+        assert any("tiled" in k.schedule for k in build.kernels) is (tile != "off")
+        results.append(Compiled(build).run([x])[0])
+    np.testing.assert_array_equal(*results)
+
+
+def test_transposed_convolutions_too() -> None:
+    g = Graph("up", Form(opset=17))
+    x = conv(g, g.input("x", (1, 21, 6, 7)), 24, 3)
+    rng = np.random.default_rng(5)
+    w = g.const(rng.standard_normal((24, 24, 4, 4)).astype(F))
+    b = g.const(np.linspace(-1, 2, 24).astype(F))
+    model = g.finish(y=g.op("ConvTranspose", x, w, b, strides=[2, 2], pads=[1, 1, 1, 1]))
+    build = run_pipeline(model, Options(narrow(512), stop_after="plan", tile="off"))
+    assert any("transposed" in k.schedule and "/2" in k.schedule for k in build.kernels)
+    x_value = rng.standard_normal((1, 21, 6, 7)).astype(F)
+    (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x_value})
+    np.testing.assert_allclose(Compiled(build).run([x_value])[0], wanted, rtol=1e-5, atol=1e-5)
