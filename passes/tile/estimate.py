@@ -15,7 +15,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ...schedules.group import Group, Value
+from ...schedules.conv import overwritten, supports_conv
+from ...schedules.group import Group, Request, Value
 from ...schedules.tiled.support import box_alignment
 from ...targets.target import Target
 from .candidates import Program
@@ -80,6 +81,7 @@ class Model:
     costs: dict[Group, MemberCost] = field(default_factory=dict)
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
+    residuals: dict[Group, tuple[Value, ...]] = field(default_factory=dict)
     options: dict[int, list[tuple[float, Segment]]] | None = None  # what search found worth a look, by first group
 
     def __post_init__(self) -> None:
@@ -101,6 +103,15 @@ class Model:
         if group not in self.costs:
             self.costs[group] = member_cost(group, self.program.layouts, self.target, self.exact)
         return self.costs[group]
+
+    def overwritten(self, index: int) -> tuple[Value, ...]:
+        """The inputs whose memory group ``index`` may take for its output, computed whole."""
+        group = self.program.groups[index]
+        if group not in self.residuals:
+            conv = group.anchor is not None and supports_conv(group.anchor) and len(group.outputs[0].shape) == 4
+            request = Request(group, self.program.layouts, self.target, self.exact, {"threads": self.threads})
+            self.residuals[group] = overwritten(request) if conv else ()
+        return self.residuals[group]
 
     def unit(self, index: int) -> int:
         """Rows that the kernel of group ``index`` computes at a time, where boxes must begin anyhow included."""

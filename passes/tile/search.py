@@ -104,11 +104,12 @@ class Search:
 
 
 class Live:
-    """Bytes of the arena in use while a segment runs: all that lies whole, and its scratch."""
+    """Bytes of the arena in use while a segment runs: all that lies whole, and its scratch. A group that is computed
+    whole may write its result over an input that nobody reads afterwards."""
 
     def __init__(self, model: Model) -> None:
         program = model.program
-        self.program = program
+        self.model, self.program = model, program
         placed = {program.places.root(v) for v in program.outputs} | set(program.outputs)
         self.made: dict[Value, int] = {}
         self.read: dict[Value, int] = {}
@@ -138,8 +139,22 @@ class Live:
                 inner = first <= made and read <= last and first != last
                 if not inner or root in self.program.shared:
                     total += size
+            if first == last:
+                total -= self._taken(first)
             self.between[key] = float(total)
         return self.between[key] + scratch
+
+
+    def _taken(self, index: int) -> int:
+        """Bytes of an input that group ``index``, computed whole, writes its result over."""
+        place = self.program.places
+        output = place.root(self.program.groups[index].outputs[0])
+        for value in self.model.overwritten(index):
+            root = place.root(value)
+            alone = root not in place.parts() and output not in place.parts()
+            if alone and self.read.get(root) == index and self.size.get(root, -1) == self.size.get(output):
+                return self.size[root]
+        return 0
 
 
 def _curve(points: Iterable[_Point], most: int) -> list[_Point]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..group import Kernel, Node, Request, Value
 from ..tuning import decide
 from .candidates import candidates, decision_key, depthwise_candidates
+from .choose import choose_tile
 from .depthwise import build_depthwise
-from .direct import build_direct
+from .direct import build_direct, tile_space
 from .facts import ConvFacts
 from .few import build_few, few_applies
+from .inplace import has_residual, taken_over
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
 from .winograd_choose import choose_plan
@@ -73,7 +75,23 @@ def build_conv(request: Request) -> Kernel:
     if few_applies(request, facts):
         return build_few(request, facts)
     plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
-    return build_winograd(request, facts, plan) if plan is not None else build_direct(request, facts)
+    kernel = build_winograd(request, facts, plan) if plan is not None else build_direct(request, facts)
+    return replace(kernel, inplace=taken_over(request, facts, kernel.least if plan is None else None))
+
+
+def overwritten(request: Request) -> tuple[Value, ...]:
+    """The inputs whose memory the output of a group that :func:`supports_conv` may take, without building it."""
+    anchor = request.group.anchor
+    assert anchor is not None
+    if anchor.operator == TRANSPOSED or not has_residual(request):
+        return ()
+    facts = ConvFacts.of(anchor)
+    if (facts.is_depthwise and request.layout(facts.data).block > 0) or few_applies(request, facts):
+        return ()
+    if _winograd_allowed(request, facts) and choose_plan(request.target, facts) is not None:
+        return taken_over(request, facts, None)
+    tile = choose_tile(request.target, *tile_space(request, facts))
+    return taken_over(request, facts, (tile.rows, tile.columns))
 
 
 def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:
