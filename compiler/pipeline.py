@@ -159,18 +159,40 @@ def _reassociate(build: Build) -> None:
         build.details["reassociate"] = result.details
 
 
+def _merge(build: Build) -> list[str]:
+    """Products of one value side by side, which fusion then finds as one."""
+    from ..passes.merge import Merge
+
+    options = build.options
+    if not (options.simplify and options.fuse):
+        return []
+    threads = options.threads or options.target.cores
+    result = Merge(threads, _only_speed(options) and not options.exact).apply(build.module, options.target)
+    build.module = result.module
+    build.details["merge"] = result.details
+    return list(result.notes)
+
+
+def _only_speed(options: Options) -> bool:
+    """Seven products of halves take more memory than eight, and round sums of weights; without Winograd's convolutions
+    there are none either: what is left is direct."""
+    free = options.memory_budget is None and options.optimize == "speed" and options.weights == "float32"
+    return options.winograd and free
+
+
 def fuse(build: Build) -> None:
     from ..passes.fuse.fuse import Fuse
     from ..passes.fuse.graph import build_graph
     from ..passes.fuse.outputs import own_outputs
 
     _reassociate(build)
+    merged = _merge(build)
     graph = build_graph(build.module)
     winograd = build.options.winograd and not build.options.exact
     fusion = Fuse(build.options.fuse, build.options.target, winograd).apply(graph)
     build.graph, fusion, build.views = own_outputs(graph, fusion)
     build.groups = fusion.groups
-    build.notes["fuse"] = [note for group in fusion.groups for note in group.notes]
+    build.notes["fuse"] = merged + [note for group in fusion.groups for note in group.notes]
 
 
 def layout(build: Build) -> None:
@@ -229,10 +251,7 @@ def _kernel(build: Build, group: Any, plan: Any) -> Any:
     options = build.options
     workers = options.threads or options.target.cores
     choices: dict[str, Any] = {"winograd": options.winograd, "weights": options.weights, "threads": workers}
-    # seven products of halves take more memory than eight, and round sums of weights; without Winograd's convolutions
-    # there are none either: what is left is direct
-    only_speed = options.memory_budget is None and options.optimize == "speed" and options.weights == "float32"
-    choices["strassen"] = options.winograd and only_speed
+    choices["strassen"] = _only_speed(options)
     if options.tuning is not None:
         choices |= {"tuning": options.tuning, "candidate": options.candidate}
     if isinstance(plan, StripePlan):

@@ -68,6 +68,7 @@ class Rows:
         self.request, self.ctx, self.graph, self.plan, self.facts = request, ctx, graph, plan, facts
         self.k: KernelBuilder = ctx.k
         self.block = 0
+        self.slot: Any = 0  # one row at a time
         self.stored: dict[Any, Any] = {}
         owners = takes_over(graph, plan, facts)
         assert owners is not None

@@ -34,6 +34,11 @@ def best_tiles(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> l
     return [tile for _, tile in sorted(_tiles(target, rows, vectors, row_bytes))]
 
 
+def least_cost(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> float:
+    """Estimated cycles of one step of K over the whole output, with the best tile."""
+    return min(cost for cost, _ in _tiles(target, rows, vectors, row_bytes))
+
+
 def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[tuple[float, tuple[int, int]]]:
     tallest = min(rows, rows_in_cache(row_bytes))
     for width in range(1, min(8, vectors) + 1):

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from ...targets.target import Target
 from ..group import Kernel, Packed, Request, Scratch
 from .blocking import SUMS_BYTES, Blocks
 from .choose import choose_tile, rows_in_cache
@@ -47,17 +48,23 @@ def strassen_pays(request: Request, facts: MatmulFacts) -> bool:
         return False
     if not facts.packs or not facts.flat:
         return False
-    lanes = request.target.lanes(facts.output.dtype)
-    rows = rows_of_image(facts)
-    half = -(-rows // 2)
-    if facts.n % (2 * lanes) or facts.k % 2 or half < LEAST_ROWS or producers(request.group, facts.a):
+    if producers(request.group, facts.a):
         return False
-    vectors, depth = facts.n // 2 // lanes, facts.k // 2
-    ports = request.target.fma_ports
-    plain = rows * 2 * vectors * facts.k / ports
-    fewer = PRODUCTS * half * vectors * depth / ports
-    more = half * vectors * STATE_COST + half * depth / lanes * SUM_COST
-    return fewer + more < GAIN * plain
+    cycles = seven_cycles(request.target, rows_of_image(facts), facts.k, facts.n, facts.output.dtype)
+    return cycles is not None
+
+
+def seven_cycles(target: Target, rows: int, depth: int, columns: int, dtype: str) -> float | None:
+    """Estimated cycles of one image's ``rows x depth`` times ``depth x columns`` by seven products; None where the
+    halves are too few, are not whole, or gain too little."""
+    lanes, half = target.lanes(dtype), -(-rows // 2)
+    if columns % (2 * lanes) or depth % 2 or half < LEAST_ROWS:
+        return None
+    vectors, steps = columns // 2 // lanes, depth // 2
+    plain = rows * 2 * vectors * depth / target.fma_ports
+    fewer = PRODUCTS * half * vectors * steps / target.fma_ports
+    total = fewer + half * vectors * STATE_COST + half * steps / lanes * SUM_COST
+    return total if total < GAIN * plain else None
 
 
 def rows_of_image(facts: MatmulFacts) -> int:
