@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import HalotileError
 from ..targets.target import Target
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def compile(
     from .options import (
         checked_budget,
         checked_float_mode,
+        checked_name,
         checked_optimize,
+        checked_path,
         checked_shapes,
         checked_threads,
         checked_tile,
@@ -68,7 +71,7 @@ def compile(
     )
     from .pipeline import Options, run_pipeline
 
-    chosen = resolve(target) if isinstance(target, str) else target
+    chosen = target if isinstance(target, Target) else resolve(target)
     options = Options(
         target=chosen,
         shapes=checked_shapes(shapes),
@@ -80,8 +83,8 @@ def compile(
         optimize=checked_optimize(optimize),
         weights=checked_weights(weights, chosen, bool(exact)),
         tuning=_choices(tuning, chosen, threads),
-        name=name,
-        dump_ir=Path(dump_ir) if dump_ir is not None else None,
+        name=checked_name(name),
+        dump_ir=checked_path(dump_ir, "dump_ir"),
     )
     folder = tempfile.TemporaryDirectory(prefix="halotile-")
     try:
@@ -123,12 +126,14 @@ def tune(
     """
     from ..schedules.tuning import MOST
     from ..targets.resolve import resolve
-    from .options import checked_shapes, checked_threads
+    from .options import checked_path, checked_shapes, checked_threads
     from .pipeline import Options
     from .tune import tune as measure
     from .tuning_file import add, read
 
-    file = Path(database)
+    file = checked_path(database, "database")
+    if file is None:
+        raise HalotileError("database=None: name the file to write")
     if file.exists():
         read(file)  # before anything long begins
     options = Options(
@@ -140,9 +145,11 @@ def tune(
 
 
 def _choices(database: str | os.PathLike[str] | None, target: Target, threads: int | None) -> dict[str, str] | None:
+    from .options import checked_path
     from .tuning_file import choices
 
-    return None if database is None else choices(Path(database), target, threads)
+    file = checked_path(database, "tuning")
+    return None if file is None else choices(file, target, threads)
 
 
 def inspect(

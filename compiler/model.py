@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -82,6 +82,10 @@ class Model:
             exact=self._exact,
             seed=seed,
         )
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """A copy would share threads, memory and a folder that go with the original."""
+        raise TypeError("a compiled model can't be copied or pickled; save() it and load() it where it is needed")
 
     def __repr__(self) -> str:
         sides = (", ".join(map(str, side)) for side in (self.inputs, self.outputs))

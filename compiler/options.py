@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import HalotileError, ShapeError, TargetError
@@ -16,6 +19,10 @@ WEIGHTS = ("float32", "float16")
 
 def checked_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]] | None:
     """Input name -> whole shape of plain non-negative integers; None when nothing is fixed."""
+    if shapes is None:
+        return None
+    if not isinstance(shapes, Mapping):
+        raise ShapeError(f"shapes={shapes!r}: give a dict of input names and shapes, such as {{'x': (1, 3, 224, 224)}}")
     if not shapes:
         return None
     return {str(name): _shape(str(name), dims) for name, dims in shapes.items()}
@@ -25,11 +32,35 @@ def checked_threads(threads: int | None) -> int | None:
     """None, or a number of threads from 1 to 1024."""
     if threads is None:
         return None
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
+    number = _whole(threads)
+    if number is None or not 1 <= number <= MAX_THREADS:
         raise HalotileError(
             f"threads={threads!r}: give a whole number from 1 to {MAX_THREADS}, or None for the target's cores"
         )
-    return threads
+    return number
+
+
+def checked_name(name: str | None) -> str | None:
+    """The name of a library: None, or text that UTF-8 has bytes for."""
+    if name is None:
+        return None
+    if not isinstance(name, str) or not encodable(name):
+        raise HalotileError(f"name={name!r}: give text, from which the names in C are made")
+    return name
+
+
+def encodable(text: str) -> bool:
+    """Whether there is UTF-8 for a text; names of files that are not UTF-8 hold halves of characters."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def checked_path(path: Any, what: str) -> Path | None:
+    """A path or None; ``what`` names the argument."""
+    if path is None:
+        return None
+    if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
+        raise HalotileError(f"{what}={path!r} is no path")
+    return Path(path)
 
 
 def checked_float_mode(mode: str) -> str:
@@ -41,8 +72,10 @@ def checked_float_mode(mode: str) -> str:
 
 def checked_tile(tile: Any) -> Any:
     """``auto``, ``off``, a mapping (its keys are checked against the model), or None."""
-    if tile is None or tile in ("auto", "off") or isinstance(tile, Mapping):
-        return dict(tile) if isinstance(tile, Mapping) else tile
+    if isinstance(tile, Mapping):
+        return dict(tile)
+    if tile is None or (isinstance(tile, str) and tile in ("auto", "off")):
+        return tile
     raise HalotileError(f"tile={tile!r}: give 'auto', 'off' or a dict such as {{'last': name, 'shape': (16, 64)}}")
 
 
@@ -50,7 +83,7 @@ def checked_budget(budget: Any) -> int | None:
     """Bytes, as a number or as text such as ``32MiB``; None for no limit."""
     if budget is None:
         return None
-    found: Any = budget
+    found: Any = _whole(budget)
     if isinstance(budget, str):
         number = budget.strip().rstrip("kKmMgGiIbB ")
         unit = UNITS.get(budget.strip()[len(number) :].strip().upper())
@@ -58,7 +91,7 @@ def checked_budget(budget: Any) -> int | None:
             found = int(float(number) * unit) if unit is not None else None
         except (ValueError, OverflowError):
             found = None
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+    if found is None or found < 1:
         raise HalotileError(f"memory_budget={budget!r}: give bytes, or text such as '32MiB' or '500KB'")
     return found
 
@@ -86,9 +119,17 @@ def checked_weights(weights: str, target: Any, exact: bool) -> str:
     return weights
 
 
+def _whole(value: Any) -> int | None:
+    """A whole number, numpy's included; None for anything else, and for True and False."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
 def _shape(name: str, dims: Any) -> tuple[int, ...]:
     try:
-        shape = tuple(int(d) for d in dims)
+        shape = tuple(operator.index(d) for d in dims)
     except (TypeError, ValueError):
         raise ShapeError(
             f"shape of {name!r} is {dims!r}; give whole numbers, such as (1, 3, 224, 224)"

@@ -25,8 +25,10 @@ def describe_model(source: Any) -> dict[str, Any]:
     """File name and digests of a model given as path, bytes or ModelProto."""
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        return {"file": path.name, "sha256": digest(path), "external": _external(path)}
-    data = source if isinstance(source, (bytes, bytearray)) else source.SerializeToString(deterministic=True)
+        name = os.fsencode(path.name).decode(errors="replace")
+        return {"file": name, "sha256": digest(path), "external": _external(path)}
+    given = isinstance(source, (bytes, bytearray, memoryview))
+    data = source if given else source.SerializeToString(deterministic=True)
     return {"file": None, "sha256": hashlib.sha256(bytes(data)).hexdigest(), "external": {}}
 
 

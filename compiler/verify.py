@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError, ToolchainError, VerificationError
+from .options import encodable
 from .sample import random_inputs
 from .spec import TensorSpec
 
@@ -120,8 +121,10 @@ def verify(
     ``model`` is the original file, bytes or ModelProto. ``given`` names arrays for all or some inputs; the others are
     drawn from ``seed``. ``exact`` tightens both tolerances ten times.
     """
-    if rtol < 0 or atol < 0:
-        raise RunError(f"tolerances can't be negative (rtol={rtol}, atol={atol})")
+    if not (0 <= rtol < np.inf and 0 <= atol < np.inf):
+        raise RunError(f"tolerances are finite and not negative, not rtol={rtol}, atol={atol}")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise RunError(f"seed={seed!r}: give a whole number from 0")
     reference = Reference(model)
     unknown = sorted(set(given or ()) - {s.name for s in inputs} - set(reference.inputs))
     if unknown:
@@ -206,6 +209,8 @@ class Reference:
         if isinstance(model, (str, os.PathLike)):
             source: Any = os.fspath(model)
             self.proto = onnx.load(source, load_external_data=False)
+            if not encodable(source):  # a name that ONNX Runtime can't be told
+                source = self.proto.SerializeToString()
         elif isinstance(model, onnx.ModelProto):
             source, self.proto = model.SerializeToString(), model
         else:

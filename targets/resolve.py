@@ -24,6 +24,8 @@ from .target import Target
 
 def resolve(text: str) -> Target:
     """The target that ``text`` names; raises :class:`TargetError` with the nearest names when there is none."""
+    if not isinstance(text, str):
+        raise TargetError(f"a target is a name or a Target, not {type(text).__name__}")
     text = text.strip()
     if not text:
         raise TargetError(

@@ -200,7 +200,7 @@ def _verify(
         note("note: not compared: an archive alone can't be run")
         return None
     try:
-        with parameters.open_model(library, None if "library" in made else "", None) as loaded:
+        with parameters.open_model(library, None, None) as loaded:
             result = verify(loaded, path, loaded.inputs, rtol=rtol, atol=atol, exact=exact, seed=seed)
     except NoReference as error:
         if asked:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .failure import Progress
+from .failure import Progress, one_line
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -17,7 +17,11 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 def emit(text: str) -> None:
     """Writes data to stdout. When nobody reads it any more, the program ends quietly."""
     try:
-        sys.stdout.write(text + "\n")
+        try:
+            sys.stdout.write(text + "\n")
+        except UnicodeEncodeError:  # a path that is not UTF-8, or a terminal that isn't
+            plain = text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding)
+            sys.stdout.write(plain + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(
@@ -33,7 +37,7 @@ def emit_json(data: Any) -> None:
 
 def note(text: str) -> None:
     """A line for the reader on stderr; written even when stderr is no terminal, because it matters."""
-    print(text, file=sys.stderr, flush=True)
+    print(one_line(text), file=sys.stderr, flush=True)
 
 
 def on_terminal() -> bool:

@@ -27,7 +27,7 @@ def report_error(error: HalotileError, *, as_json: bool, debug: bool) -> int:
     """Prints ``error[E300]: ...`` on stderr, and with ``--json`` the same as data on stdout; returns the exit code."""
     if debug:
         traceback.print_exception(error)
-    print(f"error[{error.code}]: {error.message}", file=sys.stderr)
+    print(f"error[{error.code}]: {_told(error.message)}", file=sys.stderr)
     if as_json:
         print(json.dumps({"error": {"code": error.code, "message": error.message}}))
     return error.exit_code
@@ -47,6 +47,17 @@ def internal_error(error: Exception, arguments: Sequence[str]) -> HalotileError:
     told = InternalError(f"internal error{where}: {type(error).__name__}: {first_line(error)}{path}")
     told.__cause__ = error
     return told
+
+
+def _told(message: str) -> str:
+    """A message fit for a terminal: one line, below which a list of offenders, indented, may stand."""
+    first, *rest = message.split("\n  ")
+    return "\n  ".join([one_line(first), *map(one_line, rest)])
+
+
+def one_line(text: str) -> str:
+    """``text`` with what would break or move the line spelt out: a name in a model may hold anything."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def first_line(error: BaseException) -> str:
@@ -76,7 +87,7 @@ def _write_report(error: Exception, arguments: Sequence[str]) -> Path:
         ]
     )
     with tempfile.NamedTemporaryFile(
-        "w", prefix="halotile-error-", suffix=".txt", delete=False, encoding="utf-8"
+        "w", prefix="halotile-error-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
     ) as file:
         file.write(text)
     return Path(file.name)

@@ -115,6 +115,13 @@ def on_option(function: F) -> F:
 
 def open_model(folder: Path, on: str | None, threads: int | None) -> Any:
     """A built model to call, as a context manager: loaded here, or run where ``on`` says."""
+    from ..runtime.place import read_manifest
+
+    made = read_manifest(folder) or {}
+    if on is None and made and not made.get("library"):  # the program stands in for a library that was not asked for
+        if not made.get("executable"):
+            raise OutputError(f"{folder} holds an archive alone, which can't be run; build it with --format so or exe")
+        on = ""
     if on is None:
         from ..runtime.loader import load
 
@@ -124,12 +131,27 @@ def open_model(folder: Path, on: str | None, threads: int | None) -> Any:
     return RemoteModel(folder, on)
 
 
+class ToleranceType(click.ParamType):
+    """A finite number that is not negative."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < float("inf"):
+            self.fail(f"{value!r} is not a tolerance such as 1e-3", param, ctx)
+        return number
+
+
 def tolerance_options(function: F) -> F:
     """``--rtol``, ``--atol`` and ``--seed`` of a comparison."""
     function = click.option(
-        "--rtol", type=click.FloatRange(min=0), help="[default: 1e-3; 1e-2 for weights in float16]"
+        "--rtol", type=ToleranceType(), help="[default: 1e-3; 1e-2 for weights in float16]"
     )(function)
-    function = click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True)(function)
+    function = click.option("--atol", type=ToleranceType(), default=1e-5, show_default=True)(function)
     return click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs."
     )(function)
@@ -214,7 +236,7 @@ def read_arrays(pairs: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
 
 def split_file(text: str, names: Sequence[str], what: str) -> tuple[str | None, str]:
     """``x=a.npy`` -> ("x", "a.npy"); without a name None, which a model with one tensor or an .npz allows."""
-    for name in names:  # names may hold equals signs, so known ones go first
+    for name in sorted(names, key=len, reverse=True):  # names may hold equals signs: known ones first, x=y before x
         if text.startswith(f"{name}="):
             return name, text[len(name) + 1 :]
     name, equals, path = text.partition("=")

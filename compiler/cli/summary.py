@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from .console import columns, count, seconds, size
+from .failure import one_line
 
 
 def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple[str, str]]:
     """What the table says, as (what, value); what the stages run did not find out is left out."""
     before = report.get("operators_before") or {}
     kernels = report.get("kernels")
-    found: list[tuple[str, str]] = [("model", model.name), ("target", str(report.get("target", "")))]
+    found: list[tuple[str, str]] = [("model", one_line(model.name)), ("target", str(report.get("target", "")))]
     if before:
         found.append(("operators before", f"{sum(before.values())} ({_top(before)})"))
     if report.get("operators_after") is not None:
@@ -37,7 +38,7 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
     if times:
         found.append(("time, all stages", seconds(sum(times.values()))))
     if output is not None:
-        found.append(("library", str(output)))
+        found.append(("library", one_line(str(output))))
     return found
 
 

@@ -92,7 +92,7 @@ def _compare(
         stored = (model.manifest.get("options") or {}).get("weights", "float32")
         rtol = default_rtol(stored) if rtol is None else rtol
         given = parameters.read_arrays(inputs, [t.name for t in model.inputs])
-        run = (lambda arrays: model(arrays, threads)) if on is not None else model
+        run = (lambda arrays: model(arrays, threads)) if hasattr(model, "place") else model
         return compare(run, path, model.inputs, given, exact=exact, rtol=rtol, **others)
 
 

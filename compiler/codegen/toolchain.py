@@ -183,7 +183,10 @@ def zig_target(triple: str, glibc: str = "") -> str:
 
 
 def _chosen(cc: str, machine: str) -> Toolchain:
-    command = shlex.split(cc)
+    try:
+        command = shlex.split(cc)
+    except ValueError as error:
+        raise ToolchainError(f"the C compiler {cc!r} can't be read as a command: {str(error).lower()}") from None
     if not command or shutil.which(command[0]) is None:
         raise ToolchainError(f"the C compiler {cc!r} was not found; {_ADVICE}")
     return Toolchain(tuple(command), _family(command), machine)

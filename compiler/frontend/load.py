@@ -37,13 +37,15 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
     path = Path(model)
     try:
         data = path.read_bytes()
+    except ValueError:
+        raise ModelError(f"model file {str(path)!r} has a name that no file can have") from None
     except FileNotFoundError:
         raise ModelError(f"model file '{path}' does not exist") from None
     except IsADirectoryError:
         raise ModelError(f"model file '{path}' is a folder") from None
     except OSError as error:
         raise ModelError(f"model file '{path}' can't be read: {error.strerror}") from None
-    return Source(_parse(data, f"model file '{path}'"), path.parent, path.stem)
+    return Source(_parse(data, f"model file '{path}'"), path.parent, os.fsencode(path.stem).decode(errors="replace"))
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:

@@ -67,8 +67,8 @@ class Binding:
             self.threads = self._function(f"{prefix}_threads", _int, _pointer)
             self.destroy = self._function(f"{prefix}_destroy", None, _pointer)
             self._error_text = self._function(f"{prefix}_error_text", _text, _int)
-            self._kernel_seconds = getattr(self.library, f"{prefix}_kernel_seconds", None)
-        except (OSError, AttributeError) as error:
+            self._kernel_seconds = self._optional(f"{prefix}_kernel_seconds")
+        except (OSError, AttributeError, UnicodeDecodeError) as error:
             raise OutputError(f"can't load {path}: {_one_line(error)}; build it again") from error
         describe.restype = ctypes.POINTER(_Description)
         facts = describe().contents
@@ -90,6 +90,13 @@ class Binding:
         function.restype = result
         function.argtypes = arguments
         return function
+
+    def _optional(self, name: str) -> ctypes._NamedFuncPointer | None:
+        """A function that not every library has; the message of its absence holds a path, which need not be UTF-8."""
+        try:
+            return getattr(self.library, name)
+        except (AttributeError, UnicodeDecodeError):
+            return None
 
     def create(self, threads: int) -> int:
         """A new instance as an address; RunError when it can't be made."""

@@ -6,12 +6,13 @@ Needs numpy and the standard library; neither the compiler nor TVM nor onnx is i
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -28,6 +29,10 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedMode
     ``threads`` is the number used by default; None leaves it to the library. Raises OutputError when there is no
     library, or it is damaged, for another machine, or does not belong to its manifest.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise OutputError(f"a library is named by a path, not by {type(path).__name__}")
+    if threads is not None and (isinstance(threads, bool) or not hasattr(threads, "__index__")):
+        raise RunError(f"threads must be a positive integer, got {threads!r}")
     place = Path(path)
     if place.is_dir() or place.name == MANIFEST:
         folder = place if place.is_dir() else place.parent
@@ -78,7 +83,7 @@ class LoadedModel:
         self._in = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._out = (ctypes.c_void_p * max(1, len(self.outputs)))()
         self._in_address, self._out_address = ctypes.addressof(self._in), ctypes.addressof(self._out)
-        self._default = self._resolved(threads or 0)
+        self._default = self._resolved(operator.index(threads or 0))
 
     @property
     def report(self) -> dict[str, Any]:
@@ -92,7 +97,9 @@ class LoadedModel:
 
     def arena_bytes(self, threads: int | None = None) -> int:
         """Bytes of the arena for a number of threads; exactly what a run uses."""
-        return int(self._binding.arena_bytes(threads or self._default))
+        with self._lock:
+            self._check_open()
+            return int(self._binding.arena_bytes(operator.index(threads or self._default)))
 
     def __call__(
         self, inputs: Mapping[str, np.ndarray[Any, Any]], threads: int | None = None
@@ -127,8 +134,8 @@ class LoadedModel:
     ) -> Callable[[], None]:
         """Fixes the arrays of many runs: each call of what is returned reads ``inputs`` and fills ``outputs`` in place.
 
-        Saves the checks and the fresh outputs of an ordinary call. Every array must be contiguous, outputs writeable;
-        they live as long as the function that is returned. Raises RunError as a call does.
+        Saves the checks and the fresh outputs of an ordinary call. Every array must be contiguous and apart from the
+        others, outputs writeable; they live as long as the function that is returned. Raises RunError as a call does.
         """
         for kind, arrays, expected in (("input", inputs, self._expected), ("output", outputs, self._made)):
             for name, dtype, shape in expected:
@@ -138,6 +145,9 @@ class LoadedModel:
             if not outputs[name].flags.writeable:
                 raise RunError(f"output {name!r} is read-only")
         kept = [inputs[spec.name] for spec in self.inputs], [outputs[spec.name] for spec in self.outputs]
+        for i, out in enumerate(kept[1]):
+            if any(np.may_share_memory(out, other) for other in (*kept[0], *kept[1][:i])):
+                raise RunError(f"output {self.outputs[i].name!r} shares memory with another array; it needs its own")
         pointers = [(ctypes.c_void_p * max(1, len(group)))(*map(_address, group)) for group in kept]
         addresses = [ctypes.addressof(array) for array in pointers]
 
@@ -194,8 +204,7 @@ class LoadedModel:
 
     def _instance(self, threads: int | None) -> int:
         """The instance for a number of threads, made when first asked for. The caller holds the lock."""
-        if self._closed:
-            raise RunError(f"{self.name} was closed")
+        self._check_open()
         number = threads or self._default
         instance = self._instances.get(number)
         if instance is None:
@@ -203,6 +212,10 @@ class LoadedModel:
                 raise RunError(f"threads must be a positive integer, got {threads!r}")
             instance = self._instances[number] = self._binding.create(number)
         return instance
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RunError(f"{self.name} was closed")
 
     def kernel_seconds(self, threads: int | None = None) -> list[float] | None:
         """Seconds of each of the report's kernels in the last run with that number of threads, in their order; None
@@ -213,6 +226,7 @@ class LoadedModel:
     def trace(self) -> tuple[Traced, ...]:
         """What the stripes of a library for a scratchpad did since the last call, in the program's order."""
         with self._lock:
+            self._check_open()
             return take_trace(self._binding.library, self._binding.prefix)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -246,6 +260,10 @@ class LoadedModel:
     def __del__(self) -> None:
         if getattr(self, "_closed", True) is False:
             self.close()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """A copy would share threads and memory that go with the original."""
+        raise TypeError(f"a loaded model can't be copied or pickled; load {self.path} again where it is needed")
 
     def __repr__(self) -> str:
         inputs, outputs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))

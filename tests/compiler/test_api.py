@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -113,12 +115,42 @@ def test_code_for_another_machine_is_saved_not_run(tmp_path: Path) -> None:
     assert (model.save(tmp_path / "lib") / "libtiny.so").is_file()
 
 
+def test_numbers_may_be_numpys(model) -> None:
+    options = {"threads": np.int64(1), "memory_budget": np.int32(1 << 20), "shapes": {"x": np.array([2, 4])}}
+    again = halotile.compile(memoryview(tiny().SerializeToString()), **options)
+    np.testing.assert_array_equal(again({"x": X})["y"], model({"x": X})["y"])
+
+
+@pytest.mark.parametrize("options", [{"rtol": float("nan")}, {"atol": float("inf")}, {"seed": -1}, {"seed": "a"}])
+def test_bad_comparisons(model, options: dict) -> None:
+    with pytest.raises(errors.RunError):
+        model.verify(**options)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_copy_would_end_what_it_shares(model, duplicate, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="can't be copied or pickled; save"):
+        duplicate(model)
+    with (
+        halotile.load(model.save(tmp_path / "lib")) as loaded,
+        pytest.raises(TypeError, match="can't be copied or pickled; load .*libtiny.so again"),
+    ):
+        duplicate(loaded)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         ({"target": "toaster"}, errors.TargetError),
         ({"threads": 0}, errors.HalotileError),
         ({"threads": 1.5}, errors.HalotileError),
+        ({"target": None}, errors.TargetError),
+        ({"tile": np.ones(3)}, errors.HalotileError),
+        ({"name": "a\udcff"}, errors.HalotileError),
+        ({"tuning": 5}, errors.HalotileError),
+        ({"dump_ir": "a\0b"}, errors.HalotileError),
+        ({"shapes": [("x", (2, 4))]}, errors.ShapeError),
+        ({"shapes": {"x": (2.5, 4)}}, errors.ShapeError),
         ({"shapes": {"z": (1,)}}, errors.ShapeError),
         ({"shapes": {"x": "wide"}}, errors.ShapeError),
         ({"shapes": {"x": (-1, 4)}}, errors.ShapeError),

@@ -54,6 +54,7 @@ def halotile(tmp_path: Path) -> Callable[..., Outcome]:
         done = subprocess.run(
             [sys.executable, "-c", code, *map(str, arguments)],
             cwd=folder, env=environment, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL,
+            errors="surrogateescape",
         )  # fmt: skip
         return Outcome(done.returncode, done.stdout, done.stderr, tuple(sorted(_files(folder) - before)))
 

@@ -57,6 +57,10 @@ def test_no_c_compiler(halotile, model, tmp_path) -> None:
     outcome.refused("E500", "no C compiler")
 
 
+def test_a_compiler_that_is_no_command(halotile, model) -> None:
+    halotile("build", model, "--cc", "gcc 'x").refused("E500", "can't be read", "no closing quotation")
+
+
 def test_verify_without_onnxruntime(halotile, model) -> None:
     outcome = halotile("verify", model, hide=("onnxruntime",))
     outcome.refused("E500", "onnxruntime", "pip install")

@@ -90,3 +90,31 @@ def test_truncated_shared_object(halotile, library) -> None:
 def test_too_many_threads(halotile, library) -> None:
     outcome = halotile("run", "lib", "--threads", "1024")
     outcome.refused("E700", "thread")
+
+
+def test_an_archive_alone(halotile, library) -> None:
+    manifest = (library / "manifest.json").read_text().replace('"library": "libtiny.so",', "")
+    (library / "manifest.json").write_text(manifest.replace('"executable": "model_run",', ""))
+    halotile("run", "lib").refused("E600", "archive alone")
+    halotile("verify", "lib.onnx", "lib").refused("E100", "lib.onnx")
+
+
+def test_the_program_stands_in_for_a_library_that_was_not_built(halotile, library, tmp_path) -> None:
+    if not (library / "model_run").exists():
+        pytest.skip("NOT RUN: nothing here links static programs")
+    manifest = (library / "manifest.json").read_text().replace('"library": "libtiny.so",', "")
+    (library / "manifest.json").write_text(manifest)
+    (library / "libtiny.so").unlink()
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    put(tmp_path, "x.npy", x)
+    outcome = halotile("run", "lib", "-i", "x=x.npy", "-o", "y.npy")
+    assert outcome.code == 0, outcome.err
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.maximum(x @ WEIGHT, 0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("option", ["--rtol", "--atol"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "x"])
+def test_tolerances_are_finite(option, value) -> None:
+    from halotile.compiler.cli.main import run
+
+    assert run(["verify", "m.onnx", option, value]) == 2

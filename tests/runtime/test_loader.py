@@ -81,6 +81,7 @@ def test_arrays_that_cannot_be_bound_are_refused(model, x):
         ({"x": x}, {"y": y.T}, "output 'y' has shape"),
         ({"x": x}, {"y": read_only}, "output 'y' is read-only"),
         ({"x": x}, {}, "output 'y' is missing; the model gives 'y', given: nothing"),
+        ({"x": x}, {"y": x}, "output 'y' shares memory with another array"),
     ):
         with pytest.raises(RunError, match=message):
             model.bind(inputs, outputs)
@@ -312,10 +313,11 @@ def test_a_rebuilt_library_is_not_mistaken_for_the_one_before(make_spec, tmp_pat
 
 def test_closing_ends_it(built, x):
     loaded = load(built.directory)
-    loaded.close()
-    loaded.close()
-    with pytest.raises(RunError, match="rounds was closed"):
-        loaded({"x": x})
+    for _ in range(2):
+        loaded.close()
+    for use in (lambda: loaded({"x": x}), loaded.arena_bytes, loaded.trace, loaded.kernel_seconds):
+        with pytest.raises(RunError, match="rounds was closed"):
+            use()
 
 
 def test_threads_of_closed_models_end(built, x):

@@ -47,14 +47,20 @@ static double tolerance(const char *option, const char *text) {
     return number;
 }
 
-/* "name=file" or, where there is one tensor only, "file". Names may hold equals signs, so known ones go first. */
+/* "name=file" or, where there is one tensor only, "file". Names may hold equals signs, so the longest known one that
+   fits is meant. */
 static void bind(const char *kind, const char *text, const model_tensor *tensors, size_t count, const char **files) {
+    size_t found = count, longest = 0;
     for (size_t i = 0; i < count; ++i) {
         size_t length = strlen(tensors[i].name);
-        if (strncmp(text, tensors[i].name, length) == 0 && text[length] == '=') {
-            files[i] = text + length + 1;
-            return;
+        if (strncmp(text, tensors[i].name, length) == 0 && text[length] == '=' && (found == count || length > longest)) {
+            found = i;
+            longest = length;
         }
+    }
+    if (found < count) {
+        files[found] = text + longest + 1;
+        return;
     }
     const char *equals = strchr(text, '=');
     if (equals) {
