@@ -98,7 +98,11 @@ class Inliner:
         else:
             axes = {axis.var: index for axis, index in zip(tensor.op.axis, indices)}
             self.declare(tensor.op)
-            value = self.expression(tensor.op.body[tensor.value_index], axes)
+            body = tensor.op.body[tensor.value_index]
+            if mathlib.BELOW_ZERO in tensor.op.attrs:
+                value = mathlib.exp_of_negative(self.bind(self.expression(body.args[0], axes)), self.bind)
+            else:
+                value = self.expression(body, axes)
         if not self._guards:
             value = self.bind(value)
             entries.append((indices, value))
@@ -123,9 +127,7 @@ class Inliner:
         if kind in (prim.IntImm, prim.FloatImm) or not isinstance(expr, tvm.ir.Expr):
             return expr
         if kind in _BINARY:
-            gate = _gate(expr) if kind is prim.Mul else None
-            a, b = (self.expression(e, axes) for e in gate or (expr.a, expr.b))
-            return mathlib.gated(self.bind(a), self.bind(b), self.bind) if gate else self._binary(kind, a, b)
+            return self._operation(kind, expr, axes)
         if kind is prim.Max or kind is prim.Min:
             return self._extremum(kind, self.expression(expr.a, axes), self.expression(expr.b, axes))
         if kind is prim.Cast:
@@ -143,6 +145,14 @@ class Inliner:
         if kind is tirx.Reduce:
             raise ValueError("a reduction can't be inlined")
         return expr
+
+    def _operation(self, kind: type, expr: Any, axes: dict[Any, Any]) -> Any:
+        """An operation of two operands; those that have a form of their own as a whole take it."""
+        if kind is prim.Add and (x := _normal(expr)) is not None:
+            return mathlib.normal_cdf(self.bind(self.expression(x, axes)), self.bind)
+        gate = _gate(expr) if kind is prim.Mul else None
+        a, b = (self.expression(e, axes) for e in gate or (expr.a, expr.b))
+        return mathlib.gated(self.bind(a), self.bind(b), self.bind) if gate else self._binary(kind, a, b)
 
     def _extremum(self, kind: type, a: Any, b: Any) -> Any:
         """max/min that keep NaN whichever side it is on. TVM's own lowering drops it on one, and its simplifier
@@ -240,6 +250,21 @@ def _gate(product: Any) -> tuple[Any, Any] | None:
         if isinstance(factor, Call) and getattr(factor.op, "name", "") == "tirx.sigmoid":
             return (value, factor.args[0]) if str(factor.ty.dtype) == "float32" else None
     return None
+
+
+def _normal(total: Any) -> Any | None:
+    """x of a sum 0.5 + erf(x * sqrt(0.5)) * 0.5 in float32, as Relax writes it."""
+    half, term = total.a, total.b
+    if not (_is(half, 0.5) and isinstance(term, prim.Mul) and _is(term.b, 0.5) and isinstance(term.a, Call)):
+        return None
+    if getattr(term.a.op, "name", "") != "tirx.erf" or str(total.ty.dtype) != "float32":
+        return None
+    inside = term.a.args[0]
+    return inside.a if isinstance(inside, prim.Mul) and _is(inside.b, 0.5**0.5) else None
+
+
+def _is(expr: Any, value: float) -> bool:
+    return isinstance(expr, prim.FloatImm) and abs(expr.value - value) < 1e-7
 
 
 def _is_float(expr: Any) -> bool:

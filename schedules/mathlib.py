@@ -197,9 +197,7 @@ def erf(x: Any, bind: Bind) -> Any:
     nothing cancels). An exponential and two more polynomials would give a third of the error for three times the work,
     and this is the inner loop of every GELU.
     """
-    limit, one = 3.92, f32(1.0)
-    c = bind(tirx.Select(x > f32(-limit), x, f32(-limit)))
-    c = bind(tirx.Select(c < f32(limit), c, f32(limit)))
+    c = _clamped(x, -3.92, 3.92, bind)
     z = bind(c * c)
     p = _poly(
         z,
@@ -223,10 +221,18 @@ def erf(x: Any, bind: Bind) -> Any:
             1.000000000e+00,
         ],
     )
-    y = bind(c * p / q)
-    y = bind(tirx.Select(y < one, y, one))  # rounding may end one step above
-    y = tirx.Select(y > f32(-1.0), y, f32(-1.0))
-    return tirx.Select(ordered(x), y, x)
+    return _clamped(bind(c * p / q), -1.0, 1.0, bind)  # rounding may end one step above
 
 
+def normal_cdf(x: Any, bind: Bind) -> Any:
+    """(1 + erf(x / sqrt 2)) / 2, the factor of GELU: the quotient of :func:`erf` with the factors within and before it
+    in its coefficients; absolute error below 2e-7, 0 and 1 beyond 5.544."""
+    c = _clamped(x, -5.5437171, 5.5437171, bind)
+    z = bind(c * c)
+    p = [2.265053756e-08, 6.295053733e-06, 1.664165133e-04, 4.662361531e-03, 3.365926200e-02, 3.989422729e-01]
+    q = [1.190365957e-06, 7.265781900e-05, 1.871141968e-03, 2.852718175e-02, 2.510376285e-01, 1.0]
+    return _clamped(bind(c * _poly(z, p) / _poly(z, q)), -0.5, 0.5, bind) + f32(0.5)
+
+
+BELOW_ZERO = "halotile.below_zero"  # attribute of a TE stage exp(x) in float32 whose x is never above 0
 FLOAT32 = {"tirx.exp": exp, "tirx.log": log, "tirx.sigmoid": sigmoid, "tirx.tanh": tanh, "tirx.erf": erf}

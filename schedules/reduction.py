@@ -336,7 +336,8 @@ class ReductionNest(Nest):
 
 
 def _is_extremum(combiner: Any) -> bool:
-    return isinstance(combiner.result[0], (prim.Max, prim.Min))
+    """True if the combiner reads its operands more than once."""
+    return isinstance(combiner.result[0], (prim.Max, prim.Min, prim.Select))
 
 
 def _identities(reduce: Any) -> list[Any]:

@@ -6,10 +6,12 @@ centred values; Relax's difference of means cancels when the mean is large.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import te, tirx, topi
 
+from ..mathlib import BELOW_ZERO
 from ..operator import override
 from .common import dtype_of, elementwise, highest, is_float, larger, lowest, smaller
 from .indexing import gather
@@ -47,6 +49,57 @@ def clip(call: Any, x: te.Tensor, _low: Any, _high: Any) -> te.Tensor:
 def silu(_call: Any, x: te.Tensor) -> te.Tensor:
     """x * sigmoid(x) as one expression, which becomes one quotient (mathlib.gated)."""
     return elementwise("silu", lambda v: v * tirx.sigmoid(v), x)
+
+
+@override("relax.nn.gelu")
+def gelu(_call: Any, x: te.Tensor) -> te.Tensor:
+    """x * (1 + erf(x / sqrt 2)) / 2 as one expression, whose sum becomes one quotient (mathlib.normal_cdf)."""
+
+    def apply(v: Any) -> Any:
+        kind = dtype_of(v)
+        wide = v.astype("float32") if kind in ("float16", "bfloat16") else v
+        half, root = (tirx.const(c, dtype_of(wide)) for c in (0.5, 0.5**0.5))
+        return (wide * (half + tirx.erf(wide * root) * half)).astype(kind)
+
+    return elementwise("gelu", apply, x)
+
+
+@override("relax.nn.gelu_tanh")
+def gelu_tanh(_call: Any, x: te.Tensor) -> te.Tensor:
+    """x * (1 + tanh(u)) / 2 with u = sqrt(2 / pi) * (x + 0.044715 x^3), which is x * sigmoid(2 u): one quotient, and no
+    digits lost where the tanh nears -1."""
+
+    def apply(v: Any) -> Any:
+        kind = dtype_of(v)
+        wide = v.astype("float32") if kind in ("float16", "bfloat16") else v
+        linear, cubic = (tirx.const(c * 2 * (2 / math.pi) ** 0.5, dtype_of(wide)) for c in (1.0, 0.044715))
+        return (wide * tirx.sigmoid(wide * (wide * wide * cubic + linear))).astype(kind)
+
+    return elementwise("gelu_tanh", apply, x)
+
+
+@override("relax.nn.softmax")
+def softmax(call: Any, x: te.Tensor) -> te.Tensor:
+    """exp(x - max) / sum: one quotient a row, an exponential for what is never above 0, and a maximum that may lose a
+    NaN, since the sum does not."""
+    if str(x.dtype) != "float32":
+        return topi.nn.softmax(x, int(call.attrs.axis))
+    axis = int(call.attrs.axis) % len(x.shape)
+    shape = [1 if a == axis else d for a, d in enumerate(x.shape)]
+    largest = te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), lowest, name="largest")
+
+    def row(i: Any) -> list[Any]:
+        return [0 if a == axis else p for a, p in enumerate(i)]
+
+    def along(k: Any, i: Any) -> list[Any]:
+        return [k if a == axis else p for a, p in enumerate(i)]
+
+    k, j = (te.reduce_axis((0, x.shape[axis]), name=n) for n in "kj")
+    top = te.compute(shape, lambda *i: largest(x(*along(k, i)), axis=k), name="largest")
+    attrs = {BELOW_ZERO: True}
+    weights = te.compute(x.shape, lambda *i: tirx.exp(x(*i) - top(*row(i))), name="weights", attrs=attrs)
+    total = te.compute(shape, lambda *i: te.sum(weights(*along(j, i)), axis=j), name="total")
+    return te.compute(x.shape, lambda *i: weights(*i) * (tirx.const(1.0, "float32") / total(*row(i))), name="softmax")
 
 
 def _number(value: Any) -> float | int:

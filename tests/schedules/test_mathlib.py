@@ -32,7 +32,11 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x > -709 else 0.0,
     "silu": lambda x: math.nan if x == -math.inf else x / (1 + math.exp(-x)) if x > -709 else -0.0,
     "erf": math.erf,
+    "gelu": lambda x: math.nan if x == -math.inf else 0.5 * x * math.erfc(-x * 0.5**0.5),
+    "gelu_tanh": lambda x: math.nan if x == -math.inf else x / (1 + math.exp(min(709, -x * (A + B * min(x * x, 1e8))))),
 }
+A = 2 * math.sqrt(2 / math.pi)
+B = A * 0.044715
 
 
 BOUND = {"exp": 2e-7, "log": 2e-7, "tanh": 2e-7, "erf": 3e-7, "sigmoid": 2e-7, "silu": 5e-7}
@@ -41,7 +45,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow
 
 
 def operator(name: str) -> Callable[..., relax.Expr]:
-    return getattr(relax.op.nn if name == "silu" else relax.op, name)
+    return getattr(relax.op.nn if name in ("silu", "gelu", "gelu_tanh") else relax.op, name)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +103,41 @@ def test_a_product_with_a_sigmoid_is_one_quotient() -> None:
         tensor = te.compute((4,), product)
         value = Inliner({key(x): lambda _indices: element}).at(tensor, [tirx.Var("i", "int32")])
         assert isinstance(value, prim.Div) and value.a.same_as(element)
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh"])
+def test_gelus_are_one_quotient(suite: Suite, name: str) -> None:
+    """The factor of x is within 2e-7 of its own in float64, and the kernel has one division and no tanh's choice."""
+    got, exact = values(suite, name)
+    finite = np.isfinite(exact) & (np.abs(exact) <= np.finfo(np.float32).max) & (np.abs(X) >= 1e-30)
+    assert (np.abs(got - exact)[finite] / np.abs(X.astype(np.float64)[finite])).max() <= 2e-7
+    assert suite.compiled is not None
+    text = str(suite.compiled.build.kernels[list(FUNCTIONS).index(name)].function)
+    assert text.count("T.vectorized") == text.count(" / ") > 0  # vectors, and a shorter one at the end
+
+
+def test_weights_of_a_softmax_take_the_exponential_below_zero() -> None:
+    """Rows of every distance from their largest; NaN and infinities as the formula has them."""
+    random = np.random.default_rng(3)
+    x = (random.standard_normal((7, 83)) * np.array([1, 5, 20, 60, 200, 1e4, 1e30])[:, None]).astype(np.float32)
+    x[:, 40] = x.max(1)
+    special = np.tile(random.standard_normal(83).astype(np.float32), (5, 1))
+    special[0, 3], special[1, 80], special[2, 5], special[4, :] = np.nan, np.nan, -np.inf, -np.inf
+    special[3, 7] = np.inf
+    rows = np.concatenate([x, special])
+    with np.errstate(invalid="ignore"):
+        exact = np.exp((rows - rows.max(1, keepdims=True)).astype("f8"))  # any float32 code rounds the difference
+        exact /= exact.sum(1, keepdims=True)
+    for axis, data in ((1, rows), (0, rows.T.copy())):
+        suite = Suite()
+        suite.add("softmax", [data], lambda v, a=axis: relax.op.nn.softmax(v, a), exact if axis else exact.T)
+        suite.compile()
+        got = suite.cases["softmax"].results[0]
+        wanted = suite.cases["softmax"].expected[0]
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+        assert np.nanmax(np.abs(got - wanted)) <= 4e-7
+        normal = wanted >= np.finfo(np.float32).tiny
+        assert (np.abs(got - wanted)[normal] / wanted[normal]).max() <= 1e-6
 
 
 @pytest.mark.parametrize("name", ["tanh", "erf"])
