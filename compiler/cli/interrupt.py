@@ -83,9 +83,20 @@ class Interrupted(BaseException):
     """An interrupt on its way out of the command. No KeyboardInterrupt: click would print a blank line for that."""
 
 
-def _raise(number: int, _frame: FrameType | None) -> None:
+def _raise(number: int, frame: FrameType | None) -> None:
     _received.append(number)
+    if _importing(frame):
+        _end(number)
     raise Interrupted
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module is half imported: an exception would unload it, and TVM's crash when that happens."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _watch(reader: int) -> None:

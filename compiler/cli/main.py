@@ -98,7 +98,11 @@ def _mute() -> None:
 def entry() -> None:
     """The console script."""
     interrupt.install()
-    sys.exit(run(sys.argv[1:], last=True))
+    code = run(sys.argv[1:], last=True)
+    if interrupt.received():  # everything is cleaned up; TVM need not take itself apart in the middle of its work
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -240,6 +240,31 @@ def test_an_interrupt_between_instructions_is_one_line(folder: Path, number: int
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_never_unloads_a_module_that_is_half_imported(folder: Path, number: int, code: int) -> None:
+    """TVM's modules crash the interpreter when that happens."""
+    (folder / "half.py").write_text(
+        "import os, time\n"
+        "print('started', flush=True)\n"
+        "try:\n    time.sleep(60)\nexcept BaseException:\n    os._exit(7)\n"
+    )
+    importing = (
+        "from halotile.compiler import pipeline\n"
+        "def work(model, options, progress, output):\n    import half\n"
+        "pipeline.run_pipeline = work\n"
+        "from halotile.compiler.cli.main import entry\nentry()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", importing, "build", "tiny.onnx", "-o", "deep/er/lib"],
+        cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == "started\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code and err == "interrupted\n"
+    assert not (folder / "deep").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_ends_even_a_call_that_never_returns(folder: Path, number: int, code: int) -> None:
     """LLVM can't be interrupted from Python; the key derivation stands in for it. All folders are gone afterwards."""
     blocking = (
