@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
-from ...schedules.conv.choose import choose_tile
+from ...schedules.conv.choose import Tile, choose_tile
 from ...schedules.conv.few import choose_few_tile, few_step, has_few
 from ...schedules.conv.winograd_choose import FILL, choose_plan, scratch_bytes, warm_cycles
 from ...schedules.group import Group, Value, dtype_bytes
@@ -26,13 +26,40 @@ PHASED = 1.0  # the same where a kernel first moves data and then computes (Wino
 STREAMED = 0.3  # the same of arithmetic and weights, which kernels ask for ahead
 LAUNCH = 2000.0  # cycles to start a kernel on all cores and wait for the last
 CALL = 250.0  # cycles to call a part of a tile group
+SMALL = 4  # tiles of the whole that a box is wide, beyond which its own are no others
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
+
+Known = dict[tuple[int, int, int, int], tuple[float, int]]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What direct convolutions take whose register tile is chosen for a box: ``blocks`` vectors of outputs, of which
+    ``limit`` may share a tile; ``depth`` steps of a reduction, and ``extra`` cycles an output position. ``known`` has
+    the cycles of a step of all tiles that cover a box, and belongs to a target."""
+
+    target: Target
+    blocks: int
+    limit: int
+    depth: float
+    extra: float
+    known: Known
+
+    def box(self, rows: int, columns: int) -> float:
+        key = (self.blocks, self.limit, rows, columns)
+        if key not in self.known:
+            tile = choose_tile(self.target, rows, columns, self.blocks, self.limit)
+            tiles = -(-rows // tile.rows) * -(-columns // tile.columns)
+            self.known[key] = tiles * self.blocks / tile.blocks * _step(tile, self.target), tiles * tile.positions
+        steps, positions = self.known[key]
+        return self.depth * steps + self.extra * positions
 
 
 @dataclass(frozen=True)
 class MemberCost:
     """``unit`` output positions are computed at a time, in ``cycles``. The weights pass once for every ``strip`` units
-    (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between."""
+    (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between. ``fit`` has unit and
+    cycles for small boxes, where they are others than for the whole."""
 
     unit: tuple[int, int]
     cycles: float
@@ -42,6 +69,7 @@ class MemberCost:
     exposed: float = EXPOSED
     strip: int = 0
     lost: float = 0.0
+    fit: Fit | None = None
 
     @property
     def gathers(self) -> bool:
@@ -53,6 +81,8 @@ class MemberCost:
 
     def box(self, rows: float, columns: float) -> float:
         """Cycles of a box of ``rows x columns``."""
+        if self.fit is not None and columns < SMALL * self.unit[1]:
+            return self.fit.box(math.ceil(rows), math.ceil(columns))
         return self.cycles * self.units(rows, columns)
 
     def beside(self, rows: float, columns: float) -> float:
@@ -68,8 +98,14 @@ class MemberCost:
         return self.weights * (1 + (passes - 1) * self.lost)
 
 
-def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, exact: bool) -> MemberCost:
-    """The cost of ``group``, by the kernel family that builds it."""
+def member_cost(
+    group: Group,
+    layouts: Mapping[Value, Layout],
+    target: Target,
+    exact: bool,
+    known: Known | None = None,
+) -> MemberCost:
+    """The cost of ``group``, by the kernel family that builds it. ``known``: see :class:`Fit`."""
     alone = target if target.cores == 1 else _alone(target)
     output = group.outputs[0]
     positions = max(1, math.prod(output.shape[2:]))  # none are left of a state that has no length
@@ -103,7 +139,8 @@ def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, e
             scratch = sum(sizes)
             strip = max(1, plan.strip // output.shape[0])
             return MemberCost((m, m), cycles, transformed, positions, scratch, PHASED, strip, lost)
-        return MemberCost(*_direct(facts, target, lanes, extra), weights, positions)
+        unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
+        return MemberCost(unit, cycles, weights, positions, fit=fit)
     work, weights = 0.0, 0
     for node in group.nodes:
         if node.operator == "relax.matmul":
@@ -115,19 +152,23 @@ def member_cost(group: Group, layouts: Mapping[Value, Layout], target: Target, e
     return MemberCost((1, 1), work / positions, weights, positions)
 
 
-def _direct(facts: ConvFacts, target: Target, lanes: int, extra: float) -> tuple[tuple[int, int], float]:
+def _direct(
+    facts: ConvFacts, target: Target, lanes: int, extra: float, known: Known
+) -> tuple[tuple[int, int], float, Fit]:
     blocks = -(-facts.outputs // lanes)
     height, width = facts.out_spatial
     limit = blocks if facts.groups == 1 else max(1, facts.group_out // lanes if facts.group_out % lanes == 0 else 1)
     tile = choose_tile(target, height, width, blocks, limit)
-    step = LOOP + max(
-        tile.positions * tile.blocks / target.fma_ports,
-        (tile.positions + tile.blocks) / 2,
-        float(target.fma_latency),
-    )
     span = facts.channels if facts.groups == 1 else max(facts.group_in, lanes)
-    cycles = facts.data.shape[0] * blocks / tile.blocks * span * facts.taps * step
-    return (tile.rows, tile.columns), cycles + extra * tile.positions
+    depth = facts.data.shape[0] * span * facts.taps
+    fit = Fit(target, blocks, limit, depth, extra, known)
+    return (tile.rows, tile.columns), depth * blocks / tile.blocks * _step(tile, target) + extra * tile.positions, fit
+
+
+def _step(tile: Tile, target: Target) -> float:
+    """Cycles of a step of a register tile's reduction."""
+    arithmetic = tile.positions * tile.blocks / target.fma_ports
+    return LOOP + max(arithmetic, (tile.positions + tile.blocks) / 2, float(target.fma_latency))
 
 
 def _map_cycles(operator: str, elements: int, lanes: int, kind: str, node: object) -> float:

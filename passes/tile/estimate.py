@@ -24,6 +24,7 @@ from .cost import (
     CALL,
     LAUNCH,
     STREAMED,
+    Known,
     MemberCost,
     joined,
     member_cost,
@@ -82,6 +83,7 @@ class Model:
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
     residuals: dict[Group, tuple[Value, ...]] = field(default_factory=dict)
+    fits: Known = field(default_factory=dict)
     options: dict[int, list[tuple[float, Segment]]] | None = None  # what search found worth a look, by first group
 
     def __post_init__(self) -> None:
@@ -101,7 +103,7 @@ class Model:
     def cost(self, index: int) -> MemberCost:
         group = self.program.groups[index]
         if group not in self.costs:
-            self.costs[group] = member_cost(group, self.program.layouts, self.target, self.exact)
+            self.costs[group] = member_cost(group, self.program.layouts, self.target, self.exact, self.fits)
         return self.costs[group]
 
     def overwritten(self, index: int) -> tuple[Value, ...]:
