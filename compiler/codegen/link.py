@@ -3,11 +3,17 @@
     Sources -> link_shared:  lib<name>.so
             -> link_archive: lib<name>.a
             -> link_program: model_run
+
+The C sources are compiled once for the library in either form and once for the program, side by side. Those that are
+the same in every library are compiled once in the life of a process.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,14 +53,14 @@ def link_shared(stem: str, functions: Sequence[str], toolchain: Toolchain, sourc
     name = f"lib{stem}.so"
     exports = " ".join(f"{function};" for function in functions)
     (work / "exports.map").write_text(f"{{ global: {exports} local: *; }};\n")
-    arguments = [*toolchain.compile_flags, *sources.c_files, *sources.objects, *toolchain.link_flags,
+    arguments = [*_library_objects(toolchain, sources, work), *sources.objects, *toolchain.link_flags,
                  "-Wl,--version-script=exports.map", f"-Wl,-soname,{name}", "-pthread", "-lm"]  # fmt: skip
     toolchain.run([*arguments, "-o", name], work, f"linking {name}")
 
 
 def link_archive(stem: str, functions: Sequence[str], toolchain: Toolchain, sources: Sources, work: Path) -> None:
     """``lib<stem>.a``: one object whose only global names are ``functions``."""
-    compiled = _compile(toolchain, toolchain.compile_flags, sources.c_files, "a", work)
+    compiled = _library_objects(toolchain, sources, work)
     arguments = ["-r", "-nostdlib", *compiled, *sources.objects, "-Wl,-S", "-o", "whole.o"]
     toolchain.run(arguments, work, f"joining lib{stem}.a")
     localise(work / "whole.o", functions)
@@ -75,14 +81,48 @@ def link_program(stem: str, toolchain: Toolchain, sources: Sources, work: Path, 
     (work / PROGRAM).chmod(0o755)
 
 
+def _library_objects(toolchain: Toolchain, sources: Sources, work: Path) -> list[str]:
+    """The objects of a library's C sources, which both of its forms are made of; compiled by whoever comes first."""
+    return _compile(toolchain, toolchain.compile_flags, sources.c_files, "lib", work)
+
+
 def _compile(
     toolchain: Toolchain, flags: Sequence[str], sources: Sequence[str], kind: str, work: Path
 ) -> list[str]:
     """Compiles each source by itself: not every driver (zig's) takes several with -c."""
     compiled = [f"{source}.{kind}.o" for source in sources]
-    for source, made in zip(sources, compiled, strict=True):
+    missing = [(source, made) for source, made in zip(sources, compiled, strict=True) if not (work / made).exists()]
+    common = _digest_of_common(work / "runtime")
+
+    def make(pair: tuple[str, str]) -> None:
+        source, made = pair
+        key = (toolchain, tuple(flags), source, common)
+        if key in _objects:
+            (work / made).write_bytes(_objects[key])
+            return
         toolchain.run([*flags, "-c", source, "-o", made], work, f"compiling {source}")
+        if source in _COMMON and (work / made).is_file():
+            if len(_objects) >= _MOST_OBJECTS:
+                _objects.clear()
+            _objects[key] = (work / made).read_bytes()
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as workers:
+        list(workers.map(make, missing))
     return compiled
+
+
+_COMMON = frozenset(f"runtime/{source.name}" for source in runtime_sources(True) if source.suffix == ".c")
+_MOST_OBJECTS = 64  # some 10 KB each
+_objects: dict[tuple[Toolchain, tuple[str, ...], str, str], bytes] = {}
+
+
+def _digest_of_common(runtime: Path) -> str:
+    """Of all C files of the runtime but those that are written for one model."""
+    digest = hashlib.sha256()
+    for path in sorted(runtime.glob("*.[ch]")):
+        if path.name != "generated.c":
+            digest.update(f"{path.name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 _MODEL_API = """/* The model's own names, for a program that is written once for all models. */

@@ -3,13 +3,15 @@
 For this machine a system compiler is preferred (cc, gcc, clang) and the ``ziglang`` package serves where there is none.
 For another machine it is the other way round: zig knows every glibc version, so that a library can be made for the
 oldest that a board has, while a cross gcc knows only its own. Nothing is read from the environment but the search
-path: a compiler of the user's choice comes in as an argument.
+path, and where zig would keep what it compiles: a compiler of the user's choice comes in as an argument.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import shlex
 import shutil
@@ -73,6 +75,7 @@ class Toolchain:
             done = subprocess.run(
                 [*self.command, *arguments], cwd=directory, capture_output=True, text=True, errors="replace",
                 stdin=subprocess.DEVNULL, timeout=_TIMEOUT_SECONDS,
+                env=_zig_environment(directory) if self.family == "zig" else None,
             )  # fmt: skip
         except OSError as error:
             raise ToolchainError(f"can't start the C compiler {self}: {error.strerror}; {_ADVICE}") from error
@@ -89,6 +92,23 @@ class Toolchain:
 
     def __str__(self) -> str:
         return shlex.join(self.command)
+
+
+def _zig_environment(directory: Path) -> dict[str, str] | None:
+    """zig keeps libraries that it compiled in the user's cache; where there is none, they last for one build.
+
+    None where the environment will do as it is.
+    """
+    home = os.environ.get("HOME", "")
+    cache = os.environ.get("XDG_CACHE_HOME") or (os.path.join(home, ".cache") if home else "")
+    if "ZIG_GLOBAL_CACHE_DIR" in os.environ:
+        return None
+    if cache:
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.join(cache, "zig"), exist_ok=True)
+            if os.access(os.path.join(cache, "zig"), os.W_OK | os.X_OK):
+                return None
+    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(directory.absolute() / "zig-cache")}
 
 
 _ADVICE = "install gcc or clang, or `pip install ziglang`, or name a compiler"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from halotile.compiler.codegen import link
 from halotile.compiler.codegen.library import build_library
-from halotile.compiler.codegen.toolchain import Toolchain, find_toolchain, zig_target
+from halotile.compiler.codegen.toolchain import Toolchain, _zig_environment, find_toolchain, zig_target
 from halotile.compiler.runtime.loader import load
 from halotile.errors import OutputError, ToolchainError
 from halotile.targets.target import Target
@@ -59,6 +60,29 @@ def test_the_same_spec_gives_the_same_bytes(built, rounds, tmp_path):
     again = build_library(rounds, tmp_path / "somewhere" / "else", formats=("so", "a"))
     for kind in ("library", "header", "archive", "manifest"):
         assert getattr(again, kind).read_bytes() == getattr(built, kind).read_bytes(), kind
+
+
+def test_what_all_libraries_share_is_compiled_once(rounds, make_spec, monkeypatch, tmp_path):
+    """Once for the library in both of its forms, and once in a process; the bytes are those of a first build."""
+    told, real = [], Toolchain.run
+    monkeypatch.setattr(link, "_objects", {})
+
+    def run(self, words, folder, what):
+        told.append(what)
+        real(self, words, folder, what)
+
+    monkeypatch.setattr(Toolchain, "run", run)
+    first = build_library(rounds, tmp_path / "first", formats=("so", "a"))
+    assert len(told) == len(set(told)) and {"compiling runtime/pool.c", "compiling runtime/generated.c"} < set(told)
+    told.clear()
+    again = build_library(rounds, tmp_path / "again", formats=("so", "a"))
+    assert sorted(told) == ["compiling runtime/generated.c", "joining librounds.a", "linking librounds.so"]
+    for name in ("librounds.so", "librounds.a"):
+        assert (first.directory / name).read_bytes() == (again.directory / name).read_bytes()
+    told.clear()
+    usual = find_toolchain(rounds.target)
+    build_library(rounds, tmp_path / "other", toolchain=replace(usual, command=(*usual.command, "-O1")))
+    assert "compiling runtime/pool.c" in told
 
 
 def test_the_fingerprint_covers_code_weights_and_interface(built, rounds, tmp_path, make_spec):
@@ -214,6 +238,17 @@ def test_the_package_ziglang_serves_where_there_is_no_system_compiler(make_spec,
 )
 def test_zig_names_of_triples(triple, expected):
     assert zig_target(triple) == expected
+
+
+def test_zig_has_a_place_for_its_libraries_even_without_a_home(monkeypatch, tmp_path):
+    for name in ("ZIG_GLOBAL_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    own = str(tmp_path / "zig-cache")
+    assert _zig_environment(tmp_path)["ZIG_GLOBAL_CACHE_DIR"] == own
+    monkeypatch.setenv("HOME", "/proc")  # nobody can write there
+    assert _zig_environment(tmp_path)["ZIG_GLOBAL_CACHE_DIR"] == own
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert _zig_environment(tmp_path) is None
 
 
 def test_a_compiler_that_vanished_is_one_line(tmp_path):
