@@ -21,7 +21,7 @@ SUMS_BYTES = 64 * 1024  # what a block leaves in scratch from part to part: on t
 @dataclass(frozen=True)
 class Blocks:
     """``rows`` of a block and how many ``row_blocks``; ``depth`` of a part of K and how many ``parts``; how many
-    ``groups`` the panels fall into. Blocks and parts cover all when their last one is moved back or cut short."""
+    ``groups`` the panels fall into. Blocks are whole tiles, but for the last one, which is cut short, as parts are."""
 
     rows: int
     row_blocks: int
@@ -31,9 +31,18 @@ class Blocks:
 
 
 def choose_blocks(
-    target: Target, rows: int, depth: int, panels: int, tile: tuple[int, int], batches: int, element: int
+    target: Target,
+    rows: int,
+    depth: int,
+    panels: int,
+    tile: tuple[int, int],
+    batches: int,
+    element: int,
+    workers: int | None = None,
 ) -> Blocks:
-    """Blocks for ``batches`` products of ``rows x depth`` by ``panels`` panels of ``tile[1]`` vectors."""
+    """Blocks for ``batches`` products of ``rows x depth`` by ``panels`` panels of ``tile[1]`` vectors, on ``workers``
+    cores (all of the target's)."""
+    workers = workers or target.cores
     height, width = tile
     l2 = target.l2_bytes or 256 * 1024
     vector = max(element, target.vector_bits // 8)
@@ -43,7 +52,7 @@ def choose_blocks(
     if parts > 1:
         most = min(most, max(1, SUMS_BYTES // (height * width * vector)) * height)
     blocks = -(-rows // most)
-    wanted = 4 * target.cores if target.cores > 1 else 1
+    wanted = 4 * workers if workers > 1 else 1
     while batches * blocks * panels < wanted and rows // (blocks + 1) >= 2 * height:
         blocks += 1
     size = -(-rows // blocks)

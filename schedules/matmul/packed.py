@@ -174,7 +174,7 @@ class _Matmul:
         batches = 1 if facts.flat else int(np.prod(facts.batch, dtype=np.int64))
         tile = (self.height, region.vectors)
         blocks = choose_blocks(
-            self.request.target, facts.rows, facts.k, region.panels, tile, batches, self.element
+            self.request.target, facts.rows, facts.k, region.panels, tile, batches, self.element, self.request.workers
         )
         total = batches * blocks.row_blocks * blocks.groups
         parallel = total > 1 and facts.flops >= PARALLEL_FLOPS
@@ -186,10 +186,7 @@ class _Matmul:
             group = self.bind(tirx.floormod(p, groups), groups)
             block = self.bind(tirx.floormod(tirx.floordiv(p, groups), blocks.row_blocks), blocks.row_blocks)
             batch = self.bind(tirx.floordiv(p, groups * blocks.row_blocks), batches)
-            start = block * blocks.rows
-            if facts.rows % blocks.rows:
-                start = tirx.min(start, facts.rows - blocks.rows)
-            first = self.bind(start, facts.rows - blocks.rows + 1)
+            first = self.bind(block * blocks.rows, facts.rows)
             scratch = None
             if blocks.parts > 1:
                 size = -(-blocks.rows // self.height) * self.height * region.vectors * self.lanes
@@ -203,21 +200,22 @@ class _Matmul:
         """One block of rows by one panel of B; ``place``: batch, panel, first row."""
         k, ctx, height, width = self.k, self.ctx, self.height, region.vectors * self.lanes
         batch, panel, first = place
-        tiles = -(-blocks.rows // height)
+        tiles, total = -(-blocks.rows // height), self.facts.rows
+        count: Any = tiles
+        if total % blocks.rows:  # the last block has fewer
+            count = tirx.min(tirx.floordiv(total - first + (height - 1), height), tiles)
 
         def rows(body: Any) -> None:
-            with k.loop(tiles, name="t") as t:
+            with k.loop(count, name="t") as t:
                 ctx.ranged(t, tiles)
-                inside: Any = t * height
-                if blocks.rows % height:
-                    inside = tirx.min(inside, blocks.rows - height)
-                body(t, self.bind(inside, blocks.rows - height + 1))
+                row = first + t * height
+                body(t, self.bind(tirx.min(row, total - height) if total % height else row, total - height + 1))
 
         if scratch is None:
 
-            def whole(_: Any, inside: Any) -> None:
-                acc = self._tile(region, a, b, batch, panel, first + inside, (0, self.facts.k), None)
-                self._epilogue(region, acc, batch, panel, first + inside)
+            def whole(_: Any, row: Any) -> None:
+                acc = self._tile(region, a, b, batch, panel, row, (0, self.facts.k), None)
+                self._epilogue(region, acc, batch, panel, row)
 
             rows(whole)
             return
@@ -228,15 +226,13 @@ class _Matmul:
             depth, start = blocks.depth, c * blocks.depth
             if self.facts.k % depth:
                 depth = tirx.min(self.facts.k - start, depth)
-            rows(lambda t, inside: self._tile(
-                region, a, b, batch, panel, first + inside, (start, depth), (scratch, t * size)
-            ))
+            rows(lambda t, row: self._tile(region, a, b, batch, panel, row, (start, depth), (scratch, t * size)))
 
-        def finish(t: Any, inside: Any) -> None:
+        def finish(t: Any, row: Any) -> None:
             acc = k.local("acc", self.facts.output.dtype, height * width)
             with k.loop(height * region.vectors, "unroll", "z") as z, k.loop(self.lanes, "vectorized", "v") as v:
                 k.store(acc, z * self.lanes + v, scratch[t * size + z * self.lanes + v])
-            self._epilogue(region, acc, batch, panel, first + inside)
+            self._epilogue(region, acc, batch, panel, row)
 
         rows(finish)
 

@@ -136,6 +136,7 @@ def test_blocks_cover_everything_and_fit_the_cache(rows: int, depth: int, panels
     for cores in (1, 2, 16):
         target = replace(AVX512, cores=cores, l2_bytes=1 << 20)
         blocks = choose_blocks(target, rows, depth, panels, (min(8, rows), 3), 1, 4)
+        assert blocks.rows % min(8, rows) == 0 or blocks.row_blocks == 1, "tiles would overlap at the end of each block"
         assert blocks.rows <= rows and (blocks.row_blocks - 1) * blocks.rows < rows <= blocks.row_blocks * blocks.rows
         assert (blocks.parts - 1) * blocks.depth < depth <= blocks.parts * blocks.depth
         assert 1 <= blocks.groups <= panels
