@@ -1,7 +1,8 @@
 """Can a group of maps and reductions run over channel lanes, in a blocked layout? Read off its index expressions.
 
 It can if all its phases have the same rank and channels, and whatever they read of blocked tensors and of each other
-they read at the lane's own channel, at a fixed channel, or at one whole blocks away (concatenation, slices).
+they read at the lane's own channel, at a fixed channel, or at one whole blocks away (concatenation, slices, shuffles
+of blocks to places).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import sym, te, tirx
+from tvm.ir import Range
 from tvm.ir.prim import expr as prim
 
 from .group import Group, Value
@@ -41,6 +43,9 @@ def _tensor_preserves(
     graph: GroupGraph, tensor: te.Tensor, stored: set[Any], blocked: dict[Value, int], lanes: int
 ) -> bool:
     axes = [tirx.Var(f"a{i}", "int32") for i in range(len(tensor.shape))]
+    ranges = sym.Analyzer()
+    for axis, extent in zip(axes, tensor.shape):
+        ranges.bind(axis, Range(0, int(extent)))
     fine = True
 
     def strict(indices: tuple[Any, ...]) -> None:
@@ -49,7 +54,7 @@ def _tensor_preserves(
 
     def loose(indices: tuple[Any, ...]) -> None:
         nonlocal fine
-        fine = fine and len(indices) > 1 and _shifted(indices[1], axes[1], lanes)
+        fine = fine and len(indices) > 1 and _shifted(indices[1], axes[1], lanes, ranges)
 
     def reader(watch: Any, like: te.Tensor) -> Any:
         def read(indices: tuple[Any, ...]) -> Any:
@@ -85,11 +90,12 @@ def _is(index: Any, axis: Any) -> bool:
     return isinstance(index, tirx.Var) and index.same_as(axis)
 
 
-def _shifted(index: Any, axis: Any, lanes: int) -> bool:
+def _shifted(index: Any, axis: Any, lanes: int, ranges: Any) -> bool:
     index = _bare(index)
     if isinstance(index, int | prim.IntImm) or _is(index, axis):
         return True
-    linear = sym.detect_linear_equation(narrow(index), [axis])
-    if len(linear) != 2 or not all(isinstance(c, prim.IntImm) for c in linear):
+    shift = ranges.simplify(narrow(index) - axis)
+    if any(v.same_as(axis) for v in tirx.analysis.undefined_vars(shift)):
         return False
-    return int(linear[0].value) == 1 and int(linear[1].value) % lanes == 0
+    rest = ranges.simplify(shift % lanes)
+    return isinstance(rest, prim.IntImm) and int(rest.value) == 0

@@ -26,7 +26,7 @@ from .attention import merge_attention, stays_whole
 from .graph import Graph
 from .images import merge_images
 from .moves import merge_moves
-from .prologue import prologue_problem
+from .prologue import prologue_of, prologue_problem
 
 
 @dataclass(frozen=True)
@@ -202,22 +202,25 @@ class _Fuser:
         return found
 
     def _absorb_prologues(self, drafts: list[_Draft]) -> list[_Draft]:
-        """Maps whose result one reduction or map group alone reads move into it."""
+        """Maps whose result one group alone reads move into it."""
         gone: set[int] = set()
         for draft in sorted(drafts, key=lambda d: self.order[d.nodes[-1]], reverse=True):
             if draft.kind != "injective":
                 continue
             value = draft.result
             users = self.consumers.get(value, [])
-            if len(users) != 1 or len(draft.nodes[-1].results) != 1 or self._outputs(draft) != [value]:
+            if not users or len(draft.nodes[-1].results) != 1 or self._outputs(draft) != [value]:
                 continue
             if value in self.leaves or self._lies_in_place(draft.nodes[-1]):
                 continue
-            user = users[0]
-            if user not in self.owner:
+            if any(self.owner.get(u) is not self.owner.get(users[0]) for u in users):
                 continue
-            target = self.owner[user]
-            if target is draft or not self._may_precede(draft, value, user, target):
+            target = self.owner.get(users[0])
+            if target is None or target is draft:
+                continue
+            if len(users) > 1 and any(self.facts[n].costly for n in draft.nodes):
+                continue
+            if not all(self._may_precede(draft, value, user, target, len(users) == 1) for user in users):
                 continue
             if not stays_whole(self, target, draft.nodes):
                 continue
@@ -227,20 +230,28 @@ class _Fuser:
             gone.add(id(draft))
         return [d for d in drafts if id(d) not in gone]
 
-    def _may_precede(self, draft: _Draft, value: Value, user: Node, target: _Draft) -> bool:
+    def _may_precede(self, draft: _Draft, value: Value, user: Node, target: _Draft, alone: bool) -> bool:
+        """Whether ``value`` may be computed where ``user`` of the group ``target`` reads it; ``alone``: nobody else in
+        the group reads it."""
         facts = self.facts[user]
         if facts.kind == "reduce":
-            return all(value.elements >= v.elements or v.constant is not None for v in user.inputs)
-        if facts.kind == "anchor":
-            why = prologue_problem(user, value, [self.facts[n] for n in draft.nodes], self)
+            return alone and all(value.elements >= v.elements or v.constant is not None for v in user.inputs)
+        before = prologue_of(target, self)
+        if facts.kind == "anchor" or user in before:
+            anchor = target.anchor
+            assert anchor is not None
+            data = value if facts.kind == "anchor" else anchor.operands[0]
+            why = prologue_problem(anchor, data, [*draft.nodes, *before], self) if alone or before else "read twice"
             if why:
-                target.notes.append(f"{value.name} is not computed in the loads of {user.operator}: {why}")
+                target.notes.append(f"{value.name} is not computed in the loads of {anchor.operator}: {why}")
             return not why
         if facts.kind == "injective":
             if self._lies_in_place(user):
                 return False  # it is written where it belongs
             once = sum(r.elements for r in user.results) <= value.elements
             facts_of = [self.facts[n] for n in draft.nodes]
+            if not alone and target.anchor is not None:
+                return False
             return once or not any(f.costly or target.anchor and f.interpolates for f in facts_of)
         return False
 

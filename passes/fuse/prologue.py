@@ -16,26 +16,43 @@ from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.build import TRANSPOSED
 from ...schedules.conv.winograd_choose import choose_plan
-from ...schedules.group import Node, Value
+from ...schedules.group import Group, Node, Value
+from ...schedules.preserving import preserves_channels
 
 if TYPE_CHECKING:
-    from .fuse import _Fuser
+    from .fuse import _Draft, _Fuser
 
 TIMES = 4  # how often an element may be computed: about what writing and reading it costs
 
 
-def prologue_problem(anchor: Node, value: Value, maps: Sequence[Facts], fuser: _Fuser) -> str:
-    """Why ``value``, made by ``maps``, is better written before ``anchor`` reads it; empty if it is not."""
+def prologue_of(draft: _Draft, fuser: _Fuser) -> list[Node]:
+    """The nodes of a convolution's group that compute its data."""
+    if draft.anchor is None or not supports_conv(draft.anchor):
+        return []
+    found: dict[Node, None] = {}
+    stack = [draft.anchor.operands[0]]
+    while stack:
+        node = fuser.produced_by.get(stack.pop())
+        if node is not None and node not in found and node in draft.nodes:
+            found[node] = None
+            stack.extend(node.inputs)
+    return sorted(found, key=lambda n: fuser.order[n])
+
+
+def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: _Fuser) -> str:
+    """Why ``value``, made by the maps ``nodes``, is better written before ``anchor`` reads it; empty if it is not."""
     target = fuser.target
     if target is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:
         return "its kernel reads its operands from memory"
-    facts = ConvFacts.of(anchor)
+    facts, maps = ConvFacts.of(anchor), [fuser.facts[n] for n in nodes]
     if facts.data is not value:
         return "it is not the data"
     if all(f.node.operator == "relax.strided_slice" for f in maps):
         return "a slice may be read where it lies"
     if any(f.costly and not _moves_only(f) for f in maps):
         return "it costs too much to be computed more than once"
+    if not _keeps_channels(nodes, value, target.lanes(value.dtype)):
+        return "it mixes channels, and the kernel loads vectors of them"
     if facts.is_depthwise:
         times = facts.taps * facts.output.elements / value.elements
         return "" if times <= TIMES else f"each element would be computed {times:.0f} times"
@@ -44,6 +61,14 @@ def prologue_problem(anchor: Node, value: Value, maps: Sequence[Facts], fuser: _
         return "a direct convolution loads single elements, many times"
     times = plan.groups * (plan.transform.extent / (plan.transform.m * plan.transform.stride)) ** 2
     return "" if times <= TIMES else f"each element would be computed {times:.0f} times"
+
+
+def _keeps_channels(nodes: Sequence[Node], value: Value, lanes: int) -> bool:
+    """True if a vector of channels of ``value`` is made of such vectors."""
+    made = {r for n in nodes for r in n.results}
+    inputs = tuple(dict.fromkeys(v for n in nodes for v in n.inputs if v not in made))
+    blocked = {v: lanes for v in inputs if v.constant is None and len(v.shape) == len(value.shape)}
+    return preserves_channels(Group("before", tuple(nodes), inputs, (value,)), blocked, lanes)
 
 
 def _moves_only(facts: Facts) -> bool:

@@ -191,6 +191,8 @@ class _Assigner:
                     group = _substitute_input(group, wanted.data, data)
                 if needs:
                     self._widen(data, wanted.margins)
+            elif _is_conv(group):
+                group = self._convert_prologue(group, result)
             elif works_on_plain(group):
                 for value in group.inputs:
                     if self.blocks.get(value):
@@ -200,6 +202,27 @@ class _Assigner:
                         group = _substitute_everywhere(group, value, data)
             result.append(group)
         self.groups = result
+
+    def _convert_prologue(self, group: Group, result: list[Group]) -> Group:
+        """``group`` reading what its prologue reads in channel blocks, if its kernel is to compute its input so;
+        conversions are added to ``result``."""
+        before = _prologue(group)
+        assert before is not None
+        data = before.outputs[0]
+        lanes = self.target.lanes(data.dtype)
+        images = [v for v in before.inputs if v.constant is None and v.shape[:2] == data.shape[:2]]
+        plain = [v for v in images if not self.blocks.get(v) and len(v.shape) == len(data.shape)]
+        few = data.shape[1] <= FEW_CHANNELS and not input_needs(group.anchor).depthwise  # type: ignore[arg-type]
+        mine = {v: lanes for v in before.inputs if v in plain or self.blocks.get(v)}
+        if few or not plain or self.blocks.get(data) or not preserves_channels(before, mine, lanes):
+            return group
+        for value in plain:
+            fresh, made = self._converted(value, lanes)
+            if made is not None:
+                result.append(made)
+            group = _substitute_everywhere(group, value, fresh)
+        self.blocks[data] = lanes
+        return group
 
     def _is_viewed(self, value: Value) -> bool:
         return value in self.views or any(base is value for base in self.views.values())

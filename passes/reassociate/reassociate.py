@@ -1,4 +1,4 @@
-"""The pass: linear maps change places where that saves work, until none does.
+"""The pass: linear maps change places where that saves work, until none does; with a target, where it fills lanes.
 
 Results differ by rounding. A value that is infinite or NaN leaves a value that is one or the other, but which can
 change, as it can in Winograd's algorithm: `exact` turns both off.
@@ -7,7 +7,9 @@ change, as it can in Winograd's algorithm: `exact` turns both off.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import relax
 from tvm.ir import IRModule
@@ -15,12 +17,15 @@ from tvm.ir import IRModule
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.convert import Unreadable, read, replace_main, write
-from ..simplify.graph import CONST, INPUT, Graph
+from ..simplify.graph import CONST, INPUT, Graph, Node
 from ..simplify.rule import Builder
 from .compose import compose
 from .resizes import resize_later
+from .shuffles import phases_side_by_side, whole_blocks
 
-_RULES = {"resize-later": resize_later, "compose": compose}
+_Rule = Callable[[Node], "Callable[[Builder], Node] | None"]
+_RULES: dict[str, _Rule] = {"resize-later": resize_later, "compose": compose}
+_RULES_OF_LANES = {"phases-side-by-side": phases_side_by_side, "whole-blocks": whole_blocks}
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,10 @@ class Reassociate:
         except Unreadable:
             return Result(module, False)
         done: Counter[str] = Counter()
-        while _sweep(graph, done):  # each rewrite saves multiply-adds, so this ends
+        rules = dict(_RULES)
+        if target is not None:
+            rules |= {name: partial(rule, target=target) for name, rule in _RULES_OF_LANES.items()}
+        while _sweep(graph, rules, done):  # each rewrite saves multiply-adds or puts channels in order, so this ends
             pass
         if not done:
             return Result(module, False)
@@ -48,12 +56,12 @@ class Reassociate:
         return Result(replace_main(module, write(graph, function)), True, notes, details)
 
 
-def _sweep(graph: Graph, done: Counter[str]) -> bool:
+def _sweep(graph: Graph, rules: Mapping[str, _Rule], done: Counter[str]) -> bool:
     changed = False
     for node in graph.order():
         if node.op in (INPUT, CONST, "removed"):
             continue
-        for rule, match in _RULES.items():
+        for rule, match in rules.items():
             build = match(node)
             if build is None:
                 continue

@@ -1,0 +1,134 @@
+"""Transposed convolutions and pixel shuffles, with their channels in the order that vectors like.
+
+    conv_transpose(x, w: [C, M, K, K], stride s)    ->    crop(shuffle(conv(x, w': [s s M, C, K / s, K / s])))
+
+Position o + pad = s q + r of the result reads the taps r + s t at input q - t: for each of the s * s phases r a
+convolution with the same windows, whose results lie side by side. A transposed convolution with M outputs fills M lanes
+of a vector, this one s s M; where both fill theirs it is no gain. (K, s: as many as there are axes. Taps that s does
+not divide into are zeros.)
+
+    shuffle(conv(x, w)), channels (c, i, j)         ->    the same with channels (i, j, c)
+
+Each place of the result then takes a block of neighbouring channels whole, where c fills vectors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+from tvm import relax
+
+from ...targets.target import Target
+from ..simplify.anchors import CONVOLUTIONS, per_channel, weight_index
+from ..simplify.graph import CONST, Node
+from ..simplify.identity import permutation
+from ..simplify.patterns import BINARY, UNARY, is_float
+from ..simplify.rule import Builder
+from .resizes import ELEMENT_COST
+
+op = relax.op
+Build = Callable[[Builder], Node]
+_BLOCKS = [0, 3, 4, 1, 5, 2]  # [n, i, j, c, h, w] -> [n, c, h, i, w, j]
+_LANES = [0, 1, 4, 2, 5, 3]  # [n, c, i, j, h, w] -> the same
+
+
+def phases_side_by_side(node: Node, target: Target) -> Build | None:
+    """Builds the convolution and the shuffle for a transposed one; None if that fills no more lanes."""
+    if node.op != "halotile.conv_transpose" or node.rank != 4 or not is_float(node) or weight_index(node) != 1:
+        return None
+    data, weight = node.inputs[0], node.inputs[1].array
+    if not data.static or int(node.attr("groups")) != 1 or any(int(d) != 1 for d in node.attr("dilations")):
+        return None
+    steps = [int(s) for s in node.attr("strides")]
+    begin, output = ([int(n) for n in node.attr(name)] for name in ("begin", "output"))
+    size = [int(n) for n in (data.shape or ())[2:]]
+    channels, outputs, *kernel = weight.shape
+    taps = [-(-k // s) for k, s in zip(kernel, steps)]
+    skipped = [b // s for b, s in zip(begin, steps)]  # places before the first that is wanted
+    places = [-(-(b + o) // s) - q for b, o, s, q in zip(begin, output, steps, skipped)]
+    before = [t - 1 - q for t, q in zip(taps, skipped)]
+    after = [p - n - b + t - 1 for p, n, b, t in zip(places, size, before, taps)]
+    phases, lanes = prod(steps), target.lanes(node.dtype)
+    if phases == 1 or min(before + after) < 0 or 0 in (*size, *output, channels):
+        return None
+    old = _in_lanes(outputs, lanes) * prod(kernel) * channels * prod(size)
+    new = (_in_lanes(phases * outputs, lanes) * prod(taps) * channels + ELEMENT_COST * phases * outputs) * prod(places)
+    if new >= old:
+        return None
+    wide = np.zeros((*steps, outputs, channels, *taps), weight.dtype)
+    for i, j in itertools.product(*map(range, steps)):
+        part = weight[:, :, i :: steps[0], j :: steps[1]][:, :, ::-1, ::-1].swapaxes(0, 1)
+        wide[i, j, ..., taps[0] - part.shape[2] :, taps[1] - part.shape[3] :] = part
+
+    def build(b: Builder) -> Node:
+        batch = int((data.shape or ())[0])
+        kernels = b.const(wide.reshape(phases * outputs, channels, *taps))
+        value = b.call(op.nn.conv2d, data, kernels, padding=before + after)
+        value = b.call(op.reshape, value, [batch, *steps, outputs, *places])
+        value = b.call(op.permute_dims, value, _BLOCKS)
+        value = b.call(op.reshape, value, [batch, outputs, *[p * s for p, s in zip(places, steps)]])
+        first = [n - q * s for n, q, s in zip(begin, skipped, steps)]
+        if any(first) or list(value.shape or ())[2:] != output:
+            last = [f + o for f, o in zip(first, output)]
+            value = b.call(op.strided_slice, value, axes=[2, 3], begin=first, end=last)
+        return value
+
+    return build
+
+
+def _in_lanes(channels: int, lanes: int) -> int:
+    return -(-channels // lanes) * lanes
+
+
+def whole_blocks(node: Node, target: Target) -> Build | None:
+    """Builds the permutation of a pixel shuffle for channels in another order, made so by the convolution before it;
+    None if it is no such permutation."""
+    if node.op != "relax.permute_dims" or node.rank != 6 or list(permutation(node)) != _LANES or not node.static:
+        return None
+    split = node.inputs[0]
+    if split.op != "relax.reshape" or split.uses != 1 or not split.inputs[0].static or split.inputs[0].rank != 4:
+        return None
+    batch, depth, *ways, height, width = (int(n) for n in split.shape or ())
+    image = split.inputs[0]
+    if (image.shape or ()) != (batch, depth * prod(ways), height, width) or depth % target.lanes(node.dtype):
+        return None
+    order = np.arange(depth * prod(ways)).reshape(depth, *ways).transpose(1, 2, 0).reshape(-1)
+    ordered = _ordered(image, order)
+    if ordered is None:
+        return None
+
+    def build(b: Builder) -> Node:
+        return b.call(op.permute_dims, b.call(op.reshape, ordered(b), [batch, *ways, depth, height, width]), _BLOCKS)
+
+    return build
+
+
+def _ordered(node: Node, order: np.ndarray) -> Build | None:
+    """Builds ``node`` with its channels in another order, by that of weights; None where it is no convolution with
+    maps behind it that others do not read."""
+    if node.uses != 1 or not node.static:
+        return None
+    if node.op in CONVOLUTIONS and weight_index(node) == 1 and int(node.attr("groups")) == 1:
+        weight = np.ascontiguousarray(node.inputs[1].array[order])
+        return lambda b: b.same(node, node.inputs[0], b.const(weight))
+    if node.op not in UNARY and node.op not in BINARY:
+        return None
+    inputs: list[Build | np.ndarray] = []
+    for value in node.inputs:
+        if value.op != CONST:
+            if value.shape != node.shape or (above := _ordered(value, order)) is None:
+                return None
+            inputs.append(above)
+        elif value.array.size == 1:
+            inputs.append(value.array)
+        else:
+            vector = per_channel(value.array, node.rank, len(order))
+            if vector is None:
+                return None
+            inputs.append(vector[order].reshape(value.array.shape))
+    if sum(callable(i) for i in inputs) != 1:
+        return None
+    return lambda b: b.same(node, *(i(b) if callable(i) else b.const(i) for i in inputs))
