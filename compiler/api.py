@@ -129,13 +129,14 @@ def tune(
     from .options import checked_path, checked_shapes, checked_threads
     from .pipeline import Options
     from .tune import tune as measure
-    from .tuning_file import add, read
+    from .tuning_file import add, check
 
     file = checked_path(database, "database")
     if file is None:
         raise HalotileError("database=None: name the file to write")
-    if file.exists():
-        read(file)  # before anything long begins
+    if not 0 < seconds < float("inf"):
+        raise HalotileError(f"seconds={seconds!r}: give how long to measure, such as 10")
+    check(file)
     options = Options(
         resolve("native"), shapes=checked_shapes(shapes), threads=checked_threads(threads), exact=bool(exact)
     )

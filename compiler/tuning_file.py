@@ -9,12 +9,14 @@ taken on another. Keys and names are those of schedules/tuning.py.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -81,10 +83,30 @@ def add(path: Path, target: Target, threads: int | None, kernels: Mapping[str, M
     machine = database.machines.setdefault(mark, Machine(target.cpu, threads or target.cores, {}))
     machine.kernels = dict(sorted({**machine.kernels, **kernels}.items()))
     data = msgspec.json.format(msgspec.json.encode(database), indent=1)
+    with _new_file(path) as (file, partial):
+        file.write(data + b"\n")
+        file.close()
+        os.chmod(partial, 0o644)
+        os.replace(partial, path)
+
+
+def check(path: Path) -> None:
+    """Raises, before anything long begins, what would be raised when ``path`` is read or written at its end."""
+    if path.exists():
+        read(path)
+    with _new_file(path):
+        pass
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
+    """A file beside ``path`` and its name, which is gone afterwards unless it was moved; OutputError if it can't be."""
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-            file.write(data + b"\n")
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+            partial = Path(file.name)
+            try:
+                yield file, partial
+            finally:
+                partial.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"tuning database {path} can't be written: {error.strerror or error}") from None

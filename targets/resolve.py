@@ -128,7 +128,10 @@ def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
 def _from_tvm_text(text: str) -> Target:
     """``llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon`` -> the same target spelt out."""
     options: dict[str, str] = {}
-    words = shlex.split(text)[1:]
+    try:
+        words = shlex.split(text)[1:]
+    except ValueError as error:
+        raise TargetError(f"target {text!r} can't be read: {str(error).lower()}") from None
     for i, word in enumerate(words):
         key, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-"):

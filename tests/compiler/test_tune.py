@@ -135,6 +135,25 @@ def test_a_file_that_is_no_database(text: str | bytes | None, words: str, tmp_pa
     assert "\n" not in str(told.value) and str(file) in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"seconds": float("nan")}, "how long"),
+        ({"seconds": 0}, "how long"),
+        ({"database": "nowhere/t.json"}, "can't be written"),
+        ({"database": "."}, "directory"),
+        ({"database": None}, "name the file"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_measured(
+    wrong: dict, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HalotileError, match=words):
+        halotile.tune(network(), **{"database": "t.json", "progress": pytest.fail, **wrong})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_another_machine_has_another_place(tmp_path: Path) -> None:
     here, file = resolve("native"), tmp_path / "t.json"
     measured = tuning_file.Measured("direct 1x1x1", "direct 2x2x2", 1.0, 2.0)

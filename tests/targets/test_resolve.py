@@ -74,6 +74,7 @@ def test_plain_llvm_is_this_machine() -> None:
         ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a7x", "unknown CPU 'cortex-a7x'.*did you mean cortex-a7"),
         ("llvm -mtriple=aarch64-linux-gnu -mattr=+dotprdo", "unknown feature 'dotprdo'.*did you mean dotprod"),
         ("llvm -mcpu=", "has no value"),
+        ("llvm -mcpu='haswell", "can't be read: no closing quotation"),
         ("x86_64-linux-gnu+hasswell", "unknown CPU 'hasswell' for x86_64-linux-gnu; did you mean haswell"),
         ("aarch64-linux-gnu+haswell", "unknown CPU 'haswell' for aarch64-linux-gnu"),
         ("x86_64-linux-gnu+haswell+avx513f", "unknown feature 'avx513f'.*did you mean avx512f"),
