@@ -85,14 +85,14 @@ def softmax(call: Any, x: te.Tensor) -> te.Tensor:
     if str(x.dtype) != "float32":
         return topi.nn.softmax(x, int(call.attrs.axis))
     axis = int(call.attrs.axis) % len(x.shape)
-    shape = [1 if a == axis else d for a, d in enumerate(x.shape)]
+    shape = [d for a, d in enumerate(x.shape) if a != axis]
     largest = te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), lowest, name="largest")
 
     def row(i: Any) -> list[Any]:
-        return [0 if a == axis else p for a, p in enumerate(i)]
+        return [p for a, p in enumerate(i) if a != axis]
 
     def along(k: Any, i: Any) -> list[Any]:
-        return [k if a == axis else p for a, p in enumerate(i)]
+        return [*i[:axis], k, *i[axis:]]
 
     k, j = (te.reduce_axis((0, x.shape[axis]), name=n) for n in "kj")
     top = te.compute(shape, lambda *i: largest(x(*along(k, i)), axis=k), name="largest")
