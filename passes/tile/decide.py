@@ -2,7 +2,8 @@
 
 speed      the fastest; a tile group must promise GAIN of its time, since the model is only a model
 memory     the smallest
-a budget   the fastest whose arena, planned for real with the kernels' own scratch, does not exceed it
+a budget   the fastest whose arena, planned for real with the kernels' own scratch, does not exceed it; a tile group
+           that is not needed for that must promise GAIN as well
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Decision:
 def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: Arena) -> Decision:
     """The best over ``variants`` of the program. Raises HalotileError, naming the smallest arena that can be reached,
     if none fits the budget."""
-    searches = [Search(v, 0.0 if optimize == "memory" or budget is not None else GAIN) for v in variants]
+    searches = [Search(v, 0.0 if optimize == "memory" else GAIN) for v in variants]
     if budget is not None:
         return _within(searches, budget, arena, optimize)
     if optimize == "memory":
@@ -95,7 +96,7 @@ def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str
         fitting = [f for f in left if f[0].bytes + more <= budget] or [f for f in left if f[0].bytes <= budget]
         if not fitting:
             break
-        choice, at = min(fitting, key=lambda f: f[0].bytes if optimize == "memory" else f[0].cycles)
+        choice, at = min(fitting, key=lambda f: f[0].bytes if optimize == "memory" else f[0].weighed)
         found = measured(at, choice)
         if found is None:
             curves[at] = searches[at].curve()
@@ -117,7 +118,7 @@ def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str
         curves = [s.curve() for s in searches]  # without what turned out to be impossible
     fits = [a for a in able if a[2][0] <= budget]
     if fits:
-        choice, at, found = min(fits, key=lambda f: f[0].cycles)
+        choice, at, found = min(fits, key=lambda f: f[0].weighed)
         return Decision(searches[at].model.program, choice, found[1], tuple(curves[at]), found[0])
     smallest = min(size for size, _ in real.values())
     threads = searches[0].model.threads
@@ -160,7 +161,8 @@ def untiled(program: Program, model: Model) -> Choice:
     """Every group whole."""
     memory = Live(model)
     parts = tuple(model.whole(i) for i in range(len(program.groups)))
-    return Choice(max(memory.peak(s.first, s.last, s.scratch) for s in parts), sum(s.cycles for s in parts), parts)
+    cycles = sum(s.cycles for s in parts)
+    return Choice(max(memory.peak(s.first, s.last, s.scratch) for s in parts), cycles, parts, cycles)
 
 
 def points(curve: Sequence[Choice]) -> list[dict[str, float]]:
