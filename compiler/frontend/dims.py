@@ -24,6 +24,7 @@ from .registry import Refusal
 Number = "int | Fraction"
 Monomial = tuple["Atom", ...]  # sorted, an atom as often as its power
 INFINITY = math.inf
+LARGEST_DIVISOR = 1 << 10  # of floors whose remainders are looked at
 
 
 class Open(Refusal):
@@ -205,7 +206,41 @@ def bounds(value: Any) -> tuple[float, float]:
             a, b = min(ends), max(ends)
         ends = [_times(float(factor), a), _times(float(factor), b)]
         low, high = low + min(ends), high + max(ends)
+    if math.isinf(low) or math.isinf(high):
+        for rest, most in _remainders(value):
+            a, b = bounds(rest)
+            low, high = max(low, a + min(most, 0)), min(high, b + max(most, 0))
+        for other, below in _chosen(value):
+            a, b = bounds(other)
+            low, high = (max(low, a), high) if below else (low, min(high, b))
     return low, high
+
+
+def _chosen(value: Dim) -> Iterable[tuple[Any, bool]]:
+    """The value with one operand for a minimum or maximum, and whether that is never more than the value."""
+    for monomial, factor in value.terms.items():
+        if len(monomial) == 1 and monomial[0].kind in ("min", "max"):
+            for operand in monomial[0].operands:
+                yield value + (operand - Dim({monomial: 1})) * factor, (monomial[0].kind == "max") == (factor > 0)
+
+
+def _remainders(value: Dim) -> Iterable[tuple[Any, int]]:
+    """The value as a multiple of p - b floor(p / b), which lies in [0, b), plus a rest: (rest, the multiple's extreme).
+
+    floor(p / (b m)) is floor(floor(p / m) / b) too, since exporters halve a length twice and double it once.
+    """
+    for monomial, factor in value.terms.items():
+        if len(monomial) != 1 or monomial[0].kind != "floor" or not isinstance(monomial[0].operands[1], int):
+            continue
+        inner, divisor = monomial[0].operands
+        whole = Dim({monomial: 1})
+        for m in (d for d in range(1, min(divisor, LARGEST_DIVISOR)) if divisor % d == 0):
+            b = divisor // m
+            if factor % b:
+                continue
+            rest = value + (floor_div(inner, m) - whole * b) * (factor // b)
+            if len(terms_of(rest)) < len(value.terms):
+                yield rest, -(factor // b) * (b - 1)
 
 
 def _times(a: float, b: float) -> float:
@@ -228,6 +263,8 @@ def floor_div(a: Any, b: Any) -> Any:
         return _atom("floor", (a, b), *_floor_bounds(a, b))
     if b < 0:
         a, b = -a, -b
+    if max(((m, f) for m, f in a.terms.items() if m), key=_leading)[1] < 0:
+        return -floor_div(-a + (b - 1), b)  # the ceiling of its opposite: one form for both
     outside = _made({m: f // b for m, f in a.terms.items()})
     rest = a - outside * b
     if not isinstance(rest, Dim):

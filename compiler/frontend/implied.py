@@ -9,13 +9,14 @@ What follows is carried out by :class:`~.dims.Learned`, and the import starts ag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 from .dims import Atom, Dim, Learned, Open, bounds, is_whole, quotient, terms_of
 from .registry import Refusal
 
+LENGTHS_TRIED = 512
 #: Pairs of dims that a run implies to be equal, though no symbol follows from it, with a note for each.
 ASSUMED: ContextVar[dict[tuple[Any, Any], str] | None] = ContextVar("assumed", default=None)
 
@@ -70,13 +71,31 @@ def _common(value: Any) -> Dim | None:
     return Dim({tuple(sorted(shared)): 1}) if shared else None
 
 
-def require_at_least(value: Any, least: int, what: str) -> None:
+def require_at_least(
+    value: Any, least: int, what: str, why: str = "since the model can't run otherwise"
+) -> None:
     """A dim that must be at least ``least`` in every run."""
     low, high = bounds(value)
     if high < least:
         raise Refusal(f"{what}: {value} is less than {least}")
-    if low < least and isinstance(value, Dim) and _is_symbol(value) and len(value.terms) == 1:
-        raise Learned(str(value), low=least)
+    if low < least and isinstance(value, Dim):
+        learn_at_least(value, least, why)
+
+
+def learn_at_least(value: Any, least: int, why: str) -> None:
+    """The least that the symbol of f n + c or floor(n / k) must be; nothing for a dim of another form."""
+    terms = dict(terms_of(value))
+    least -= terms.pop((), 0)
+    if len(terms) != 1:
+        return
+    ((monomial, factor),) = terms.items()
+    if factor <= 0 or len(monomial) != 1 or monomial[0].low * factor >= least:
+        return
+    atom, most = monomial[0], -(-least // factor)
+    if atom.kind == "symbol":
+        raise Learned(atom.text, low=int(most), why=why)
+    if atom.kind == "floor" and isinstance(atom.operands[1], int):
+        learn_at_least(atom.operands[0], int(most) * atom.operands[1], why)
 
 
 def broadcast(*shapes: Sequence[Any]) -> tuple[Any, ...]:
@@ -104,12 +123,51 @@ def _broadcast_dim(dims: list[Any]) -> Any:
             result = fixed  # whatever the symbol is in a run that succeeds: 1 or just this
         else:
             first = _capped(result, d)
-            result = _capped(d, result) if first is None else first
-            if result is None:
+            capped = _capped(d, result) if first is None else first
+            if capped is None and not _only_equal(result, d):
                 raise Open(
                     f"the dimensions {dims[0]} and {d} may or may not be equal; give them one name or fix them"
                 )
+            if capped is None:
+                require_equal(result, d, "operands that broadcast")
+            result = result if capped is None else capped
     return result
+
+
+def _only_equal(a: Dim, b: Dim) -> bool:
+    """Whether two dims of one symbol broadcast only where they are equal: no length tried makes one of them 1 and the
+    other more (lengths that are 1 are short ones)."""
+    names = {atom.text: atom for d in (a, b) for atom in symbols_of(d)}
+    if len(names) != 1:
+        return False
+    ((name, symbol),) = names.items()
+    first = int(symbol.low)
+    for n in range(first, int(min(first + LENGTHS_TRIED, symbol.high + 1))):
+        x, y = at(a, {name: n}), at(b, {name: n})
+        if x != y and 1 in (x, y) and min(x, y) > 0:
+            return False
+    return True
+
+
+def symbols_of(value: Any) -> set[Atom]:
+    """Every symbol that a dim depends on."""
+    found: set[Atom] = set()
+    for monomial in terms_of(value):
+        for atom in monomial:
+            found |= {atom} if atom.kind == "symbol" else set().union(*map(symbols_of, atom.operands))
+    return found
+
+
+def at(value: Any, known: Mapping[str, int]) -> Any:
+    """The number that a dim is where its symbols are ``known``."""
+    functions: dict[str, Any] = {"floor": lambda a, b: a // b, "max": max, "min": min}
+    total: Any = 0
+    for monomial, factor in terms_of(value).items():
+        for atom in monomial:
+            operands = (at(o, known) for o in atom.operands)
+            factor = factor * (known[atom.text] if atom.kind == "symbol" else functions[atom.kind](*operands))
+        total = total + factor
+    return total
 
 
 def _capped(a: Dim, b: Dim) -> Dim | None:

@@ -20,7 +20,6 @@ import onnx
 from . import fold
 from .dims import (
     Dim,
-    Learned,
     Open,
     bounds,
     different,
@@ -29,9 +28,9 @@ from .dims import (
     maximum,
     minimum,
     quotient,
-    terms_of,
 )
 from .functions import dtype_name
+from .implied import learn_at_least
 from .value import Value
 
 #: More elements than this are no shape.
@@ -154,7 +153,7 @@ def _divide(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
         if not isinstance(b, Dim) and b == 0:
             raise Open("a division by zero")
         if whole:
-            _require_nonnegative(a)
+            learn_at_least(a, 0, "below which an integer division would round otherwise")  # as in (n - 1) / 2 + 1
             if bounds(a)[0] < 0 or bounds(b)[0] < 0:
                 raise Open("the sign decides how it rounds")
             return floor_div(a, b)
@@ -166,22 +165,6 @@ def _divide(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
         return exact
 
     return _each(one)(proto, values)
-
-
-def _require_nonnegative(value: Any) -> None:
-    """Takes n in n - 1 (how exporters write ceil(n / 2) as (n - 1) / 2 + 1) to be at least 1."""
-    terms = dict(terms_of(value))
-    constant = terms.pop((), 0)
-    if len(terms) != 1 or constant >= 0:
-        return
-    ((monomial, factor),) = terms.items()
-    if factor <= 0 or len(monomial) != 1 or monomial[0].low * factor + constant >= 0:
-        return
-    atom, least = monomial[0], -(int(constant) // int(factor))
-    if atom.kind == "symbol":
-        raise Learned(atom.text, low=least, why="below which an integer division would round otherwise")
-    if atom.kind == "floor" and isinstance(atom.operands[1], int):
-        _require_nonnegative(atom.operands[0] - least * atom.operands[1])
 
 
 def _rational(value: Any) -> Any:

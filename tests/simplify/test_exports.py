@@ -12,7 +12,7 @@ import pytest
 from exports import EXPORTS, SEQUENCES
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.frontend import import_model
-from halotile.errors import ShapeError, UnsupportedError
+from halotile.errors import ShapeError
 from halotile.passes.simplify import Simplify
 
 #: What only shape arithmetic, masks and positions of open length leave behind.
@@ -140,11 +140,15 @@ def test_focus_of_an_open_image_takes_its_halves_to_be_equal(tools, dynamo: bool
             np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4 * np.abs(a).max())
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("unet", "needs fixed dimensions|computed at run time|at least 0"), ("swin2sr", "computed at run time")],
-)
-def test_what_open_images_leave_undecided_is_refused(name: str, why: str) -> None:
-    """An odd height has no half: a skip that is padded to fit, and a pad up to a multiple of the window."""
-    with pytest.raises(UnsupportedError, match=why):
-        simplified(with_open_images(EXPORTS[name]("batch", 5)))
+@pytest.mark.parametrize("name", ["unet", "swin2sr"])
+def test_pads_that_follow_from_open_images(tools, name: str) -> None:
+    """An odd height has no half: a skip that is padded to fit, and a reflected pad up to a multiple of the window."""
+    model = with_open_images(EXPORTS[name]("batch", 5))
+    imported, result = simplified(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for shape in ((1, 3, 7, 9), (2, 3, 12, 10)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        expected = session.run(None, {model.graph.input[0].name: x})[0]
+        got = tools.values(result.module, [x])[0]
+        assert got.shape == expected.shape
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())

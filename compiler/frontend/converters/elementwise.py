@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from ..dims import Dim, Open, is_open
-from ..implied import broadcast
+from ..implied import broadcast, equal
 from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
@@ -262,6 +262,9 @@ def fitted(node: Node, values: list[Value]) -> list[Value]:
     def fit(v: Value) -> Value:
         own = target[len(target) - v.rank :]
         wanted = [t if isinstance(d, Dim) and isinstance(t, int) else d for d, t in zip(v.shape, own)]
-        return node.broadcast(v, wanted)
+        v = node.broadcast(v, wanted)
+        # what only a run shows to be equal has to look equal
+        same = [t if isinstance(d, Dim) and d != 1 and equal(d, t) else d for d, t in zip(v.shape, own)]
+        return node.reshape(v, same)
 
     return [fit(v) for v in values]

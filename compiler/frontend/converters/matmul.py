@@ -7,7 +7,7 @@ import math
 from tvm import relax
 
 from ..dims import is_open
-from ..implied import require_equal
+from ..implied import broadcast, require_equal
 from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
@@ -26,6 +26,9 @@ def product(node: Node, a: Value, b: Value) -> Value:
         require_equal(a.shape[-1], inner, f"the inner dimensions of {a} and {b}")
     if not a.rank or not b.rank or a.shape[-1] != inner:
         raise Refusal(f"its operands {a} and {b} do not fit together")
+    if a.rank > 1 and b.rank > 1 and is_open([*a.shape, *b.shape]):
+        batch = broadcast(a.shape[:-2], b.shape[:-2])
+        return node.shaped([*batch, a.shape[-2], b.shape[-1]], R.matmul, a, b)
     return node.do(R.matmul, a, b)
 
 

@@ -206,6 +206,8 @@ def _within(bound: Any, length: Any) -> Any:
     if not isinstance(bound, Dim) and bound >= 2**31 - 1:
         return length
     if not isinstance(bound, Dim) and bound < 0 or isinstance(bound, Dim) and bounds(bound)[1] < 0:
+        if bound == -1 and isinstance(length, Dim):  # more than one from the end may well mean: as many as there are
+            require_at_least(length, 1, "a slice up to the last element", "to have a last element")
         return maximum(length + bound, 0)
     if isinstance(bound, Dim) and bounds(bound)[0] < 0:
         raise Open(f"a bound is {bound}, which may or may not be negative")
@@ -230,16 +232,16 @@ def pad(node: Node) -> Value:
         begin[axis], end[axis] = pads[i], pads[i + len(chosen)]
     mode = node.attr("mode", "constant")
     for axis in range(x.rank):
-        low, high = max(-begin[axis], 0), x.shape[axis] - max(-end[axis], 0)
-        if low or high != x.shape[axis]:
+        low, high = maximum(-begin[axis], 0), x.shape[axis] - maximum(-end[axis], 0)
+        if low != 0 or high != x.shape[axis]:
             if high <= low:
                 raise Refusal(f"pads {pads} leave nothing of {x}")
             x = node.slice(x, axis, low, high)
-    return _padded(node, x, [max(b, 0) for b in begin], [max(e, 0) for e in end], mode)
+    return _padded(node, x, [maximum(b, 0) for b in begin], [maximum(e, 0) for e in end], mode)
 
 
-def _padded(node: Node, x: Value, begin: list[int], end: list[int], mode: str) -> Value:
-    if not any(begin + end):
+def _padded(node: Node, x: Value, begin: list[Any], end: list[Any], mode: str) -> Value:
+    if all(p == 0 for p in begin + end):
         return x
     if mode == "constant":
         value = node[2]
@@ -250,14 +252,17 @@ def _padded(node: Node, x: Value, begin: list[int], end: list[int], mode: str) -
             if value is None or value.array is None
             else value.array.reshape(-1)[0].item()
         )
+        if is_open(begin + end):
+            return _filled_round(node, x, begin, end, fill)
         return constant_pad(node, x, begin, end, fill)
-    if is_open(x.shape[a] for a in range(x.rank) if begin[a] or end[a]):
-        raise Open(f"mode '{mode}' along an open dimension of {x}")
     if mode not in ("edge", "reflect", "wrap"):
         raise Refusal(f"mode '{mode}' does not exist")
     for axis in range(x.rank):
-        if begin[axis] or end[axis]:
-            index = np.pad(np.arange(x.shape[axis]), (begin[axis], end[axis]), mode)  # type: ignore[call-overload]
+        around = (begin[axis], end[axis])
+        if is_open([x.shape[axis], *around]):
+            x = _mirrored(node, x, axis, *around, mode)
+        elif any(around):
+            index = np.pad(np.arange(x.shape[axis]), around, mode)  # type: ignore[call-overload]
             x = take(node, x, index, axis)
     return x
 
@@ -267,6 +272,40 @@ def constant_pad(node: Node, x: Value, begin: list[int], end: list[int], fill: f
         width = [p for pair in zip(begin, end) for p in pair]
         return node.do(R.nn.pad, x, pad_width=width, pad_mode="constant", pad_value=float(fill))
     return node.own("halotile.pad", x, node.scalar(fill, x), begin=begin, end=end)
+
+
+def _mirrored(node: Node, x: Value, axis: int, begin: Any, end: Any, mode: str) -> Value:
+    """Pads of an open axis of n elements: positions i become n - 1 - |n - 1 - |i||, or are clamped for ``edge``."""
+    length = x.shape[axis]
+    if begin == 0 and end == 0:
+        return x
+    if mode == "wrap":
+        raise Open(f"mode '{mode}' along an open dimension of {x}")
+
+    def count(first: Any, stop: Any) -> Value:
+        return node.do(R.arange, first, stop, 1, dtype="int64")
+
+    place, last = count(-begin, length + end), count(length - 1, length)
+    if mode == "edge":
+        place = node.do(R.minimum, node.do(R.maximum, place, node.scalar(0, place)), last)
+    else:
+        place = node.do(R.subtract, last, node.do(R.abs, node.do(R.subtract, last, node.do(R.abs, place))))
+    return node.do(R.take, x, place, axis=axis)
+
+
+def _filled_round(node: Node, x: Value, begin: list[Any], end: list[Any], fill: Any) -> Value:
+    """Pads whose widths follow from open dimensions (a map as large as the one beside it): joined with filled parts."""
+    for axis in range(x.rank):
+        parts = [x]
+        for first, width in ((True, begin[axis]), (False, end[axis])):
+            if width != 0:
+                shape = [width if a == axis else d for a, d in enumerate(x.shape)]
+                part = node.do(R.full, shape, node.scalar(fill, x), x.dtype)
+                parts = [part, *parts] if first else [*parts, part]
+        if len(parts) > 1:
+            length = begin[axis] + x.shape[axis] + end[axis]
+            x = node.shaped([length if a == axis else d for a, d in enumerate(x.shape)], R.concat, parts, axis)
+    return x
 
 
 def take(node: Node, x: Value, index: np.ndarray, axis: int) -> Value:
@@ -310,7 +349,9 @@ def tile(node: Node) -> Value:
     if 0 in repeats:
         return node.const(np.empty([d * r for d, r in zip(x.shape, repeats)], x.dtype))
     if is_open(repeats) and not all(r == 1 or d == 1 for r, d in zip(repeats, x.shape)):
-        raise Open(f"repeats [{', '.join(map(str, repeats))}] of {x} depend on open dimensions")
+        pairs = list(zip(repeats, x.shape))
+        column = node.reshape(x, [d for _, length in pairs for d in (1, length)])
+        return node.reshape(node.broadcast(column, [d for p in pairs for d in p]), [r * d for r, d in pairs])
     if all(r == 1 or d == 1 for r, d in zip(repeats, x.shape)):
         return node.broadcast(x, [r * d for r, d in zip(repeats, x.shape)])
     return node.do(R.tile, x, repeats=repeats)

@@ -80,6 +80,8 @@ def resize(node: Node) -> Value:
     if all(a.output == a.size for a in axes) and coordinate != "tf_crop_and_resize":
         return x  # whatever the scale: ONNX Runtime copies a tensor that keeps its shape
     mode = node.attr("mode", "nearest")
+    if mode in ("linear", "cubic") and is_open(a.size for a in axes):
+        return _open_ratio(node, x, coordinate, Open(f"interpolating along an open dimension of {x}"), axes)
     antialias = bool(node.attr("antialias", 0))
     a = node.attr("cubic_coeff_a", -0.75)
     if mode == "nearest":
@@ -99,26 +101,39 @@ def resize(node: Node) -> Value:
     return _extrapolated(node, y, axes) if coordinate == "tf_crop_and_resize" else y
 
 
-def _open_ratio(node: Node, x: Value, coordinate: str, reason: Open) -> Value:
+def _open_ratio(
+    node: Node, x: Value, coordinate: str, reason: Open, changed: Sequence[Axis] | None = None
+) -> Value:
     """Relax's own operator: an image to a size that is in no fixed ratio to its own, as between two levels of a network
-    whose input is open."""
+    whose input is open, or one with an open side to interpolate along (``changed``)."""
     sizes, mode = node.ints(3, "its sizes"), node.attr("mode", "nearest")
     axes = node.attr("axes")
-    if sizes is not None and axes is not None and normal_axes(axes, x.rank) == [2, 3]:
+    if changed is not None:
+        outputs = {a.axis: a.output for a in changed if a.output == a.scale * a.size}
+        sizes = [outputs.get(i, d) for i, d in enumerate(x.shape)] if len(outputs) == len(changed) else None
+    elif sizes is not None and axes is not None and normal_axes(axes, x.rank) == [2, 3]:
         sizes = [*x.shape[:2], *sizes]
-    known = coordinate in ("half_pixel", "align_corners", "asymmetric") and mode in ("nearest", "linear")
-    stretched = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch" and not node.attr("antialias", 0)
-    if not (known and stretched and sizes and x.rank == 4 and len(sizes) == 4 and tuple(sizes[:2]) == x.shape[:2]):
+    known = coordinate in ("half_pixel", "align_corners", "asymmetric") and mode in ("nearest", "linear", "cubic")
+    plain = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch" and not node.attr("antialias", 0)
+    plain = plain and not node.attr("exclude_outside", 0)
+    fits = sizes is not None and len(sizes) == x.rank and x.rank in (3, 4) and tuple(sizes[:2]) == x.shape[:2]
+    if sizes is None or not (known and plain and fits):
         raise reason
-    return node.do(
+    line = x.rank == 3
+    if line and coordinate == "align_corners":  # of a row above a row, whose step would be 0 / 0
+        raise reason
+    image = node.reshape(x, [*x.shape[:2], 1, x.shape[2]]) if line else x
+    y = node.do(
         R.image.resize2d,
-        x,
-        relax.ShapeExpr([to_relax(d) for d in sizes[2:]]),
+        image,
+        relax.ShapeExpr([to_relax(d) for d in ([1, *sizes[2:]] if line else sizes[2:])]),
         layout="NCHW",
-        method="nearest_neighbor" if mode == "nearest" else "linear",
+        method="nearest_neighbor" if mode == "nearest" else mode,
         coordinate_transformation_mode=coordinate,
         rounding_method=node.attr("nearest_mode", "round_prefer_floor") if mode == "nearest" else "",
+        cubic_alpha=node.attr("cubic_coeff_a", -0.75),
     )
+    return node.reshape(y, sizes) if line else y
 
 
 def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from ..dims import Dim, Open, maximum
+from ..dims import Dim, Open, is_whole, maximum
 from ..functions import dtype_name
 from ..node import Node, normal_axis
 from ..registry import Refusal, converts
@@ -106,12 +107,16 @@ def range_(node: Node) -> Value:
 
 
 def _open_range(node: Node) -> Value:
-    bounds_ = [(node.ints(i, "a bound") or [None])[0] for i in range(3)]
-    start, limit, delta = bounds_
-    if not node.need(0).is_integer or isinstance(delta, Dim) or delta < 1:
-        raise Open(f"its bounds are {start}, {limit} and {delta}; open ones need a positive whole step")
+    """Whole bounds, also where the model counts in floats: those are counted in integers and widened."""
+    dtype = node.need(0).dtype
+    given = [c.reshape(-1)[0] if (c := node.need(i).contents) is not None and c.size == 1 else None for i in range(3)]
+    whole: list[Any] = [int(b) if not isinstance(b, (Dim, type(None))) and float(b).is_integer() else b for b in given]
+    if not all(isinstance(b, (int, Dim)) and is_whole(b) for b in whole) or isinstance(whole[2], Dim) or whole[2] < 1:
+        raise Open(f"its bounds are {given[0]}, {given[1]} and {given[2]}; open ones need a positive whole step")
+    start, limit, delta = whole
     count = maximum(limit - start + (delta - 1), 0) // delta
-    return node.do(R.arange, start, start + count * delta, delta, dtype=node.need(0).dtype)
+    counted = dtype if node.need(0).is_integer else "int64"
+    return node.cast(node.do(R.arange, start, start + count * delta, delta, dtype=counted), dtype)
 
 
 @converts("EyeLike", since=9)
