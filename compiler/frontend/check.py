@@ -177,6 +177,9 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
             # exporters leave output shapes out; they are inferred, and nothing but the checker asks for them
             output.type.tensor_type.elem_type = output.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
             output.type.tensor_type.shape.SetInParent()
+    for info in graph.input:  # of unknown rank: ONNX Runtime takes it, and the user gives the shape
+        if info.type.WhichOneof("value") == "tensor_type" and not info.type.tensor_type.HasField("shape"):
+            info.type.tensor_type.shape.SetInParent()
     graph.sparse_initializer.extend(model.graph.sparse_initializer)
     for tensor in model.graph.initializer:
         external = tensor.data_location == onnx.TensorProto.EXTERNAL

@@ -142,6 +142,16 @@ def test_open_dimension(halotile, tmp_path) -> None:
     halotile("build", "m.onnx").refused("E300", "batch", "--shape x=")
 
 
+def test_an_input_of_unknown_rank(halotile, tmp_path) -> None:
+    model = tiny()
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    save(tmp_path, model)
+    halotile("build", "m.onnx").refused("E300", "'x' has no shape at all", "--shape x=")
+    outcome = halotile("build", "m.onnx", "--shape", "x=2,4", "-o", "lib", "--format", "so")
+    assert outcome.code == 0 and "lib/libmodel_m.so" in outcome.new_files, outcome.err
+    assert not any(name.startswith(".tmp/") for name in outcome.new_files)
+
+
 def test_shape_for_a_name_that_does_not_exist(halotile, tmp_path) -> None:
     save(tmp_path, tiny(("batch", 4)))
     halotile("build", "m.onnx", "--shape", "z=1,4").refused("E300", "'z'", "'x'")
