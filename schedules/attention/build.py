@@ -16,6 +16,7 @@ lies behind it.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..classify import Facts
 from ..context import Context
 from ..group import Kernel, Request, Scratch, Value, dtype_bytes
 from ..inline import key
-from ..matmul.choose import choose_tile
+from ..matmul.choose import choose_tile, least_cost
 from ..matmul.moves import outgoing
 from ..phases import plan_phases
 from ..tegraph import GroupGraph
@@ -35,7 +36,9 @@ from .rows import Rows
 from .softmax import SoftmaxRows, softmax_source
 
 PARALLEL_FLOPS = 200_000
-BLOCK_ROWS = 64  # queries of a block: each panel of K serves that many
+BLOCK_ROWS, LEAST_ROWS = 64, 16  # queries of a block: each panel of K serves that many
+FAR_COST = 1.03  # of products whose left operand comes from the second level
+NEAR_BEST = 1.01  # of the least estimate: then the larger block
 STACK_BYTES = 64 * 1024  # larger locals come from the worker's workspace
 
 
@@ -70,11 +73,21 @@ class _Attention:
         self.workspace = 0
 
     def _block_rows(self, stride: int) -> int:
-        """Queries of a block: few where a row is long, so that a block's scores stay in cache; blocks of equal size."""
-        target = self.request.target
-        fit = max(8, (target.l2_bytes or 1 << 18) // 4 // (stride * dtype_bytes(self.dtype)))
-        blocks = -(-self.facts.rows // min(BLOCK_ROWS, fit, self.facts.rows))
-        return -(-self.facts.rows // blocks)
+        """Queries of a block: few where a row is long, so that a block's scores stay in the second-level cache. Blocks
+        of equal size, and a size that wastes little in tiles; scores that leave room in the first level are read
+        faster from there."""
+        target, facts = self.request.target, self.facts
+        row, lanes = stride * dtype_bytes(self.dtype), target.lanes(self.dtype)
+        fit = max(8, (target.l2_bytes or 1 << 18) // 4 // row)
+        fewest = -(-facts.rows // min(BLOCK_ROWS, fit, facts.rows))
+        costs = {}
+        for blocks in range(fewest, 1 + max(fewest, facts.rows // LEAST_ROWS)):
+            rows = -(-facts.rows // blocks)
+            cost = facts.depth * least_cost(target, rows, -(-facts.keys // lanes))
+            cost += facts.keys * least_cost(target, rows, -(-facts.width // lanes))
+            far = rows * row > target.l1_bytes * 3 // 4 > 0
+            costs[rows] = min(costs.get(rows, math.inf), blocks * cost * (FAR_COST if far else 1))
+        return max(rows for rows, cost in costs.items() if cost <= NEAR_BEST * min(costs.values()))
 
     def _panels(self, columns: int, depth: int, lanes: int) -> Panels:
         height, width = choose_tile(self.request.target, self.block_rows, -(-columns // lanes))

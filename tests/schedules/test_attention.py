@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import attention, transpose
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.targets.detect import native
+from halotile.targets.resolve import resolve
 
 Build = Callable[[Graph], str]
 RNG = np.random.default_rng(5)
@@ -286,3 +288,14 @@ def test_scaled_outputs_are_for_builds_that_may_round_otherwise() -> None:
     ):  # fmt: skip
         (kernel,) = run_pipeline(_model(CASES[name]), Options(native(), stop_after="schedule", **options)).kernels
         assert ("rows of the output scaled" in kernel.schedule) == scaled, (name, options)
+
+
+def test_blocks_waste_little_and_leave_room_in_the_first_level() -> None:
+    """64 of 128 queries would be five tiles of 13 rows, and their scores more than the first level holds."""
+    target = replace(resolve("x86-64-v4"), fma_ports=1, fma_latency=4, l1_bytes=32 << 10, l2_bytes=1 << 20)
+    rows = {}
+    for queries, keys in ((128, 128), (49, 49), (64, 5000)):
+        model = _model(lambda g, t=queries, s=keys: _sdpa(g, *_qkv(g, 1, 4, t, s, 32, 32)))
+        (kernel,) = run_pipeline(model, Options(target, stop_after="schedule")).kernels
+        rows[queries] = int(kernel.schedule.split()[1])
+    assert rows[128] == 32 and rows[49] == 49 and rows[64] * 5000 * 4 <= 1 << 18
