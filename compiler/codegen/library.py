@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ... import __version__
-from ...errors import ToolchainError
+from ...errors import TargetError, ToolchainError
 from ...targets.target import Target
 from ..runtime.place import MANIFEST, staged
 from ..spec import TensorSpec
@@ -32,6 +32,7 @@ from .transfers import FUNCTIONS as TRANSFERS
 from .weights import ALIGNMENT, write_weights
 
 FORMATS = ("so", "a", "exe", "extras")
+_LARGEST_OF_32_BITS, _MOST_OF_32_BITS = 2 << 30, 3 << 30  # one piece of memory (PTRDIFF_MAX), and all of a process
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,19 @@ class LibrarySpec:
     def arena_bytes(self, threads: int) -> int:
         return self.planned_bytes + threads * self.workspace_bytes
 
+    def check_addresses(self) -> None:
+        """Raises TargetError for what no process of a 32-bit target can hold."""
+        if self.target.bits == 64:
+            return
+        arena = self.arena_bytes(max(1, self.default_threads))
+        whole = arena + self.weight_bytes + sum(t.nbytes for t in (*self.inputs, *self.outputs))
+        largest = max((arena, self.weight_bytes, *(t.nbytes for t in (*self.inputs, *self.outputs))))
+        if largest >= _LARGEST_OF_32_BITS or whole > _MOST_OF_32_BITS:
+            raise TargetError(
+                f"arena, weights, inputs and outputs take {whole} bytes, which no 32-bit process of {self.target.id} "
+                "can hold; build for a 64-bit target, or fix smaller shapes"
+            )
+
 
 @dataclass(frozen=True)
 class BuiltLibrary:
@@ -128,6 +142,7 @@ def build_library(
     unknown = sorted(set(formats) - set(FORMATS))
     if unknown:
         raise ValueError(f"unknown format {unknown[0]!r}; known are {', '.join(FORMATS)}")
+    spec.check_addresses()
     stem = spec.identifier
     files = {"header": f"{stem}.h"}
     facts: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from halotile.compiler.codegen import link
 from halotile.compiler.codegen.library import build_library
 from halotile.compiler.codegen.toolchain import Toolchain, _zig_environment, find_toolchain, zig_target
 from halotile.compiler.runtime.loader import load
-from halotile.errors import OutputError, ToolchainError
+from halotile.errors import OutputError, TargetError, ToolchainError
 from halotile.targets.target import Target
 
 
@@ -195,6 +195,20 @@ def test_a_destination_that_is_a_file_or_below_one_is_refused(make_spec, tmp_pat
             build_library(make_spec(), place)
         assert "\n" not in str(caught.value)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("planned", "shape"), [(2 << 30, (4,)), (0, (1 << 29,)), ((1 << 30) + 64, (1 << 28,))])
+def test_what_no_32_bit_process_can_hold_is_refused(planned, shape, make_spec, tmp_path):
+    """The arena alone, an input alone, both together with an output."""
+    target = replace(make_spec().target, id="small", triple="armv7l-linux-gnueabihf")
+    spec = make_spec(planned_bytes=planned, target=target)
+    x, y = (replace(tensor, shape=shape) for tensor in (*spec.inputs, *spec.outputs))
+    spec = replace(spec, inputs=(x,), outputs=(y,))
+    with pytest.raises(TargetError, match="no 32-bit process of small can hold"):
+        build_library(spec, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    replace(spec, target=make_spec().target).check_addresses()
+    replace(spec, planned_bytes=0, inputs=spec.inputs[:0], outputs=spec.outputs[:0]).check_addresses()
 
 
 def test_a_destination_that_is_not_writable_is_refused(make_spec):
