@@ -4,9 +4,11 @@
 
 One line a shape: milliseconds, GFLOP/s and its share of the measured FMA peak, GB/s and its share of the bandwidth of
 a triad whose working set is as large as inputs, weights and outputs together. Convolutions and products are timed by
-themselves, by timers in the library, and without Winograd (``--winograd`` allows it: its share may pass 100%). The last
-lines count the shapes that reach the mark: 95% of the FMA peak, 88% for odd ones, 80% of bandwidth, or of whichever of
-the two limits a depthwise layer meets first.
+themselves, by timers in the library, and without Winograd (``--winograd`` allows it: its share may pass 100%). Where
+an element costs many operations, the share of the arithmetic limit stands beside, with the limit that is met first.
+The last lines count the shapes that reach the mark: 95% of the FMA peak, 88% for odd ones, 80% of bandwidth, or of
+whichever of the two limits a depthwise layer meets first; and those at 80% of bandwidth alone, and of the limit met
+first.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from ..compiler.pipeline import Options, run_pipeline
@@ -39,13 +42,18 @@ ALONE = (*ANCHORED, "gemv", "depthwise")  # timed apart from the conversions at 
 
 @dataclass(frozen=True)
 class Case:
-    """One layer on one input; ``flops`` counts a multiply-add as two, 0 where only bytes matter."""
+    """One layer on one input.
+
+    ``operations`` are what our formula takes for an element of the output, of those that wait for the ports of
+    multiply-adds (products, maxima, comparisons, a division as one; no sums, which have their own on many machines).
+    """
 
     family: str
     name: str
     shape: tuple[int, ...]
     body: Body
     odd: bool = False  # extents that no register tile divides
+    operations: int = 0
 
     @property
     def mark(self) -> float:
@@ -63,6 +71,7 @@ class Figure:
     flops: float
     moved: float
     wrong: str | None
+    operations: float = 0.0  # of all elements
 
 
 def conv_case(
@@ -83,8 +92,10 @@ def matmul_case(m: int, k: int, n: int, odd: bool = False) -> Case:
     return Case("matmul" if m > 1 else "gemv", f"{m}x{k}x{n}", (m, k), lambda g, x: linear(g, x, n), odd)
 
 
-def _unary(name: str, shape: tuple[int, ...], body: Body, family: str = "elementwise") -> Case:
-    return Case(family, f"{name} {'x'.join(map(str, shape))}", shape, body)
+def _unary(
+    name: str, shape: tuple[int, ...], body: Body, family: str = "elementwise", operations: int = 0
+) -> Case:
+    return Case(family, f"{name} {'x'.join(map(str, shape))}", shape, body, operations=operations)
 
 
 def _softmax(g: Graph, x: str) -> str:
@@ -131,14 +142,15 @@ CASES: tuple[Case, ...] = (
     conv_case(144, 144, 56, 3, groups=144),
     conv_case(384, 384, 14, 5, groups=384),
     conv_case(96, 96, 56, 7, groups=96),
-    _unary("maxpool 3/2", (1, 64, 112, 112), lambda g, x: max_pool(g, x, 3, 2, 1), "pool"),
+    _unary("maxpool 3/2", (1, 64, 112, 112), lambda g, x: max_pool(g, x, 3, 2, 1), "pool", 18),
+    _unary("maxpool 2/2", (1, 64, 112, 112), lambda g, x: max_pool(g, x, 2, 2, 0), "pool", 8),
     _unary("avgpool 3/1", (1, 192, 35, 35), lambda g, x: avg_pool(g, x, 3, 1, 1), "pool"),
     _unary("global pool", (1, 1280, 7, 7), lambda g, x: g.op("GlobalAveragePool", x), "pool"),
     _unary("relu", (1, 64, 112, 112), lambda g, x: activation(g, x, "relu")),
-    _unary("silu", (1, 64, 112, 112), lambda g, x: activation(g, x, "silu")),
-    _unary("gelu", (1, 128, 1536), lambda g, x: activation(g, x, "gelu")),
-    _unary("softmax", (12, 128, 128), _softmax, "reduce"),
-    _unary("layer norm", (1, 197, 384), lambda g, x: layer_norm(g, x), "reduce"),
+    _unary("silu", (1, 64, 112, 112), lambda g, x: activation(g, x, "silu"), operations=11),
+    _unary("gelu", (1, 128, 1536), lambda g, x: activation(g, x, "gelu"), operations=18),
+    _unary("softmax", (12, 128, 128), _softmax, "reduce", 11),
+    _unary("layer norm", (1, 197, 384), lambda g, x: layer_norm(g, x), "reduce", 5),
 )
 
 
@@ -155,7 +167,7 @@ def measure(case: Case, threads: int, seconds: float, winograd: bool = False) ->
         if case.family in ALONE:
             kernels = [max(kernels, key=lambda i: report["kernels"][i]["flops"])]
         engine = Engine(str(Path(folder) / "library"), threads, {})
-        engine.bind(feeds)
+        engine.bind({name: _aligned(array) for name, array in feeds.items()})
         engine.run()
         wrong = "; ".join(compare(engine.outputs(), reference(model, feeds), TOLERANCE)) or None
         times: list[float] = []
@@ -164,7 +176,18 @@ def measure(case: Case, threads: int, seconds: float, winograd: bool = False) ->
             engine.run()
             spent = engine.profile()
             times.append(sum(spent[i] for i in kernels))
-    return Figure(statistics.median(times), 2.0 * report["macs"], _least_bytes(model), wrong)
+        elements = sum(array.size for array in engine.outputs().values())
+    flops = 2.0 * report["macs"]
+    return Figure(statistics.median(times), flops, _least_bytes(model), wrong, float(case.operations * elements))
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """A copy at the start of a cache line, where values lie within a model."""
+    memory = np.empty(array.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def _least_bytes(model: onnx.ModelProto) -> float:
@@ -179,7 +202,16 @@ def line(case: Case, figure: Figure, peak: Peak) -> str:
     flops, rate = figure.flops / figure.seconds, figure.moved / figure.seconds
     text = f"{case.family:11s} {case.name:24s} {figure.seconds * 1e3:8.3f} ms"
     text += f" {flops / 1e9:7.1f} GFLOP/s {flops / peak.flops:5.0%} {rate / 1e9:7.1f} GB/s {rate / roof:5.0%}"
+    bandwidth, arithmetic = both_shares(figure, peak)
+    if case.family not in ANCHORED and arithmetic:
+        text += f"  arithmetic {arithmetic:4.0%}, {'arithmetic' if arithmetic > bandwidth else 'bandwidth'} first"
     return text + (f"  WRONG {figure.wrong}" if figure.wrong else "")
+
+
+def both_shares(figure: Figure, peak: Peak) -> tuple[float, float]:
+    """Of bandwidth, and of the operations that the multiply-add ports could have done meanwhile: half of the FLOP/s."""
+    rate = (figure.flops + 2.0 * figure.operations) / figure.seconds
+    return figure.moved / figure.seconds / peak.bandwidth(figure.moved), rate / peak.flops
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -198,9 +230,11 @@ def main(arguments: list[str] | None = None) -> int:
         shares = [
             (case, _report(case, meter, options.threads, options.seconds, options.winograd)) for case in chosen
         ]
-    for text in summary(shares):
+    for text in summary([(case, found and found[0]) for case, found in shares]):
         print(text)
-    return 1 if any(share is None for _, share in shares) else 0
+    for text in limits([(case, found[1]) for case, found in shares if found]):
+        print(text)
+    return 1 if any(found is None for _, found in shares) else 0
 
 
 def summary(shares: Sequence[tuple[Case, float | None]]) -> list[str]:
@@ -215,6 +249,16 @@ def summary(shares: Sequence[tuple[Case, float | None]]) -> list[str]:
     return lines
 
 
+def limits(shares: Sequence[tuple[Case, tuple[float, float]]]) -> list[str]:
+    """A line for each family whose mark is of bandwidth: its shapes by bandwidth alone, and by the limit met first."""
+    lines = []
+    for family in dict.fromkeys(case.family for case, _ in shares if case.family not in ANCHORED):
+        mine = [both for case, both in shares if case.family == family]
+        alone, first = (sum(s >= 0.8 for s in found) for found in ([b for b, _ in mine], [max(both) for both in mine]))
+        lines.append(f"{family}: {alone} of {len(mine)} at 80% of bandwidth, {first} at 80% of the limit met first")
+    return lines
+
+
 def share_of_limit(case: Case, figure: Figure, peak: Peak) -> float:
     """Of the FMA peak for convolutions and products, of bandwidth for all others; a depthwise layer whose arithmetic
     takes longer than its traffic (twenty-five taps to an element) is set against that."""
@@ -225,9 +269,11 @@ def share_of_limit(case: Case, figure: Figure, peak: Peak) -> float:
     return figure.moved / figure.seconds / peak.bandwidth(figure.moved)
 
 
-def _report(case: Case, meter: Meter, threads: int, seconds: float, winograd: bool) -> float | None:
-    """Prints the line of one shape and returns its share of the limit; None when it failed or is wrong, which must not
-    hide the other shapes."""
+def _report(
+    case: Case, meter: Meter, threads: int, seconds: float, winograd: bool
+) -> tuple[float, tuple[float, float]] | None:
+    """Prints the line of one shape and returns its share of the limit, and of both limits; None when it failed or is
+    wrong, which must not hide the other shapes."""
     try:
         figure = measure(case, threads, seconds, winograd)
     except Exception as error:
@@ -238,7 +284,7 @@ def _report(case: Case, meter: Meter, threads: int, seconds: float, winograd: bo
         return None
     peak = meter.now(threads)
     print(line(case, figure, peak), flush=True)
-    return share_of_limit(case, figure, peak) if figure.wrong is None else None
+    return None if figure.wrong else (share_of_limit(case, figure, peak), both_shares(figure, peak))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from halotile.benchmarks.kernels import (
     Case,
     Figure,
     _least_bytes,
+    both_shares,
+    limits,
     line,
     matmul_case,
     measure,
@@ -60,6 +62,16 @@ def test_the_summary_counts_shapes_at_their_mark() -> None:
     first, second = summary([(plain, 0.96), (plain, 0.9), (odd, 0.9), (plain, None)])
     assert first == "matmul: 1 of 2 shapes reach 95%; 8x8x8 90%"
     assert second == "matmul (odd): 1 of 1 shapes reach 88%"
+
+
+def test_both_limits_are_counted() -> None:
+    peak = Peak(1, 1e11, ((1 << 30, 1e10),))
+    gelu = next(c for c in CASES if c.operations)
+    busy = Figure(1e-3, 0.0, 3e6, None, operations=4.5e7)
+    assert both_shares(busy, peak) == (pytest.approx(0.3), pytest.approx(0.9))
+    assert line(gelu, busy, peak).endswith("arithmetic  90%, arithmetic first")
+    lines = limits([(gelu, (0.3, 0.9)), (gelu, (0.85, 0.2)), (gelu, (0.3, 0.2)), (CASES[0], (0.1, 1.0))])
+    assert lines == [f"{gelu.family}: 1 of 3 at 80% of bandwidth, 2 at 80% of the limit met first"]
 
 
 def test_a_kernel_is_timed_by_itself() -> None:
