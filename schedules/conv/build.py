@@ -13,6 +13,7 @@ from .direct import build_direct, tile_space
 from .facts import ConvFacts
 from .few import build_few, few_applies
 from .inplace import has_residual, taken_over
+from .strassen import build_halves, halves_pay
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
 from .winograd_choose import choose_plan
@@ -74,6 +75,8 @@ def build_conv(request: Request) -> Kernel:
         return build_depthwise(request, facts)
     if few_applies(request, facts):
         return build_few(request, facts)
+    if halves_pay(request, facts):
+        return build_halves(request, facts)
     plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
     kernel = build_winograd(request, facts, plan) if plan is not None else build_direct(request, facts)
     return replace(kernel, inplace=taken_over(request, facts, kernel.least if plan is None else None))
@@ -87,6 +90,8 @@ def overwritten(request: Request) -> tuple[Value, ...]:
         return ()
     facts = ConvFacts.of(anchor)
     if (facts.is_depthwise and request.layout(facts.data).block > 0) or few_applies(request, facts):
+        return ()
+    if halves_pay(request, facts):
         return ()
     if _winograd_allowed(request, facts) and choose_plan(request.target, facts) is not None:
         return taken_over(request, facts, None)
