@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import tvm
-from tvm import tirx
+from tvm import sym, tirx
+from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 from tvm.tirx.stmt import ForKind
 
@@ -105,7 +106,11 @@ class KernelBuilder:
                 return buffer[0]
             buffer = tirx.decl_buffer((width,), dtype, name=self.fresh(name), scope="local", layout=None)
             before.append(tirx.AllocBuffer(buffer))
-            self.store(buffer, lane, value)
+            base, stride = (None, 1) if self._conditions else strided(value, lane, width)
+            if base is not None and not any(v.same_as(u) for u in undefined(base) for v in self._inside):
+                before.append(tirx.BufferStore(buffer, gathered(value.source, base, stride, width), [_run(0, width)]))
+            else:
+                self.store(buffer, lane, value)
             return buffer[lane]
         if dtype.startswith(("float", "bfloat", "int8")):
             buffer = self.local(name, dtype, 1)
@@ -186,6 +191,38 @@ class KernelBuilder:
         function = tirx.PrimFunc([*self._params, *self._scalars], body, ret_type=tvm.ir.PrimType("int32"))
         attrs = {"tirx.noalias": True, "s_tir": True, **(attributes or {})}
         return function.with_attrs(attrs)
+
+
+def strided(value: Any, lane: Any, width: int) -> tuple[Any, int]:
+    """(base, stride) of a read at base + stride * lane with a stride of two to four; (None, 1) for anything else, and
+    for vectors so short that those which hold the elements would end beyond the last."""
+    if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
+        return None, 1
+    linear = sym.detect_linear_equation(value.indices[0], [lane])
+    if not len(linear) or not isinstance(linear[0], prim.IntImm) or not 2 <= int(linear[0].value) <= 4:
+        return None, 1
+    return linear[1], int(linear[0].value)
+
+
+def gathered(buffer: Any, base: Any, stride: int, width: int) -> Any:
+    """Every ``stride``-th of the elements from ``base``: as many whole vectors as hold them, and a shuffle.
+
+    TVM would read one element a lane. The last vector ends at the last element wanted, so nothing beyond it is read.
+    """
+    last = stride * (width - 1)
+    starts = [*(i * width for i in range(stride - 1)), last - width + 1]
+    vectors = [buffer[_run(base + s, width)] for s in starts]
+    order = [i * stride for i in range(width)]
+    picks = [min(at // width, stride - 1) for at in order]
+    return tirx.Shuffle(vectors, [_index(p * width + at - starts[p]) for p, at in zip(picks, order)])
+
+
+def undefined(expr: Any) -> Any:
+    return tirx.analysis.undefined_vars(expr) if isinstance(expr, tvm.ir.Expr) else []
+
+
+def _run(start: Any, width: int) -> Any:
+    return tirx.Ramp(_index(start), _index(1), width)
 
 
 def sequence(statements: Sequence[Any]) -> Any:

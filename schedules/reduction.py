@@ -17,6 +17,7 @@ from tvm.ir import Range
 from tvm.ir.prim import expr as prim
 
 from .bands import bands
+from .group import Value
 from .inline import Inliner
 from .nest import Merged, Nest
 
@@ -146,8 +147,29 @@ class ReductionNest(Nest):
     def _across_line(self, merged: Merged, loops: list[Any], kind: str = "serial") -> None:
         """All vectors of outputs along the (merged) last axis: in tiles of SIDE, then one by one, then the tail.
 
-        Where a choice depends on the position (the padding beside a row), outputs are computed one by one.
+        Where a choice depends on the position (the padding beside a row), outputs are computed one by one. Lines whose
+        windows all lie within the image have code of their own, without the choices of those above and below.
         """
+        whole = self._whole_lines(merged, loops)
+        if whole is None:
+            self._line_of_outputs(merged, loops, kind)
+            return
+        line = (loops or self.row)[-1]
+        inside = tirx.all(line >= whole[0], line < whole[1])
+        with self.k.when(inside):
+            known = self.k.bind(line, "y")
+            self.ctx.analyzer.bind(known, Range(*whole))
+            row = self.row
+            if loops:
+                self._line_of_outputs(merged, [*loops[:-1], known], kind)
+            else:
+                self.row = [*row[:-1], known]
+                self._line_of_outputs(merged, loops, kind)
+                self.row = row
+        with self.k.when(tirx.any(line < whole[0], line >= whole[1])):
+            self._line_of_outputs(merged, loops, kind)
+
+    def _line_of_outputs(self, merged: Merged, loops: list[Any], kind: str) -> None:
         first, last = self._inside(merged)
         for begin, end in ((0, first), (last, merged.inner)):
             if begin < end:
@@ -165,7 +187,28 @@ class ReductionNest(Nest):
                 self._across(self._vectors(merged, loops, j * (side * self.lanes) + done), self.lanes, side)
             done += count * side * self.lanes
         if tail:
-            self._across(self._vectors(merged, loops, done), tail)
+            # a whole vector that ends there, if there is room: it computes some outputs again. Not in a row of scratch,
+            # where the next phase would wait for stores that overlap what it loads.
+            width = self.lanes if vectors and all(isinstance(t, Value) for t in self.targets) else tail
+            self._across(self._vectors(merged, loops, done + tail - width), width)
+
+    def _whole_lines(self, merged: Merged, loops: list[Any]) -> tuple[int, int] | None:
+        """The indices of the axis before the last between its edges, if a choice depends on it beside those only."""
+        if merged.count != 1 or not (loops or self.row) or self.ctx.origin is not None:
+            return None
+        lines = merged.outer[-1] if loops else self.phase.shape[len(self.row) - 1]
+        if lines < 4 or not self._chooses(merged, 0, merged.inner, (0, lines)):
+            return None
+        edge = min(EDGE, lines // 4)
+        width = merged.inner
+
+        def free(first: int, last: int) -> bool:
+            return not self._chooses(merged, 0, width, (first, last))
+
+        first = next((e for e in range(edge + 1) if free(e, lines - edge)), None)
+        if first is None:
+            return None
+        return first, next(lines - e for e in range(edge + 1) if free(first, lines - e))
 
     def _inside(self, merged: Merged) -> tuple[int, int]:
         """The positions of the last axis between its edges, where no choice depends on them; all, if there are none."""
@@ -178,24 +221,35 @@ class ReductionNest(Nest):
             return 0, whole
         return first, next(whole - e for e in range(edge + 1) if not self._chooses(merged, first, whole - e))
 
-    def _chooses(self, merged: Merged, first: int, last: int) -> bool:
-        """True if a choice is left that depends on the position, known to be in [first, last)."""
+    def _chooses(self, merged: Merged, first: int, last: int, lines: tuple[int, int] | None = None) -> bool:
+        """True if a choice is left that depends on the position, known to be in [first, last); or, with ``lines``, on
+        the index of the line, known to be among them."""
         op = self.phase.tensors[0].op
         position = tirx.Var("x", "int32")
         self.ctx.analyzer.bind(position, Range(first, last))
+        line = tirx.Var("y", "int32")
+        own = self.row
+        if lines is not None:
+            self.ctx.analyzer.bind(line, Range(*lines))
         known = len(self.k.guards)
         with self.k.capture():
             inliner = self.ctx.inliner(self.sources())
             inliner.declare(op)
             outer: list[Any] = [self.ctx.ranged(tirx.Var("o", "int32"), e) for e in merged.outer]
+            if lines is not None and outer:
+                outer[-1] = line
+            elif lines is not None:
+                self.row = [*own[:-1], line]
             axes = {a.var: i for a, i in zip(op.axis, self.indices(merged.expand(outer, position), None))}
             for a in op.reduce_axis:
                 axes[a.var] = self.ctx.ranged(tirx.Var("r", "int32"), int(a.dom.extent)) + a.dom.min
             for source in op.body[0].source:
                 inliner.expression(source, axes)
+        self.row = own
         found = self.k.guards[known:]
         del self.k.guards[known:]
-        return any(v.same_as(position) for c in found for v in tirx.analysis.undefined_vars(c))
+        wanted = position if lines is None else line
+        return any(v.same_as(wanted) for c in found for v in tirx.analysis.undefined_vars(c))
 
     def _vectors(self, merged: Merged, loops: list[Any], start: Any) -> Place:
         """The vectors of outputs that lie behind one another from ``start``."""

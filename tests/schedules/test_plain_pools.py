@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Compiled, module_of, native, staged
+from compiled import Compiled, module_of, narrow, native, staged
 from tvm import relax
 
 R = relax.op
@@ -41,3 +41,23 @@ def test_padded_pools_in_plain_memory(width: int, pads: tuple[int, ...], stride:
         assert width == 7 or not re.search(r"for v\d+ in range", text), "lanes became a plain loop"
         if width // stride - 4 >= native().lanes():
             assert f"in T.vectorized({native().lanes()})" in text, kernel.schedule
+            assert stride == 1 or "Shuffle" in text, "one element a lane is read"
+
+
+@pytest.mark.parametrize("bits", [512, 128])
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
+def test_strided_reads_are_shuffles(stride: int, bits: int) -> None:
+    """Of whole vectors that end at the last element wanted: the last row ends where the memory does."""
+    x = np.arange(3 * 5 * 67, dtype=F).reshape(1, 3, 5, 67)[..., : 66 // stride * stride + 1].copy()
+    x[0, 1, 2, stride] = np.nan
+
+    def body(x: Any) -> Any:
+        part = R.strided_slice(x, [3], [0], [x.ty.shape[3]], [stride])
+        return [R.nn.max_pool2d(x, (2, 1), strides=(1, stride)), part]
+
+    compiled = Compiled(staged(module_of([x], body), narrow(bits)))
+    most, part = compiled.run([x])
+    np.testing.assert_array_equal(part, x[..., ::stride])
+    np.testing.assert_array_equal(most, np.maximum(x[:, :, :-1, ::stride], x[:, :, 1:, ::stride]))
+    for kernel in compiled.build.kernels:
+        assert ("Shuffle" in str(kernel.function)) == (stride < 5)
