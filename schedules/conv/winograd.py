@@ -1,5 +1,5 @@
-"""Winograd convolution F(m x m, 3 x 3) in NCHW[v]c, with stride 1 or 2: three steps on strips of tiles whose scratch
-stays in cache.
+"""Winograd convolution F(m x m, 3 x 3) in NCHW[v]c, with stride 1 or 2, or dilation: three steps on strips of tiles
+whose scratch stays in cache.
 
     parallel for core: its run of groups of output channels and strips of tiles (counted over the batch)
       for tile, block of input channels               V[xi] = BT d B           one vector of channels at a time
@@ -12,6 +12,9 @@ distances. U lies in the order it is read, [chunk][matrix][channel][vector][lane
 matrix. Large scratch comes from the memory plan, a part for each core. The last tile of an axis that m doesn't divide
 is moved back, so that no read leaves the margins a direct convolution needs, and stores only what the tile before it
 did not: which bits are written never depends on the order of tasks.
+
+With dilation d, the outputs d apart are a convolution of their own on inputs d apart: tiles of d * d of these, next to
+each other, take turns.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
         schedule=f"{plan} C{lanes}",
         flops=facts.flops,
         scalars=tuple(winograd.conv.ctx.scalars),
-        least=(plan.transform.m, plan.transform.m),
+        least=(plan.transform.m * facts.dilation[0], plan.transform.m * facts.dilation[1]),
     )
 
 
@@ -147,8 +150,10 @@ class _Winograd:
         """Tiles along rows and columns."""
         if not self.conv.is_open:
             return self.plan.tiles
-        m = self.t.m
-        rows, columns = (tirx.floordiv(e + (m - 1), m) for e in self.conv.spatial)
+        rows, columns = (
+            tirx.floordiv(e + (self.t.m * d - 1), self.t.m * d) * d
+            for e, d in zip(self.conv.spatial, self.facts.dilation)
+        )
         return self.k.bind(rows, "tr"), self.k.bind(columns, "tc")
 
     def _bound(self, extent: Any) -> int:
@@ -165,16 +170,20 @@ class _Winograd:
         numbers = [(row if batch == 1 else tirx.floormod(row, rows), rows), (tile - row * columns, columns)]
         n = tirx.IntImm("int32", 0) if batch == 1 else self.conv.bind(tirx.floordiv(row, rows), batch)
         origins, moved = [], []
-        for (number, tiles), extent in zip(numbers, self.conv.spatial):
-            m = self.t.m
+        for (number, tiles), extent, d in zip(numbers, self.conv.spatial, self.facts.dilation):
+            m, phase = self.t.m, 0
+            if d > 1:
+                phase = self.conv.bind(tirx.floormod(number, d), d)
+                number = tirx.floordiv(number, d)
             at = self.conv.bind(number * m, self._bound(tiles) * m - m + 1)
-            if self.conv.is_open or extent % m:
-                start = self.conv.bind(tirx.min(at, extent - m), self._bound(extent))
-                origins.append(start)
-                moved.append(self.conv.bind(at - start, m))
+            if self.conv.is_open or extent % (m * d):
+                own = tirx.floordiv(extent - 1 - phase, d) + 1 if d > 1 else extent  # outputs of this phase
+                start = self.conv.bind(tirx.min(at, own - m), self._bound(extent))
+                moved.append(self.conv.bind(at - start, m + 1 if d > 1 else m))
             else:
-                origins.append(at)
+                start = at
                 moved.append(None)
+            origins.append(start if d == 1 else self.conv.bind(start * d + phase, self._bound(extent)))
         if self.ctx.origin is not None:
             origins = [self.conv.corner(i) + at for i, at in enumerate(origins)]
         return n, origins, moved
@@ -191,9 +200,10 @@ class _Winograd:
             self.ctx.ranged(block, self.blocks_in)
             held = k.local("t", "float32", extent * extent * lanes)
             corner = [o * s - b for o, s, b in zip(origins, self.facts.strides, self.facts.before)]
+            down, right = self.facts.dilation
             for j in range(extent):
                 with k.loop(lanes, "vectorized", "v") as v:
-                    places = [[corner[0] + i, corner[1] + j] for i in range(extent)]
+                    places = [[corner[0] + i * down, corner[1] + j * right] for i in range(extent)]
                     given = [k.bind(self.conv.element_at(n, (block, v), at)) for at in places]
                     column = self.t.apply_data(given, _constant, k.bind)
                     for i in range(extent):
@@ -317,7 +327,8 @@ class _Winograd:
             y, x = self.conv.bind(i + skip[0], t.m), self.conv.bind(j + skip[1], t.m)
             with k.loop(lanes, "vectorized", "v") as v:
                 element = outputs[(y * t.m + x) * lanes + v]
-                self.conv.element(lambda: element, n, block, v, [origins[0] + y, origins[1] + x])
+                position = [o + at * d for o, at, d in zip(origins, (y, x), self.facts.dilation)]
+                self.conv.element(lambda: element, n, block, v, position)
 
     def _finish_whole(self, held: Any, n: Any, origins: list[Any], block: Any) -> None:
         k, lanes, t = self.k, self.lanes, self.t
@@ -325,7 +336,7 @@ class _Winograd:
             with k.loop(lanes, "vectorized", "v") as v:
                 values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
                 for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
-                    position = [origins[0] + i, origins[1] + j]
+                    position = [o + at * d for o, at, d in zip(origins, (i, j), self.facts.dilation)]
                     self.conv.element(partial(k.bind, value), n, block, v, position)
 
 

@@ -74,15 +74,21 @@ class Plan:
 
 
 def applies(facts: ConvFacts) -> bool:
-    """True for what the algorithm can do at all: 3 x 3, stride 1 or 2, dense, float32, at least one whole tile."""
+    """True for what the algorithm can do at all: 3 x 3, stride 1 or 2 or any dilation, one group, float32, at least one
+    whole tile of every phase."""
     return (
         facts.kernel == (3, 3)
         and facts.strides in ((1, 1), (2, 2))
-        and facts.dilation == (1, 1)
+        and (facts.dilation == (1, 1) or facts.strides == (1, 1))
         and facts.groups == 1
         and facts.output.dtype == "float32"
-        and min(facts.out_spatial) >= F2.m
+        and least_phase(facts) >= F2.m
     )
+
+
+def least_phase(facts: ConvFacts) -> int:
+    """Outputs along the shorter axis that are a convolution without dilation, the fewest of all such."""
+    return min(extent // d for extent, d in zip(facts.out_spatial, facts.dilation))
 
 
 def choose_plan(target: Target, facts: ConvFacts) -> Plan | None:
@@ -103,7 +109,7 @@ def best_plan(target: Target, facts: ConvFacts) -> Plan | None:
 
 def sorted_plans(target: Target, facts: ConvFacts) -> list[list[Plan]]:
     """All plans of each transform that the outputs have room for, those with the fewest cycles first."""
-    fitting = [t for t in STRIDED[facts.strides[0]] if min(facts.out_spatial) >= t.m]
+    fitting = [t for t in STRIDED[facts.strides[0]] if least_phase(facts) >= t.m]
     return [sorted(_plans(target, facts, t), key=lambda p: p.cycles) for t in fitting]
 
 
@@ -145,8 +151,11 @@ def _stream_rate(target: Target, weight_bytes: float, kept: float = KEPT) -> flo
 def _plans(target: Target, facts: ConvFacts, transform: Transform) -> Iterator[Plan]:
     lanes = target.lanes()
     blocks = -(-facts.outputs // lanes)
-    height, width = facts.out_spatial
-    grid = (-(-height // transform.m), -(-width // transform.m))
+    m = transform.m
+    rows_of_tiles, columns_of_tiles = (
+        d * -(-extent // (d * m)) for extent, d in zip(facts.out_spatial, facts.dilation)
+    )
+    grid = (rows_of_tiles, columns_of_tiles)
     total = facts.data.shape[0] * grid[0] * grid[1]
     for rows, vectors in _register_tiles(target, blocks):
         chunks = -(-blocks // vectors)

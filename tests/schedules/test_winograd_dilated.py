@@ -1,0 +1,100 @@
+"""Winograd convolutions with dilation: tiles of outputs d apart, against float64; boxes; that it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import Suite, native, weight
+from halotile import compile as compile_model
+from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.layers import activation, conv
+from halotile.schedules.conv import build as conv_build
+from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv.facts import ConvFacts
+from halotile.schedules.conv.winograd_math import F2, F4, Transform
+from tvm import relax
+
+R = relax.op
+
+# batch, channels in and out, height, width, padding (top, left, bottom, right), dilation
+SHAPES: dict[str, tuple[int, int, int, int, int, tuple[int, int, int, int], tuple[int, int]]] = {
+    "even": (1, 32, 32, 16, 24, (2, 2, 2, 2), (2, 2)),
+    "phases differ": (1, 17, 23, 23, 37, (3, 3, 3, 3), (3, 3)),
+    "a tile too many for most phases": (1, 33, 16, 17, 18, (4, 4, 4, 4), (4, 4)),
+    "one axis": (2, 16, 20, 9, 31, (1, 5, 1, 5), (1, 5)),
+    "unlike": (1, 20, 37, 29, 26, (2, 0, 7, 3), (2, 3)),
+    "batch": (2, 33, 50, 13, 15, (2, 2, 2, 2), (2, 2)),
+    "far": (1, 48, 16, 26, 25, (6, 6, 6, 6), (6, 6)),
+    "unpadded": (1, 24, 24, 20, 21, (0, 0, 0, 0), (2, 2)),
+}
+
+
+def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def convolution(x: np.ndarray, w: np.ndarray, pads: tuple[int, ...], dilation: tuple[int, int]) -> np.ndarray:
+    """The exact result, in float64."""
+    top, left, bottom, right = pads
+    down, along = dilation
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (2 * down + 1, 2 * along + 1), axis=(2, 3))
+    taps = windows[..., ::down, ::along]
+    return np.einsum("nihwyx,oiyx->nohw", taps, w.astype(np.float64), optimize=True)
+
+
+def plans_of(transform: Transform, pick: int) -> Callable[..., Any]:
+    """A choice that takes ``transform`` wherever it fits, with strips, groups and register tiles that differ."""
+
+    def choice(target: Any, facts: ConvFacts) -> Any:
+        fits = choose.applies(facts) and choose.least_phase(facts) >= transform.m
+        plans = list(choose._plans(target, facts, transform if fits else F2))
+        return plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)]
+
+    return choice
+
+
+@pytest.fixture(scope="module", params=[(F4, 0), (F4, 11), (F2, 3)], ids=["F4", "F4-other-plans", "F2"])
+def suite(request: pytest.FixtureRequest) -> Suite:
+    suite = Suite()
+    for i, (name, (n, cin, cout, h, w, pads, dilation)) in enumerate(SHAPES.items()):
+        x, k = random((n, cin, h, w), i), random((cout, cin, 3, 3), 100 + i) / np.float32(3 * np.sqrt(cin))
+        y = convolution(x, k, pads, dilation)
+        b, r = random((1, cout, 1, 1), 200 + i), random(y.shape, 300 + i)
+
+        def layer(x: Any, r: Any, k: Any = k, b: Any = b, pads: Any = pads, dilation: Any = dilation) -> Any:
+            return R.nn.relu(R.nn.conv2d(x, weight(k), padding=list(pads), dilation=dilation) + weight(b) + r)
+
+        suite.add(name, [x, r], layer, np.maximum(y + b + r, 0).astype(np.float32), 0, 1e-4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conv_build, "choose_plan", plans_of(*request.param))
+        suite.compile()
+    return suite
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_equals_float64(suite: Suite, name: str) -> None:
+    suite.check(name)
+    assert any("winograd F" in s for s in suite.schedules(name))
+
+
+@pytest.mark.parametrize("optimize", ["speed", "memory"])
+def test_a_chain_of_them_chooses_it_and_may_be_tiled(optimize: str) -> None:
+    g = Graph("dilated")
+    x = g.input("x", (1, 48, 67, 61))
+    for dilation in (2, 3, 1):
+        x = activation(g, conv(g, x, 48, dilation=dilation), "relu")
+    model = g.finish(y=x)
+    feeds = {"x": random((1, 48, 67, 61), 1)}
+    found = compile_model(model, optimize=optimize, threads=2)
+    schedules = [k["schedule"] for k in found.report["kernels"] if "relax.nn.conv2d" in k["operators"]]
+    if optimize == "memory":
+        assert any(s.startswith("tiled") for s in schedules)
+    elif native().lanes("float32") >= 8:
+        assert all("winograd" in s or s.startswith("tiled") for s in schedules)
+    (wanted,) = compile_model(model, exact=True)(feeds).values()
+    (got,) = found(feeds).values()
+    np.testing.assert_allclose(got, wanted, atol=1e-4 * np.abs(wanted).max())
