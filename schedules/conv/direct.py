@@ -168,7 +168,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
     row = span * facts.taps * tile.blocks * lanes
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     conv.far = packed.nbytes > conv.request.target.l2_bytes // 2
-    if _rows_first(conv, packed.nbytes, groups):
+    if _rows_first(conv, packed.nbytes):
         conv.order = "rows"
     elif packed.nbytes > OWN_GROUPS * _image_bytes(conv):
         conv.order = "groups"
@@ -206,7 +206,7 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
         conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
 
 
-def _rows_first(conv: ConvKernel, weight_bytes: int, groups: int) -> bool:
+def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
     """True if less comes from beyond the second-level cache when all channel groups of a row of tiles are neighbours.
 
     By groups, the input passes once a group unless it stays; by rows, the weights pass once a row of tiles unless they
@@ -214,6 +214,8 @@ def _rows_first(conv: ConvKernel, weight_bytes: int, groups: int) -> bool:
     """
     facts, tile = conv.facts, conv.tile
     l2 = conv.request.target.l2_bytes
+    whole = conv.outputs // (tile.blocks * conv.lanes)  # beside the last vector, if that has a part of its own
+    groups = whole + 1 if whole else conv.channel_blocks // tile.blocks
     if groups == 1 or len(facts.out_spatial) != 2 or conv.is_open:
         return False
     image = _image_bytes(conv)
