@@ -193,8 +193,8 @@ def different(a: Any, b: Any) -> bool:
     raise Open(f"{a} may or may not be {b}")
 
 
-def bounds(value: Any) -> tuple[float, float]:
-    """The least and the greatest value, as far as intervals tell."""
+def bounds(value: Any, depth: int = 2) -> tuple[float, float]:
+    """The least and the greatest value, as far as intervals and ``depth`` steps of floors and extremes tell."""
     if not isinstance(value, Dim):
         return value, value
     low: float = 0
@@ -206,12 +206,12 @@ def bounds(value: Any) -> tuple[float, float]:
             a, b = min(ends), max(ends)
         ends = [_times(float(factor), a), _times(float(factor), b)]
         low, high = low + min(ends), high + max(ends)
-    if math.isinf(low) or math.isinf(high):
+    if depth and (math.isinf(low) or math.isinf(high)):
         for rest, most in _remainders(value):
-            a, b = bounds(rest)
+            a, b = bounds(rest, depth - 1)
             low, high = max(low, a + min(most, 0)), min(high, b + max(most, 0))
         for other, below in _chosen(value):
-            a, b = bounds(other)
+            a, b = bounds(other, depth - 1)
             low, high = (max(low, a), high) if below else (low, min(high, b))
     return low, high
 
@@ -263,7 +263,8 @@ def floor_div(a: Any, b: Any) -> Any:
         return _atom("floor", (a, b), *_floor_bounds(a, b))
     if b < 0:
         a, b = -a, -b
-    if max(((m, f) for m, f in a.terms.items() if m), key=_leading)[1] < 0:
+    inside = [(m, f) for m, f in a.terms.items() if m and f % b]
+    if inside and max(inside, key=_leading)[1] < 0:
         return -floor_div(-a + (b - 1), b)  # the ceiling of its opposite: one form for both
     outside = _made({m: f // b for m, f in a.terms.items()})
     rest = a - outside * b

@@ -36,10 +36,13 @@ def assert_right(tools, model: onnx.ModelProto, *shapes: tuple[int, ...]) -> tup
     return [", ".join(map(str, o.shape)) for o in imported.outputs], imported.notes
 
 
-def test_padded_to_the_parity_of_the_map_beside_it(tools) -> None:
-    """As U-Nets do: halved, doubled, and padded by what was lost, on both sides."""
+@pytest.mark.parametrize("levels", [1, 2])
+def test_padded_to_the_parity_of_the_map_beside_it(tools, levels: int) -> None:
+    """As U-Nets do: halved, doubled, and padded by what was lost, on both sides; below another such level or not."""
     g = Raw(17)
-    x = g.input("x", (1, 2, "h", "w"))
+    image = x = g.input("x", (1, 2, "h", "w"))
+    if levels == 2:
+        x = g("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
     half = g("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
     twice = g("Resize", half, "", g.f([1, 1, 2, 2]), mode="linear", coordinate_transformation_mode="align_corners")
     pads = []
@@ -48,9 +51,9 @@ def test_padded_to_the_parity_of_the_map_beside_it(tools) -> None:
         first = g("Div", rest, g.const(2))
         pads += [g.unsqueeze(first, 0), g.unsqueeze(g("Sub", rest, first), 0)]
     width = g("Concat", g.const([0, 0]), pads[2], pads[0], g.const([0, 0]), pads[3], pads[1], axis=0)
-    model = finished(g, g("Concat", x, g("Pad", twice, width, g.f(0)), axis=1))
-    shapes, _ = assert_right(tools, model, (1, 2, 7, 8), (1, 2, 6, 9))
-    assert shapes == ["1, 4, h, w"]
+    model = finished(g, g("Concat", x, g("Pad", twice, width, g.f(0)), axis=1), g("Relu", image))
+    shapes, _ = assert_right(tools, model, (1, 2, 7, 8), (1, 2, 6, 9), (1, 2, 13, 14))
+    assert shapes[0] == ("1, 4, h, w" if levels == 1 else "1, 4, (h // 2), (w // 2)")
 
 
 @pytest.mark.parametrize("mode", ["reflect", "edge"])
