@@ -131,14 +131,15 @@ def member_cost(
         plan = None if exact else choose_plan(alone, facts)
         if plan is not None:
             m, t = plan.transform.m, plan.transform
+            turns = math.prod(facts.dilation)  # tiles that take turns, which a box has all of
             tiles = output.shape[0] * plan.tiles[0] * plan.tiles[1]
             transformed = t.matrices * facts.channels * plan.chunks * plan.vectors * lanes * 4
             sizes = scratch_bytes(lanes, facts.channels, plan)
             lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - FILL) / FILL)
-            cycles = warm_cycles(alone, facts, plan) / tiles * output.shape[0] + extra * m * m
-            scratch = sum(sizes)
-            strip = max(1, plan.strip // output.shape[0])
-            return MemberCost((m, m), cycles, transformed, positions, scratch, PHASED, strip, lost)
+            cycles = turns * (warm_cycles(alone, facts, plan) / tiles * output.shape[0] + extra * m * m)
+            strip = max(1, plan.strip // (output.shape[0] * turns))
+            unit = (m * facts.dilation[0], m * facts.dilation[1])
+            return MemberCost(unit, cycles, transformed, positions, sum(sizes), PHASED, strip, lost)
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
         return MemberCost(unit, cycles, weights, positions, fit=fit)
     work, weights = 0.0, 0
