@@ -86,7 +86,8 @@ def overwritten(request: Request) -> tuple[Value, ...]:
     """The inputs whose memory the output of a group that :func:`supports_conv` may take, without building it."""
     anchor = request.group.anchor
     assert anchor is not None
-    if anchor.operator == TRANSPOSED or not has_residual(request):
+    blocked = request.layout(request.group.outputs[0]).block
+    if anchor.operator == TRANSPOSED or not blocked or not has_residual(request):
         return ()
     facts = ConvFacts.of(anchor)
     if (facts.is_depthwise and request.layout(facts.data).block > 0) or few_applies(request, facts):
