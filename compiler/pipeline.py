@@ -220,7 +220,8 @@ def tile(build: Build) -> None:
         return
     wish = options.tile or "auto"
     placed = (*build.graph.inputs, *build.graph.outputs)
-    result = Tile(wish, options.memory_budget, options.optimize, options.threads, options.exact).apply(
+    halves = _only_speed(options)
+    result = Tile(wish, options.memory_budget, options.optimize, options.threads, options.exact, halves).apply(
         build.groups, build.layouts, build.places, placed, options.target, partial(_kernel, build), build.vanished
     )
     build.groups, build.tiled, build.ready = result.groups, dict(result.plans), dict(result.kernels)

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ...schedules.conv import overwritten, supports_conv
+from ...schedules.conv import overwritten, share_by_halves, supports_conv
 from ...schedules.group import Group, Request, Value
 from ...schedules.tiled.support import box_alignment
 from ...targets.target import Target
@@ -78,6 +78,7 @@ class Model:
     target: Target
     threads: int
     exact: bool = False
+    halves: bool = True  # whole products may be seven of halves
     needs: Needs = group_needs_of
     costs: dict[Group, MemberCost] = field(default_factory=dict)
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
@@ -111,9 +112,12 @@ class Model:
         group = self.program.groups[index]
         if group not in self.residuals:
             conv = group.anchor is not None and supports_conv(group.anchor) and len(group.outputs[0].shape) == 4
-            request = Request(group, self.program.layouts, self.target, self.exact, {"threads": self.threads})
-            self.residuals[group] = overwritten(request) if conv else ()
+            self.residuals[group] = overwritten(self.request(group)) if conv else ()
         return self.residuals[group]
+
+    def request(self, group: Group) -> Request:
+        choices = {"threads": self.threads, "strassen": self.halves}
+        return Request(group, self.program.layouts, self.target, self.exact, choices)
 
     def unit(self, index: int) -> int:
         """Rows that the kernel of group ``index`` computes at a time, where boxes must begin anyhow included."""
@@ -140,7 +144,7 @@ class Model:
         cost = self.cost(index)
         height, width = (*group.outputs[0].shape[2:4], 1, 1)[:2] if len(group.outputs[0].shape) == 4 else (1, 1)
         if len(group.outputs[0].shape) == 4:
-            arithmetic = cost.box(height, width)
+            arithmetic = cost.box(height, width) * share_by_halves(self.request(group))
         else:
             arithmetic = cost.cycles * cost.positions
         read = sum(value_bytes(v, self.program.layouts) for v in group.inputs if v.constant is None)

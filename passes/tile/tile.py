@@ -40,13 +40,15 @@ class TileResult:
 @dataclass(frozen=True)
 class Tile:
     """``tile``: "auto", "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see forced.py).
-    ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory"."""
+    ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``halves``: layers
+    computed whole may be seven products of halves."""
 
     tile: str | Mapping[str, Any] = "auto"
     memory_budget: int | None = None
     optimize: str = "speed"
     threads: int | None = None
     exact: bool = False
+    halves: bool = True
     name: str = "tile"
 
     def apply(
@@ -69,7 +71,7 @@ class Tile:
             return self._off(program, arena)
         if not isinstance(self.tile, str):
             return replaced(groups, forced(program, self.tile, threads))
-        model = Model(program, target, threads, self.exact)
+        model = Model(program, target, threads, self.exact, self.halves)
         speed = self.optimize == "speed" and self.memory_budget is None
         variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget, speed)]
         if not speed:

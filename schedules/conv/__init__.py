@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from .build import InputNeeds, build_conv, input_needs, overwritten, supports_conv
+from .build import InputNeeds, build_conv, input_needs, overwritten, share_by_halves, supports_conv
 from .facts import ConvFacts
 
-__all__ = ["ConvFacts", "InputNeeds", "build_conv", "input_needs", "overwritten", "supports_conv"]
+__all__ = [
+    "ConvFacts",
+    "InputNeeds",
+    "build_conv",
+    "input_needs",
+    "overwritten",
+    "share_by_halves",
+    "supports_conv",
+]

@@ -13,7 +13,7 @@ from .direct import build_direct, tile_space
 from .facts import ConvFacts
 from .few import build_few, few_applies
 from .inplace import has_residual, taken_over
-from .strassen import build_halves, halves_pay
+from .strassen import build_halves, halves_pay, halves_share
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
 from .winograd_choose import choose_plan
@@ -98,6 +98,15 @@ def overwritten(request: Request) -> tuple[Value, ...]:
         return taken_over(request, facts, None)
     tile = choose_tile(request.target, *tile_space(request, facts))
     return taken_over(request, facts, (tile.rows, tile.columns))
+
+
+def share_by_halves(request: Request) -> float:
+    """What a whole group takes of a direct convolution's cycles, where it is computed by products of halves; else 1."""
+    anchor = request.group.anchor
+    if anchor is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:
+        return 1.0
+    facts = ConvFacts.of(anchor)
+    return 1.0 if few_applies(request, facts) else halves_share(request, facts)
 
 
 def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:
