@@ -80,7 +80,7 @@ class _Attention:
         row, lanes = stride * dtype_bytes(self.dtype), target.lanes(self.dtype)
         fit = max(8, (target.l2_bytes or 1 << 18) // 4 // row)
         fewest = -(-facts.rows // min(BLOCK_ROWS, fit, facts.rows))
-        costs = {}
+        costs: dict[int, float] = {}
         for blocks in range(fewest, 1 + max(fewest, facts.rows // LEAST_ROWS)):
             rows = -(-facts.rows // blocks)
             cost = facts.depth * least_cost(target, rows, -(-facts.keys // lanes))
