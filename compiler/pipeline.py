@@ -77,6 +77,7 @@ class Build:
     groups: tuple[Any, ...] = ()
     views: dict[Any, Any] = field(default_factory=dict)
     places: Any = None
+    closing: frozenset[Any] = frozenset()  # what the last sums of products before the outputs write
     layouts: dict[Any, Any] = field(default_factory=dict)
     vanished: dict[Any, Any] = field(default_factory=dict)  # a concatenation's result -> the group that slices replaced
     tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
@@ -196,16 +197,19 @@ def fuse(build: Build) -> None:
 
 
 def layout(build: Build) -> None:
+    from ..passes.fuse.closing import closing_values
     from ..passes.layout.assign import AssignLayouts
     from ..passes.memory.places import Places
 
     result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.options.target)
     build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
     build.places, build.vanished = Places(result.views, result.slices), result.vanished
+    build.closing = closing_values(build.groups, build.graph.outputs, build.views)
     build.notes["layout"] = list(result.notes)
 
 
 def tile(build: Build) -> None:
+    from ..passes.tile.estimate import Halves
     from ..passes.tile.tile import Tile
 
     options = build.options
@@ -220,7 +224,7 @@ def tile(build: Build) -> None:
         return
     wish = options.tile or "auto"
     placed = (*build.graph.inputs, *build.graph.outputs)
-    halves = _only_speed(options)
+    halves = Halves(_only_speed(options), build.closing)
     result = Tile(wish, options.memory_budget, options.optimize, options.threads, options.exact, halves).apply(
         build.groups, build.layouts, build.places, placed, options.target, partial(_kernel, build), build.vanished
     )
@@ -253,6 +257,7 @@ def _kernel(build: Build, group: Any, plan: Any) -> Any:
     workers = options.threads or options.target.cores
     choices: dict[str, Any] = {"winograd": options.winograd, "weights": options.weights, "threads": workers}
     choices["strassen"] = _only_speed(options)
+    choices["closing"] = not build.closing.isdisjoint(group.outputs)
     if options.tuning is not None:
         choices |= {"tuning": options.tuning, "candidate": options.candidate}
     if isinstance(plan, StripePlan):

@@ -171,26 +171,27 @@ class ReductionNest(Nest):
 
     def _line_of_outputs(self, merged: Merged, loops: list[Any], kind: str) -> None:
         first, last = self._inside(merged)
+        vectors, tail = divmod(last - first, self.lanes)
+        tiles, single = divmod(vectors, SIDE)
+        chains = not tiles  # equal numbers have equal sums all along the line
         for begin, end in ((0, first), (last, merged.inner)):
             if begin < end:
                 with self.k.loop(end - begin, name="x") as x:
                     self.ctx.ranged(x, end - begin)
-                    self._across(self._vectors(merged, loops, x + begin), 1)
-        vectors, tail = divmod(last - first, self.lanes)
-        tiles, single = divmod(vectors, SIDE)
+                    self._across(self._vectors(merged, loops, x + begin), 1, chained=chains)
         done = first
         for count, side in ((tiles, SIDE), (single, 1)):
             if not count:
                 continue
             with self.k.loop(count, kind, "j") as j:
                 self.ctx.ranged(j, count)
-                self._across(self._vectors(merged, loops, j * (side * self.lanes) + done), self.lanes, side)
+                self._across(self._vectors(merged, loops, j * (side * self.lanes) + done), self.lanes, side, chains)
             done += count * side * self.lanes
         if tail:
             # a whole vector that ends there, if there is room: it computes some outputs again. Not in a row of scratch,
             # where the next phase would wait for stores that overlap what it loads.
             width = self.lanes if vectors and all(isinstance(t, Value) for t in self.targets) else tail
-            self._across(self._vectors(merged, loops, done + tail - width), width)
+            self._across(self._vectors(merged, loops, done + tail - width), width, chained=chains)
 
     def _whole_lines(self, merged: Merged, loops: list[Any]) -> tuple[int, int] | None:
         """The indices of the axis before the last between its edges, if a choice depends on it beside those only."""
@@ -255,17 +256,17 @@ class ReductionNest(Nest):
         """The vectors of outputs that lie behind one another from ``start``."""
         return lambda u, v: merged.expand(loops, start + u * self.lanes + v)
 
-    def _across(self, place: Place, width: int, side: int = 1) -> None:
+    def _across(self, place: Place, width: int, side: int = 1, chained: bool = True) -> None:
         """``side`` vectors of outputs, each lane reducing on its own; ``place`` gives the indices of a vector and lane.
 
         Vectors side by side hide the latency of the combiner and read longer runs of each row. A single vector takes
-        the innermost reduced axis in UNROLL interleaved chains instead, where that is long.
+        the innermost reduced axis in UNROLL interleaved chains instead, where that is long and others do so too.
         """
         op = self.phase.tensors[0].op
         reduce = op.body[0]
         kind = "vectorized" if width > 1 else "serial"
         extents = [int(a.dom.extent) for a in op.reduce_axis]
-        chains = UNROLL if side == 1 and extents[-1] >= 2 * UNROLL else 1
+        chains = UNROLL if chained and side == 1 and extents[-1] >= 2 * UNROLL else 1
         sets = side * chains
         accumulators = [self.k.local("acc", str(i.ty.dtype), sets * width) for i in reduce.combiner.identity_element]
         for acc, identity in zip(accumulators, _identities(reduce)):
@@ -277,7 +278,7 @@ class ReductionNest(Nest):
                 self.ctx.ranged(v, width)
                 self._accumulate(accumulators, slot * width + v, self.indices(place(u, v), v), reduce_loops)
 
-        def chained(outer: list[Any]) -> None:
+        def in_chains(outer: list[Any]) -> None:
             rounds, rest = divmod(extents[-1], chains)
             with self.k.loop(rounds, name="r") as r, self.k.loop(chains, "unroll", "u") as u:
                 self.ctx.ranged(r, rounds)
@@ -292,7 +293,7 @@ class ReductionNest(Nest):
                 element(u, u, reduce_loops)
 
         if chains > 1:
-            self._serial(extents[:-1], [], chained)
+            self._serial(extents[:-1], [], in_chains)
         else:
             self._serial(extents, [], sided)
         for c in range(1, chains):

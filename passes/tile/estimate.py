@@ -70,6 +70,14 @@ class Segment:
     cycles: float
 
 
+@dataclass(frozen=True)
+class Halves:
+    """Whether layers computed whole may be seven products of halves; those that write ``closing`` may not."""
+
+    allowed: bool = True
+    closing: frozenset[Value] = frozenset()
+
+
 @dataclass
 class Model:
     """Costs and reaches of all groups, each found once."""
@@ -78,7 +86,7 @@ class Model:
     target: Target
     threads: int
     exact: bool = False
-    halves: bool = True  # whole products may be seven of halves
+    halves: Halves = Halves()
     needs: Needs = group_needs_of
     costs: dict[Group, MemberCost] = field(default_factory=dict)
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
@@ -116,7 +124,8 @@ class Model:
         return self.residuals[group]
 
     def request(self, group: Group) -> Request:
-        choices = {"threads": self.threads, "strassen": self.halves}
+        closing = not self.halves.closing.isdisjoint(group.outputs)
+        choices = {"threads": self.threads, "strassen": self.halves.allowed, "closing": closing}
         return Request(group, self.program.layouts, self.target, self.exact, choices)
 
     def unit(self, index: int) -> int:

@@ -20,7 +20,7 @@ from ..memory.plan import plan_memory
 from .candidates import Program
 from .concatenations import with_concatenations
 from .decide import decide, points, untiled
-from .estimate import Model
+from .estimate import Halves, Model
 from .forced import forced
 
 
@@ -40,15 +40,15 @@ class TileResult:
 @dataclass(frozen=True)
 class Tile:
     """``tile``: "auto", "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see forced.py).
-    ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``halves``: layers
-    computed whole may be seven products of halves."""
+    ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``halves``: which
+    layers may be seven products of halves."""
 
     tile: str | Mapping[str, Any] = "auto"
     memory_budget: int | None = None
     optimize: str = "speed"
     threads: int | None = None
     exact: bool = False
-    halves: bool = True
+    halves: Halves = Halves()
     name: str = "tile"
 
     def apply(

@@ -106,7 +106,8 @@ def share_by_halves(request: Request) -> float:
     if anchor is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:
         return 1.0
     facts = ConvFacts.of(anchor)
-    return 1.0 if few_applies(request, facts) else halves_share(request, facts)
+    share = None if few_applies(request, facts) else halves_share(request, facts)
+    return 1.0 if share is None else min(1.0, share)
 
 
 def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:

@@ -46,24 +46,26 @@ ABOVE = (2, 3, 4, 5)  # left operands that are no part of the input; 0, 1 and 6 
 
 def halves_pay(request: Request, facts: ConvFacts) -> bool:
     """True if seven products are allowed and estimated to be faster."""
-    return halves_share(request, facts) < 1
+    return halves_share(request, facts) is not None
 
 
-def halves_share(request: Request, facts: ConvFacts) -> float:
-    """What seven products are estimated to take, of the direct form's cycles; 1 where they are not allowed or no gain.
-    They are for 1 x 1, whole vectors in both halves of the channels, blocked input straight from memory, a whole
+def halves_share(request: Request, facts: ConvFacts) -> float | None:
+    """What seven products are estimated to take, of the direct form's cycles; None where they are not allowed or no
+    gain. They are for 1 x 1, whole vectors in both halves of the channels, blocked input straight from memory, a whole
     layer."""
     options, target = request.options, request.target
     if request.exact or options.get("strassen") is False or options.get("weights") == "float16":
-        return 1.0
+        return None
+    if options.get("closing"):
+        return None
     if request.box is not None or target.memory_kind == "scratchpad" or len(facts.out_spatial) != 2:
-        return 1.0
+        return None
     lanes = target.lanes(facts.output.dtype)
     blocked = all(request.layout(v).block == lanes for v in (facts.data, *request.group.outputs))
     if facts.groups > 1 or facts.taps > 1 or any((*facts.before, *facts.after)) or not blocked:
-        return 1.0
+        return None
     if facts.channels % (2 * lanes) or facts.outputs % (2 * lanes) or producers(request.group, facts.data):
-        return 1.0
+        return None
     pairs = facts.data.shape[0] * _pairs(facts)
     vectors, depth = facts.outputs // 2 // lanes, facts.channels // 2
     whole, half = choose_tile(target, *tile_space(request, facts)), _tile(request, facts)
@@ -71,10 +73,10 @@ def halves_share(request: Request, facts: ConvFacts) -> float:
     tiles = -(-height // whole.rows) * -(-width // whole.columns) * (blocks // whole.blocks)
     plain = tiles * facts.channels * step_cycles(target, whole)
     if _by_panels(request, facts) and pairs * half.blocks * lanes * dtype_bytes(facts.output.dtype) > STATE_BYTES:
-        return 1.0
+        return None
     fewer = PRODUCTS * -(-pairs // half.columns) * (vectors // half.blocks) * depth * step_cycles(target, half)
     more = pairs * vectors * STATE_COST + pairs * depth / lanes * SUM_COST
-    return (fewer + more) / plain if fewer + more < GAIN * plain else 1.0
+    return (fewer + more) / plain if fewer + more < GAIN * plain else None
 
 
 def _pairs(facts: ConvFacts) -> int:

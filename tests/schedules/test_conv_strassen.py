@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, native, staged, weight
 from halotile.compiler import pipeline
+from halotile.passes.fuse import closing
 from halotile.schedules.conv import strassen
 from tvm import relax
 
@@ -32,6 +33,13 @@ SHAPES: dict[str, tuple[int, int, int, tuple[int, int], int]] = {
     "images": (3, 192, 128, (9, 11), 1),
     "tall": (1, 96, 96, (61, 13), 1),
 }
+
+
+@pytest.fixture(autouse=True)
+def not_the_last(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layers of these tests stand for ones in the middle of a network."""
+    if "closing" not in request.node.name:
+        monkeypatch.setattr(closing, "closing_values", lambda *_: frozenset())
 
 
 def case(name: str, dtype: str = F, margin: bool = False) -> tuple[list[np.ndarray], Any, np.ndarray]:
@@ -136,3 +144,15 @@ def test_off_where_products_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A budget, or an ablation, leaves the eighth product in."""
     monkeypatch.setattr(pipeline, "_only_speed", lambda _options: False)
     assert FORM not in schedule(256, 256)
+
+
+def test_the_closing_layer_is_plain() -> None:
+    """Of two layers with views, maps and means behind them, the second writes what leaves the model."""
+    x, w = np.ones((1, 256, 14, 14), F), np.zeros((256, 256, 1, 1), F)
+
+    def body(x: Any) -> Any:
+        y = R.nn.relu(R.nn.conv2d(R.nn.relu(R.nn.conv2d(x, weight(w))), weight(w)))
+        return R.reshape(R.nn.softmax(R.reshape(R.mean(y, axis=(2, 3), keepdims=True), (1, 256))), (1, 256, 1, 1))
+
+    schedules = [k.schedule for k in staged(module_of([x], body), SERVER, tiled=False).kernels if "conv" in k.schedule]
+    assert [FORM in s for s in schedules] == [True, False]

@@ -25,11 +25,11 @@ def planned(model: onnx.ModelProto, **options: object) -> Build:
 
 def test_the_first_skip_is_made_twice_and_lies_nowhere(unet: onnx.ModelProto) -> None:
     off = planned(unet, tile="off")
-    largest = max(b.bytes for b in off.memory.buffers)
-    build = planned(unet, memory_budget=int(0.6 * off.report["arena_bytes"]))
+    largest = max(b.bytes for b in off.memory.buffers if b.name != "scratch")
+    build = planned(unet, memory_budget=int(0.5 * off.report["arena_bytes"]))
     copies = [m for p in build.tiled.values() for m in p.members if m.name.endswith("_again")]
     assert copies
-    assert max(b.bytes for b in build.memory.buffers) < largest
+    assert max(b.bytes for b in build.memory.buffers if b.name != "scratch") < largest
     names = [v.name for p in build.tiled.values() for v in p.windows]
     skip = copies[-1].outputs[0]  # both the value and its copy are windows
     assert skip.shape[2:] == (96, 96) and skip.shape[1] == 16
