@@ -40,6 +40,8 @@ from .tile import PARALLEL_FLOPS, ConvKernel, new_context
 STATE_COST = 30  # cycles for each vector of a quarter of the outputs: what passes through U and W
 SUM_COST = 18  # and for each vector of a quarter of the input: loads, sums and five stores
 GAIN = 0.97  # of the direct form's cycles: nearer than that, it is taken
+SHARED_GAIN = 0.94  # the same where cores share an image: pairs divide less evenly than rows
+PANELS_GAIN = 0.90  # the same where they share panels: there is a launch more
 STATE_BYTES = 16 * 1024  # of U, and of W, on the stack
 ABOVE = (2, 3, 4, 5)  # left operands that are no part of the input; 0, 1 and 6 are
 
@@ -72,11 +74,16 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
     height, width, blocks, _ = tile_space(request, facts)
     tiles = -(-height // whole.rows) * -(-width // whole.columns) * (blocks // whole.blocks)
     plain = tiles * facts.channels * step_cycles(target, whole)
-    if _by_panels(request, facts) and pairs * half.blocks * lanes * dtype_bytes(facts.output.dtype) > STATE_BYTES:
-        return None
+    wanted = GAIN
+    if _by_panels(request, facts):
+        if pairs * half.blocks * lanes * dtype_bytes(facts.output.dtype) > STATE_BYTES:
+            return None
+        wanted = PANELS_GAIN
+    elif facts.data.shape[0] % request.workers:
+        wanted = SHARED_GAIN
     fewer = PRODUCTS * -(-pairs // half.columns) * (vectors // half.blocks) * depth * step_cycles(target, half)
     more = pairs * vectors * STATE_COST + pairs * depth / lanes * SUM_COST
-    return (fewer + more) / plain if fewer + more < GAIN * plain else None
+    return (fewer + more) / plain if fewer + more < wanted * plain else None
 
 
 def _pairs(facts: ConvFacts) -> int:
