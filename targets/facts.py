@@ -18,12 +18,14 @@ else:
 
 @dataclass(frozen=True)
 class Core:
-    """Multiply-add throughput, the private L2 cache, and whether one core executes in order."""
+    """Multiply-add throughput, the private L2 cache, whether one core executes in order, and bytes a cycle that it
+    reads from beyond that cache."""
 
     fma_ports: int = 1
     fma_latency: int = 4
     l2_bytes: int = 256 * 1024
     in_order: bool = False
+    far_bytes: int = 12
 
 
 def core(cpu: str) -> Core:
@@ -63,6 +65,7 @@ def _table() -> dict[str, Core]:
             fma_latency=entry.get("fma_latency", default.fma_latency),
             l2_bytes=size(entry.get("l2", default.l2_bytes)),
             in_order=entry.get("in_order", default.in_order),
+            far_bytes=entry.get("far_bytes", default.far_bytes),
         )
         for name, entry in data.items()
     }

@@ -117,6 +117,7 @@ def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
         fma_ports=known.fma_ports,
         fma_latency=known.fma_latency,
         in_order=known.in_order,
+        far_bytes=known.far_bytes,
         l2_bytes=known.l2_bytes,
         cores=4,
         bandwidth=assumed_bandwidth(arch),

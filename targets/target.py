@@ -12,6 +12,7 @@ class Target:
 
     ``fma_ports`` counts the fused multiply-adds of ``vector_bits`` that can start in one cycle of one core. An
     ``in_order`` core waits where an instruction's operands are late, and starts no load beside a multiply-add.
+    ``far_bytes`` are those that one core reads in a cycle, in order and asked for ahead, from beyond its second level.
     ``source`` says what to check the facts against and ``notes`` what was assumed; neither takes part in comparisons.
     ``clusters`` lists all cores of the chip, the ones that ``cores`` counts first; ``glibc`` is the oldest that the
     board's systems ship (empty: whatever the linker finds); ``bandwidth`` is that of the memory in bytes a second.
@@ -29,6 +30,7 @@ class Target:
     fma_ports: int = 1
     fma_latency: int = 4
     in_order: bool = False
+    far_bytes: int = 12
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 256 * 1024
     l3_bytes: int = 0

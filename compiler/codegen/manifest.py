@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .library import LibrarySpec
 
 _UNTOLD = ("native", "source", "notes")  # fields of a Target that are no facts about the machine
-_COUNTS = ("vector_bits", "vector_registers", "fma_ports", "fma_latency", "l1_bytes", "l2_bytes", "cores")
+_COUNTS = ("vector_bits", "vector_registers", "fma_ports", "fma_latency", "far_bytes", "l1_bytes", "l2_bytes", "cores")
 _VOLATILE = ("seconds", "verification")
 
 

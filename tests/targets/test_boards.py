@@ -61,6 +61,7 @@ def test_facts_are_plausible(name: str) -> None:
     assert not counts or target.clusters[0].split(" x ")[1] == target.cpu
     assert target.bits == (32 if target.triple.startswith("arm") else 64)
     assert target.cores >= 1 and target.fma_ports >= 1 and target.fma_latency >= 3
+    assert target.far_bytes >= 1
     assert 16 * 1024 <= target.l1_bytes < target.l2_bytes
     assert target.l3_bytes == 0 or target.l3_bytes > target.l2_bytes
     arch = llvm.architecture(target.triple)

@@ -76,6 +76,14 @@ def test_zen4_under_a_hypervisor_starts_one_512_bit_multiply_add_a_cycle() -> No
     assert "-mwaitx" in target.features and "-prefer-256-bit" not in target.features
 
 
+def test_bytes_a_cycle_from_beyond_the_second_level_are_the_cores() -> None:
+    """A mesh gives one core of Intel's servers less than the default, which is Zen 4's."""
+    intel = machine("x86_64", "GenuineIntel", AVX512, "skylake-avx512")
+    assert describe(intel).far_bytes == resolve("x86_64-linux-gnu+emeraldrapids").far_bytes == 10
+    amd = machine("x86_64", "AuthenticAMD", ZEN4, "znver4")
+    assert describe(amd).far_bytes == resolve("x86_64-linux-gnu+znver5").far_bytes == resolve("avx2").far_bytes == 12
+
+
 def test_arm_board_without_crypto() -> None:
     target = describe(machine("aarch64", "", "fp asimd evtstrm crc32 cpuid", "cortex-a72"))
     assert (target.cpu, target.vector_bits, target.vector_registers) == ("cortex-a72", 128, 32)
