@@ -216,26 +216,37 @@ def test_a_wrong_library_is_not_written(folder: Path) -> None:
     assert [p.name for p in folder.iterdir()] == ["tiny.onnx"]
 
 
+def started(folder: Path, pipeline: str, output: str, **environment: str) -> subprocess.Popen[str]:
+    """A build of tiny.onnx whose ``run_pipeline`` is the ``work`` that ``pipeline`` defines; it has said 'started'."""
+    code = (
+        f"from halotile.compiler import pipeline\n{pipeline}"
+        "pipeline.run_pipeline = work\nfrom halotile.compiler.cli.main import entry\nentry()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "build", "tiny.onnx", "-o", output],
+        cwd=folder, env={**os.environ, **environment}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == "started\n"
+    return process
+
+
+def interrupted(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
+    """Exit code and stderr after the signal ``number``."""
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_between_instructions_is_one_line(folder: Path, number: int, code: int) -> None:
     """Where Python sees the signal at once, the exception passes through click, which must add nothing of its own."""
     waiting = (
         "import time\n"
-        "from halotile.compiler import pipeline\n"
         "def work(model, options, progress, output):\n"
         "    print('started', flush=True)\n"
         "    while True: time.sleep(0.01)\n"
-        "pipeline.run_pipeline = work\n"
-        "from halotile.compiler.cli.main import entry\nentry()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", waiting, "build", "tiny.onnx", "-o", "lib"],
-        cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None and process.stdout.readline() == "started\n"
-    process.send_signal(number)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == code and err == "interrupted\n"
+    assert interrupted(started(folder, waiting, "lib"), number) == (code, "interrupted\n")
     assert not (folder / "lib").exists()
 
 
@@ -247,20 +258,8 @@ def test_an_interrupt_never_unloads_a_module_that_is_half_imported(folder: Path,
         "print('started', flush=True)\n"
         "try:\n    time.sleep(60)\nexcept BaseException:\n    os._exit(7)\n"
     )
-    importing = (
-        "from halotile.compiler import pipeline\n"
-        "def work(model, options, progress, output):\n    import half\n"
-        "pipeline.run_pipeline = work\n"
-        "from halotile.compiler.cli.main import entry\nentry()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", importing, "build", "tiny.onnx", "-o", "deep/er/lib"],
-        cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None and process.stdout.readline() == "started\n"
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == code and err == "interrupted\n"
+    importing = "def work(model, options, progress, output):\n    import half\n"
+    assert interrupted(started(folder, importing, "deep/er/lib"), number) == (code, "interrupted\n")
     assert not (folder / "deep").exists()
 
 
@@ -269,24 +268,14 @@ def test_an_interrupt_ends_even_a_call_that_never_returns(folder: Path, number: 
     """LLVM can't be interrupted from Python; the key derivation stands in for it. All folders are gone afterwards."""
     blocking = (
         "import sys, hashlib, tempfile\n"
-        "from halotile.compiler import pipeline\n"
         "def work(model, options, progress, output):\n"
         "    output.mkdir()\n    (output / 'half').write_text('half')\n    tempfile.mkdtemp()\n"
         "    print('started', flush=True)\n    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)\n"
-        "pipeline.run_pipeline = work\n"
-        "from halotile.compiler.cli.main import entry\nentry()"
     )
     (folder / "tmp").mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-c", blocking, "build", "tiny.onnx", "-o", "deep/er/lib"],
-        cwd=folder, env={**os.environ, "TMPDIR": str(folder / "tmp")}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None and process.stdout.readline() == "started\n"
+    process = started(folder, blocking, "deep/er/lib", TMPDIR=str(folder / "tmp"))
     assert (folder / "deep" / "er").is_dir()
-    process.send_signal(number)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == code and err == "interrupted\n"
+    assert interrupted(process, number) == (code, "interrupted\n")
     assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*")) == ["tiny.onnx", "tmp"]
 
 
