@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -121,13 +122,13 @@ class _Norm(Rule):
             return norm if weight is None or isinstance(norm, Declined) else _times(norm, weight)
         return None
 
+    @abstractmethod
     def normalised(self, numerator: Node, spread: Node) -> tuple[Node, list[int]] | None:
         """(x, axes) when ``numerator / sqrt(spread + eps)`` is this norm of x."""
-        raise NotImplementedError
 
+    @abstractmethod
     def written(self, x: Node, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
         """The operator; ``weights`` is their shape, None where the axes are not the last ones, or too long for it."""
-        raise NotImplementedError
 
 
 def _times(norm: Rewrite, weight: Node) -> Rewrite:

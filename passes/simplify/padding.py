@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from functools import partial
 from typing import Any
 
@@ -50,13 +51,13 @@ class _PadInto(Rule):
         reason = self.objection(node, x, padding, fill)
         return Declined(reason) if reason else Rewrite(lambda b: b.call(*self.written(node, x, padding)))
 
+    @abstractmethod
     def objection(self, node: Node, x: Node, padding: list[int], fill: float) -> str:
         """Why ``node`` with ``padding`` in all is not the same; empty when it is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def written(self, node: Node, x: Node, padding: list[int]) -> tuple[Any, ...]:
         """The call: a constructor and its operands."""
-        raise NotImplementedError
 
 
 class PadIntoConvolution(_PadInto):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -40,7 +41,7 @@ class Rewrite:
     rounds: bool | None = None
 
 
-class Rule:
+class Rule(ABC):
     """One rewrite. ``match`` is pure; ``roots`` are the operators at which it is tried (empty: everywhere)."""
 
     name: ClassVar[str] = ""
@@ -50,8 +51,9 @@ class Rule:
     #: Tried only where no other rule has anything left to do: a move that would hide a pattern from the others.
     late: ClassVar[bool] = False
 
+    @abstractmethod
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        raise NotImplementedError
+        """What to put in ``node``'s place, why a precondition fails, or None where the pattern is not there."""
 
 
 class Builder:

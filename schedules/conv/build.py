@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..group import Kernel, Node, Request, Value
 from ..tuning import decide
-from .candidates import candidates, decision_key, depthwise_candidates
-from .choose import choose_tile
+from .candidates import DEPTHWISE, FEW, HALVES, Way, candidates, decision_key
+from .choose import Tile, choose_tile
 from .depthwise import build_depthwise
 from .direct import build_direct, tile_space
 from .facts import ConvFacts
@@ -16,7 +17,7 @@ from .inplace import has_residual, taken_over
 from .strassen import build_halves, halves_pay, halves_share
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
-from .winograd_choose import choose_plan
+from .winograd_choose import Plan, choose_plan
 
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 TRANSPOSED = "halotile.conv_transpose"
@@ -61,25 +62,13 @@ def build_conv(request: Request) -> Kernel:
     if request.group.anchor.operator == TRANSPOSED:
         return build_transposed(request)
     facts = ConvFacts.of(request.group.anchor)
-    depthwise = facts.is_depthwise and request.layout(facts.data).block > 0
     if request.box is None and "tuning" in request.options:
-        found = (
-            depthwise_candidates(request, facts)
-            if depthwise
-            else candidates(request, facts, _winograd_allowed(request, facts))
-        )
+        own, winograd = _own_way(request, facts), _winograd_allowed(request, facts)
+        found = candidates(request, facts, own, winograd, partial(_make, request, facts))
         return decide(request, decision_key(request, facts), found)
     if request.box is not None:
         facts = facts.cut(request.box.rows, request.box.columns)
-    if depthwise:
-        return build_depthwise(request, facts)
-    if few_applies(request, facts):
-        return build_few(request, facts)
-    if halves_pay(request, facts):
-        return build_halves(request, facts)
-    plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
-    kernel = build_winograd(request, facts, plan) if plan is not None else build_direct(request, facts)
-    return replace(kernel, inplace=taken_over(request, facts, kernel.least if plan is None else None))
+    return _make(request, facts, _own_way(request, facts))
 
 
 def overwritten(request: Request) -> tuple[Value, ...]:
@@ -90,14 +79,7 @@ def overwritten(request: Request) -> tuple[Value, ...]:
     if anchor.operator == TRANSPOSED or not blocked or not has_residual(request):
         return ()
     facts = ConvFacts.of(anchor)
-    if (facts.is_depthwise and request.layout(facts.data).block > 0) or few_applies(request, facts):
-        return ()
-    if halves_pay(request, facts):
-        return ()
-    if _winograd_allowed(request, facts) and choose_plan(request.target, facts) is not None:
-        return taken_over(request, facts, None)
-    tile = choose_tile(request.target, *tile_space(request, facts))
-    return taken_over(request, facts, (tile.rows, tile.columns))
+    return _overwritten(request, facts, _own_way(request, facts))
 
 
 def share_by_halves(request: Request) -> float:
@@ -106,8 +88,40 @@ def share_by_halves(request: Request) -> float:
     if anchor is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:
         return 1.0
     facts = ConvFacts.of(anchor)
-    share = None if few_applies(request, facts) else halves_share(request, facts)
+    share = halves_share(request, facts) if _own_way(request, facts) == HALVES else None
     return 1.0 if share is None else min(1.0, share)
+
+
+def _own_way(request: Request, facts: ConvFacts) -> Way:
+    """What the family takes by its own estimate; every question about a convolution's kernel begins here."""
+    if facts.is_depthwise and request.layout(facts.data).block > 0:
+        return DEPTHWISE
+    if few_applies(request, facts):
+        return FEW
+    if halves_pay(request, facts):
+        return HALVES
+    plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
+    return plan if plan is not None else choose_tile(request.target, *tile_space(request, facts))
+
+
+def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
+    if way == FEW:
+        return build_few(request, facts)
+    if way == HALVES:
+        return build_halves(request, facts)
+    if isinstance(way, Plan):
+        kernel = build_winograd(request, facts, way)
+    elif isinstance(way, Tile):
+        kernel = build_direct(request, facts, way)
+    else:
+        return build_depthwise(request, facts, way if isinstance(way, int) else None)
+    return replace(kernel, inplace=_overwritten(request, facts, way))
+
+
+def _overwritten(request: Request, facts: ConvFacts, way: Way) -> tuple[Value, ...]:
+    if isinstance(way, Plan):
+        return taken_over(request, facts, None)
+    return taken_over(request, facts, (way.rows, way.columns)) if isinstance(way, Tile) else ()
 
 
 def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:

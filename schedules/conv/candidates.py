@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 
-from ..group import Request
+from ..group import Kernel, Request
 from ..tuning import Candidate, alternating, conditions, own_first
-from .choose import Tile, best_tiles, choose_tile
-from .depthwise import build_depthwise, column_counts
-from .direct import build_direct, tile_space
+from .choose import Tile, best_tiles
+from .depthwise import column_counts
+from .direct import tile_space
 from .facts import ConvFacts
-from .few import build_few, few_applies
-from .winograd import build_winograd
-from .winograd_choose import Plan, applies, choose_plan, sorted_plans
+from .winograd_choose import Plan, applies, sorted_plans
+
+FEW, HALVES, DEPTHWISE = "few outputs", "seven products of halves", "depthwise"
+Way = Plan | Tile | str | int  # a transform's plan, a direct register tile, one of the above, a depthwise one's columns
 
 
 def decision_key(request: Request, facts: ConvFacts) -> str:
@@ -24,26 +26,27 @@ def decision_key(request: Request, facts: ConvFacts) -> str:
     return f"{text}, {conditions(request)}"
 
 
-def depthwise_candidates(request: Request, facts: ConvFacts) -> list[Candidate]:
-    """One for every number of columns in registers."""
-    counts = column_counts(request, facts)
-    return [Candidate(f"depthwise {c}", partial(build_depthwise, request, facts, c)) for c in counts]
-
-
-def candidates(request: Request, facts: ConvFacts, winograd: bool) -> list[Candidate]:
+def candidates(
+    request: Request, facts: ConvFacts, own: Way, winograd: bool, make: Callable[[Way], Kernel]
+) -> list[Candidate]:
     """Register tiles of the direct convolution and, if ``winograd`` may be, plans of either transform; the family's
-    own choice first. Few outputs have one way that is far ahead."""
-    if few_applies(request, facts):
-        return [Candidate("few outputs", partial(build_few, request, facts))]
-    plan = choose_plan(request.target, facts) if winograd else None
-    space = tile_space(request, facts)
-    own = _name(plan) if plan is not None else _name(choose_tile(request.target, *space))
-    direct = [Candidate(_name(t), partial(build_direct, request, facts, t)) for t in best_tiles(request.target, *space)]
-    classes = [direct]
+    ``own`` choice first. Few outputs have one way that is far ahead; depthwise ones are one for every number of columns
+    in registers."""
+
+    def offered(ways: Iterable[Way]) -> list[Candidate]:
+        return [Candidate(_name(way), partial(make, way)) for way in ways]
+
+    if own == FEW:
+        return offered([own])
+    if own == DEPTHWISE:
+        return offered(column_counts(request, facts))
+    classes = [offered(best_tiles(request.target, *tile_space(request, facts)))]
     for plans in sorted_plans(request.target, facts) if winograd and applies(facts) else ():
-        classes.append([Candidate(_name(p), partial(build_winograd, request, facts, p)) for p in plans])
-    return own_first(own, alternating(classes))
+        classes.append(offered(plans))
+    return own_first(_name(own), [*offered([own]), *alternating(classes)])
 
 
-def _name(choice: Plan | Tile) -> str:
-    return f"direct {choice}" if isinstance(choice, Tile) else str(choice)
+def _name(way: Way) -> str:
+    if isinstance(way, int):
+        return f"{DEPTHWISE} {way}"
+    return f"direct {way}" if isinstance(way, Tile) else str(way)

@@ -62,6 +62,21 @@ def test_candidates_without_a_tuning_are_the_ordinary_build(model: onnx.ModelPro
     assert all(k.decision is None for k in plain.kernels)
 
 
+def test_the_ordinary_build_offers_what_it_takes_of_products_of_halves_and_residuals() -> None:
+    """A tuned build begins from the same choices: it once had neither form."""
+    g = Graph("block", Form(opset=17))
+    x = activation(g, conv(g, g.input("x", (1, 3, 28, 28)), 256, 3), "relu")
+    y = conv(g, activation(g, conv(g, x, 256, 1), "relu"), 256, 3)
+    x = activation(g, g.op("Add", x, y), "relu")
+    block = g.finish(y=conv(g, x, 32, 1))
+    zen4 = replace(resolve("x86-64-v4"), fma_ports=1, fma_latency=4, l2_bytes=1 << 20, l3_bytes=32 << 20)
+    ordinary = Options(zen4, threads=1, tile="off", stop_after="schedule")
+    plain = run_pipeline(block, ordinary).kernels
+    offered = run_pipeline(block, replace(ordinary, tuning={})).kernels
+    assert [(k.schedule, k.inplace != ()) for k in plain] == [(k.schedule, k.inplace != ()) for k in offered]
+    assert any("halves" in k.schedule for k in offered) and any(k.inplace for k in offered)
+
+
 def test_what_was_measured_is_built_and_recorded(
     model: onnx.ModelProto, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
