@@ -1,7 +1,8 @@
 """Compares a compiled model with ONNX Runtime, which runs the original file with its graph optimisations off.
 
 The measure is one number an output: the largest absolute difference against ``rtol * max|reference| + atol``. NaN and
-infinities must sit in the same places; integers and booleans must be equal. The result is plain data.
+infinities must sit in the same places; integers and booleans must be equal. A model that rounds to integers may differ
+by what ties do to it (ties.py), and says so. The result is plain data.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ RTOL = 1e-3
 WEIGHT_RTOL = {"float32": RTOL, "float16": 1e-2}  # by how weights are stored
 ATOL = 1e-5
 EXACT_FACTOR = 0.1
+TIES = 2  # our ties fall some one way and some the other: as far from each of two answers as these from one another
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -35,7 +37,8 @@ class NoReference(VerificationError):
 class OutputCheck:
     """One output: ``max_error`` may be at most ``limit``; ``reason`` says what failed, empty when nothing did.
 
-    ``constant``: every element of the reference is the same, so that agreement says little.
+    ``constant``: every element of the reference is the same, so that agreement says little. ``ties``: the part of
+    ``limit`` that is there because the model rounds to integers; 0 where the output agrees without.
     """
 
     name: str
@@ -46,6 +49,7 @@ class OutputCheck:
     mismatches: int
     reason: str = ""
     constant: bool = False
+    ties: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -79,7 +83,9 @@ class Verification:
             weak = sum(o.constant for o in self.outputs)
             doubt = f"; {weak} of them have one value everywhere, which proves little" if weak else ""
             agree = f"{len(self.outputs)} outputs agree with {self.reference}"
-            return f"{agree}, largest error {self.max_error:.2e}{doubt}"
+            tied = max(o.ties for o in self.outputs)
+            ties = f"; where it rounds to integers, ties may move them by {tied:.2e}" if tied else ""
+            return f"{agree}, largest error {self.max_error:.2e}{doubt}{ties}"
         more = f" (and {len(bad) - 1} more outputs)" if len(bad) > 1 else ""
         return f"output {bad[0].name!r} differs from {self.reference}: {bad[0].reason}{more}"
 
@@ -135,8 +141,16 @@ def verify(
     ours = run({s.name: arrays[s.name] for s in inputs})
     theirs = reference(arrays, seed)
     factor = EXACT_FACTOR if exact else 1.0
+    checks = tuple(compare(n, ours.get(n), theirs[n], rtol * factor, atol * factor) for n in theirs)
+    if not all(c.ok for c in checks):
+        moved = reference.ties(arrays, seed, theirs)
+        checks = tuple(
+            c if c.ok or not moved.get(c.name)
+            else compare(c.name, ours.get(c.name), theirs[c.name], rtol * factor, atol * factor, TIES * moved[c.name])
+            for c in checks
+        )  # fmt: skip
     return Verification(
-        outputs=tuple(compare(n, ours.get(n), theirs[n], rtol * factor, atol * factor) for n in theirs),
+        outputs=checks,
         rtol=rtol * factor,
         atol=atol * factor,
         reference=reference.name,
@@ -145,14 +159,17 @@ def verify(
     )
 
 
-def compare(name: str, ours: np.ndarray | None, theirs: np.ndarray, rtol: float, atol: float) -> OutputCheck:
-    """One output against its reference, by the module's measure; half-width floats may differ by two of their ulps."""
+def compare(
+    name: str, ours: np.ndarray | None, theirs: np.ndarray, rtol: float, atol: float, ties: float = 0.0
+) -> OutputCheck:
+    """One output against its reference, by the module's measure; half-width floats may differ by two of their ulps,
+    everything by ``ties``."""
 
     def check(
         reason: str, error: float = float("inf"), top: float = 0.0, limit: float = 0.0, n: int = 0
     ) -> OutputCheck:
         constant = theirs.size > 1 and bool((theirs == theirs.flat[0]).all())
-        return OutputCheck(name, int(theirs.size), error, top, limit, n, reason, constant)
+        return OutputCheck(name, int(theirs.size), error, top, limit, n, reason, constant, ties)
 
     if ours is None:
         return check("it is missing")
@@ -161,8 +178,10 @@ def compare(name: str, ours: np.ndarray | None, theirs: np.ndarray, rtol: float,
     if theirs.size == 0:
         return check("", 0.0)
     if theirs.dtype.kind in "biu":
-        wrong = int(np.count_nonzero(ours != theirs))
-        return check(f"{wrong} of {theirs.size} elements differ" if wrong else "", float(wrong > 0), n=wrong)
+        steps = np.abs(ours.astype(np.float64) - theirs.astype(np.float64)) if ties else ours != theirs
+        wrong = int(np.count_nonzero(steps > ties))
+        error = float(steps.max())
+        return check(f"{wrong} of {theirs.size} elements differ" if wrong else "", error, limit=ties, n=wrong)
     rtol = max(rtol, 2 * _epsilon(theirs.dtype)) if theirs.dtype.itemsize < 4 else rtol
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
     odd = int(np.count_nonzero(np.isnan(a) != np.isnan(b)))
@@ -175,7 +194,7 @@ def compare(name: str, ours: np.ndarray | None, theirs: np.ndarray, rtol: float,
         return check(f"infinities differ in {odd} of {b.size} places", n=odd)
     finite = np.isfinite(b)
     top = float(np.max(np.abs(b), initial=0.0, where=finite))
-    limit = rtol * top + atol
+    limit = max(rtol * top + atol, ties)
     with np.errstate(invalid="ignore"):
         difference = np.where(finite, np.abs(a - b), 0.0)
     worst = int(np.argmax(difference))
@@ -209,8 +228,9 @@ class Reference:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
-        if isinstance(model, (str, os.PathLike)):
-            source: Any = os.fspath(model)
+        self._path = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
+        if self._path:
+            source: Any = self._path
             self.proto = onnx.load(source, load_external_data=False)
             if not encodable(source):  # a name that ONNX Runtime can't be told
                 source = self.proto.SerializeToString()
@@ -236,6 +256,18 @@ class Reference:
         except Exception as error:
             raise NoReference(f"{self.name} failed on the model: {_line(error)}") from None
         return dict(zip(names, (np.asarray(r) for r in results)))
+
+    def ties(self, arrays: Arrays, seed: int, theirs: Arrays) -> dict[str, float]:
+        """How far ties move each output whose answer is ``theirs``; empty where the model rounds nothing."""
+        from .ties import spreads
+
+        return spreads(self._whole(), lambda model: Reference(model)(arrays, seed), theirs)
+
+    def _whole(self) -> Any:
+        """The model with the weights that lie in files of their own."""
+        import onnx
+
+        return onnx.load(self._path) if self._path else self.proto
 
 
 def _made_up(info: Any, seed: int) -> np.ndarray:

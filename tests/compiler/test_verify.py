@@ -153,3 +153,67 @@ def test_a_reference_with_one_value_everywhere_is_told() -> None:
 def test_a_scalar_output() -> None:
     assert compare("y", np.float32([1]).reshape(()), np.float32([1]).reshape(()), RTOL, ATOL).ok
     assert "[]" in compare("y", np.float32([2]).reshape(()), np.float32([1]).reshape(()), RTOL, ATOL).reason
+
+
+def means_of_pairs(scale: float = 0.1) -> tuple[onnx.ModelProto, tuple[TensorSpec, ...]]:
+    """round(mean of two numbers on a grid / the step of that grid): half of the means lie halfway."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["g"]),
+        helper.make_node("AveragePool", ["g"], ["m"], kernel_shape=[2], strides=[2]),
+        helper.make_node("QuantizeLinear", ["m", "s", "z"], ["r"]),
+        helper.make_node("DequantizeLinear", ["r", "s", "z"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, d]) for n, d in (("x", 64), ("y", 32)))
+    r = helper.make_tensor_value_info("r", TensorProto.INT8, [1, 4, 32])
+    s = helper.make_tensor("s", TensorProto.FLOAT, [], [scale])
+    z = helper.make_tensor("z", TensorProto.INT8, [], [0])
+    graph = helper.make_graph(nodes, "means", [x], [y, r], [s, z])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model, (TensorSpec("x", "float32", (1, 4, 64)),)
+
+
+def rounded_means(up: bool, steps: int = 0):
+    """That model with every tie up, or down, and ``steps`` added to one element."""
+
+    def run(inputs):
+        q = np.round(inputs["x"] / np.float32(0.1)).clip(-128, 127).astype(np.int64)
+        total = q[..., ::2] + q[..., 1::2]
+        r = (total + 1 if up else total) // 2
+        r[0, 1, 2] += steps
+        return {"y": r.astype(np.float32) * np.float32(0.1), "r": r.astype(np.int8)}
+
+    return run
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_either_side_of_a_tie_is_right(up: bool) -> None:
+    model, specs = means_of_pairs()
+    result = verify(rounded_means(up), model, specs)
+    assert result.ok, result.message()
+    assert all(o.ties > 0 and o.limit == o.ties for o in result.outputs)
+    assert "ties may move them" in result.message()
+
+
+def test_more_than_ties_can_do_is_wrong() -> None:
+    model, specs = means_of_pairs()
+    result = verify(rounded_means(True, steps=4), model, specs)
+    assert [o.mismatches for o in result.outputs] == [1, 1]
+
+
+def test_what_rounds_nothing_is_not_excused() -> None:
+    model = tiny()
+    result = verify(lambda i: {"y": reference_of(model)(i)["y"] + np.float32(0.5)}, model, X)
+    assert not result.ok and result.outputs[0].ties == 0
+
+
+def test_the_weights_of_a_nudged_model_may_lie_in_a_file(tmp_path) -> None:
+    model, specs = means_of_pairs()
+    weight = onnx.numpy_helper.from_array(np.ones((1, 4, 32), np.float32), "w")
+    model.graph.initializer.append(weight)
+    model.graph.node.append(helper.make_node("Mul", ["y", "w"], ["o"]))
+    model.graph.output[0].name = "o"
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="w.bin")
+    result = verify(lambda i: {("o" if k == "y" else k): v for k, v in rounded_means(True)(i).items()},
+                    tmp_path / "m.onnx", specs)  # fmt: skip
+    assert result.ok and result.outputs[0].ties > 0

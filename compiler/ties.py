@@ -1,0 +1,71 @@
+"""How much of a quantised model's answer hangs on the last bit of what it rounds to integers.
+
+    q = round(x / scale)
+
+The mean of four integers lies halfway between two as often as not, and there the order in which floats were added
+decides which of them is taken: neither is wrong. The same model with all such scales a millionth larger takes the one
+for every tie, a millionth smaller the other; how far both move each output is what ties may do to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+NUDGE = 1e-6  # eight ulps of float32: more than the order of a sum moves its result, and no step of an 8-bit integer
+SCALE = {
+    "QuantizeLinear": 1,
+    "QLinearConv": 6,
+    "QLinearMatMul": 6,
+    "QLinearAdd": 6,
+    "QLinearMul": 6,
+    "QLinearAveragePool": 3,
+    "QLinearGlobalAveragePool": 3,
+    "QLinearLeakyRelu": 3,
+    "QLinearSigmoid": 3,
+    "QLinearSoftmax": 3,
+    "QLinearConcat": 0,
+    "QGemm": 7,
+}  # the operand that is the scale of the result
+
+
+def nudged(model: onnx.ModelProto, factor: float) -> onnx.ModelProto | None:
+    """The model with the scale of everything it rounds times ``factor``; None if it rounds nothing by a known scale."""
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    known = {t.name: t for t in other.graph.initializer if t.data_type == onnx.TensorProto.FLOAT}
+    moved: dict[str, str] = {}
+    for node in other.graph.node:
+        place = SCALE.get(node.op_type, len(node.input))
+        if place >= len(node.input) or node.input[place] not in known:
+            continue
+        name = node.input[place]
+        if name not in moved:
+            moved[name] = f"{name} nudged"
+            array = numpy_helper.to_array(known[name]).astype(np.float64) * factor
+            other.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), moved[name]))
+        node.input[place] = moved[name]
+    return other if moved else None
+
+
+def spreads(
+    model: onnx.ModelProto,
+    run: Callable[[onnx.ModelProto], Mapping[str, np.ndarray]],
+    theirs: Mapping[str, np.ndarray],
+) -> dict[str, float]:
+    """Output -> the largest difference between any two of the answers; empty if ``model`` has no ties to break."""
+    up, down = nudged(model, 1 + NUDGE), nudged(model, 1 - NUDGE)
+    if up is None or down is None:
+        return {}
+    answers = [theirs, run(up), run(down)]
+    pairs = [(answers[i], answers[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
+    return {name: max(_distance(a[name], b[name]) for a, b in pairs) for name in theirs}
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    finite = np.isfinite(x) & np.isfinite(y)
+    return float(np.max(np.abs(np.subtract(x, y, where=finite, out=np.zeros_like(x))), initial=0.0))
