@@ -31,6 +31,7 @@ from ..tegraph import GroupGraph
 from .blocking import Blocks, choose_blocks
 from .choose import choose_tile
 from .facts import MatmulFacts
+from .follow import follow, follows_late
 from .moves import outgoing, producers
 
 PARALLEL_FLOPS = 400_000
@@ -213,8 +214,8 @@ class _Matmul:
 
         if scratch is None:
 
-            def whole(_: Any, row: Any) -> None:
-                acc = self._tile(region, a, b, batch, panel, row, (0, self.facts.k), None)
+            def whole(t: Any, row: Any) -> None:
+                acc = self._tile(region, a, b, batch, panel, row, (0, self.facts.k), (t, tiles), None)
                 self._epilogue(region, acc, batch, panel, row)
 
             rows(whole)
@@ -226,7 +227,11 @@ class _Matmul:
             depth, start = blocks.depth, c * blocks.depth
             if self.facts.k % depth:
                 depth = tirx.min(self.facts.k - start, depth)
-            rows(lambda t, row: self._tile(region, a, b, batch, panel, row, (start, depth), (scratch, t * size)))
+
+            def some(t: Any, row: Any) -> None:
+                self._tile(region, a, b, batch, panel, row, (start, depth), (t, tiles), (scratch, t * size))
+
+            rows(some)
 
         def finish(t: Any, row: Any) -> None:
             acc = k.local("acc", self.facts.output.dtype, height * width)
@@ -264,10 +269,10 @@ class _Matmul:
         return self._matrix(value, batch) * (value.shape[-2] * value.shape[-1])
 
     def _tile(
-        self, region: Region, a: Any, b: Any, batch: Any, panel: Any, row: Any, part: Any, sums: Any
+        self, region: Region, a: Any, b: Any, batch: Any, panel: Any, row: Any, part: Any, tile: Any, sums: Any
     ) -> Any:
-        """The accumulated tile over ``part`` (first step, steps); with ``sums`` (scratch, position) it is taken from
-        there and put back."""
+        """The accumulated tile over ``part`` (first step, steps), the one of all that meet it that ``tile`` says
+        (number, how many); with ``sums`` (scratch, position) it is taken from there and put back."""
         facts, k, lanes, height = self.facts, self.k, self.lanes, self.height
         vectors = region.vectors
         indices = [] if facts.flat else self._batch_indices(batch)
@@ -278,12 +283,16 @@ class _Matmul:
             begin = tirx.const(0, facts.output.dtype) if sums is None else sums[0][sums[1] + z * lanes + v]
             k.store(acc, z * lanes + v, begin)
         first, steps = part
+        asks = self.panelled and follows_late(self.request.target, b, self.element)
         with k.loop(steps, name="k") as s:
             step = self.ctx.ranged(s, facts.k) if isinstance(first, int) else first + s
             if self.panelled:
                 b_at = region.first * facts.k + (panel * facts.k + step) * (vectors * lanes)
                 if self.packs_first and not facts.flat:
                     b_at = b_at + self._matrix(facts.b, indices) * self._panel_elements
+                if asks:
+                    behind = b_at + (steps - s) * (vectors * lanes)
+                    follow(k, b, behind, tile[0] * steps + s, vectors * lanes, tile[1], self.element)
             else:
                 b_at = (0 if facts.flat else self._base(facts.b, indices)) + step * facts.n + column
             whole = vectors if region.last == lanes or self.panelled else vectors - 1

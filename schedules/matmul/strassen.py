@@ -31,6 +31,7 @@ from ..group import Kernel, Packed, Request, Scratch
 from .blocking import SUMS_BYTES, Blocks
 from .choose import choose_tile, rows_in_cache
 from .facts import MatmulFacts
+from .follow import follow, follows_late
 from .moves import producers
 from .packed import PARALLEL_FLOPS, Region, _Matmul
 
@@ -268,7 +269,9 @@ class _Strassen(_Matmul):
                 inside = self.bind(inside, blocks.rows - self.height + 1)
                 at = t * (self.height * region.vectors * self.lanes)
                 acc = self._begin(region, [(s, at) for s in begin])
-                self._accumulate(region, acc, lambda r, step: lefts[number](inside + r, step), b, panel, number)
+                self._accumulate(
+                    region, acc, lambda r, step: lefts[number](inside + r, step), b, panel, number, (t, tiles)
+                )
                 then(acc, at, self.bind(first + inside, self.half - self.height + 1))
 
         def keep(memory: Any) -> Callable[[Any, Any, Any], None]:
@@ -302,12 +305,15 @@ class _Strassen(_Matmul):
             k.store(acc, z * lanes + v, value)
         return acc
 
-    def _accumulate(self, region: Region, acc: Any, left: Any, b: Any, panel: Any, number: int) -> None:
+    def _accumulate(self, region: Region, acc: Any, left: Any, b: Any, panel: Any, number: int, tile: Any) -> None:
         k, lanes, vectors, size = self.k, self.lanes, region.vectors, region.vectors * self.lanes
         first = region.first * self.depth * PRODUCTS
+        asks = follows_late(self.request.target, b, self.element)
         with k.loop(self.depth, name="k") as step:
             self.ctx.ranged(step, self.depth)
             at = first + ((panel * PRODUCTS + number) * self.depth + step) * size
+            if asks:
+                follow(k, b, at + (self.depth - step) * size, tile[0] * self.depth + step, size, tile[1], self.element)
             with k.loop(self.height, "unroll", "r") as r:
                 factor = left(r, step)
                 with k.loop(vectors, "unroll", "b") as j, k.loop(lanes, "vectorized", "v") as v:

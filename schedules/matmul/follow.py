@@ -1,0 +1,39 @@
+"""Asks for the part of B that comes next, while all tiles of rows meet the present one.
+
+    part of B: D steps of V vectors          the first of T tiles of rows brings it, the others find it near
+
+Alone, the first tile would take B as fast as memory beyond the second level gives it, and nothing would be under way
+while the others compute. So each step of each tile asks for V / T vectors of what lies behind the part: spread evenly,
+hints never hold up a load, and the whole part has arrived when its turn comes. A product of 128 rows by 384 x 1536
+weights takes 0.83 of the time where it meets them far away (Emerald Rapids).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from ...targets.target import Target
+from ..halves import Widened
+
+LINE = 64  # bytes that one hint brings
+SECOND_LEVEL = 2  # of 0 (use once) to 3 (first level)
+ROWS = 8  # of a tile: where memory gives a vector in the cycles that these take for it, nothing has to be asked for
+
+
+def follows_late(target: Target, b: Any, element: int) -> bool:
+    """True if a tile passes B faster than it comes from beyond the second-level cache."""
+    stored = 2 if isinstance(b, Widened) else element
+    bytes_wanted = target.vector_bits // 8 * stored // element * target.fma_ports  # in the cycles of ``ROWS`` rows
+    return bytes_wanted > ROWS * target.far_bytes
+
+
+def follow(k: Any, b: Any, behind: Any, step: Any, elements: int, tiles: int, element: int) -> None:
+    """Hints for the share that falls to one step: ``elements`` of B are read in a step, ``tiles`` times; ``behind`` is
+    where the next part starts, ``step`` counts from the first tile's first. A hint past the buffer cannot fault."""
+    stored, size = (b.stored, 2) if isinstance(b, Widened) else (b, element)
+    each = -(-elements // tiles)
+    for first in range(0, each, LINE // size):
+        place = tirx.address_of(stored[behind + step * each + first])
+        k.add(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, 0, SECOND_LEVEL, 1)))

@@ -1,0 +1,96 @@
+"""Products ask for the part of B that comes next, where tiles pass the weights faster than memory gives them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compiled import Suite, module_of, native, staged, weight
+from halotile.schedules.emit import KernelBuilder
+from halotile.schedules.halves import Widened
+from halotile.schedules.matmul.follow import LINE, follow, follows_late
+from halotile.targets.resolve import resolve
+from halotile.targets.target import Target
+from tvm import relax, tirx
+
+R = relax.op
+TWO_PORTS = replace(
+    native(), vector_bits=512, vector_registers=32, fma_ports=2, far_bytes=10, l2_bytes=2 << 20, cores=1
+)
+ONE_PORT = replace(TWO_PORTS, fma_ports=1, far_bytes=12)
+PACKED, SEVEN = "matmul packed", "matmul by seven products of halves"
+
+
+def product(rows: int, depth: int, columns: int, target: Target, exact: bool = True) -> tuple[str, str]:
+    """(schedule, text) of the kernel of one product with constant weights."""
+    x, w = np.zeros((rows, depth), "float32"), np.zeros((depth, columns), "float32")
+    module = module_of([x], lambda x: R.matmul(x, weight(w)))
+    (kernel,) = staged(module, target, tiled=False, exact=exact).kernels
+    return kernel.schedule.split(",")[0], str(kernel.function)
+
+
+def test_where_weights_come_too_late() -> None:
+    b = KernelBuilder("k").pointer("w", "float32", 1 << 16)
+    for name, wanted in {"emeraldrapids": True, "x86-64-v4": True, "znver4": False, "x86-64-v3": False}.items():
+        assert follows_late(resolve(f"x86_64-linux-gnu+{name}"), b, 4) == wanted, name
+    for board in ("raspberry-pi-4", "raspberry-pi-5", "graviton3"):
+        assert not follows_late(resolve(board), b, 4)
+    assert not follows_late(TWO_PORTS, Widened(KernelBuilder("k").pointer("w", "float16", 1 << 16)), 4), "half as much"
+
+
+@pytest.mark.parametrize(("rows", "hints"), [(128, 1), (16, 2), (8, 3)])
+def test_products_ask_where_they_stream(rows: int, hints: int) -> None:
+    """A step asks for as many lines as fall to it: a tile of several, of two, and of one, which passes the weights
+    alone."""
+    schedule, text = product(rows, 384, 1536, TWO_PORTS)
+    assert schedule == PACKED
+    assert text.count("prefetch") == hints
+    assert "prefetch" not in product(rows, 384, 1536, ONE_PORT)[1]
+
+
+def test_products_of_halves_ask_in_each_product() -> None:
+    schedule, text = product(128, 384, 1536, TWO_PORTS, exact=False)
+    assert schedule == SEVEN and text.count("prefetch") == 7
+    schedule, text = product(128, 384, 1536, ONE_PORT, exact=False)
+    assert schedule == SEVEN and "prefetch" not in text
+
+
+class Asked:
+    """Takes what :func:`follow` adds, and keeps the elements whose lines it asks for."""
+
+    def __init__(self) -> None:
+        self.elements: list[int] = []
+
+    def add(self, statement: tirx.Evaluate) -> None:
+        place = statement.value.args[0].args[0]
+        self.elements.append(int(place.indices[0]))
+
+
+@pytest.mark.parametrize("steps, vectors, tiles", [(24, 3, 16), (7, 2, 1), (30, 5, 2), (13, 8, 3), (5, 1, 40)])
+@pytest.mark.parametrize("half", [False, True])
+def test_the_whole_part_is_asked_for_in_time(steps: int, vectors: int, tiles: int, half: bool) -> None:
+    """No line is left out, none is asked for twice by one step, and each tile has its share."""
+    k, size = Asked(), 2 if half else 4
+    b = KernelBuilder("k").pointer("w", f"float{8 * size}", 1 << 16)
+    counts = []
+    for step in range(steps * tiles):
+        before = len(k.elements)
+        follow(k, Widened(b) if half else b, 0, step, vectors * 16, tiles, 4)
+        counts.append(len(k.elements) - before)
+    share = -(-vectors * 16 // tiles)
+    assert set(counts) == {-(-share * size // LINE)}
+    lines = {element * size // LINE for element in k.elements}
+    assert lines >= set(range(-(-steps * vectors * 16 * size // LINE)))
+
+
+def test_equals_numpy_where_hints_pass_the_end() -> None:
+    """The last panel's hints lie behind the weights; so do those of a last part of K that is cut short."""
+    suite = Suite(replace(TWO_PORTS, l2_bytes=64 << 10))
+    random = np.random.default_rng(0)
+    for rows, depth, columns in ((50, 1531, 48), (9, 130, 33), (131, 64, 139)):
+        a, b = (random.standard_normal(s).astype("float32") for s in ((rows, depth), (depth, columns)))
+        exact = (a.astype("float64") @ b).astype("float32")
+        suite.add(f"{depth}", [a], lambda a, b=b: R.matmul(a, weight(b)), exact, 1e-4, 1e-3)
+    for name in ("1531", "130", "64"):
+        suite.check(name)
