@@ -87,8 +87,6 @@ def resize(node: Node) -> Value:
     if mode == "nearest":
         y = _nearest(node, x, axes, coordinate, node.attr("nearest_mode", "round_prefer_floor"))
     elif mode in ("linear", "cubic"):
-        if coordinate == "align_corners":
-            _settled_corners(axes)
         plain = _linear if mode == "linear" else (lambda ratio: _cubic(ratio, a))
         reach, kernel = (1, _hat) if mode == "linear" else (2, lambda t: _cubic_kernel(t, a))
 
@@ -183,20 +181,6 @@ def _require_factors(factors: Sequence[float]) -> None:
         raise Refusal(f"scales {list(factors)} are not positive numbers")
 
 
-def _settled_corners(axes: list[Axis]) -> None:
-    """Refuses corners aligned by a scale that shrinks to a fraction of a pixel.
-
-    ONNX Runtime and PyTorch align the last pixel of what is there, after rounding, and so do we. ONNX's own tests of
-    shrinking align the length before rounding: there no answer would be right for both.
-    """
-    for a in axes:
-        if a.scale < 1 and abs(a.scale * a.size - a.output) > 1e-4 * a.output:
-            raise Refusal(
-                f"align_corners with the scale {a.scale:.6g} makes {a.size} pixels {a.scale * a.size:.6g}, "
-                f"not a whole number, which engines align differently; give sizes ({a.output}) instead of scales"
-            )
-
-
 def _scaled(length: Any, scale: float) -> Any:
     """floor(length * scale) in float32, where 10 * 0.7 is 7 and no less; an open length takes a whole scale only."""
     if not isinstance(length, Dim):
@@ -233,7 +217,7 @@ def _positions(axis: Axis, coordinate: str, real: type[np.floating[Any]] = np.fl
         size = real(axis.size)
         offset = size / 2 * (1 - real(axis.output) / (scale * size))
         return (np.float64(offset) + (o.astype(np.float64) + 0.5) / np.float64(scale) - 0.5).astype(real)
-    if coordinate == "align_corners":
+    if coordinate == "align_corners":  # the last pixel that there is, as in PyTorch; ONNX's tests do not round
         return o * (axis.size - 1) / (axis.output - 1) if axis.output > 1 else np.zeros_like(o)
     if coordinate == "asymmetric":
         return o / scale
