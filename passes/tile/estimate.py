@@ -283,7 +283,9 @@ class _Growing:
         if ring:
             unit = self.model.unit(index) if shape.units else box_alignment(group)[0]
             found.fresh = min(rows, unit * max(1, round(step / unit)) if unit > 1 else step)
-            found.end += unit - math.gcd(unit, round(step)) if abs(step - round(step)) < 1e-6 else unit - 1
+            least = math.gcd(unit, round(step)) if abs(step - round(step)) < 1e-6 else 1
+            needed = -(-math.floor(found.end + 1e-6) // least) * least  # rows appear up to multiples of ``least`` ...
+            found.end = float(needed + unit - least)  # ... or of ``unit``, in the worst of stripes
         held = min(found.end - found.start, rows + 4)
         position = sum(self.model.size(v)[1] for v in group.outputs)
         found.window = held * (found.right - found.left) * position

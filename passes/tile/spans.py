@@ -148,8 +148,8 @@ def _joined(spans: Sequence[Span | None]) -> Span | None:
 
 
 def _ring(wanted: Sequence[Span | None], ends: Sequence[int], height: int, unit: int) -> list[Piece]:
-    """Rows appear once, in multiples of ``unit``, and no later than they are wanted; at least up to ``ends`` in the
-    first stripes."""
+    """Rows appear once, up to multiples of ``unit``, and no later than they are wanted; at least up to ``ends`` in the
+    first stripes. Where none is wanted none appears: a row too early would have all members before make theirs."""
     pieces: list[Piece] = []
     produced: int | None = None
     for s, now in enumerate(wanted):
@@ -163,7 +163,7 @@ def _ring(wanted: Sequence[Span | None], ends: Sequence[int], height: int, unit:
         end = now[1] if now is not None else start
         if s < len(ends):
             end = max(end, min(ends[s], height))
-        if unit > 1 and 0 < end < height:
+        if unit > 1 and start < end < height:
             end = min(height, -(-end // unit) * unit)
         fresh = (start, end) if end > start else None
         if fresh is not None:
