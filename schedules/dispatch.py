@@ -8,6 +8,7 @@ from .conv import build_conv, supports_conv
 from .group import Group, Kernel, Request
 from .matmul import build_matmul, supports_matmul
 from .opaque import build_opaque
+from .shuffle import build_shuffle, shuffles_channels
 from .staged import build_staged
 
 
@@ -25,6 +26,10 @@ def build_kernel(request: Request) -> Kernel:
             return build_attention(request, attention)
         if Facts(anchor).kind == "opaque":
             return build_opaque(request)
+    blocks = {v: request.layout(v).block for v in (*request.group.inputs, *request.group.outputs)}
+    lanes = blocks[request.group.outputs[0]]
+    if lanes and set(blocks.values()) == {lanes} and shuffles_channels(request.group, blocks, lanes):
+        return build_shuffle(request)
     return build_staged(request)
 
 

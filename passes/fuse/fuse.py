@@ -22,11 +22,13 @@ from typing import Any
 
 from ...schedules.classify import Facts
 from ...schedules.group import Group, Node, Value
+from ...schedules.shuffle import channel_tables
 from .attention import merge_attention, stays_whole
 from .graph import Graph
 from .images import merge_images
 from .moves import merge_moves
 from .prologue import prologue_of, prologue_problem
+from .shuffles import merge_shuffles
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class _Fuser:
             self.owner[node] = draft
         if self.enabled:
             drafts = merge_images(self, merge_moves(self, merge_attention(self, drafts)))
+            drafts = merge_shuffles(self, drafts) if self.target is not None else drafts
             drafts = self._absorb_prologues(drafts)
             views = {v: base for v, base in views.items() if self.produced_by[v] not in self.owner}
         return Fusion(tuple(self._group(i, d) for i, d in enumerate(self._sorted(drafts))), views)
@@ -246,8 +249,8 @@ class _Fuser:
                 target.notes.append(f"{value.name} is not computed in the loads of {anchor.operator}: {why}")
             return not why
         if facts.kind == "injective":
-            if self._lies_in_place(user):
-                return False  # it is written where it belongs
+            if self._lies_in_place(user) or channel_tables(self._group(0, target)) is not None:
+                return False  # it is written where it belongs, or in vectors
             once = sum(r.elements for r in user.results) <= value.elements
             facts_of = [self.facts[n] for n in draft.nodes]
             if not alone and target.anchor is not None:

@@ -21,6 +21,7 @@ from ...schedules.group import Group, Node, Value
 from ...schedules.layout import Layout
 from ...schedules.matmul.moves import producers
 from ...schedules.preserving import preserves_channels
+from ...schedules.shuffle import channel_tables, shuffles_channels
 from ..fuse.outputs import copy_group, root_of
 from .slices import place_slices
 
@@ -121,7 +122,7 @@ class _Assigner:
             if all(works_on_plain(reader) for v in group.outputs for reader in readers.get(v, [])):
                 continue
             mine = {v: b for v, b in self.blocks.items() if v in group.inputs}
-            if set(mine.values()) <= {lanes} and _is_staged(group) and preserves_channels(group, mine, lanes):
+            if set(mine.values()) <= {lanes} and _is_staged(group) and _keeps_blocks(group, mine, lanes):
                 for value in group.outputs:
                     self.blocks[value] = lanes
 
@@ -138,9 +139,10 @@ class _Assigner:
             self.blocks[data] = lanes
 
     def _wants_blocks(self, group: Group, value: Value) -> bool:
-        """True if ``group`` is a convolution that reads ``value`` in channel blocks."""
+        """True if ``group`` is a convolution that reads ``value`` in channel blocks, or a shuffle of channels, which
+        is a permutation of vectors then."""
         if not _is_conv(group):
-            return False
+            return channel_tables(group) is not None
         assert group.anchor is not None
         needs = input_needs(group.anchor)
         if _prologue(group) is not None:
@@ -265,6 +267,11 @@ def _prologue(group: Group) -> Group | None:
 def _is_staged(group: Group) -> bool:
     kinds = {Facts(n).kind for n in group.nodes}
     return not kinds & {"opaque", "anchor"}
+
+
+def _keeps_blocks(group: Group, blocked: dict[Value, int], lanes: int) -> bool:
+    """True if a generator writes ``group`` in blocks of ``lanes``: its vectors are made of vectors."""
+    return shuffles_channels(group, blocked, lanes) or preserves_channels(group, blocked, lanes)
 
 
 def _same_as_plain(value: Value, block: int) -> bool:
