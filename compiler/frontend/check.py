@@ -7,7 +7,9 @@ import onnx
 from ...errors import ModelError, UnsupportedError
 from .load import Source, check_text
 from .prune import reads, subgraphs
+from .registry import converter
 
+RETIRED = "retired"  # a domain of which the checker knows nothing, for operators that were withdrawn
 SMALL = 1024  # initialisers above this many bytes are left out of what the checker sees
 
 
@@ -41,6 +43,8 @@ def _check_nodes(model: onnx.ModelProto) -> None:
     own = {(f.domain, f.name) for f in model.functions}
     for index, node in enumerate(model.graph.node):
         if (node.domain, node.op_type) in own or any(subgraphs(node)) or _is_large_constant(node):
+            continue
+        if _is_retired(node, model):
             continue
         try:
             onnx.checker.check_node(node, context)
@@ -187,14 +191,27 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
             graph.initializer.append(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0]))
         else:
             graph.initializer.append(tensor)
+    skeleton.opset_import.add(domain=RETIRED, version=1)
     for index in in_order(model.graph) or range(len(model.graph.node)):
         node = model.graph.node[index]
-        if _is_large_constant(node):
+        if _is_retired(node, model):
+            graph.node.add(domain=RETIRED, op_type=node.op_type, input=node.input, output=node.output)
+        elif _is_large_constant(node):
             data_type = node.attribute[0].t.data_type
             graph.initializer.append(onnx.TensorProto(name=node.output[0], data_type=data_type, dims=[0]))
         else:
             graph.node.append(node)
     return skeleton
+
+
+def _is_retired(node: onnx.NodeProto, model: onnx.ModelProto) -> bool:
+    """Whether ONNX has withdrawn an operator in the model's opset that models have all the same, and we convert."""
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    if not onnx.defs.has(node.op_type, max_inclusive_version=opset) or converter("", node.op_type, opset) is None:
+        return False
+    return bool(onnx.defs.get_schema(node.op_type, opset).deprecated)
 
 
 def _is_large_constant(node: onnx.NodeProto) -> bool:
