@@ -9,7 +9,7 @@
 
 One tile of 14 x 2 vectors of 16 floats holds 28 accumulators, 2 weights and 1 broadcast in 31 of 32 registers and
 needs 16 loads for 28 multiply-adds. Weights lie in the order they are read. A group convolution whose vectors of
-output channels span several groups reads the channels of all of them, with zero weights where a lane has no part.
+output channels span several groups reads the channels of all of these, with zero weights where a lane has no part.
 """
 
 from __future__ import annotations
@@ -107,11 +107,7 @@ def _span(facts: ConvFacts, width: int) -> int:
     """The most input channels that ``width`` neighbouring output channels read."""
     if facts.groups == 1:
         return facts.channels
-    span = 0
-    for first in range(0, facts.outputs, width):
-        last = min(first + width, facts.outputs) - 1
-        span = max(span, (last // facts.group_out - first // facts.group_out + 1) * facts.group_in)
-    return span
+    return max(_groups_of(facts, first, width) for first in range(0, facts.outputs, width)) * facts.group_in
 
 
 def _start(facts: ConvFacts, first_output: Any, span: int) -> Any:
@@ -201,7 +197,7 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
         for segment in segments:
             with k.loop(segment.blocks, name="cb") as cb:
                 conv.ctx.ranged(cb, segment.blocks)
-                _taps(conv, segment, block, acc, weights, (n, start, cb, origins, column), offset)
+                _taps(conv, segment, block, acc, weights, (n, start, group, cb, origins, column), offset)
             offset = offset + segment.blocks * segment.lanes * facts.taps * width
         conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
 
@@ -237,10 +233,11 @@ def _taps(
 ) -> None:
     """Loops over the taps and the channels of one block of one segment."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
-    n, start, cb, origins, column = at
+    n, start, group, cb, origins, column = at
     width = tile.blocks * lanes
+    first, count = _own_channels(conv, group, start, segment)
 
-    with conv.taps(cb) as (index, taps), k.loop(segment.lanes, name="c") as c:
+    with conv.taps(cb) as (index, taps), k.loop(count, name="c", begin=first) as c:
         ctx.ranged(c, segment.lanes)
         channel = _channel(segment, block, start, cb, c)
         step = base + (index * segment.lanes + c) * width
@@ -253,6 +250,26 @@ def _taps(
             with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
                 slot = ((dy * tile.columns + dx) * tile.blocks + b) * lanes + v
                 k.store(acc, slot, acc[slot] + value * weights[step + b * lanes + v])
+
+
+def _own_channels(conv: ConvKernel, group: Any, start: Any, segment: Segment) -> tuple[Any, Any]:
+    """The first channel of a segment that a vector of outputs reads, and how many: where most vectors lie in one group
+    of channels and some in two, the segment is as long as two."""
+    facts, width = conv.facts, conv.tile.blocks * conv.lanes
+    spans = {_groups_of(facts, first, width) for first in range(0, facts.outputs, width)}
+    if facts.groups == 1 or segment.aligned or len(spans) == 1:
+        return 0, segment.lanes
+    first = group * width
+    last = tirx.min(first + width, facts.outputs) - 1
+    begin = tirx.floordiv(first, facts.group_out)
+    count = (tirx.floordiv(last, facts.group_out) - begin + 1) * facts.group_in
+    return conv.ctx.analyzer.simplify(begin * facts.group_in - start), conv.ctx.analyzer.simplify(count)
+
+
+def _groups_of(facts: ConvFacts, first: int, width: int) -> int:
+    """Groups of channels that ``width`` outputs from ``first`` on lie in."""
+    last = min(first + width, facts.outputs) - 1
+    return last // facts.group_out - first // facts.group_out + 1
 
 
 def _channel(segment: Segment, block: int, start: Any, cb: Any, c: Any) -> Any:
