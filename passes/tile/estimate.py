@@ -217,7 +217,8 @@ class _Growing:
         self.most = 0.0  # bytes of the largest scratch of a member's own
         self.kept = self.shared = 0.0  # bytes of windows that keep rows, and the most of others at a time
         self.near = self.far = 0.0  # bytes of rows that move up in their rings; of reads by later members
-        self.moved = 0.0  # cycles of what neighbours write and read
+        self.moved = 0.0  # cycles of what neighbours read
+        self.anew = self.stored = 0.0  # bytes written to windows, and cycles where their lines are near
         self.weights = self.streamed = 0.0  # bytes of weights, and of their reads
         self.outside: dict[Value, float] = {}  # bytes read of each value from outside, and written of whole ones
         self.written = 0.0
@@ -336,7 +337,8 @@ class _Growing:
                         self.moved += made / rates.at(pair * self.workers, self.workers, gathers) if near else 0.0
                         self.far += 0.0 if near else made
             together = footprint * self.workers
-            self.moved += made * rates.writes(together, self.workers) / rates.at(together, self.workers)
+            self.stored += made * rates.writes(together, self.workers) / rates.at(together, self.workers)
+            self.anew += made
             if index in self.passing:
                 after = [r for v in group.outputs for r in self.program.readers.get(v, ()) if r <= self.last]
                 self.shared = max(self.shared, member.window + max(self.passing.get(r, 0.0) for r in after))
@@ -363,7 +365,11 @@ class _Growing:
         scratch = self.kept + self.shared + self.most
         busy = workers * scratch + (workers if rates.private else 1) * self.weights
         inner = rates.at(busy, workers)
-        traffic = self.moved + self.near / rates.near + self.far / inner
+        traffic = self.moved + self.far / inner
+        if rates.hides:
+            traffic += self.stored + self.near / rates.near
+        else:  # these lines were last touched a stripe before
+            traffic += (self.anew + self.near) / inner
         weights = self.streamed / rates.streamed(busy, workers) if busy > rates.inner(workers) else 0.0
         for value, amount in self.outside.items():
             if value not in self.inside:

@@ -1,7 +1,7 @@
 """How fast one core moves data, in bytes a cycle, by where the data lies.
 
     second level   a vector every second cycle; a working set leaves it gradually
-    third level    FAR, where there is one
+    third level    where there is one, in proportion to what the target says of a stream that is asked for ahead
     memory         a board's bandwidth, shared by the threads; MEMORY where it is only assumed
 
 The figures without a source in the target are those of one core of the machines that we measured. They are ratios
@@ -15,24 +15,26 @@ from dataclasses import dataclass
 
 from ...targets.target import Target
 
-FAR = 16.0  # from the third level, in order (depthwise convolutions and pools reach 16 to 20)
-GATHERED = 12.0  # the same where a transform gathers its tiles
-AHEAD = 12.0  # from the third, asked for ahead
+IN_ORDER = 4 / 3  # of that, what rows read in order reach (depthwise convolutions and pools: 16 to 20 of 12)
+HIDDEN = 12.0  # from the third, asked for ahead: where it is slower, stores to it hold the arithmetic up
 MEMORY = 4.0  # from memory, all cores being busy
 REACHED = 0.7  # of a memory's bandwidth at best, what programs get
 CLOCK = 2e9  # hertz, where the target doesn't say
 NEAR_SHARE = 0.7  # of the second-level cache that a working set may fill
-FAR_SHARE = 0.25  # of the third, which others use as well
+FAR_SHARE = 0.25  # of the third, which others use as well,
+OTHERS = 96 << 20  # though no more of a large one than this
 BEYOND = 6.0  # a working set of so many second-level caches finds nothing left in them
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes a cycle of one core (``near``, ``far``, ``memory``), and the caches' bytes: of the second level what one
-    core has to itself (``private``) or all of them together."""
+    """Bytes a cycle of one core (``near``, ``far``, ``memory``; ``ahead``: far, where tiles are gathered or weights are
+    asked for), and the caches' bytes: of the second level what one core has to itself (``private``) or all of them
+    together."""
 
     near: float
     far: float
+    ahead: float
     memory: float
     l2: int
     l3: int
@@ -42,11 +44,22 @@ class Rates:
     def of(target: Target, threads: int) -> Rates:
         """A second level that is the last one is shared by the cores, as in all the chips that are built so."""
         near = target.vector_bits / 16
-        memory = MEMORY
+        memory = MEMORY if target.l3_bytes < 2 * OTHERS else 2 * MEMORY  # large chips have as many channels more
         if target.bandwidth and not target.native:
             memory = REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, threads)
-        far = min(FAR, near)
-        return Rates(near, far, min(far, memory), max(1, target.l2_bytes), target.l3_bytes, bool(target.l3_bytes))
+        far, ahead = min(IN_ORDER * target.far_bytes, near), float(target.far_bytes)
+        l2, l3 = max(1, target.l2_bytes), target.l3_bytes
+        return Rates(near, far, ahead, min(far, memory), l2, l3, bool(l3))
+
+    @property
+    def hides(self) -> bool:
+        """True if stores to lines that fell out of the second level cost what others do."""
+        return self.ahead >= HIDDEN
+
+    @property
+    def kept(self) -> float:
+        """Bytes of a working set that the third level serves."""
+        return max(FAR_SHARE * self.l3, self.l3 - OTHERS)
 
     def inner(self, cores: int = 1) -> float:
         """Bytes of a working set of ``cores`` together that the second level serves."""
@@ -57,22 +70,22 @@ class Rates:
         missed = self._missed(footprint, cores)
         if missed <= 0:
             return self.near
-        outer = self.far if footprint <= FAR_SHARE * self.l3 else self.memory
+        outer = self.far if footprint <= self.kept else self.memory
         if gathered:
-            outer = min(outer, GATHERED)
+            outer = min(outer, self.ahead)
         return 1 / (missed / outer + (1 - missed) / self.near)
 
     def streamed(self, footprint: float, cores: int = 1, size: float | None = None) -> float:
         """The same for weights, which are read in order and asked for ahead; ``size`` is theirs, if what passes between
         two reads of them makes the footprint larger: the third level keeps them by that."""
         missed = self._missed(footprint, cores)
-        kept = (footprint if size is None else size) <= FAR_SHARE * self.l3
-        ahead = max(self.memory, min(AHEAD, 0.8 * self.near)) if kept else self.memory
+        kept = (footprint if size is None else size) <= self.kept
+        ahead = max(self.memory, min(self.ahead, 0.8 * self.near)) if kept else self.memory
         return 1 / (missed / ahead + (1 - missed) / (0.8 * self.near))
 
     def writes(self, footprint: float, cores: int = 1) -> int:
         """How often a byte crosses that is written: a line comes from memory before it goes there."""
-        return 2 if footprint > FAR_SHARE * self.l3 and self._missed(footprint, cores) >= 1 else 1
+        return 2 if footprint > self.kept and self._missed(footprint, cores) >= 1 else 1
 
     def _missed(self, footprint: float, cores: int) -> float:
         inner = self.inner(cores)
