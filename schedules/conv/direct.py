@@ -14,8 +14,9 @@ output channels span several groups reads the channels of all of these, with zer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ from ..context import Context
 from ..group import Kernel, Packed, Request, dtype_bytes
 from .choose import Tile, choose_tile
 from .facts import ConvFacts
-from .prefetch import prefetch
+from .prefetch import Next, next_panel, prefetch
 from .tails import emit_tail, pack_tail, tail_parts, tail_tile
 from .tile import SHORT, ConvKernel, new_context
 
@@ -168,6 +169,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
         conv.order = "rows"
     elif packed.nbytes > OWN_GROUPS * _image_bytes(conv):
         conv.order = "groups"
+    conv.next = _next(conv, segments, row)
     with conv.tasks(groups) as (n, group, origins):
         if tail is None:
             _columns(conv, span, segments, weights, (n, group, origins))
@@ -194,12 +196,27 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
             k.store(acc, z * lanes + v, tirx.const(0, dtype))
         start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
         offset = group * (span * facts.taps * width)
+        share = offset + conv.next.share(conv.bind, conv.number) if conv.next is not None else None
         for segment in segments:
             with k.loop(segment.blocks, name="cb") as cb:
                 conv.ctx.ranged(cb, segment.blocks)
-                _taps(conv, segment, block, acc, weights, (n, start, group, cb, origins, column), offset)
+                _taps(conv, segment, block, acc, weights, (n, start, group, cb, origins, column), offset, share)
+            share = None
             offset = offset + segment.blocks * segment.lanes * facts.taps * width
         conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
+
+
+def _next(conv: ConvKernel, segments: list[Segment], panel: int) -> Next | None:
+    """How the tiles that multiply by one panel of weights ask for the next one."""
+    facts, tile, request = conv.facts, conv.tile, conv.request
+    if conv.is_open or conv.order == "rows":
+        return None
+    rows = math.prod((*conv.spatial[:-2], *(-(-s // tile.rows) for s in conv.spatial[-2:-1])))
+    if conv.order == "bands" and facts.data.shape[0] % request.workers:
+        rows = max(1, rows // request.workers)
+    steps = segments[0].blocks * facts.taps
+    tiles = rows * -(-conv.spatial[-1] // tile.columns)
+    return next_panel(request.target, tile, panel, tiles, steps, dtype_bytes(facts.output.dtype))
 
 
 def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
@@ -229,19 +246,24 @@ def _image_bytes(conv: ConvKernel) -> int:
 
 
 def _taps(
-    conv: ConvKernel, segment: Segment, block: int, acc: Any, weights: Any, at: Any, base: Any
+    conv: ConvKernel, segment: Segment, block: int, acc: Any, weights: Any, at: Any, base: Any, share: Any
 ) -> None:
-    """Loops over the taps and the channels of one block of one segment."""
+    """Loops over the taps and the channels of one block of one segment. ``share``: where the part of the next panel
+    begins that this tile asks for."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     n, start, group, cb, origins, column = at
     width = tile.blocks * lanes
     first, count = _own_channels(conv, group, start, segment)
 
-    with conv.taps(cb) as (index, taps), k.loop(count, name="c", begin=first) as c:
+    with ExitStack() as loops:
+        index, taps = loops.enter_context(conv.taps(cb))
+        if share is not None and conv.next is not None:
+            conv.next.ask(k, weights, share, index)
+        c = loops.enter_context(k.loop(count, name="c", begin=first))
         ctx.ranged(c, segment.lanes)
         channel = _channel(segment, block, start, cb, c)
         step = base + (index * segment.lanes + c) * width
-        if conv.far:
+        if conv.far and conv.next is None:
             prefetch(k, weights, step, tile.blocks, lanes, dtype_bytes(facts.output.dtype))
         with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
             value = conv.input(n, channel, conv.positions(origins, column, dy, dx), taps)

@@ -1,21 +1,37 @@
 """Asks for weights before they are needed.
 
 Weights beyond the second-level cache are read in order, but faster than the hardware's prefetchers follow: those stop
-at every page. A hint a step of the reduction, AHEAD bytes in front, keeps the stream running: 8 KiB are some fifty
-steps of a register tile, longer than a read from memory takes. Where weights are near, it costs nothing measurable.
+at every page. Two ways, by how fast one pass over a panel of weights reads them:
+
+    slower than they can come    a hint a step of the reduction, AHEAD bytes in front, keeps the stream running: 8 KiB
+                                 are some fifty steps of a register tile, longer than a read from memory takes
+    as fast, or faster           all the tiles that multiply by the panel share the hints for the one behind it
+                                 (:class:`Next`): 14 tiles of 2 x 7 x 2 vectors ask for 3 lines each 16 steps
+
+A tile of P positions by B vectors reads 64 B bytes of weights in P B / ports cycles: with two ports 9 bytes a cycle for
+14 positions, 18 for 7, while the third level gives one core ``far_bytes``, 10 or 12. Read when needed, they cost all
+that time, in a whole network the smallest layers' too; shared, hints are some for 16 steps. Where weights are near,
+neither costs anything measurable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
+from ...targets.target import Target
 from ..halves import Widened
+from .choose import Tile, step_cycles
 
 AHEAD = 8192  # bytes
 LINE = 64  # bytes that one hint brings
 NEAREST = 3  # the first-level cache
+CLOSE = 0.75  # of the rate from beyond the second level: slower than that, a stream keeps up
+MOST = 16  # hints before the channels of one block and tap: more could not come in that time
+MANY = 96  # tiles that share a panel, to which waiting for it once counts for nothing
 KEEP = 2  # of 0 (use once) to 3 (first-level cache): fetched into the second level
 
 
@@ -29,6 +45,46 @@ def prefetch(
     for vector in range(0, vectors, max(1, LINE // (lanes * element_bytes))):
         place = tirx.address_of(buffer[offset + (ahead // element_bytes + vector * lanes)])
         k.add(_hint(place, False, KEEP))
+
+
+@dataclass(frozen=True)
+class Next:
+    """Hints for the panel of weights behind the present one: ``tiles`` multiply by a panel of ``size`` elements, one
+    after the other, and ask for ``lines`` of ``line`` elements before each of their ``steps``.
+
+        tile t, step s:  size + ((t mod tiles) * steps + s) * lines ... + lines - 1
+
+    The last tiles ask again for what is asked for already, where steps or lines don't divide. Behind the last panel lie
+    the next layer's weights, or nothing: a hint cannot fault."""
+
+    size: int
+    tiles: int
+    steps: int
+    lines: int
+    line: int
+
+    def share(self, bind: Callable[[Any, int], Any], number: Any) -> Any:
+        """Where the share of tile ``number`` begins, from the start of the panel that it multiplies by."""
+        last = max(0, -(-self.size // self.line) - self.steps * self.lines)
+        first = tirx.min(tirx.floormod(number, self.tiles) * (self.steps * self.lines), last)
+        return bind(self.size + first * self.line, self.size + last * self.line + 1)
+
+    def ask(self, k: Any, buffer: Any, share: Any, step: Any) -> None:
+        """The hints of one step. Narrowed weights have two of these lines in one."""
+        narrow = isinstance(buffer, Widened)
+        for line in range(0, self.lines, 2 if narrow else 1):
+            place = share + (step * self.lines + line) * self.line
+            k.add(_hint(tirx.address_of((buffer.stored if narrow else buffer)[place]), False, KEEP))
+
+
+def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, element_bytes: int) -> Next | None:
+    """None where the stream of one pass keeps up, or too few tiles share a panel, or so many that it doesn't count."""
+    rate = tile.blocks * target.vector_bits // 8 / step_cycles(target, tile)
+    if rate < CLOSE * target.far_bytes or not 0 < tiles <= MANY:
+        return None
+    line = LINE // element_bytes
+    lines = -(-size // (line * tiles * steps))
+    return Next(size, tiles, steps, lines, line) if lines <= MOST else None
 
 
 def ask(k: Any, buffer: Any, offset: Any, written: bool) -> None:

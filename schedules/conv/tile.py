@@ -19,7 +19,7 @@ from ..matmul.moves import producers
 from ..tegraph import GroupGraph
 from .choose import Tile
 from .facts import ConvFacts
-from .prefetch import ask
+from .prefetch import Next, ask
 
 SHORT = 1024  # steps of a reduction after which waiting for the lines of its result counts for nothing
 PARALLEL_FLOPS = 100_000  # below this a launch costs more than the second core saves, its data moving included
@@ -49,6 +49,9 @@ class ConvKernel:
     far: bool = False  # the weights don't stay in the second-level cache
     outputs: int = 0  # channels that this part of the kernel writes, whole vectors, where not all
     order: str = "bands"  # of rows and groups of channels, and how cores share them: see bands()
+    next: Next | None = None  # how the panel of weights behind the present one is asked for
+    row: Any = 0  # of tiles: the one that is being computed
+    number: Any = 0  # of the tile, counted over the rows of an image
 
     def __post_init__(self) -> None:
         anchor = self.request.group.anchor
@@ -138,6 +141,7 @@ class ConvKernel:
 
         with bands(self.ctx, batch, channel_groups, rows, parallel, self.order, margins) as (n, group, row):
             rest: Any = row
+            self.row = row
             origins: list[Any] = []
             for i in reversed(range(len(outer))):
                 index = tirx.floormod(rest, counts[i]) if i else rest
@@ -183,6 +187,7 @@ class ConvKernel:
         with self.k.loop(-(-width // step), name="x") as x:
             self.ctx.ranged(x, -(-width // step))
             start = tirx.min(x * step, width - step) if width % step else x * step
+            self.number = self.row * -(-width // step) + x
             yield self.bind(start, width - step + 1)
 
     @contextmanager

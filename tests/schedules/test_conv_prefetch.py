@@ -1,0 +1,115 @@
+"""Direct convolutions ask for the next panel of weights beside the work on this one, where a stream falls behind."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import Compiled, module_of, native, staged, weight
+from halotile.schedules.conv.choose import Tile
+from halotile.schedules.conv.prefetch import MANY, MOST, next_panel
+from halotile.targets.resolve import resolve
+from halotile.targets.target import Target
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import relax, sym
+
+R = relax.op
+F = "float32"
+WEIGHTS = ", 0, 2, 1)"  # the end of a hint for the second level, in the text of a kernel
+ONE = replace(
+    resolve("x86-64-v4"), fma_ports=1, fma_latency=4, cores=1, l1_bytes=32 << 10, l2_bytes=1 << 20, far_bytes=12
+)
+TWO = replace(ONE, fma_ports=2, l2_bytes=2 << 20, far_bytes=10)
+WIDE, LOW = Tile(2, 7, 2), Tile(1, 7, 2)
+
+
+def hints(target: Target, cin: int, cout: int, size: int, kernel: int = 1) -> tuple[int, int]:
+    """Hints in the loop over the channels of a block, and before it."""
+    x, w = np.zeros((1, cin, size, size), F), np.zeros((cout, cin, kernel, kernel), F)
+    module = module_of([x], lambda x: R.nn.conv2d(x, weight(w), padding=kernel // 2))
+    build = staged(module, target, tiled=False, exact=True)
+    (kernel_,) = [k for k in build.kernels if "direct conv" in k.schedule]
+    around: list[tuple[int, str]] = []  # open loops and their indentation
+    found = [0, 0]
+    for line in str(kernel_.function).splitlines():
+        text = line.lstrip()
+        depth = len(line) - len(text)
+        around = [loop for loop in around if loop[0] < depth]
+        if text.startswith("for "):
+            around.append((depth, text.split(" in ")[0]))
+        if WEIGHTS in text:
+            found[not re.search(r"\bc\d+\b", around[-1][1])] += 1
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize(
+    "target,cin,cout,size,expected",
+    [
+        (TWO, 1024, 256, 14, (0, 3)),  # 14 tiles share 32 lines of each block
+        (TWO, 2048, 512, 7, (0, 5)),  # 7 do
+        (TWO, 128, 128, 14, (0, 3)),  # a small layer's weights are as far in a whole network
+        (TWO, 64, 64, 112, (0, 0)),  # hundreds of tiles: the first waits, whom the others outweigh
+        (ONE, 1024, 256, 14, (1, 0)),  # 2.2 bytes a cycle keep up, with hints in the stream itself
+        (ONE, 2048, 512, 7, (2, 0)),
+        (ONE, 128, 128, 14, (0, 0)),
+    ],
+)
+def test_where_which_hints_are(target: Target, cin: int, cout: int, size: int, expected: tuple[int, int]) -> None:
+    assert hints(target, cin, cout, size) == expected
+
+
+def test_the_rate_decides() -> None:
+    assert next_panel(TWO, WIDE, 1 << 15, 14, 64, 4) is not None
+    assert next_panel(ONE, WIDE, 1 << 15, 14, 64, 4) is None
+    assert next_panel(ONE, LOW, 1 << 15, 7, 64, 4) is None
+    assert next_panel(replace(TWO, far_bytes=32), WIDE, 1 << 15, 14, 64, 4) is None
+    assert next_panel(TWO, WIDE, 1 << 15, MANY + 1, 64, 4) is None
+    assert next_panel(TWO, WIDE, MOST * 16 * 64 + 1, 1, 64, 4) is None, "one tile would ask in bursts"
+
+
+@given(st.integers(1, 5000), st.integers(1, 40), st.integers(1, 80))
+def test_the_tiles_of_a_panel_ask_for_all_of_the_next(vectors: int, tiles: int, steps: int) -> None:
+    """Each line at least once, none far beyond the panel."""
+    size = vectors * 16
+    found = next_panel(TWO, LOW, size, tiles, steps, 4)
+    if found is None:
+        assert tiles > MANY or -(-vectors // (tiles * steps)) > MOST
+        return
+    shares = [int(tirx_value(found.share(lambda value, extent: value, number))) for number in range(tiles)]
+    asked = {(share - size) // 16 + i for share in shares for i in range(steps * found.lines)}
+    assert asked >= set(range(vectors)) and max(asked) < max(vectors, steps * found.lines)
+    assert all(share < 2 * size + 1 for share in shares) and all(a <= b for a, b in pairwise(shares))
+    again = found.share(lambda value, extent: value, tiles + 1)
+    assert int(tirx_value(again)) == shares[1 % tiles], "the next panel's tiles begin anew"
+
+
+def tirx_value(value: Any) -> Any:
+    return value if isinstance(value, int) else sym.Analyzer().simplify(value)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize(
+    "cin,cout,size,kernel,stride,groups", [(64, 96, 28, 1, 1, 1), (19, 53, 41, 3, 2, 1), (96, 64, 11, 3, 1, 2)]
+)
+def test_results(cin: int, cout: int, size: int, kernel: int, stride: int, groups: int, cores: int) -> None:
+    """Hints change no bit, on one core or several, with tails, groups and tiles that are moved back."""
+    random = np.random.default_rng(7)
+    x = random.standard_normal((2, cin, size, size)).astype(F)
+    w = random.standard_normal((cout, cin // groups, kernel, kernel)).astype(F)
+
+    def body(x: Any) -> Any:
+        return R.nn.conv2d(x, weight(w), strides=stride, padding=kernel // 2, groups=groups)
+
+    base = replace(native(), cores=cores, fma_ports=2)
+    found = []
+    for far in (1, 1000):
+        build = staged(module_of([x], body), replace(base, far_bytes=far), tiled=False, exact=True)
+        asked = sum(str(k.function).count(WEIGHTS) for k in build.kernels)
+        found.append((asked, Compiled(build).run([x])[0]))
+    assert found[0][0] > found[1][0]
+    np.testing.assert_array_equal(found[0][1], found[1][1])
