@@ -16,7 +16,7 @@ from ..ahead import free_registers
 
 LOAD_COST = 0.05  # cycles: a load that is hidden still takes its share of the front end; B comes from farther, so twice
 WAY_BYTES = 4096  # lines of a first-level cache that lie so far apart share a set: sets times line
-WAYS = 8
+WAYS = 8  # where the cache does not tell
 
 
 def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> tuple[int, int]:
@@ -40,7 +40,7 @@ def least_cost(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> f
 
 
 def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[tuple[float, tuple[int, int]]]:
-    tallest = min(rows, rows_in_cache(row_bytes))
+    tallest = min(rows, rows_in_cache(row_bytes, first_level_ways(target)))
     for width in range(1, min(8, vectors) + 1):
         most = max(1, (target.vector_registers - width - free_registers(target, width)) // width)
         for height in range(1, min(tallest, most) + 1):
@@ -51,7 +51,13 @@ def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[
             yield cost, (height, width)
 
 
-def rows_in_cache(row_bytes: int) -> int:
+def first_level_ways(target: Target) -> int:
+    """Lines of a set of the first-level cache. On x86 a page's offset alone tells the set, so a way has a page's size:
+    eight ways of 32 KB, twelve of 48 KB."""
+    return max(1, target.l1_bytes // WAY_BYTES) if target.triple.startswith("x86_64") else WAYS
+
+
+def rows_in_cache(row_bytes: int, ways: int = WAYS) -> int:
     """Rows whose lines at one column fit the first-level cache side by side: few if their distance is near a power of
     two, since they share sets then. A quarter of the ways is left to B."""
     line = 64
@@ -59,4 +65,4 @@ def rows_in_cache(row_bytes: int) -> int:
     distance = row_bytes // line % sets
     if row_bytes % line or row_bytes == 0:
         return 1 << 30
-    return max(1, sets // math.gcd(sets, distance) * WAYS * 3 // 4)
+    return max(1, sets // math.gcd(sets, distance) * ways * 3 // 4)

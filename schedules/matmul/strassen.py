@@ -30,7 +30,7 @@ from tvm import tirx
 from ...targets.target import Target
 from ..group import Kernel, Packed, Request, Scratch
 from .blocking import SUMS_BYTES, Blocks
-from .choose import choose_tile, rows_in_cache
+from .choose import choose_tile, first_level_ways, rows_in_cache
 from .facts import MatmulFacts
 from .follow import follow, follows_late
 from .moves import producers
@@ -93,7 +93,7 @@ class _Strassen(_Matmul):
         self.odd = self.m % 2 == 1
         self.below = False  # which half the epilogue is at
         self.workspace = 0
-        far = rows_in_cache(facts.k * self.element) < self.height
+        far = rows_in_cache(facts.k * self.element, first_level_ways(request.target)) < self.height
         copied = [0, 1, 2, 3, 4, 5, 6] if far else [2, 3, 4, 5, 6] if self.odd else [2, 3, 4, 5]
         self.slots = {number: slot for slot, number in enumerate(copied)}  # left operands that are not read in place
 

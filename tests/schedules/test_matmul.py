@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from compiled import Suite, narrow, native, weight
 from halotile.schedules.matmul.blocking import FEWEST_ROWS, choose_blocks
-from halotile.schedules.matmul.choose import choose_tile, rows_in_cache
+from halotile.schedules.matmul.choose import choose_tile, first_level_ways, rows_in_cache
 from halotile.targets.target import Target
 from tvm import relax
 
@@ -123,9 +123,19 @@ def test_rows_that_share_sets_of_the_cache_make_low_tiles(target: Target) -> Non
     """Rows of A a multiple of 4 KiB apart lie in one set of the first level; odd distances don't matter."""
     assert rows_in_cache(4096) == rows_in_cache(3 * 4096) == 6
     assert rows_in_cache(2048) == 12 and rows_in_cache(64 * 33) > 64 and rows_in_cache(4000) > 64
+    target = replace(target, l1_bytes=32 << 10)
     assert choose_tile(target, 512, 64, 4096)[0] <= 6
     one_port = replace(target, fma_ports=1)
     assert choose_tile(one_port, 3136, 18)[0] < 16, "a tall tile of one vector loads more than it must"
+
+
+def test_a_larger_first_level_has_more_ways() -> None:
+    """49 rows 12 KiB apart: seven at a time fit twelve ways beside B, not eight (0.92 of the time where they do)."""
+    intel, amd = (replace(AVX512, triple="x86_64-linux-gnu", l1_bytes=k << 10) for k in (48, 32))
+    assert (first_level_ways(intel), first_level_ways(amd)) == (12, 8)
+    assert (choose_tile(intel, 49, 48, 12288), choose_tile(amd, 49, 48, 12288)) == ((7, 3), (5, 4))
+    arm = replace(intel, triple="aarch64-linux-gnu", l1_bytes=64 << 10)
+    assert first_level_ways(arm) == 8, "a way is larger than a page there"
 
 
 SIZES = [(1, 5, 1), (128, 1536, 8), (1000, 1000, 21), (61, 40000, 3), (7, 3, 500)]
