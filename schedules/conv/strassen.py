@@ -14,13 +14,15 @@ Where the weights are far more than the image, cores share the panels instead, a
 operands. Of an odd number of positions the last is its own partner: both results are right, the second stays.
 
 An eighth of the multiply-adds is saved for STATE_COST cycles to each vector of a quarter of the outputs and SUM_COST to
-each of a quarter of the input. Errors are as in the matrix product; images stay apart. Off under ``exact``.
+each of a quarter of the input. Where tiles read their operands faster than they come from beyond the second-level cache
+(two multiply-add ports), left operands that do not stay there cost their way out and back as well. Errors are as in the
+matrix product; images stay apart. Off under ``exact``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +36,7 @@ from ..matmul.strassen import PRODUCTS
 from .choose import Tile, choose_tile, step_cycles
 from .direct import OWN_GROUPS, tile_space
 from .facts import ConvFacts
-from .prefetch import prefetch
+from .prefetch import next_panel, prefetch
 from .tile import PARALLEL_FLOPS, ConvKernel, new_context
 
 STATE_COST = 30  # cycles for each vector of a quarter of the outputs: what passes through U and W
@@ -42,6 +44,8 @@ SUM_COST = 18  # and for each vector of a quarter of the input: loads, sums and 
 GAIN = 0.97  # of the direct form's cycles: nearer than that, it is taken
 SHARED_GAIN = 0.94  # the same where cores share an image: pairs divide less evenly than rows
 PANELS_GAIN = 0.90  # the same where they share panels: there is a launch more
+NEAR = 20.0  # bytes a cycle from the second-level cache, beside the arithmetic
+REST = 0.75  # of that cache, what an image and its left operands may take to stay there
 STATE_BYTES = 16 * 1024  # of U, and of W, on the stack
 ABOVE = (2, 3, 4, 5)  # left operands that are no part of the input; 0, 1 and 6 are
 
@@ -81,13 +85,33 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
         wanted = PANELS_GAIN
     elif facts.data.shape[0] % request.workers:
         wanted = SHARED_GAIN
-    fewer = PRODUCTS * -(-pairs // half.columns) * (vectors // half.blocks) * depth * step_cycles(target, half)
+    element = dtype_bytes(facts.output.dtype)
+    step = max(step_cycles(target, half), half.blocks * target.vector_bits / 8 / NEAR)
+    fewer = PRODUCTS * -(-pairs // half.columns) * (vectors // half.blocks) * depth * step
     more = pairs * vectors * STATE_COST + pairs * depth / lanes * SUM_COST
+    read = (half.blocks * lanes + half.columns) * element / step  # bytes a cycle, weights and left operands
+    if read > target.far_bytes and target.l2_bytes:
+        lefts = pairs * depth * element * len(_copied(request, facts))
+        image = facts.data.elements // facts.data.shape[0] * element
+        if lefts + image > REST * target.l2_bytes:
+            more += 2 * lefts / target.far_bytes
     return (fewer + more) / plain if fewer + more < wanted * plain else None
 
 
 def _pairs(facts: ConvFacts) -> int:
     return -(-facts.out_spatial[0] * facts.out_spatial[1] // 2)
+
+
+def _flat(request: Request, facts: ConvFacts) -> bool:
+    """True if the input's positions are the outputs', one after the other."""
+    return not any(map(any, request.layout(facts.data).margins)) and set(facts.strides) == {1}
+
+
+def _copied(request: Request, facts: ConvFacts) -> Sequence[int]:
+    """The left operands that are made, by number; the others are read where the input lies."""
+    if not _flat(request, facts):
+        return range(PRODUCTS)
+    return (*ABOVE, 6) if facts.out_spatial[0] * facts.out_spatial[1] % 2 else ABOVE
 
 
 def _by_panels(request: Request, facts: ConvFacts) -> bool:
@@ -146,12 +170,8 @@ class _Halves:
         self.vectors = self.facts.outputs // 2 // self.lanes
         self.panels = self.vectors // self.tile.blocks
         self.images, self.pairs = self.facts.data.shape[0], _pairs(self.facts)
-        data, (height, width) = request.layout(self.facts.data), self.facts.out_spatial
-        flat = not any(map(any, data.margins)) and set(self.facts.strides) == {1}
-        odd = height * width % 2 == 1
-        copied = (*ABOVE, 6) if flat and odd else ABOVE if flat else range(PRODUCTS)
-        self.flat = flat
-        self.slots = {number: slot for slot, number in enumerate(copied)}
+        self.flat = _flat(request, self.facts)
+        self.slots = {number: slot for slot, number in enumerate(_copied(request, self.facts))}
         self.parallel = self.facts.flops >= PARALLEL_FLOPS and request.workers > 1
         self.by_panels = self.parallel and _by_panels(request, self.facts)
         alone = not self.parallel or self.images % request.workers == 0 or self.by_panels
@@ -301,6 +321,8 @@ class _Halves:
         u, w = (k.local(name, self.dtype, self.block_tiles * size, "global") for name in ("u", "w"))
         near = self._bind(panel * blocks, self.vectors)
         steps = self.depth * lanes * blocks * lanes
+        target = self.conv.request.target
+        following = next_panel(target, self.tile, steps, self.block_tiles, self.depth, dtype_bytes(self.dtype))
 
         @contextmanager
         def product(number: int, begin: tuple[Any, ...]) -> Iterator[tuple[Any, Any, Any]]:
@@ -309,11 +331,16 @@ class _Halves:
                 pair, at = self._pair(first, start + t), t * size
                 acc = self._begin([(s, at) for s in begin])
                 offset = self._bind((panel * PRODUCTS + number) * steps, self.panels * PRODUCTS * steps)
-                with k.loop(self.depth, name="cb") as block, k.loop(lanes, name="c") as c:
+                share = offset + following.share(self._bind, t) if following is not None else None
+                with ExitStack() as loops:
+                    block = loops.enter_context(k.loop(self.depth, name="cb"))
                     ctx.ranged(block, self.depth)
+                    if following is not None:
+                        following.ask(k, weights, share, block)
+                    c = loops.enter_context(k.loop(lanes, name="c"))
                     ctx.ranged(c, lanes)
                     step = offset + (block * lanes + c) * (blocks * lanes)
-                    if self.conv.far:
+                    if self.conv.far and following is None:
                         prefetch(k, weights, step, blocks, lanes, dtype_bytes(self.dtype))
                     left = self._left(number, image, pair, t, block, c, lefts, base)
                     with k.loop(columns, "unroll", "x") as x:

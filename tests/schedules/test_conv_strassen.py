@@ -16,7 +16,9 @@ from tvm import relax
 R = relax.op
 F = "float32"
 FORM = "seven products of halves"
-SERVER = replace(native(), vector_bits=512, vector_registers=32, fma_ports=1, fma_latency=4, l2_bytes=1 << 20, cores=2)
+SERVER = replace(
+    native(), vector_bits=512, vector_registers=32, fma_ports=1, fma_latency=4, l2_bytes=1 << 20, cores=2, far_bytes=12
+)
 TARGETS = {
     "server": SERVER,
     "one core": replace(SERVER, cores=1),
@@ -157,3 +159,35 @@ def test_the_closing_layer_is_plain() -> None:
 
     schedules = [k.schedule for k in staged(module_of([x], body), SERVER, tiled=False).kernels if "conv" in k.schedule]
     assert [FORM in s for s in schedules] == [True, False]
+
+
+TWO = replace(SERVER, fma_ports=2, l2_bytes=2 << 20, cores=1, far_bytes=10)
+
+
+@pytest.mark.parametrize(
+    "cin, cout, size, taken",
+    [
+        (256, 1024, 14, True),
+        (1024, 256, 14, False),  # left operands leave the second level, and two ports wait for them
+        (2048, 512, 7, False),  # a tile of five pairs reads more weights a cycle than the second level gives
+    ],
+)
+def test_two_ports_wait_for_memory(
+    cin: int, cout: int, size: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert FORM in schedule(cin, cout, size)
+    monkeypatch.setitem(TARGETS, "one core", TWO)
+    assert (FORM in schedule(cin, cout, size)) is taken
+    monkeypatch.setitem(TARGETS, "one core", replace(TWO, fma_ports=1))
+    assert FORM in schedule(cin, cout, size)
+
+
+def test_tiles_share_the_hints_for_the_next_product() -> None:
+    """Seven tiles of 14 pairs: five lines each of the 32 that 16 channels of the next product's weights take."""
+    x, w = np.zeros((1, 256, 14, 14), F), np.zeros((1024, 256, 1, 1), F)
+    module = module_of([x], lambda x: R.nn.conv2d(x, weight(w)))
+    counts = {}
+    for target in (TWO, replace(TWO, fma_ports=1)):
+        (kernel,) = [k for k in staged(module, target, tiled=False).kernels if FORM in k.schedule]
+        counts[target.fma_ports] = str(kernel.function).count("T.prefetch")
+    assert counts == {2: 7 * 5, 1: 7 * 2}
