@@ -85,12 +85,14 @@ class _Assigner:
     # -- 1: which values are blocked -------------------------------------------------------------
 
     def _release_outputs(self) -> None:
-        """A convolution that writes a model output writes a value of its own, converted on the way out."""
+        """A convolution that writes a model output writes a value of its own, converted on the way out; so does the
+        mean of its images, which are in channel blocks and more than their sums."""
         result: list[Group] = []
+        images = {v for g in self.groups if _is_conv(g) for v in g.outputs}
         for group in self.groups:
             place = len(result)
             result.append(group)
-            if not _is_conv(group):
+            if not _is_conv(group) and not _sums_images(group, images):
                 continue
             for value in group.outputs:
                 if value not in self.pinned:
@@ -262,6 +264,13 @@ def _prologue(group: Group) -> Group | None:
     made = {r for n in nodes for r in n.results}
     inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
     return Group(f"{group.name}_before", tuple(nodes), tuple(inputs), (data,))
+
+
+def _sums_images(group: Group, images: set[Value]) -> bool:
+    """True if ``group`` makes one element a channel of some of ``images``."""
+    whole = all(len(v.shape) == 4 and v.shape[2:] == (1, 1) for v in group.outputs)
+    read = [v for v in group.inputs if v in images and v.elements > v.shape[0] * v.shape[1]]
+    return whole and bool(read) and any(Facts(n).kind == "reduce" for n in group.nodes) and _is_staged(group)
 
 
 def _is_staged(group: Group) -> bool:

@@ -87,6 +87,8 @@ def share_by_halves(request: Request) -> float:
     anchor = request.group.anchor
     if anchor is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:
         return 1.0
+    if not request.layout(request.group.outputs[0]).block:
+        return 1.0  # it is left to the general generator
     facts = ConvFacts.of(anchor)
     share = halves_share(request, facts) if _own_way(request, facts) == HALVES else None
     return 1.0 if share is None else min(1.0, share)

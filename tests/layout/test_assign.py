@@ -116,6 +116,27 @@ def test_an_output_inside_is_plain_too() -> None:
     assert all(layout_of(build, v).is_plain for v in build.graph.outputs)
 
 
+@pytest.mark.parametrize("channels", [24, 32])
+def test_a_mean_that_leaves_the_model_reads_vectors_of_channels(channels: int) -> None:
+    """Its sums are made in channel blocks, and put in order afterwards: the few of them, not the image."""
+
+    def body(emit: Any, x: Any) -> Any:
+        return emit(R.mean(emit(R.nn.relu(conv(emit, x, 16, channels))), axis=(2, 3), keepdims=True))
+
+    global RANDOM
+    x = normal(2, 16, 7, 9)
+    RANDOM = np.random.default_rng(5)
+    build = built(body, x)
+    mean = next(g for g in build.groups if "relax.mean" in g.operators)
+    assert layout_of(build, mean.outputs[0]).block == 16
+    assert build.groups[-1].operators == ("halotile.copy",) and build.groups[-1].inputs == mean.outputs
+    kernel = next(k for k in build.kernels if k.outputs == mean.outputs)
+    assert kernel.schedule.endswith("lanes 16")
+    RANDOM = np.random.default_rng(5)
+    (wanted,) = Compiled(built(body, x, layout=False)).run([x])
+    np.testing.assert_allclose(Compiled(build).run([x])[0], wanted, 1e-5, 1e-6)
+
+
 def test_numbers_do_not_depend_on_layouts(network: Build) -> None:
     """The same weights, once more and all plain, on the general generator."""
     global RANDOM
