@@ -252,3 +252,29 @@ def test_group_normalization_as_it_was_before_opset_21(opset: int) -> None:
     graph = helper.make_graph([node], "g", [given], [result], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     np.testing.assert_allclose(evaluate(model, {"x": x})["y"], peer(model, {"x": x})[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step"), [(-8, -6, -1), (-9, -20, -2), (-5, -6, -1), (-8, 2, -1), (-8, 2, 1), (9, -9, -3)]
+)
+def test_a_slice_that_begins_before_the_axis(start: int, end: int, step: int) -> None:
+    """Walking backwards, ONNX moves the start to the first element; Python would take none."""
+    bounds = [np.array([v], "int64") for v in (start, end, 1, step)]
+    agree("Slice", [noise(3, 5, 2), *bounds])
+
+
+@pytest.mark.parametrize("exponent", [1, 3, 4, 5, 6, 7, 8, 9])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_small_whole_powers_are_products(exponent: int, dtype: str) -> None:
+    x = noise(3, 40, dtype=dtype)
+    model, feeds = one_node("Pow", [x, np.array(exponent, dtype)])
+    assert ("R.power" in import_model(model).module.script()) == (exponent == 9)
+    tolerance = 1e-6 if dtype == "float32" else 2e-3
+    np.testing.assert_allclose(evaluate(model, feeds)["o0"], peer(model, feeds)[0], rtol=tolerance, atol=1e-7)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 7, 9])
+@pytest.mark.parametrize("operator", ["LpPool", "GlobalLpPool"])
+def test_norms_of_any_order_over_windows(operator: str, p: int) -> None:
+    window = {"kernel_shape": [3, 2]} if operator == "LpPool" else {}
+    agree(operator, [noise(2, 3, 7, 6)], p=p, **window)

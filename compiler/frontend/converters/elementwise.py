@@ -17,6 +17,8 @@ from ..value import Value
 
 R = relax.op
 
+LARGEST_PRODUCT = 8  # exponents up to it become products, of three roundings more at most than a power has
+
 
 def _unary(operator: str, function: Callable[..., Any]) -> None:
     @converts(operator)
@@ -132,12 +134,8 @@ def power(node: Node) -> Value:
         number = float(exponent.array.reshape(-1)[0])
         shape = broadcast(base.shape, exponent.shape)
         if shape == base.shape and base.is_float:
-            if number == 1.0:
-                return base
-            if number == 2.0:
-                return node.do(R.multiply, base, base)
-            if number == 3.0:
-                return node.do(R.multiply, node.do(R.multiply, base, base), base)
+            if number in range(1, LARGEST_PRODUCT + 1):
+                return whole_power(node, base, int(number))
     if base.is_integer:
         if exponent.is_integer:
             return node.own("halotile.integer_power", base, exponent)
@@ -148,6 +146,19 @@ def power(node: Node) -> Value:
         return node.cast(wide, base.dtype)
     wide = node.do(R.power, node.cast(base, "float32"), node.cast(exponent, "float32"))
     return node.cast(wide, base.dtype)
+
+
+def whole_power(node: Node, base: Value, exponent: int) -> Value:
+    """base to the power of a small number from 1 on, by squares:  x^6 = (x^2) * (x^2)^2"""
+    result: Value | None = None
+    while True:
+        if exponent % 2:
+            result = base if result is None else node.do(R.multiply, result, base)
+        exponent //= 2
+        if not exponent:
+            assert result is not None
+            return result
+        base = node.do(R.multiply, base, base)
 
 
 @converts("Mod", since=10)

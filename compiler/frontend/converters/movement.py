@@ -163,7 +163,8 @@ def slice_(node: Node) -> Value:
     for axis, start, end, stride in zip(axes, starts, ends, steps):
         if stride == 0:
             raise Refusal("a step is zero")
-        chosen = range(*slice(start, end, stride).indices(x.shape[axis]))
+        first = max(start, -x.shape[axis]) if stride < 0 else start  # walks back from an element, where Python has none
+        chosen = range(*slice(first, end, stride).indices(x.shape[axis]))
         begin[axis], step[axis], shape[axis] = (chosen[0] if len(chosen) else 0), stride, len(chosen)
     if 0 in shape:
         return node.const(np.empty(shape, x.dtype))

@@ -15,6 +15,7 @@ from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
 from .conv import window_pads
+from .elementwise import LARGEST_PRODUCT, whole_power
 
 R = relax.op
 
@@ -163,7 +164,7 @@ def lp_pool(node: Node) -> Value:
             return window_sum(node, node.do(R.abs, v), w)
         if p == 2:
             return node.do(R.sqrt, window_sum(node, node.do(R.multiply, v, v), w))
-        powered = node.do(R.power, node.do(R.abs, v), node.scalar(p, v))
+        powered = _powered(node, node.do(R.abs, v), p)
         return node.do(R.power, window_sum(node, powered, w), node.scalar(1.0 / p, v))
 
     return node.in_float32(norm, x)
@@ -175,6 +176,10 @@ def _order(node: Node) -> int:
     if p < 1:
         raise Refusal(f"there is no norm of order {p}")
     return p
+
+
+def _powered(node: Node, x: Value, p: int) -> Value:
+    return whole_power(node, x, p) if p <= LARGEST_PRODUCT else node.do(R.power, x, node.scalar(p, x))
 
 
 def window_sum(node: Node, x: Value, w: Window) -> Value:
@@ -217,7 +222,7 @@ def global_lp_pool(node: Node) -> Value:
     def norm(v: Value) -> Value:
         if p == 2:
             return node.do(R.sqrt, node.do(R.sum, node.do(R.multiply, v, v), axis=axes, keepdims=True))
-        powered = node.do(R.power, node.do(R.abs, v), node.scalar(p, v))
+        powered = _powered(node, node.do(R.abs, v), p)
         total = node.do(R.sum, powered, axis=axes, keepdims=True)
         return node.do(R.power, total, node.scalar(1.0 / p, v))
 
