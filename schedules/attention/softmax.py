@@ -6,6 +6,9 @@
 
     out[row] = sum over keys of e[row, key] * v[key]  *  1 / sum[row]
 
+A row's last columns that fill no vector wait in a register between the passes, beside -inf: as parts of a vector in
+memory they would hold up the load that puts them together.
+
 What lies before the softmax is computed once, and one quotient a row takes the place of one for each key. Rounding
 differs from that of the operators one by one, so ``exact`` takes :mod:`.rows` instead. NaN: the maximum may lose it,
 the exponential of the element does not, and by the sum the whole row has it, as have rows whose maximum is infinite.
@@ -66,24 +69,25 @@ class SoftmaxRows:
         k, lanes = self.k, self.lanes
         chains = min(CHAINS, self.vectors + (1 if self.rest else 0))
         largest = self._started(chains, float("-inf"))
-        self._largest(row, scores, offset, largest, chains)
+        tail = self._started(1, float("-inf")) if self.rest else None
+        self._largest(row, scores, offset, largest, chains, tail)
         top = self._folded(largest, chains, lambda a, b: tirx.Select(a > b, a, b))
-        if self.rest:
-            with k.loop(lanes - self.rest, "vectorized", "v") as v:
-                k.store(scores, offset + self.vectors * lanes + self.rest + v, tirx.FloatImm("float32", float("-inf")))
         total = self._started(chains, 0.0)
 
-        def weight(at: Any, chain: Any) -> None:
+        def weight(at: Any, chain: Any, memory: Any = None) -> None:
             with k.loop(lanes, "vectorized", "v") as v:
-                e = k.bind(exp_of_negative(k.bind(scores[offset + at + v] - top), k.bind))
+                score = scores[offset + at + v] if memory is None else memory[v]
+                e = k.bind(exp_of_negative(k.bind(score - top), k.bind))
                 k.store(scores, offset + at + v, e)
                 k.store(total, chain * lanes + v, total[chain * lanes + v] + e)
 
-        self._over(self.vectors + (1 if self.rest else 0), chains, weight)
+        self._over(self.vectors, chains, weight)
+        if self.rest:
+            weight(tirx.IntImm("int32", self.vectors * lanes), tirx.IntImm("int32", self.vectors % chains), tail)
         whole = self._folded(total, chains, lambda a, b: a + b)
         k.store(inverses, number, tirx.FloatImm("float32", 1.0) / whole)
 
-    def _largest(self, row: list[Any], scores: Any, offset: Any, largest: Any, chains: int) -> None:
+    def _largest(self, row: list[Any], scores: Any, offset: Any, largest: Any, chains: int, tail: Any) -> None:
         k, lanes, source = self.k, self.lanes, self.graph.tensors[self.source]
         shape = self.facts.scores.shape
         memory = StageMemory(scores, shape, len(shape) - 1, 0, shape, offset)
@@ -97,6 +101,10 @@ class SoftmaxRows:
                     made = key(self.graph.tensors[self.facts.scores])
                     inliner = self.ctx.inliner({made: lambda indices: memory.buffer[offset + indices[-1]]})
                     value = k.bind(inliner.at(source, [*row, at + v]))
+                if width < lanes:
+                    k.store(tail, v, value)
+                    return
+                if mapped:
                     k.store(scores, offset + at + v, value)
                 slot = chain * lanes + v
                 k.store(largest, slot, tirx.Select(largest[slot] > value, largest[slot], value))
@@ -104,6 +112,8 @@ class SoftmaxRows:
         self._over(self.vectors, chains, lambda at, chain: vector(at, chain, lanes))
         if self.rest:
             vector(tirx.IntImm("int32", self.vectors * lanes), tirx.IntImm("int32", 0), self.rest)
+            with k.loop(lanes, "vectorized", "v") as v:
+                k.store(largest, v, tirx.Select(largest[v] > tail[v], largest[v], tail[v]))
 
     def _over(self, vectors: int, chains: int, body: Any) -> None:
         """``body(column, chain)`` for each vector."""

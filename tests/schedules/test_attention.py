@@ -290,6 +290,16 @@ def test_scaled_outputs_are_for_builds_that_may_round_otherwise() -> None:
         assert ("rows of the output scaled" in kernel.schedule) == scaled, (name, options)
 
 
+def test_last_columns_wait_in_a_register() -> None:
+    """Scores in memory are written in whole vectors behind the softmax alone, or as a map of themselves: what fills up
+    a row's last vector is nowhere in memory, where the load of the whole would wait for its parts."""
+    for name in ("plain", "scaled", "bias_and_cap"):
+        (kernel,) = run_pipeline(_model(CASES[name]), Options(native(), stop_after="schedule")).kernels
+        lines = [line for line in str(kernel.function).splitlines() if '= T.float32("-inf")' in line]
+        filled = [line.split("[")[0].strip() for line in lines]
+        assert len(filled) == 2 and not any("scores" in memory for memory in filled), "maxima, and the last vector"
+
+
 def test_blocks_waste_little_and_leave_room_in_the_first_level() -> None:
     """64 of 128 queries would be five tiles of 13 rows, and their scores more than the first level holds."""
     target = replace(resolve("x86-64-v4"), fma_ports=1, fma_latency=4, l1_bytes=32 << 10, l2_bytes=1 << 20)
