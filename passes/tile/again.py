@@ -25,8 +25,9 @@ LARGE = 0.1  # of the most bytes that are in use at a time: the least that it mu
 Change = Callable[[Program], "Program"]
 
 
-def changes(model: Model) -> Change | None:
-    """What makes the late readers of ``model``'s large, cheap values compute them again; None if there are none."""
+def changes(model: Model) -> list[Change]:
+    """What makes the late readers of ``model``'s large, cheap values compute them again: of the largest alone, since
+    every one costs time, and of all."""
     program = model.program
     total = sum(model.whole(i).cycles for i in range(len(program.groups)))
     memory = Live(model)
@@ -41,9 +42,14 @@ def changes(model: Model) -> Change | None:
             continue
         if value_bytes(value, program.layouts) >= LARGE * peak:
             chosen[value] = needed
-    if not chosen:
-        return None
-    return lambda p: _with_copies(p, {v: [program.groups[i] for i in needed] for v, needed in chosen.items()})
+    largest = sorted(chosen, key=lambda v: -value_bytes(v, program.layouts))[:1]
+    sets = [{v: chosen[v] for v in largest}] * (len(chosen) > 1) + [chosen] * bool(chosen)
+    return [_change(program, values) for values in sets]
+
+
+def _change(program: Program, chosen: dict[Value, list[int]]) -> Change:
+    groups = {v: [program.groups[i] for i in needed] for v, needed in chosen.items()}
+    return lambda p: _with_copies(p, groups)
 
 
 def _needed(program: Program, made: int) -> list[int] | None:

@@ -9,11 +9,11 @@ a tile group, where the copy is cheap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...schedules.group import Group, Value
 from ..memory.places import Places
-from .again import changes
+from .again import Change, changes
 from .candidates import Program
 from .estimate import Model
 from .search import Search
@@ -25,16 +25,28 @@ def with_concatenations(
     """The versions of the program that are worth a look beside ``model``'s own: with the concatenations that the
     fastest choice tiles, and unless only ``speed`` counts the smallest, a middle, and the fastest ones that (just, or
     easily) keep the budget. ``again``: in all of them late readers have what is cheap computed again (again.py)."""
+    able = [v for v in vanished if _separable(v, vanished[v], model.program)]
+    every = model.of(reinstated(model.program, {v: vanished[v] for v in able}))
+    if not again:
+        return _versions(model, every, vanished, able, budget, speed, None) if able else []
+    found = []
+    for change in changes(every):
+        changed = model.of(change(every.program))
+        found += _versions(model, changed, vanished, able, budget, speed, change) if able else [changed]
+    return found
+
+
+def _versions(
+    model: Model,
+    every: Model,
+    vanished: Mapping[Value, Group],
+    able: Sequence[Value],
+    budget: int | None,
+    speed: bool,
+    change: Change | None,
+) -> list[Model]:
+    """With some of the concatenations that ``every`` has all of, and ``change`` made."""
     program = model.program
-    able = [v for v in vanished if _separable(v, vanished[v], program)]
-    every = model.of(reinstated(program, {v: vanished[v] for v in able}))
-    change = changes(every) if again else None
-    if again:
-        if change is None:
-            return []
-        every = model.of(change(every.program))
-    if not able:
-        return [every] if again else []
     curve = Search(every).curve()
     versions = {}
     picks = [curve[-1]] if speed else [curve[0], curve[len(curve) // 2], curve[-1]]
@@ -42,7 +54,7 @@ def with_concatenations(
         picks += [c for c in curve if c.bytes <= limit][-1:]
     for choice in dict.fromkeys(picks):
         inside = _inside_tiles(every.program, choice.tiled, able)
-        if inside or again:
+        if inside or change is not None:
             versions[frozenset(inside)] = inside
     found = []
     for chosen in versions.values():
