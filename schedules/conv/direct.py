@@ -170,6 +170,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
     elif packed.nbytes > OWN_GROUPS * _image_bytes(conv):
         conv.order = "groups"
     conv.next = _next(conv, segments, row)
+    conv.below = _below(conv, groups)
     with conv.tasks(groups) as (n, group, origins):
         if tail is None:
             _columns(conv, span, segments, weights, (n, group, origins))
@@ -197,11 +198,12 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
         start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
         offset = group * (span * facts.taps * width)
         share = offset + conv.next.share(conv.bind, conv.number) if conv.next is not None else None
+        below = _row_below(conv, n, group, origins) if conv.below is not None else None
         for segment in segments:
             with k.loop(segment.blocks, name="cb") as cb:
                 conv.ctx.ranged(cb, segment.blocks)
-                _taps(conv, segment, block, acc, weights, (n, start, group, cb, origins, column), offset, share)
-            share = None
+                _taps(conv, segment, block, acc, weights, (n, start, group, cb, origins, column), offset, share, below)
+            share = below = None
             offset = offset + segment.blocks * segment.lanes * facts.taps * width
         conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
 
@@ -217,6 +219,36 @@ def _next(conv: ConvKernel, segments: list[Segment], panel: int) -> Next | None:
     steps = segments[0].blocks * facts.taps
     tiles = rows * -(-conv.spatial[-1] // tile.columns)
     return next_panel(request.target, tile, panel, tiles, steps, dtype_bytes(facts.output.dtype))
+
+
+def _below(conv: ConvKernel, groups: int) -> Next | None:
+    """How the tiles of a row, of all channel groups, ask for the input of the next row, of each block of channels,
+    where the image doesn't stay in the second-level cache."""
+    facts, tile, request = conv.facts, conv.tile, conv.request
+    layout = request.layout(facts.data)
+    if conv.is_open or (conv.order != "rows" and groups > 1) or layout.block != conv.lanes or len(facts.kernel) != 2:
+        return None
+    if conv.has_prologue or facts.groups > 1 or _image_bytes(conv) <= request.target.l2_bytes // 2:
+        return None
+    pitch = facts.data.shape[3] + sum(facts.margins()[3])
+    size = tile.rows * facts.strides[0] * pitch * layout.block
+    tiles = groups * -(-conv.spatial[-1] // tile.columns)
+    return next_panel(request.target, tile, size, tiles, facts.taps, dtype_bytes(facts.output.dtype))
+
+
+def _row_below(conv: ConvKernel, n: Any, group: Any, origins: list[Any]) -> Callable[[Any], Any]:
+    """Where the part of the next row's input begins that this tile asks for: of a block of channels. The rows are the
+    ones that this row of tiles doesn't read; the image's last ask for what lies behind it."""
+    facts, tile, below = conv.facts, conv.tile, conv.below
+    assert below is not None
+    layout, stride, reach = conv.request.layout(facts.data), facts.strides[0], facts.dilation[0] * (facts.kernel[0] - 1)
+    first = (origins[-1] + tile.rows - 1) * stride + reach + 1 - facts.before[0]
+    own = below.share(conv.bind, group * -(-conv.spatial[-1] // tile.columns) + conv.across) - below.size
+
+    def begin(block: Any) -> Any:
+        return layout.offset([n, 0, first, -facts.before[1]], block, 0) + own
+
+    return begin
 
 
 def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
@@ -246,10 +278,10 @@ def _image_bytes(conv: ConvKernel) -> int:
 
 
 def _taps(
-    conv: ConvKernel, segment: Segment, block: int, acc: Any, weights: Any, at: Any, base: Any, share: Any
+    conv: ConvKernel, segment: Segment, block: int, acc: Any, weights: Any, at: Any, base: Any, share: Any, below: Any
 ) -> None:
     """Loops over the taps and the channels of one block of one segment. ``share``: where the part of the next panel
-    begins that this tile asks for."""
+    begins that this tile asks for; ``below``: the same of the next row's input, by block of channels."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     n, start, group, cb, origins, column = at
     width = tile.blocks * lanes
@@ -259,6 +291,8 @@ def _taps(
         index, taps = loops.enter_context(conv.taps(cb))
         if share is not None and conv.next is not None:
             conv.next.ask(k, weights, share, index)
+        if below is not None and conv.below is not None:
+            conv.below.ask(k, conv.read(facts.data), below(cb), index - cb * facts.taps)
         c = loops.enter_context(k.loop(count, name="c", begin=first))
         ctx.ranged(c, segment.lanes)
         channel = _channel(segment, block, start, cb, c)

@@ -12,6 +12,9 @@ A tile of P positions by B vectors reads 64 B bytes of weights in P B / ports cy
 14 positions, 18 for 7, while the third level gives one core ``far_bytes``, 10 or 12. Read when needed, they cost all
 that time, in a whole network the smallest layers' too; shared, hints are some for 16 steps. Where weights are near,
 neither costs anything measurable.
+
+The same hints bring the next rows of an input that doesn't stay in the second level: its lines come 14 at a time, from
+as far, in the first of the channel groups that read them.
 """
 
 from __future__ import annotations

@@ -50,6 +50,8 @@ class ConvKernel:
     outputs: int = 0  # channels that this part of the kernel writes, whole vectors, where not all
     order: str = "bands"  # of rows and groups of channels, and how cores share them: see bands()
     next: Next | None = None  # how the panel of weights behind the present one is asked for
+    below: Next | None = None  # how the input of the next row of tiles is
+    across: Any = 0  # the tile that is being computed, counted over a row
     row: Any = 0  # of tiles: the one that is being computed
     number: Any = 0  # of the tile, counted over the rows of an image
 
@@ -187,6 +189,7 @@ class ConvKernel:
         with self.k.loop(-(-width // step), name="x") as x:
             self.ctx.ranged(x, -(-width // step))
             start = tirx.min(x * step, width - step) if width % step else x * step
+            self.across = x
             self.number = self.row * -(-width // step) + x
             yield self.bind(start, width - step + 1)
 

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
+from halotile.schedules.conv import direct, tile
 from halotile.schedules.conv.choose import Tile
+from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.prefetch import MANY, MOST, next_panel
+from halotile.schedules.group import Request
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from hypothesis import given
@@ -53,7 +56,7 @@ def hints(target: Target, cin: int, cout: int, size: int, kernel: int = 1) -> tu
         (TWO, 1024, 256, 14, (0, 3)),  # 14 tiles share 32 lines of each block
         (TWO, 2048, 512, 7, (0, 5)),  # 7 do
         (TWO, 128, 128, 14, (0, 3)),  # a small layer's weights are as far in a whole network
-        (TWO, 64, 64, 112, (0, 0)),  # hundreds of tiles: the first waits, whom the others outweigh
+        (replace(TWO, l2_bytes=8 << 20), 64, 64, 112, (0, 0)),  # of hundreds of tiles one waits
         (ONE, 1024, 256, 14, (1, 0)),  # 2.2 bytes a cycle keep up, with hints in the stream itself
         (ONE, 2048, 512, 7, (2, 0)),
         (ONE, 128, 128, 14, (0, 0)),
@@ -61,6 +64,47 @@ def hints(target: Target, cin: int, cout: int, size: int, kernel: int = 1) -> tu
 )
 def test_where_which_hints_are(target: Target, cin: int, cout: int, size: int, expected: tuple[int, int]) -> None:
     assert hints(target, cin, cout, size) == expected
+
+
+@pytest.mark.parametrize(
+    "target,cin,cout,size,kernel,expected",
+    [
+        (TWO, 512, 128, 28, 1, (0, 4)),  # 16 tiles a row of tiles, 56 lines of each block in the next one
+        (TWO, 256, 64, 56, 1, (0, 7)),
+        (replace(TWO, l2_bytes=8 << 20), 512, 128, 28, 1, (0, 1)),  # the image stays: groups, and their next panel
+        (ONE, 512, 128, 28, 1, (0, 0)),
+    ],
+)
+def test_rows_ask_for_the_input_of_the_next(
+    target: Target, cin: int, cout: int, size: int, kernel: int, expected: tuple[int, int]
+) -> None:
+    assert hints(target, cin, cout, size, kernel) == expected
+
+
+@pytest.mark.parametrize(
+    "kernel,stride,first,rows",
+    [(1, 1, 10, 2), (3, 2, 20, 4)],  # the tile of rows 8 and 9 reads 8 and 9, or 15 to 19
+)
+def test_the_tiles_of_a_row_ask_for_the_next_rows(kernel: int, stride: int, first: int, rows: int) -> None:
+    x, w = np.zeros((1, 64, 28, 28), F), np.zeros((64, 64, kernel, kernel), F)
+    module = module_of([x], lambda x: R.nn.conv2d(x, weight(w), strides=stride, padding=kernel // 2))
+    build = staged(module, TWO, tiled=False, exact=True)
+    group = next(g for g in build.groups if g.anchor is not None)
+    assert group.anchor is not None
+    request = Request(group, build.layouts, replace(TWO, l2_bytes=64 << 10))
+    conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), WIDE, 16, tile.new_context(request))
+    conv.order, columns = "rows", -(-28 // stride // 7)
+    below = conv.below = direct._below(conv, 2)
+    assert below is not None
+    layout, asked = build.layouts[conv.facts.data], set()
+    for number in range(2 * columns):
+        conv.across = number % columns
+        begin = direct._row_below(conv, 0, number // columns, [8])(3)
+        steps = range(below.lines * kernel * kernel)
+        asked |= {int(tirx_value(begin + step * below.line)) // 16 for step in steps}
+    wanted = [[0, 0, first + y, x] for y in range(rows) for x in range(28)]
+    assert asked >= {int(tirx_value(layout.offset(at, 3, 0))) // 16 for at in wanted}
+    assert len(asked) <= 2 * columns * below.lines * kernel * kernel
 
 
 def test_the_rate_decides() -> None:
@@ -92,11 +136,12 @@ def tirx_value(value: Any) -> Any:
     return value if isinstance(value, int) else sym.Analyzer().simplify(value)
 
 
+@pytest.mark.parametrize("l2", [1 << 20, 16 << 10])
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize(
     "cin,cout,size,kernel,stride,groups", [(64, 96, 28, 1, 1, 1), (19, 53, 41, 3, 2, 1), (96, 64, 11, 3, 1, 2)]
 )
-def test_results(cin: int, cout: int, size: int, kernel: int, stride: int, groups: int, cores: int) -> None:
+def test_results(cin: int, cout: int, size: int, kernel: int, stride: int, groups: int, cores: int, l2: int) -> None:
     """Hints change no bit, on one core or several, with tails, groups and tiles that are moved back."""
     random = np.random.default_rng(7)
     x = random.standard_normal((2, cin, size, size)).astype(F)
@@ -105,7 +150,7 @@ def test_results(cin: int, cout: int, size: int, kernel: int, stride: int, group
     def body(x: Any) -> Any:
         return R.nn.conv2d(x, weight(w), strides=stride, padding=kernel // 2, groups=groups)
 
-    base = replace(native(), cores=cores, fma_ports=2)
+    base = replace(native(), cores=cores, fma_ports=2, l2_bytes=l2)
     found = []
     for far in (1, 1000):
         build = staged(module_of([x], body), replace(base, far_bytes=far), tiled=False, exact=True)
