@@ -15,7 +15,7 @@ from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.choose import Tile, choose_tile
 from ...schedules.conv.few import choose_few_tile, few_step, has_few
-from ...schedules.conv.winograd_choose import FILL, choose_plan, scratch_bytes, warm_cycles
+from ...schedules.conv.winograd_choose import FILL, choose_plan, scratch_bytes, warm_cycles, weight_bytes
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...targets.target import Target
@@ -130,10 +130,10 @@ def member_cost(
             return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
         plan = None if exact else choose_plan(alone, facts)
         if plan is not None:
-            m, t = plan.transform.m, plan.transform
+            m = plan.transform.m
             turns = math.prod(facts.dilation)  # tiles that take turns, which a box has all of
             tiles = output.shape[0] * plan.tiles[0] * plan.tiles[1]
-            transformed = t.matrices * facts.channels * plan.chunks * plan.vectors * lanes * 4
+            transformed = weight_bytes(lanes, facts.channels, plan)
             sizes = scratch_bytes(lanes, facts.channels, plan)
             lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - FILL) / FILL)
             cycles = turns * (warm_cycles(alone, facts, plan) / tiles * output.shape[0] + extra * m * m)

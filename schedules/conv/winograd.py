@@ -7,6 +7,9 @@ whose scratch stays in cache.
         for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    rows x vectors accumulators
         for tile, vector                              y = AT M A, epilogue
 
+Where transformed weights would arrive more slowly than they can be made, U is made of w here, in segments of a chunk's
+channels (winograd_weights.py), and M is summed over the segments.
+
 V lies as [xi][register tile][block][row][lane]: the product reads it from start to end, with broadcasts at constant
 distances. U lies in the order it is read, [chunk][matrix][channel][vector][lane]; with stride 2 several xi share a
 matrix. Large scratch comes from the memory plan, a part for each core. The last tile of an axis that m doesn't divide
@@ -30,10 +33,9 @@ from tvm import tirx
 from ..group import Kernel, Packed, Request, Scratch
 from .choose import Tile
 from .facts import ConvFacts
-from .prefetch import prefetch
 from .tile import PARALLEL_FLOPS, ConvKernel, new_context
 from .winograd_choose import Plan
-from .winograd_math import Transform
+from .winograd_weights import Made, Ready, Run
 
 LINE = 16  # floats of a cache line, which two cores must not share
 STACK_BYTES = 64 * 1024  # larger scratch lies in the memory plan
@@ -56,23 +58,13 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
     )
 
 
-def pack_weights(weight: np.ndarray, transform: Transform, chunks: int, width: int) -> np.ndarray:
-    """[O, I, 3, 3] -> [chunk][matrix][channel][width], rounded to float32 once; zero for outputs past the last."""
-    outputs, channels = weight.shape[:2]
-    packed = np.zeros((chunks, transform.matrices, channels, width), np.float32)
-    for chunk in range(chunks):
-        part = weight[chunk * width : (chunk + 1) * width]
-        if len(part):
-            packed[chunk, :, :, : len(part)] = transform.transform_weights(part)
-    return packed
-
-
 @dataclass
 class _Winograd:
     conv: ConvKernel
     plan: Plan
 
     def __post_init__(self) -> None:
+        self.weights: Made | Ready = Made(self.conv, self.plan) if self.plan.made else Ready(self.conv, self.plan)
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.lanes, self.t = self.conv.lanes, self.plan.transform
         self.blocks_in = -(-self.facts.channels // self.lanes)
@@ -90,14 +82,10 @@ class _Winograd:
 
     def emit(self) -> None:
         k, plan, facts = self.k, self.plan, self.facts
-        packed = pack_weights(
-            np.asarray(facts.weight.constant),
-            self.t,
-            plan.chunks_per_group * plan.groups,
-            plan.vectors * self.lanes,
-        )
         # the transformations multiply errors: by thirty for 4x4 outputs
-        weights = self.ctx.packed(Packed(f"w_{facts.weight.name}", packed), narrow=False)
+        self.weights.given = self.ctx.packed(
+            Packed(f"w_{facts.weight.name}", self.weights.pack(np.asarray(facts.weight.constant))), narrow=False
+        )
         self.tiles = self._tiles()
         total = facts.data.shape[0] * self.tiles[0] * self.tiles[1]
         strips: Any = plan.strips
@@ -121,17 +109,21 @@ class _Winograd:
             count: Any = plan.strip
             if self.conv.is_open or total % plan.strip:
                 count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
+            if isinstance(self.weights, Made):
+                self.weights.made, self.weights.base = self._scratch("made", self.weights.elements, worker)
             planes, self.data_base = self._scratch("data", self.t.products * self.data_plane, worker)
             products, self.product_base = self._scratch("products", self.t.products * self.product_plane, worker)
             with k.loop(count, name="tile") as tile:
                 self.ctx.ranged(tile, plan.strip)
                 self._transform_data(planes, first + tile, tile)
+            self.weights.begin(group * plan.chunks_per_group)
             with k.loop(plan.chunks_per_group, name="chunk") as within:
                 self.ctx.ranged(within, plan.chunks_per_group)
                 chunk = self.conv.bind(
                     group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups
                 )
-                self._multiply(planes, products, weights, chunk, count)
+                for run in self.weights.runs(chunk, within):
+                    self._multiply(planes, products, run, count)
                 with k.loop(count, name="tile") as tile:
                     self.ctx.ranged(tile, plan.strip)
                     self._transform_products(products, first + tile, tile, chunk)
@@ -217,42 +209,46 @@ class _Winograd:
                     for j, value in enumerate(self.t.apply_data(values, _constant, k.bind)):
                         k.store(planes, self.data_base + base + (i * extent + j) * self.data_plane + v, value)
 
-    def _multiply(self, planes: Any, products: Any, weights: Any, chunk: Any, count: Any) -> None:
-        """M[xi] = V[xi] * U[xi] for one chunk of output channels."""
+    def _multiply(self, planes: Any, products: Any, run: Run, count: Any) -> None:
+        """M[xi] (+)= V[xi] * U[xi] for one chunk of output channels, over a run of input channels."""
         k, plan, lanes = self.k, self.plan, self.lanes
-        rows, vectors, channels = plan.rows, plan.vectors, self.facts.channels
+        rows, vectors = plan.rows, plan.vectors
         width = vectors * lanes
         tiles: Any = plan.row_tiles
         if not isinstance(count, int):
             tiles = tirx.floordiv(count + (rows - 1), rows)
-        with k.loop(self.t.products, name="xi") as xi, k.loop(tiles, name="r") as panel:
+        with k.loop(self.t.products, name="xi") as xi:
             self.ctx.ranged(xi, self.t.products)
-            self.ctx.ranged(panel, plan.row_tiles)
-            matrix = self.conv.bind(chunk * self.t.matrices + self._matrix(xi), 1 << 24)
-            acc = k.local("acc", "float32", rows * width)
-            with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-                k.store(acc, z * lanes + v, tirx.const(0, "float32"))
-            whole, rest = divmod(channels, lanes)
-            for first, blocks, depth in ((0, whole, lanes), (whole, 1, rest)):
-                if not blocks or not depth:
-                    continue
-                with k.loop(blocks, name="cb") as cb, k.loop(depth, name="c") as c:
-                    self.ctx.ranged(c, depth)
-                    left = self.data_base + xi * self.data_plane
-                    left += ((panel * self.blocks_in + first + cb) * rows) * lanes + c
-                    right = (matrix * channels + (first + cb) * lanes + c) * width
-                    self._ask_for_weights(weights, right, panel)
-                    with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
-                        with k.loop(lanes, "vectorized", "v") as v:
-                            slot = (y * vectors + b) * lanes + v
-                            k.store(
-                                acc,
-                                slot,
-                                acc[slot] + planes[left + y * lanes] * weights[right + b * lanes + v],
-                            )
-            with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
-                at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
-                k.store(products, at, acc[e * lanes + v])
+            with k.loop(tiles, name="r") as panel:
+                self.ctx.ranged(panel, plan.row_tiles)
+                matrix = self.weights.matrix(run, self._matrix(xi))
+                hints = self.weights.hints(run, xi, panel)
+                acc = k.local("acc", "float32", rows * width)
+                with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+                    at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + z) * lanes + v
+                    k.store(acc, z * lanes + v, products[at] if run.more else tirx.const(0, "float32"))
+                whole, rest = divmod(run.channels, lanes)
+                for first, blocks, depth in ((0, whole, lanes), (whole, 1, rest)):
+                    if not blocks or not depth:
+                        continue
+                    with k.loop(blocks, name="cb") as cb, k.loop(depth, name="c") as c:
+                        self.ctx.ranged(c, depth)
+                        left = self.data_base + xi * self.data_plane
+                        left += ((panel * self.blocks_in + run.block + first + cb) * rows) * lanes + c
+                        right = self.weights.at(matrix, (first + cb) * lanes + c)
+                        hints(right, (first + cb) * lanes + c)
+                        with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
+                            with k.loop(lanes, "vectorized", "v") as v:
+                                slot = (y * vectors + b) * lanes + v
+                                k.store(
+                                    acc,
+                                    slot,
+                                    acc[slot] + planes[left + y * lanes] * self.weights.source[right + b * lanes + v],
+                                )
+                with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
+                    at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
+                    k.store(products, at, acc[e * lanes + v])
+            self.weights.fill(run, xi)
 
     def _matrix(self, xi: Any) -> Any:
         """The matrix of weights for the products ``xi``."""
@@ -261,17 +257,6 @@ class _Winograd:
             return xi
         row, column = tirx.floordiv(xi, extent), tirx.floormod(xi, extent)
         return tirx.min(row, rows - 1) * rows + tirx.min(column, rows - 1)
-
-    def _ask_for_weights(self, weights: Any, step: Any, panel: Any) -> None:
-        """Hints for the weights that follow, once a step of the reduction. Where several register tiles share a matrix
-        of weights, each asks for a part of the next one, so that it arrives at an even rate."""
-        vectors, width = self.plan.vectors, self.plan.vectors * self.lanes
-        matrix = self.facts.channels * width
-        if self.plan.row_tiles > 1 and matrix * 4 <= self.conv.request.target.l2_bytes // 4:
-            part = -(-vectors // self.plan.row_tiles)
-            prefetch(self.k, weights, step + matrix + panel * (part * self.lanes), part, self.lanes, ahead=0)
-        else:
-            prefetch(self.k, weights, step, vectors, self.lanes)
 
     def _transform_products(self, products: Any, tile: Any, slot: Any, chunk: Any) -> None:
         """y = AT M A of one tile and the epilogue, for each vector of the chunk."""

@@ -4,10 +4,12 @@ Cycles of one core, for ``tiles`` tiles in strips of ``strip``, output channels 
 
     products    tiles * extent^2 * channels * vectors of outputs / FMA ports, edges of the register tile included
     transforms  tiles * (each input vector once a group + each output vector once) * (operations / ports + stores)
-    weights     (matrices / 9) times the bytes of the convolution's own, read once a strip (once in all where a group's
-                weights stay in the second-level cache); they arrive at STREAM bytes a cycle from beyond that cache,
-                or as fast as the memory gives them where the last level would not keep them from run to run, in
-                part beside the arithmetic
+    weights     (matrices / 9) times the bytes of the convolution's own (just these where transformed ones are made),
+                read once a strip (once in all where a group's weights stay in the second-level cache); they arrive at
+                far_bytes a cycle from beyond that cache, or as fast as the memory gives them where the last level
+                would not keep them from run to run, in part beside the arithmetic
+    making      of transformed weights as the kernel runs (winograd_weights.py), only where one takes much longer to
+                arrive: channels * vectors of outputs * (operations / ports + stores), for every strip
 
 and the sum is shared by the cores as evenly as whole tasks allow. The direct convolution is counted the same way.
 """
@@ -21,9 +23,8 @@ from ...targets.target import Target
 from ..ahead import free_registers
 from .choose import choose_tile
 from .facts import ConvFacts
-from .winograd_math import F2, STRIDED, Transform
+from .winograd_math import F2, STRIDED, TAPS, Transform
 
-STREAM = 12.0  # bytes a cycle that one core reads in order from beyond its second-level cache, asked for ahead
 MEMORY = 5.0  # the same from memory, where the target doesn't say
 REACHED = 0.7  # of a memory's bandwidth at best, what programs get
 CLOCK = 2e9  # hertz, where the target doesn't say
@@ -34,6 +35,12 @@ EXPOSED = 0.3  # of the shorter of arithmetic and streaming, the part that the o
 FILL = (
     0.55  # share of the second-level cache up to which weights stay between two strips; at twice it none do
 )
+STARVED = 12.0  # multiply-adds of a core while one vector arrives from beyond its second-level cache: from so many on,
+# products wait for the caches (measured with 13; with 5 they do not)
+LATE = 0.6  # of far_bytes, what a starved core gets of weights beside its products
+NEARER = 8  # second-level caches: of weights up to so many, hints are in time from the second strip on
+STORED = 2.6  # cycles of a store into the second-level cache
+MADE_SHARE = 6  # of the second-level cache, the part for two segments of weights that are made: 1 / 6
 LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
 
@@ -53,6 +60,7 @@ class Plan:
     chunks: int
     groups: int
     cycles: float
+    made: int = 0  # input channels whose weights are transformed at a time as the kernel runs; 0: at compile time
 
     @property
     def row_tiles(self) -> int:
@@ -70,7 +78,8 @@ class Plan:
         m = self.transform.m
         stride = "/2" if self.transform.stride == 2 else ""
         text = f"winograd F({m}x{m},3x3{stride}), strip {self.strip}, tile {self.rows}x{self.vectors}"
-        return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
+        text += f", {self.groups} channel groups" if self.groups > 1 else ""
+        return text + (f", weights made for {self.made} channels" if self.made else "")
 
 
 def applies(facts: ConvFacts) -> bool:
@@ -142,10 +151,10 @@ def _stream_rate(target: Target, weight_bytes: float, kept: float = KEPT) -> flo
     """Bytes a cycle at which one core, beside all others, reads weights of ``weight_bytes`` in order. A run finds a
     layer's in the last-level cache if they take less than its share of that."""
     if weight_bytes <= max(target.l2_bytes, kept * target.l3_bytes):
-        return STREAM
+        return target.far_bytes
     if target.native or not target.bandwidth:  # of this machine it is only assumed
         return MEMORY
-    return min(STREAM, REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, target.cores))
+    return min(target.far_bytes, REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, target.cores))
 
 
 def _plans(target: Target, facts: ConvFacts, transform: Transform) -> Iterator[Plan]:
@@ -164,11 +173,35 @@ def _plans(target: Target, facts: ConvFacts, transform: Transform) -> Iterator[P
             used = -(-total // strip)
             for groups in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks}):
                 per = -(-chunks // groups)
-                plan = Plan(
-                    transform, grid, rows, vectors, strip, used, chunks, -(-chunks // per), cycles=0.0
-                )
-                cycles = _cycles(target, facts, plan)
-                yield Plan(**{**plan.__dict__, "cycles": cycles})
+                plan = Plan(transform, grid, rows, vectors, strip, used, chunks, -(-chunks // per), cycles=0.0)
+                for made in (0, segment(target, facts, transform, vectors)) if makes(target, transform) else (0,):
+                    plan = replace(plan, made=made)
+                    yield replace(plan, cycles=_cycles(target, facts, plan))
+
+
+def starved(target: Target) -> bool:
+    """True if a core multiplies much faster than its weights arrive."""
+    return target.lanes() * 4 / target.far_bytes * target.fma_ports >= STARVED
+
+
+def makes(target: Target, transform: Transform) -> bool:
+    """True if weights may be transformed as the kernel runs: a transformed one takes longer to arrive than to make."""
+    saved = (transform.matrices - TAPS) * target.lanes() * 4 / target.far_bytes
+    return starved(target) and saved > _making(target, transform)
+
+
+def _making(target: Target, transform: Transform) -> float:
+    """Cycles to transform the taps of one vector of outputs, for one input channel."""
+    return (transform.rows + 3) * transform.weight_operations / target.fma_ports + STORED * transform.matrices
+
+
+def segment(target: Target, facts: ConvFacts, transform: Transform, vectors: int) -> int:
+    """Input channels whose weights are made at a time: whole vectors, about equal, within their part of the cache."""
+    lanes = target.lanes()
+    most = target.l2_bytes // MADE_SHARE // (2 * 4 * transform.matrices * vectors * lanes)
+    blocks = -(-facts.channels // lanes)
+    count = -(-blocks // max(1, most // lanes))
+    return -(-blocks // count) * lanes
 
 
 def _register_tiles(target: Target, blocks: int) -> Iterator[tuple[int, int]]:
@@ -191,45 +224,64 @@ def _strip_counts(total: int, rows: int) -> Iterator[int]:
             yield count
 
 
-def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
-    """Bytes of the transformed data, and of the products of one chunk of output channels."""
+def _beyond(size: float, kept: float) -> float:
+    """The share of ``size`` bytes that exceeds those ``kept``."""
+    return max(0.0, 1 - kept / size)
+
+
+def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int, int]:
+    """Bytes of the transformed data, of the products of one chunk of output channels, and of weights that are made."""
     padded = plan.row_tiles * plan.rows
     data = plan.transform.products * (-(-channels // lanes) * padded * lanes + lanes)
     products = plan.transform.products * (padded * plan.vectors * lanes + lanes)
-    return 4 * data, 4 * products
+    made = plan.transform.matrices * (plan.made * plan.vectors * lanes + lanes) if plan.made else 0
+    return 4 * data, 4 * products, 2 * 4 * made
+
+
+def weight_bytes(lanes: int, channels: int, plan: Plan) -> int:
+    """Bytes of the weights as the kernel reads them."""
+    return 4 * (TAPS if plan.made else plan.transform.matrices) * channels * plan.chunks * plan.vectors * lanes
 
 
 def _cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
     lanes, t = target.lanes(), plan.transform
     channels = facts.channels
     blocks_in = -(-channels // lanes)
-    blocks_out = plan.chunks * plan.vectors
-    data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)
+    data_bytes, product_bytes, made_bytes = scratch_bytes(lanes, channels, plan)
     step = LOOP + max(
         plan.rows * plan.vectors / target.fma_ports,
         (plan.rows + plan.vectors) / 2,
         float(target.fma_latency),
-        plan.vectors * lanes * 4 / NEAR,
+        (plan.vectors * lanes + (plan.rows if starved(target) else 0)) * 4 / NEAR,
     )
     share = plan.chunks_per_group / plan.chunks
-    weight_bytes = t.matrices * channels * blocks_out * lanes * 4 * share
-    panel = t.matrices * channels * plan.vectors * lanes * 4
+    read = weight_bytes(lanes, channels, plan) * share
+    panel = made_bytes or t.matrices * channels * plan.vectors * lanes * 4
+    passes = -(-channels // plan.made) if plan.made else 1
     # a task: transform the strip's data, multiply by a group's weights, transform the products
     products = (
-        t.products * plan.row_tiles * plan.chunks_per_group * (channels * step + 2 * plan.rows * plan.vectors)
+        t.products
+        * plan.row_tiles
+        * plan.chunks_per_group
+        * (channels * step + 2 * passes * plan.rows * plan.vectors)
     )
+    if plan.made:
+        products += plan.chunks_per_group * plan.vectors * channels * _making(target, t)
     data_ops = 2 * t.extent * t.data_operations / target.fma_ports + 1.5 * t.products
     result_ops = (t.extent + t.m) * t.result_operations / target.fma_ports + t.products + 2.0 * t.m**2
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
-    scratch = data_bytes + product_bytes
-    if scratch + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
-        transforms += 2 * data_bytes / STREAM  # written to and read from beyond the cache
-        products += plan.chunks_per_group * data_bytes / STREAM
-    first_stream = weight_bytes / _stream_rate(target, weight_bytes / share)
-    later_stream = weight_bytes / _stream_rate(target, weight_bytes / share, kept=1.0)
+    scratch = data_bytes + product_bytes + made_bytes
+    if data_bytes + product_bytes + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
+        transforms += 2 * data_bytes / target.far_bytes  # written to and read from beyond the cache
+        products += plan.chunks_per_group * data_bytes / target.far_bytes
+    first_stream = read / _stream_rate(target, read / share)
+    later_stream = read / _stream_rate(target, read / share, kept=1.0)
     cold, again = (max(products, s) + EXPOSED * min(products, s) for s in (first_stream, later_stream))
+    if starved(target) and not plan.made:  # hints that come too late hide nothing of weights that were not near
+        cold += _beyond(read / share, target.l2_bytes) * (products + first_stream / LATE - cold)
+        again += _beyond(read / share, NEARER * target.l2_bytes) * (products + later_stream / LATE - again)
     # tasks of one group follow each other on a core: only the first finds all of the weights cold
-    fill = (weight_bytes + scratch) / target.l2_bytes
+    fill = (read + scratch) / target.l2_bytes
     lost = min(1.0, max(0.0, fill - FILL) / FILL)
     rounds = -(-plan.tasks // target.cores)
     first = min(rounds, -(-rounds // plan.strips))

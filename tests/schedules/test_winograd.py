@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, native, staged, weight
+from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.layers import activation
+from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler import pipeline
-from halotile.compiler.pipeline import Build, Options
+from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.schedules import operators  # noqa: F401  (defines them)
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.winograd import STACK_BYTES, pack_weights
-from halotile.schedules.conv.winograd_math import F2, F4, Transform, error_bound
-from halotile.schedules.group import Scratch, Value
+from halotile.schedules.conv.winograd import STACK_BYTES
+from halotile.schedules.conv.winograd_math import F2, F4, S2, S4, Transform, error_bound
+from halotile.schedules.conv.winograd_weights import pack_taps, pack_weights
+from halotile.schedules.group import Packed, Scratch, Value
 from halotile.targets.target import Target
 from tvm import relax
 
@@ -57,23 +61,28 @@ def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def plans_of(transform: Transform, pick: int) -> Callable[..., Any]:
-    """A choice that always takes ``transform``, with strips, groups and register tiles that differ by shape."""
+def plans_of(transform: Transform, pick: int, made: bool = False) -> Callable[..., Any]:
+    """A choice that always takes ``transform``, with strips, groups and register tiles that differ by shape.
+    ``made``: weights are transformed by the kernel, for one or two vectors of channels at a time."""
 
     def choice(target: Any, facts: ConvFacts) -> Any:
         plans = [p for p in choose._plans(target, facts, transform) if p.strip > 1 or p.strips == 1]
-        return plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)]
+        plan = plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)]
+        return replace(plan, made=target.lanes() * (1 + facts.outputs % 2) if made else 0)
 
     return choice
 
 
-@pytest.fixture(scope="module", params=[(F4, 0), (F4, 11), (F2, 3)], ids=["F4", "F4-other-plans", "F2"])
-def forced(request) -> tuple[Transform, int]:
+MANY = [(F4, 0, False), (F4, 11, False), (F2, 3, False), (F4, 5, True), (F2, 7, True)]
+
+
+@pytest.fixture(scope="module", params=MANY, ids=["F4", "F4-other-plans", "F2", "F4-made", "F2-made"])
+def forced(request) -> tuple[Transform, int, bool]:
     return request.param
 
 
 @pytest.fixture(scope="module")
-def suite(forced: tuple[Transform, int]) -> Suite:
+def suite(forced: tuple[Transform, int, bool]) -> Suite:
     """Every shape, alone and with epilogues, compiled by one transform and compared with float64."""
     suite = Suite()
     for i, (name, (n, cin, cout, h, w, pads)) in enumerate(SHAPES.items()):
@@ -119,10 +128,11 @@ CASES = [*SHAPES, "residual", "silu", "margins"]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_equals_float64(suite: Suite, forced: tuple[Transform, int], name: str) -> None:
+def test_equals_float64(suite: Suite, forced: tuple[Transform, int, bool], name: str) -> None:
     suite.check(name)
-    m = forced[0].m
-    assert any(f"winograd F({m}x{m},3x3)" in s for s in suite.schedules(name)), suite.schedules(name)
+    m, made = forced[0].m, forced[2]
+    fitting = [s for s in suite.schedules(name) if f"winograd F({m}x{m},3x3)" in s]
+    assert fitting and all(("weights made" in s) is made for s in fitting), suite.schedules(name)
 
 
 def test_the_bits_do_not_depend_on_the_tasks(suite: Suite) -> None:
@@ -164,6 +174,21 @@ def test_the_short_chains_are_the_matrices(t: Transform) -> None:
     np.testing.assert_array_equal(np.array(t.apply_result(d, number, lambda v: v)), t.result)
 
 
+@pytest.mark.parametrize("t", [F2, F4, S2, S4], ids=["F2", "F4", "S2", "S4"])
+def test_the_short_chains_make_the_weights(t: Transform) -> None:
+    number: Callable[[float], float] = float
+    made = np.array(t.apply_weights(list(np.eye(3)), number, lambda v: v))
+    np.testing.assert_allclose(made, t.weights, rtol=1e-15)
+
+
+def test_packed_taps_lie_in_the_order_they_are_read() -> None:
+    w = random((21, 5, 3, 3), 3)
+    packed = pack_taps(w, chunks=2, width=16, lanes=8)
+    assert packed.shape == (2, 5, 2, 9, 8)
+    np.testing.assert_array_equal(packed[1, 4, 0, :, :5], w[16:21, 4].reshape(5, 9).T)
+    assert not packed[1, :, 1].any()
+
+
 @pytest.mark.parametrize("t", [F2, F4], ids=["F2", "F4"])
 def test_packed_weights_are_rounded_once(t: Transform) -> None:
     w = random((21, 5, 3, 3), 3)
@@ -197,11 +222,12 @@ def adversarial(
     )
 
 
+@pytest.mark.parametrize("made", [False, True], ids=["ready", "made"])
 @pytest.mark.parametrize("t", [F2, F4], ids=["F2", "F4"])
-def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_bound(t: Transform, made: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the stated bound on adversarial data; on random data within 2e-6 (F2) and 2e-5 (F4) of the largest output,
     and not more than 3 and 40 times a direct convolution's error."""
-    monkeypatch.setattr(conv_build, "choose_plan", plans_of(t, 0))
+    monkeypatch.setattr(conv_build, "choose_plan", plans_of(t, 0, made))
     rng = np.random.default_rng(9)
     cases = [adversarial(t, 64, 32, 14, rng) for _ in range(4)]
     cases.append((random((1, 64, 14, 14), 5), random((32, 64, 3, 3), 6) / np.float32(24)))
@@ -218,7 +244,7 @@ def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     for i, ((x, w), y, z) in enumerate(zip(cases, results, direct)):
         exact = convolution(x, w, (0, 0, 0, 0))
         error, plain = np.abs(y - exact).max(), np.abs(z - exact).max()
-        assert 0 < error <= error_bound(t, 64) * np.abs(x).max() * np.abs(w).max() * 64
+        assert 0 < error <= error_bound(t, 64, made) * np.abs(x).max() * np.abs(w).max() * 64
         if i >= 4:
             assert error <= (2e-5 if t is F4 else 2e-6) * np.abs(exact).max()
             assert error <= (40 if t is F4 else 3) * plain
@@ -268,13 +294,61 @@ def test_tiles_that_share_weights_ask_for_the_next_ones(row_tiles: int, monkeypa
     found = [
         p
         for p in choose._plans(server(), facts_of(64, 64, 16, 16), F4)
-        if (p.row_tiles, p.vectors) == (row_tiles, 4)
+        if (p.row_tiles, p.vectors, p.made) == (row_tiles, 4, 0)
     ]
     monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts: found[0])
     x, k = random((1, 64, 16, 16), 1), random((64, 64, 3, 3), 2)
     kernels = staged(module_of([x], lambda x: conv(x, k)), server(), tiled=False).kernels
     text = next(str(kernel.function) for kernel in kernels if "winograd" in kernel.schedule)
     assert text.count("T.prefetch") == 4 // row_tiles
+
+
+def test_weights_are_made_where_they_arrive_slowly() -> None:
+    """A core that starts 13 multiply-adds while a vector arrives makes transformed weights of layers with few tiles;
+    one that starts five, or has many tiles for them, reads them."""
+    fast = replace(server(), far_bytes=10, cores=1)
+    for shape in ((256, 256, 14, 14), (512, 512, 14, 14)):
+        plan = choose.choose_plan(fast, facts_of(*shape))
+        assert plan is not None and plan.made % 16 == 0 < plan.made
+        assert choose.weight_bytes(16, shape[0], plan) == 4 * 9 * shape[0] * shape[1]
+    assert not choose.makes(fast, F2) and not choose.makes(replace(fast, vector_bits=256), F4)
+    slow = replace(fast, fma_ports=1, far_bytes=12)
+    for target, shape in ((slow, (256, 256, 14, 14)), (fast, (64, 64, 56, 56)), (fast, (128, 128, 112, 112))):
+        plan = choose.choose_plan(target, facts_of(*shape))
+        assert plan is not None and not plan.made
+
+
+def test_making_asks_for_the_next_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line of taps for each step, which 36 products of two register tiles spread."""
+    plans = choose._plans(server(), facts_of(64, 64, 16, 16), F4)
+    plan = replace(next(p for p in plans if (p.row_tiles, p.vectors) == (2, 4)), made=32)
+    monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts: plan)
+    x, k = random((1, 64, 16, 16), 1), random((64, 64, 3, 3), 2)
+    kernels = staged(module_of([x], lambda x: conv(x, k)), server(), tiled=False).kernels
+    (kernel,) = [kernel for kernel in kernels if "weights made for 32 channels" in kernel.schedule]
+    assert str(kernel.function).count("T.prefetch") == 2  # the first segment's products, and those that add to them
+    assert max(o.data.nbytes for o in kernel.operands if isinstance(o, Packed)) == 4 * 9 * 64 * 64
+
+
+@pytest.mark.parametrize("shape", [(6, None), (5, 9)])
+def test_boxes_make_weights_too(shape: tuple[int, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    forced = plans_of(F4, 2, made=True)
+    room = lambda target, facts: forced(target, facts) if choose.least_phase(facts) >= F4.m else None  # noqa: E731
+    monkeypatch.setattr(conv_build, "choose_plan", room)
+    g = Graph("made", Form(opset=17))
+    x = layer(g, g.input("x", (1, 32, 29, 31)), 40)
+    model = g.finish(y=layer(g, x, 48))
+    data, results = random((1, 32, 29, 31), 3), []
+    for tile in ("off", {"shape": shape}):
+        build = run_pipeline(model, Options(native(), stop_after="plan", threads=2, tile=tile))
+        text = str([k.schedule for k in build.kernels])
+        assert ("tiled" in text) is (tile != "off") and ("weights made" in text or tile != "off")
+        results.append(Compiled(build).run([data])[0])
+    np.testing.assert_allclose(*results, rtol=0, atol=1e-4)
+
+
+def layer(g: Graph, x: str, outputs: int) -> str:
+    return activation(g, conv_layer(g, x, outputs, 3), "relu")
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,13 @@ def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def plans_of(transform: Transform, pick: int) -> Callable[..., Any]:
+def plans_of(transform: Transform, pick: int, made: bool = False) -> Callable[..., Any]:
     """A choice that always takes ``transform``, with strips, groups and register tiles that differ by shape."""
 
     def choice(target: Any, facts: ConvFacts) -> Any:
         plans = [p for p in choose._plans(target, facts, transform) if p.strip > 1 or p.strips == 1]
-        return plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)]
+        plan = plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)]
+        return replace(plan, made=target.lanes() if made else 0)
 
     return choice
 
@@ -74,7 +75,10 @@ def test_the_matrices_convolve(t: Transform) -> None:
     np.testing.assert_array_equal(np.array(t.apply_result(unit, number, lambda v: v)), t.result)
 
 
-@pytest.fixture(scope="module", params=[(S4, 0), (S4, 11), (S2, 3)], ids=["S4", "S4-other-plans", "S2"])
+MANY = [(S4, 0, False), (S4, 11, False), (S2, 3, False), (S4, 5, True), (S2, 7, True)]
+
+
+@pytest.fixture(scope="module", params=MANY, ids=["S4", "S4-other-plans", "S2", "S4-made", "S2-made"])
 def suite(request: pytest.FixtureRequest) -> Suite:
     suite = Suite()
     for i, (name, (n, cin, cout, h, w, pads)) in enumerate(SHAPES.items()):
@@ -95,6 +99,11 @@ def suite(request: pytest.FixtureRequest) -> Suite:
 def test_equals_float64(suite: Suite, name: str) -> None:
     suite.check(name)
     assert any("3x3/2" in s for s in suite.schedules(name))
+
+
+def test_the_suite_has_weights_that_kernels_make(suite: Suite, request: pytest.FixtureRequest) -> None:
+    made = ["weights made" in s for s in suite.schedules("prime") if "winograd" in s]
+    assert made == ["made" in request.node.name]
 
 
 @BOTH
