@@ -175,3 +175,27 @@ def test_the_same_model_with_numbers_is_what_it_was() -> None:
     fixed = import_model(model).outputs
     assert fixed == import_model(model, symbolic=True).outputs
     assert fixed[0].shape == (2, 4, 6) and all(type(d) is int for d in fixed[0].shape)
+
+
+@pytest.mark.parametrize(("kernel", "step", "pads"), [(3, 2, 0), (2, 2, 0), (3, 2, 1), (5, 3, 2), (3, 1, 1)])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+def test_pools_that_round_up_have_as_many_windows_as_of_every_fixed_length(
+    operator: str, kernel: int, step: int, pads: int
+) -> None:
+    def shapes(length: str | int) -> list[str]:
+        g = Raw(17)
+        x = g.input("x", (1, 3, length, 9))
+        y = g(operator, x, kernel_shape=[kernel] * 2, strides=[step] * 2, pads=[pads] * 4, ceil_mode=1)
+        return operators(finished(g, y))[2][0].split(", ")
+
+    found = shapes("h")
+    for length in range(kernel, kernel + 9):
+        fixed = shapes(length)
+        assert [eval(d, {"h": length}) for d in found] == list(map(int, fixed))
+
+
+def test_a_pool_that_rounds_up_and_may_end_in_its_padding_is_refused() -> None:
+    g = Raw(17)
+    y = g("MaxPool", g.input("x", (1, 3, "h", 9)), kernel_shape=[2, 2], strides=[3, 3], ceil_mode=1)
+    with pytest.raises(UnsupportedError, match="ceil_mode over open dimensions"):
+        operators(finished(g, y))

@@ -31,12 +31,13 @@ class Window:
     end: list[int]
     output: list[Any]
     size: list[Any]
+    ceil: bool = False
 
     @property
     def reach(self) -> list[int]:
         """Padding at the end that makes every window fit (more than ``end`` with ceil_mode, less when cut short)."""
-        if is_open(self.size):  # no ceil_mode: no window reaches further than the pads
-            return self.end
+        if is_open(self.size):  # a step less one more makes as many windows fit as ceil_mode has, whatever the length
+            return [e + (s - 1 if self.ceil else 0) for e, s in zip(self.end, self.strides)]
         return [
             max((o - 1) * s + (k - 1) * d + 1 - n - b, 0)
             for o, s, k, d, n, b in zip(
@@ -67,19 +68,20 @@ def window(node: Node, x: Value) -> Window:
     if any(p < 0 for p in begin + end):
         raise Refusal("negative pads are not supported")
     ceil = bool(node.attr("ceil_mode", 0))
-    if ceil and is_open(x.shape[2:]):
-        raise Open(f"ceil_mode over open dimensions of {x}")
+    late = any(e + s > (k - 1) * d + 1 for e, s, k, d in zip(end, strides, kernel, dilations))
+    if ceil and late and is_open(x.shape[2:]):  # whether the last window lies in the padding
+        raise Open(f"ceil_mode over open dimensions of {x} with pads or steps longer than the window")
     output: list[Any] = []
     for n, k, s, d, b, e in zip(x.shape[2:], kernel, strides, dilations, begin, end):
         room = n + b + e - (k - 1) * d - 1
         length = (-(-room // s) if ceil else room // s) + 1
         # A window that would start in the padding at the end is dropped.
-        if ceil and (length - 1) * s >= n + b:
+        if ceil and late and (length - 1) * s >= n + b:
             length -= 1
         if not isinstance(length, Dim) and length < 1:
             raise Refusal(f"the window {list(kernel)} does not fit the input {x}")
         output.append(length)
-    return Window(list(kernel), strides, dilations, begin, end, output, list(x.shape[2:]))
+    return Window(list(kernel), strides, dilations, begin, end, output, list(x.shape[2:]), ceil)
 
 
 @converts("MaxPool")
