@@ -25,7 +25,7 @@ from .choose import choose_tile
 from .facts import ConvFacts
 from .winograd_math import F2, STRIDED, TAPS, Transform
 
-MEMORY = 5.0  # the same from memory, where the target doesn't say
+MEMORY = 5.0  # bytes a cycle that one core reads in order from memory, where the target doesn't say
 REACHED = 0.7  # of a memory's bandwidth at best, what programs get
 CLOCK = 2e9  # hertz, where the target doesn't say
 KEPT = 0.25  # share of the last-level cache that one layer's weights may take to be there in the next run
