@@ -106,9 +106,9 @@ class KernelBuilder:
                 return buffer[0]
             buffer = tirx.decl_buffer((width,), dtype, name=self.fresh(name), scope="local", layout=None)
             before.append(tirx.AllocBuffer(buffer))
-            base, stride = (None, 1) if self._conditions else strided(value, lane, width)
-            if base is not None and not any(v.same_as(u) for u in undefined(base) for v in self._inside):
-                before.append(tirx.BufferStore(buffer, gathered(value.source, base, stride, width), [_run(0, width)]))
+            made = None if self._conditions else self._in_whole_vectors(value, lane, width)
+            if made is not None:
+                before.append(tirx.BufferStore(buffer, made, [_run(0, width)]))
             else:
                 self.store(buffer, lane, value)
             return buffer[lane]
@@ -120,6 +120,21 @@ class KernelBuilder:
         self.add(tirx.Bind(var, value))
         self._bound.append(var)
         return var
+
+    def _in_whole_vectors(self, value: Any, lane: Any, width: int) -> Any | None:
+        """A read of every n-th element, or of every element n times, as a shuffle of whole vectors; None for anything
+        else."""
+        base, stride = strided(value, lane, width)
+        times = 1
+        if base is None:
+            base, times = repeated(value, lane, width)
+        if base is None or any(v.same_as(u) for u in undefined(base) for v in self._inside):
+            return None
+        if times > 1:
+            short = value.source[_run(base, width // times)]
+            order = [_index(i // times) for i in range(width)]
+            return tirx.Shuffle([short] * times, order)  # TVM wants as many lanes as come out
+        return gathered(value.source, base, stride, width)
 
     def _varies(self, value: Any) -> bool:
         """True if ``value`` depends on the lane, or on loops or conditions inside the vectorised loop."""
@@ -202,6 +217,25 @@ def strided(value: Any, lane: Any, width: int) -> tuple[Any, int]:
     if not len(linear) or not isinstance(linear[0], prim.IntImm) or not 2 <= int(linear[0].value) <= 4:
         return None, 1
     return linear[1], int(linear[0].value)
+
+
+def repeated(value: Any, lane: Any, width: int) -> tuple[Any, int]:
+    """(base, times) of a read at base + lane // times, with two to four times; (None, 1) for anything else."""
+    if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
+        return None, 1
+    base: Any = _index(0)
+    times, terms = 0, [value.indices[0]]
+    while terms:
+        term = terms.pop()
+        if isinstance(term, prim.Add):
+            terms += [term.a, term.b]
+        elif isinstance(term, prim.FloorDiv) and term.a.same_as(lane) and isinstance(term.b, prim.IntImm) and not times:
+            times = int(term.b.value)
+        elif any(lane.same_as(u) for u in undefined(term)):
+            return None, 1
+        else:
+            base = base + term
+    return (base, times) if 2 <= times <= 4 and width % times == 0 else (None, 1)
 
 
 def gathered(buffer: Any, base: Any, stride: int, width: int) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, narrow, native, staged
+from halotile.schedules import operator
 from tvm import relax
 
 R = relax.op
@@ -61,3 +62,21 @@ def test_strided_reads_are_shuffles(stride: int, bits: int) -> None:
     np.testing.assert_array_equal(most, np.maximum(x[:, :, :-1, ::stride], x[:, :, 1:, ::stride]))
     for kernel in compiled.build.kernels:
         assert ("Shuffle" in str(kernel.function)) == (stride < 5)
+
+
+@pytest.mark.parametrize("bits", [512, 128])
+@pytest.mark.parametrize("times", [2, 3, 4, 5])
+def test_repeated_reads_are_shuffles(times: int, bits: int) -> None:
+    """Of a part of a vector, no element beyond those wanted: the last row ends where the memory does."""
+    x = np.arange(3 * 5 * 21, dtype=F).reshape(1, 3, 5, 21)
+
+    def body(x: Any) -> Any:
+        return operator.call("halotile.upsample", x, factors=[1, 1, 2, times])
+
+    compiled = Compiled(staged(module_of([x], body), narrow(bits)))
+    (found,) = compiled.run([x])
+    np.testing.assert_array_equal(found, x.repeat(2, 2).repeat(times, 3))
+    (kernel,) = compiled.build.kernels
+    lanes = narrow(bits).lanes()
+    if lanes > times != 3:  # three times an element fits a tail by chance
+        assert ("Shuffle" in str(kernel.function)) == (times < 5)
