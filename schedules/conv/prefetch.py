@@ -27,15 +27,13 @@ from tvm import tirx
 
 from ...targets.target import Target
 from ..halves import Widened
+from ..hints import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
 from .choose import Tile, step_cycles
 
 AHEAD = 8192  # bytes
-LINE = 64  # bytes that one hint brings
-NEAREST = 3  # the first-level cache
 CLOSE = 0.75  # of the rate from beyond the second level: slower than that, a stream keeps up
 MOST = 16  # hints before the channels of one block and tap: more could not come in that time
 MANY = 96  # tiles that share a panel, to which waiting for it once counts for nothing
-KEEP = 2  # of 0 (use once) to 3 (first-level cache): fetched into the second level
 
 
 def prefetch(
@@ -46,8 +44,7 @@ def prefetch(
     if isinstance(buffer, Widened):
         buffer, element_bytes = buffer.stored, 2
     for vector in range(0, vectors, max(1, LINE // (lanes * element_bytes))):
-        place = tirx.address_of(buffer[offset + (ahead // element_bytes + vector * lanes)])
-        k.add(_hint(place, False, KEEP))
+        hint(k, buffer, offset + (ahead // element_bytes + vector * lanes))
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class Next:
         narrow = isinstance(buffer, Widened)
         for line in range(0, self.lines, 2 if narrow else 1):
             place = share + (step * self.lines + line) * self.line
-            k.add(_hint(tirx.address_of((buffer.stored if narrow else buffer)[place]), False, KEEP))
+            hint(k, buffer.stored if narrow else buffer, place)
 
 
 def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, element_bytes: int) -> Next | None:
@@ -92,8 +89,4 @@ def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, el
 
 def ask(k: Any, buffer: Any, offset: Any, written: bool) -> None:
     """Hints that the line at ``offset`` will soon be read, or written."""
-    k.add(_hint(tirx.address_of(buffer[offset]), written, NEAREST if written else KEEP))
-
-
-def _hint(place: Any, written: bool, keep: int) -> Any:
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, int(written), keep, 1))
+    hint(k, buffer, offset, FIRST_LEVEL if written else SECOND_LEVEL, written)

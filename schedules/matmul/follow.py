@@ -12,13 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import tirx
-
 from ...targets.target import Target
 from ..halves import Widened
+from ..hints import LINE, hint
 
-LINE = 64  # bytes that one hint brings
-SECOND_LEVEL = 2  # of 0 (use once) to 3 (first level)
 ROWS = 8  # of a tile: where memory gives a vector in the cycles that these take for it, nothing has to be asked for
 
 
@@ -35,5 +32,4 @@ def follow(k: Any, b: Any, behind: Any, step: Any, elements: int, tiles: int, el
     stored, size = (b.stored, 2) if isinstance(b, Widened) else (b, element)
     each = -(-elements // tiles)
     for first in range(0, each, LINE // size):
-        place = tirx.address_of(stored[behind + step * each + first])
-        k.add(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, 0, SECOND_LEVEL, 1)))
+        hint(k, stored, behind + step * each + first)

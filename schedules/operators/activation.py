@@ -11,6 +11,7 @@ from tvm import te, tirx
 
 from ..operator import define
 from .common import dtype_of, elementwise, larger, smaller
+from .standardised import standardised
 
 
 def _number(value: float, like: Any) -> Any:
@@ -75,31 +76,4 @@ def mish(x: te.Tensor) -> te.Tensor:
 @define("halotile.standardise")
 def standardise(x: te.Tensor, *, axes: list[int], epsilon: float) -> te.Tensor:
     """(x - mean) / sqrt(mean((x - mean)^2) + epsilon) over ``axes``; the variance is that of the centred values."""
-    dtype = str(x.dtype)
-    count = 1.0
-    for a in axes:
-        count *= int(x.shape[a])
-    scale = tirx.const(1.0 / max(count, 1.0), dtype)  # without elements there is nothing to scale
-    shape = [1 if a in axes else d for a, d in enumerate(x.shape)]
-
-    def over(name: str, value: Any) -> te.Tensor:
-        along = {a: te.reduce_axis((0, x.shape[a]), name=f"{name}{a}") for a in axes}
-        return te.compute(
-            shape,
-            lambda *i: te.sum(value([along.get(a, p) for a, p in enumerate(i)]), axis=list(along.values())),
-            name=name,
-        )
-
-    def at_mean(i: Any) -> list[Any]:
-        return [0 if a in axes else p for a, p in enumerate(i)]
-
-    total = over("total", lambda i: x(*i))
-    centred = te.compute(x.shape, lambda *i: x(*i) - total(*at_mean(i)) * scale, name="centred")
-    square = over("square", lambda i: centred(*i) * centred(*i))
-
-    def normalised(*i: Any) -> Any:
-        variance = square(*at_mean(i)) * scale
-        inverse = tirx.const(1.0, dtype) / tirx.sqrt(variance + tirx.const(epsilon, dtype))
-        return centred(*i) * inverse
-
-    return te.compute(x.shape, normalised, name="standardise")
+    return standardised(x, axes, epsilon, "standardise")

@@ -15,6 +15,7 @@ from ..mathlib import BELOW_ZERO
 from ..operator import override
 from .common import dtype_of, elementwise, highest, is_float, larger, lowest, smaller
 from .indexing import gather
+from .standardised import standardised
 
 
 @override("relax.maximum")
@@ -175,36 +176,12 @@ def layer_norm(call: Any, x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te
     """(x - mean) / sqrt(mean((x - mean)^2) + eps) * gamma + beta over the trailing axes."""
     rank = len(x.shape)
     axes = sorted(int(a) % rank for a in call.attrs.axes)
-    count = 1.0
-    for a in axes:
-        count *= int(x.shape[a])
-    epsilon = float(call.attrs.epsilon)
-    dtype = str(x.dtype)
-    shape = [1 if a in axes else d for a, d in enumerate(x.shape)]
 
-    def over(name: str, value: Any) -> te.Tensor:
-        along = {a: te.reduce_axis((0, x.shape[a]), name=f"{name}{a}") for a in axes}
-        return te.compute(
-            shape,
-            lambda *i: te.sum(value([along.get(a, p) for a, p in enumerate(i)]), axis=list(along.values())),
-            name=name,
-        )
-
-    def at_mean(i: Any) -> list[Any]:
-        return [0 if a in axes else p for a, p in enumerate(i)]
-
-    scale = tirx.const(1.0 / count, dtype)
-    total = over("total", lambda i: x(*i))
-    centred = te.compute(x.shape, lambda *i: x(*i) - total(*at_mean(i)) * scale, name="centred")
-    square = over("square", lambda i: centred(*i) * centred(*i))
-
-    def normalised(*i: Any) -> Any:
-        variance = square(*at_mean(i)) * scale
-        inverse = tirx.const(1.0, dtype) / tirx.sqrt(variance + tirx.const(epsilon, dtype))
+    def scaled(value: Any, i: tuple[Any, ...]) -> Any:
         own = [i[a] for a in axes]
-        return centred(*i) * inverse * gamma(*own) + beta(*own)
+        return value * gamma(*own) + beta(*own)
 
-    return te.compute(x.shape, normalised, name="layer_norm")
+    return standardised(x, axes, float(call.attrs.epsilon), "layer_norm", scaled)
 
 
 @override("relax.nn.rms_norm")
