@@ -32,6 +32,7 @@ MOVES = {
     "relax.expand_dims",
 }  # fmt: skip
 MOST_VECTORS = 1024  # loads written out in one kernel
+MOST_ELEMENTS = 1 << 23  # of a group's inputs: each is followed through the moves at compile time
 Table = tuple[tuple[Value, int], ...]  # for each channel of an output, where it comes from
 
 _TABLES: WeakKeyDictionary[Group, dict[Value, Table] | None] = WeakKeyDictionary()
@@ -52,6 +53,8 @@ def _tables(group: Group) -> dict[Value, Table] | None:
         return None
     shape = group.outputs[0].shape
     if any((v.shape[0], *v.shape[2:]) != (shape[0], *shape[2:]) for v in (*group.inputs, *group.outputs)):
+        return None
+    if sum(v.elements for v in group.inputs) > MOST_ELEMENTS:
         return None
     if len({v.dtype for v in (*group.inputs, *group.outputs)}) > 1 or any(v.shape[1] == 0 for v in group.outputs):
         return None

@@ -92,11 +92,9 @@ def test_one_kernel_writes_both_halves(half: int, split: str) -> None:
 
 @pytest.mark.parametrize("size", [(1, 5, 64, 40), (2, 3, 7, 7)])
 @pytest.mark.parametrize("groups", [2, 4])
-@pytest.mark.parametrize("tile", ["auto", "off", {"shape": (8, 8)}])
+@pytest.mark.parametrize("tile", ["auto", "off", {"shape": (4, 5)}])
 def test_tiles_and_cores(size: tuple[int, ...], groups: int, tile: Any) -> None:
     """Margins of the depthwise layers' inputs, bands of two cores, boxes of tiles."""
-    if isinstance(tile, dict) and size[0] > 1:
-        pytest.skip("images are larger than the tile")
     kernels = agrees(unit(18, "slice", groups=groups, size=size), size, threads=2, tile=tile)
     if tile == "off":
         assert len(shuffles(kernels)) == 3
@@ -122,3 +120,8 @@ def test_a_transpose_of_the_image_is_none() -> None:
     graph = helper.make_graph(nodes, "transposed", [x], [y], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     assert not shuffles(agrees(model, (1, 5, 8, 8), tile="off"))
+
+
+def test_images_too_large_to_follow_stay_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halotile.schedules.shuffle.MOST_ELEMENTS", 100)
+    assert not shuffles(agrees(unit(8, "slice")))
