@@ -34,7 +34,8 @@ MOST_NAMES = 8  # in a note; more are counted
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """``module`` has one function ``main``: one parameter per run-time input, a tuple of all outputs in order."""
+    """``module`` has one function ``main``: one parameter per run-time input, a tuple of all outputs in order.
+    ``dropped``: names of inputs that no output depends on."""
 
     module: tvm.IRModule
     inputs: tuple[TensorSpec, ...]
@@ -42,6 +43,7 @@ class ImportedModel:
     notes: tuple[str, ...] = ()
     operators: dict[str, int] = field(default_factory=dict)
     name: str = "model"
+    dropped: tuple[str, ...] = ()
 
 
 def import_model(
@@ -147,6 +149,7 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
         notes=tuple(walk.notes + source.notes),
         operators=count_operators(proto),
         name=_identifier(source.name or graph.name or "model"),
+        dropped=tuple(dropped),
     )
     return imported, walk.offenders
 

@@ -106,12 +106,13 @@ class LoadedModel:
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Runs the model: arrays by ONNX name in, fresh arrays by ONNX name out.
 
-        An array must have the dtype and shape that the model states; one that is not contiguous is copied. Raises
-        RunError, which names the input and says what was expected.
+        An array must have the dtype and shape that the model states; one that is not contiguous is copied. Inputs that
+        the ONNX model has but no output depends on may be there too. Raises RunError, which names the input and says
+        what was expected.
         """
         arrays = [self._checked(inputs, *expected) for expected in self._expected]
-        if len(inputs) != len(arrays):
-            raise RunError(self._unknown(inputs))
+        if len(inputs) != len(arrays) and (unknown := self._unknown(inputs)):
+            raise RunError(unknown)
         results = [np.empty(shape, dtype) for _, dtype, shape in self._made]
         with self._lock:
             instance = self._instance(threads)
@@ -191,9 +192,10 @@ class LoadedModel:
         return f"{kind} {name!r} is missing; the model {verb} {_names(specs)}, given: {given}"
 
     def _unknown(self, inputs: Mapping[str, Any]) -> str:
-        known = {spec.name for spec in self.inputs}
+        """What to say of inputs that the ONNX model does not have either; nothing where there are none."""
+        known = {spec.name for spec in self.inputs} | set(self.report.get("dropped_inputs") or ())
         extra = ", ".join(repr(name) for name in inputs if name not in known)
-        return f"unknown input {extra}; the model takes {_names(self.inputs)}"
+        return f"unknown input {extra}; the model takes {_names(self.inputs)}" if extra else ""
 
     def _resolved(self, threads: int) -> int:
         """Makes an instance and returns its number of threads, which the library decides for 0."""

@@ -14,6 +14,7 @@ import halotile
 import numpy as np
 import pytest
 from halotile import errors
+from onnx import TensorProto, helper
 from small_models import WEIGHT, tiny
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4) - 3
@@ -38,6 +39,19 @@ def test_inputs_outputs_and_report(model) -> None:
     assert model.report["kernels"] and model.report["seconds"]["assemble"] > 0
     json.dumps(model.report)
     assert "x: float32[2, 4]" in repr(model)
+
+
+def test_inputs_that_no_output_depends_on_may_be_given(tmp_path: Path) -> None:
+    source = tiny()
+    source.graph.input.append(helper.make_tensor_value_info("idle", TensorProto.INT64, [3]))
+    model = halotile.compile(source)
+    assert [t.name for t in model.inputs] == ["x"] and model.report["dropped_inputs"] == ["idle"]
+    given = {"x": X, "idle": np.zeros(3, np.int64)}
+    np.testing.assert_allclose(model(given)["y"], Y, rtol=1e-5, atol=1e-6)
+    model.save(tmp_path / "lib")
+    np.testing.assert_allclose(halotile.load(tmp_path / "lib")(given)["y"], Y, rtol=1e-5, atol=1e-6)
+    with pytest.raises(errors.RunError, match="unknown input 'odd'; the model takes 'x'"):
+        model({**given, "odd": X})
 
 
 def test_verify(model) -> None:
