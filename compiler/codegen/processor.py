@@ -11,10 +11,54 @@ from __future__ import annotations
 from ...targets.target import Target
 from .toolchain import machine_of
 
-_X86 = (
-    "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "bmi", "bmi2", "avx512f", "avx512cd",
-    "avx512bw", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512bf16",
-)  # fmt: skip
+# LLVM's name -> (leaf and subleaf of CPUID, register, bit). __builtin_cpu_supports needs a part of the C compiler's own
+# library, which zig leaves empty: it then says no to everything.
+_A, _B, _C = range(3)
+X86 = {
+    "sse3": (1, 0, _C, 0),
+    "ssse3": (1, 0, _C, 9),
+    "fma": (1, 0, _C, 12),
+    "sse4.1": (1, 0, _C, 19),
+    "sse4.2": (1, 0, _C, 20),
+    "movbe": (1, 0, _C, 22),
+    "popcnt": (1, 0, _C, 23),
+    "avx": (1, 0, _C, 28),
+    "f16c": (1, 0, _C, 29),
+    "bmi": (7, 0, _B, 3),
+    "avx2": (7, 0, _B, 5),
+    "bmi2": (7, 0, _B, 8),
+    "avx512f": (7, 0, _B, 16),
+    "avx512dq": (7, 0, _B, 17),
+    "avx512ifma": (7, 0, _B, 21),
+    "avx512cd": (7, 0, _B, 28),
+    "avx512bw": (7, 0, _B, 30),
+    "avx512vl": (7, 0, _B, 31),
+    "avx512vbmi": (7, 0, _C, 1),
+    "avx512vbmi2": (7, 0, _C, 6),
+    "avx512vnni": (7, 0, _C, 11),
+    "avx512bf16": (7, 1, _A, 5),
+    "lzcnt": (0x80000001, 0, _C, 5),
+}
+_YMM, _ZMM = 0x06, 0xE6  # bits of XCR0: what the system keeps of the vector registers
+
+_ASK_X86 = """#include <cpuid.h>
+
+static unsigned has(unsigned leaf, unsigned subleaf, int which, int bit) {
+    unsigned r[4];
+    return __get_cpuid_count(leaf, subleaf, &r[0], &r[1], &r[2], &r[3]) ? r[which] >> bit & 1 : 0;
+}
+
+"""
+_KEPT_X86 = """static int kept(unsigned wanted) {
+    unsigned low, high;
+    if (!has(1, 0, 2, 27)) {
+        return 0;
+    }
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & wanted) == wanted;
+}
+
+"""
 
 # LLVM's name -> (entry of the auxiliary vector, bit), from the kernel's <asm/hwcap.h>
 _AARCH64 = {
@@ -34,7 +78,7 @@ _ARM = {"neon": ("AT_HWCAP", 12), "vfp4": ("AT_HWCAP", 16), "hwdiv-arm": ("AT_HW
 def required_features(target: Target) -> tuple[str, ...]:
     """The features of the target that its processor can be asked for, in a fixed order."""
     machine = machine_of(target.triple)
-    known = {"x86_64": _X86, "aarch64": tuple(_AARCH64), "arm": tuple(_ARM)}.get(machine, ())
+    known = {"x86_64": tuple(X86), "aarch64": tuple(_AARCH64), "arm": tuple(_ARM)}.get(machine, ())
     if not known:
         return ()
     from ...targets.llvm import architecture, features
@@ -48,14 +92,23 @@ def processor_check(target: Target) -> str:
     required = required_features(target)
     machine = machine_of(target.triple)
     if machine == "x86_64":
-        terms = [f'__builtin_cpu_supports("{feature}")' for feature in required]
-        return _function(terms, "__builtin_cpu_init();\n    ") if terms else _function([])
+        return _x86_check(required)
     table = _AARCH64 if machine == "aarch64" else _ARM
     terms = [f"(getauxval({table[feature][0]}) >> {table[feature][1]} & 1)" for feature in required]
     include = "#include <sys/auxv.h>\n\n" if terms else ""
     return include + _function(terms)
 
 
-def _function(terms: list[str], before: str = "") -> str:
+def _x86_check(required: tuple[str, ...]) -> str:
+    if not required:
+        return _function([])
+    terms = ["has({:#x}, {}, {}, {})".format(*X86[feature]) for feature in required]
+    kept = _ZMM if "avx512f" in required else _YMM if "avx" in required else 0
+    if not kept:
+        return _ASK_X86 + _function(terms)
+    return _ASK_X86 + _KEPT_X86 + _function([*terms, f"kept({kept:#x})"])
+
+
+def _function(terms: list[str]) -> str:
     condition = " &&\n           ".join(terms) or "1"
-    return f"static int processor_fits(void) {{\n    {before}return {condition};\n}}\n"
+    return f"static int processor_fits(void) {{\n    return {condition};\n}}\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from halotile.compiler.codegen.library import build_library, write_sources
 from halotile.compiler.codegen.names import comment, identifier, literal
-from halotile.compiler.codegen.processor import processor_check, required_features
+from halotile.compiler.codegen.processor import X86, processor_check, required_features
 from halotile.compiler.runtime.loader import load
 from halotile.targets.target import Target
 
@@ -166,7 +168,28 @@ def test_what_a_processor_is_asked_for(triple, cpu, switches, expected):
     required = required_features(target)
     assert set(expected) <= set(required) and (expected or not required)
     assert "bmi2" not in required or not switches
-    assert all(feature in processor_check(target) for feature in required if triple.startswith("x86"))
+    text = processor_check(target)
+    assert all("has({:#x}, {}, {}, {})".format(*X86[f]) in text for f in required if triple.startswith("x86"))
+    assert ("kept(0xe6)" in text, "kept(0x6)" in text) == ("avx512f" in required, cpu == "x86-64-v3")
+
+
+FLAGS = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "lzcnt": "abm",
+         "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16"}  # fmt: skip
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="asks an x86-64 processor")
+@pytest.mark.parametrize("compiler", [["cc"], [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-musl"]])
+def test_what_a_processor_answers_is_what_linux_says_of_it(compiler, tmp_path):
+    """Feature by feature, whatever compiles the question."""
+    flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
+    for feature, there in ((f, FLAGS.get(f, f) in flags) for f in ("fma", "lzcnt", "avx512bf16", "avx512vbmi2")):
+        target = Target("some", "x86_64-linux-gnu", "x86-64", (f"+{feature}",))
+        assert feature in required_features(target)
+        text = f"{processor_check(target)}int main(void) {{ return !processor_fits(); }}\n"
+        (tmp_path / "ask.c").write_text(text)
+        words = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "ask.c", "-o", feature]
+        subprocess.run([*compiler, *words], cwd=tmp_path, check=True)
+        assert (subprocess.run([tmp_path / feature]).returncode == 0) == there
 
 
 def test_a_program_in_c(built, cc, tmp_path, rounds_reference):
