@@ -23,7 +23,7 @@ from ...targets.target import Target
 from ..ahead import free_registers
 from .choose import choose_tile
 from .facts import ConvFacts
-from .winograd_math import F2, STRIDED, TAPS, Transform
+from .winograd_math import F2, F6, STRIDED, TAPS, Transform
 
 MEMORY = 5.0  # bytes a cycle that one core reads in order from memory, where the target doesn't say
 REACHED = 0.7  # of a memory's bandwidth at best, what programs get
@@ -43,6 +43,7 @@ STORED = 2.6  # cycles of a store into the second-level cache
 MADE_SHARE = 6  # of the second-level cache, the part for two segments of weights that are made: 1 / 6
 LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
+LARGER = 0.95  # F(6x6, 3x3) must beat smaller tiles by this much: it doubles the bound of errors and bytes of weights
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,19 @@ def choose_plan(target: Target, facts: ConvFacts) -> Plan | None:
 def best_plan(target: Target, facts: ConvFacts) -> Plan | None:
     """The plan with the fewest cycles, whatever a direct convolution would take."""
     plans = [p for found in sorted_plans(target, facts) for p in found[:1]]
-    return min(plans, key=lambda p: p.cycles, default=None)
+    return min(plans, key=lambda p: p.cycles / (LARGER if p.transform is F6 else 1), default=None)
 
 
 def sorted_plans(target: Target, facts: ConvFacts) -> list[list[Plan]]:
     """All plans of each transform that the outputs have room for, those with the fewest cycles first."""
-    fitting = [t for t in STRIDED[facts.strides[0]] if least_phase(facts) >= t.m]
+    fitting = [t for t in STRIDED[facts.strides[0]] if least_phase(facts) >= t.m and _stays_near(target, facts, t)]
     return [sorted(_plans(target, facts, t), key=lambda p: p.cycles) for t in fitting]
+
+
+def _stays_near(target: Target, facts: ConvFacts, transform: Transform) -> bool:
+    """False where F(6x6, 3x3) would read transformed weights from beyond the second-level cache for every strip."""
+    size = 4 * transform.matrices * facts.channels * facts.outputs
+    return transform is not F6 or size <= target.l2_bytes
 
 
 def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:

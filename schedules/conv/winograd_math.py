@@ -1,5 +1,6 @@
 """The transforms of Winograd's minimal filtering F(m x m, 3 x 3) (Lavin and Gray, "Fast Algorithms for Convolutional
-Neural Networks", 2016), with m = 4 (points 0, 1, -1, 2, -2, infinity) and m = 2 (points 0, 1, -1, infinity).
+Neural Networks", 2016), with m = 6 (points 0, 1, -1, 2, -2, 1/2, -1/2, infinity), m = 4 (0, 1, -1, 2, -2, infinity)
+and m = 2 (0, 1, -1, infinity).
 
     y = AT [ (G w GT) * (BT d B) ] A        d: (m + 2)^2 inputs, w: 9 weights, y: m^2 outputs, *: element by element
 
@@ -69,6 +70,37 @@ class Transform:
         return (np.kron(self.weights, self.weights) @ taps).reshape(self.matrices, inputs, outputs)
 
 
+def _data6(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+    first = (d[0] - d[6]) + c(5.25) * (d[4] - d[2])
+    last = (d[7] - d[1]) + c(5.25) * (d[3] - d[5])
+    a, b = name((d[2] + d[6]) - c(4.25) * d[4]), name((d[1] + d[5]) - c(4.25) * d[3])
+    e, f = name((d[6] + c(0.25) * d[2]) - c(1.25) * d[4]), name((d[5] + c(0.25) * d[1]) - c(1.25) * d[3])
+    g, h = name((d[6] + c(4) * d[2]) - c(5) * d[4]), name((d[5] + c(4) * d[1]) - c(5) * d[3])
+    return [first, a + b, a - b, e + c(2) * f, e - c(2) * f, g + c(0.5) * h, g - c(0.5) * h, last]
+
+
+def _result6(m: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+    s, d = name(m[1] + m[2]), name(m[1] - m[2])
+    t, u = name(m[3] + m[4]), name(m[3] - m[4])
+    v, w = name(m[5] + m[6]), name(m[5] - m[6])
+    return [
+        (m[0] + s) + (t + v),
+        (d + c(2) * u) + c(1 / 2) * w,
+        (s + c(4) * t) + c(1 / 4) * v,
+        (d + c(8) * u) + c(1 / 8) * w,
+        (s + c(16) * t) + c(1 / 16) * v,
+        ((d + c(32) * u) + c(1 / 32) * w) + m[7],
+    ]
+
+
+def _weights6(w: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+    outer, inner = name((w[0] + w[2]) * c(-2 / 9)), w[1] * c(2 / 9)
+    s = name(w[2] * c(2 / 45) + w[0] * c(1 / 90))
+    t = name(w[0] * c(32 / 45) + w[2] * c(8 / 45))
+    u, v = c(1 / 45) * w[1], c(16 / 45) * w[1]  # each becomes part of two multiply-adds
+    return [w[0], outer - inner, outer + inner, s + u, s - u, t + v, t - v, w[2]]
+
+
 def _data4(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
     a, b = name(d[4] - c(4) * d[2]), name(d[3] - c(4) * d[1])
     e, f = name(d[4] - d[2]), name(d[3] - d[1])
@@ -102,6 +134,50 @@ def _weights2(w: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[A
     outer, inner = name((w[0] + w[2]) * c(1 / 2)), name(w[1] * c(1 / 2))
     return [w[0], outer + inner, outer - inner, w[2]]
 
+
+F6 = Transform(
+    m=6,
+    weights=np.array(
+        [
+            [1, 0, 0],
+            [-2 / 9, -2 / 9, -2 / 9],
+            [-2 / 9, 2 / 9, -2 / 9],
+            [1 / 90, 1 / 45, 2 / 45],
+            [1 / 90, -1 / 45, 2 / 45],
+            [32 / 45, 16 / 45, 8 / 45],
+            [32 / 45, -16 / 45, 8 / 45],
+            [0, 0, 1],
+        ]
+    ),
+    data=np.array(
+        [
+            [1.0, 0, -5.25, 0, 5.25, 0, -1, 0],
+            [0, 1, 1, -4.25, -4.25, 1, 1, 0],
+            [0, -1, 1, 4.25, -4.25, -1, 1, 0],
+            [0, 0.5, 0.25, -2.5, -1.25, 2, 1, 0],
+            [0, -0.5, 0.25, 2.5, -1.25, -2, 1, 0],
+            [0, 2, 4, -2.5, -5, 0.5, 1, 0],
+            [0, -2, 4, 2.5, -5, -0.5, 1, 0],
+            [0, -1, 0, 5.25, 0, -5.25, 0, 1],
+        ]
+    ),
+    result=np.array(
+        [
+            [1.0, 1, 1, 1, 1, 1, 1, 0],
+            [0, 1, -1, 2, -2, 1 / 2, -1 / 2, 0],
+            [0, 1, 1, 4, 4, 1 / 4, 1 / 4, 0],
+            [0, 1, -1, 8, -8, 1 / 8, -1 / 8, 0],
+            [0, 1, 1, 16, 16, 1 / 16, 1 / 16, 0],
+            [0, 1, -1, 32, -32, 1 / 32, -1 / 32, 1],
+        ]
+    ),
+    apply_data=_data6,
+    apply_result=_result6,
+    apply_weights=_weights6,
+    data_operations=24,
+    result_operations=20,
+    weight_operations=13,
+)
 
 F4 = Transform(
     m=4,
@@ -238,16 +314,16 @@ S2 = Transform(
     stride=2,
 )
 
-STRIDED = {1: (F4, F2), 2: (S4, S2)}  # by stride, those with more outputs a tile first
+STRIDED = {1: (F6, F4, F2), 2: (S4, S2)}  # by stride, those with more outputs a tile first
 
 
 def error_bound(transform: Transform, channels: int, made: bool = False) -> float:
     """``b`` such that every sum is within ``b * max|x| * max|w| * channels`` of the exact one, in float32.
 
     First-order analysis of the bilinear form. An intermediate result is at most what absolute values would give; along
-    each axis that is ``K = max over rows of |AT| (|G| 1 * |BT| 1)`` times max|x| max|w|: 48 for F4, 8 for F2, 21 for S4
-    and 5 for S2. On its way to the output a product is rounded once in the weights, at most four times an axis in the
-    data and again in the result, and once for itself and each channel it is added to:
+    each axis that is ``K = max over rows of |AT| (|G| 1 * |BT| 1)`` times max|x| max|w|: 68 for F6, 48 for F4, 8 for
+    F2, 21 for S4 and 5 for S2. On its way to the output a product is rounded once in the weights, at most four times an
+    axis in the data and again in the result, and once for itself and each channel it is added to:
 
         |error| <= 2^-24 * (1 + 2 * 4 + (1 + channels) + 2 * 4) * K^2 * max|x| * max|w| * channels
 

@@ -127,6 +127,6 @@ TABLE: dict[str, dict[str, str]] = {
         "5x5 48-96 at 27": "direct conv C4, tile 3x3x2",
         "grouped 3x3 64 at 56": "direct conv C4, tile 4x3x2",
         "depthwise 3x3 96 at 56": "depthwise conv C4, tile 1x8x1",
-        "few outputs 32-3 at 256": "winograd F(4x4,3x3), strip 16, tile 16x1 C4",
+        "few outputs 32-3 at 256": "winograd F(6x6,3x3), strip 16, tile 16x1 C4",
     },
 }

@@ -14,7 +14,7 @@ from halotile.benchmarks.layers import activation, conv
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.winograd_math import F2, F4, Transform
+from halotile.schedules.conv.winograd_math import F2, F4, F6, Transform
 from tvm import relax
 
 R = relax.op
@@ -57,7 +57,9 @@ def plans_of(transform: Transform, pick: int) -> Callable[..., Any]:
     return choice
 
 
-@pytest.fixture(scope="module", params=[(F4, 0), (F4, 11), (F2, 3)], ids=["F4", "F4-other-plans", "F2"])
+@pytest.fixture(
+    scope="module", params=[(F4, 0), (F4, 11), (F2, 3), (F6, 2)], ids=["F4", "F4-other-plans", "F2", "F6"]
+)
 def suite(request: pytest.FixtureRequest) -> Suite:
     suite = Suite()
     for i, (name, (n, cin, cout, h, w, pads, dilation)) in enumerate(SHAPES.items()):

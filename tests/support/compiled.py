@@ -134,7 +134,7 @@ class Compiled:
     def __init__(self, build: Build) -> None:
         self.build = build
         inputs, outputs = (tuple(map(_spec, values)) for values in (build.graph.inputs, build.graph.outputs))
-        build.imported = SimpleNamespace(name="suite", inputs=inputs, outputs=outputs, operators={})
+        build.imported = SimpleNamespace(name="suite", inputs=inputs, outputs=outputs, operators={}, dropped=())
         pipeline.assemble(build)
         self.spec = build.library
         with tempfile.TemporaryDirectory(prefix="halotile-test-") as folder:
