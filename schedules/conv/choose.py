@@ -3,10 +3,12 @@
 A tile is ``rows x columns`` output positions by ``blocks`` vectors of output channels. Each step of the reduction takes
 ``rows * columns * blocks`` multiply-adds, ``blocks`` vector loads of weights and ``rows * columns`` broadcasts:
 
-    cycles = max(fmas / ports, 0.6 * loads, latency)      two loads a cycle at best on every core we target
+    cycles = max(fmas / ports, 0.6 * loads, 2 * blocks, latency)
 
-and all accumulators, one step's weights and one broadcast must fit the vector registers. The tile that needs the fewest
-cycles over the whole output, waste at its edges included, wins.
+Two loads start in a cycle at best on every core we target. Weights come from the second-level cache, a vector every
+second cycle: where two multiply-adds start in a cycle, tiles of fewer than four positions wait for them. All
+accumulators, one step's weights and one broadcast must fit the vector registers. The tile that needs the fewest cycles
+over the whole output, waste at its edges included, wins.
 
 On ARM more registers stay free (:mod:`..ahead`). Its cores with one multiply-add port load once a cycle, and those that
 execute in order load vectors between multiply-adds, not beside them.
@@ -23,6 +25,7 @@ from ..ahead import free_registers
 # Two start in a cycle; a fifth more, as loops bound by them miss a slot now and then (15 loads take 8.3 to 9.3 cycles,
 # says benchmarks/mca.py of Haswell and Zen 2)
 LOAD_CYCLES = 0.6
+STREAM_CYCLES = 2  # a vector of weights from the second-level cache, which each tile reads anew
 
 
 @dataclass(frozen=True)
@@ -90,5 +93,6 @@ def step_cycles(target: Target, tile: Tile) -> float:
         fmas += tile.blocks + tile.positions / 10  # a tenth of the broadcasts finds no multiply-add to start with
     elif target.is_aarch64 and target.fma_ports == 1:
         loads *= 2
+    stream = float(STREAM_CYCLES * tile.blocks)
     # a few cycles of loop control a step, which larger tiles spread over more work
-    return max(fmas, loads, float(target.fma_latency)) + 0.5
+    return max(fmas, loads, stream, float(target.fma_latency)) + 0.5
