@@ -11,7 +11,7 @@
    whose parts can be written where they belong: reading the whole costs the same then, without a choice among parts.
 
 A group stays one step of the program: nothing joins it that depends on its outputs by way of other groups. Nothing
-costly is computed twice.
+costly is computed twice. A chain of any length is cut into groups of at most ``MOST_NODES``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from .images import merge_images
 from .moves import merge_moves
 from .prologue import prologue_of, prologue_problem
 from .shuffles import merge_shuffles
+
+MOST_NODES = 64  # of a group: its kernel is one expression, which is walked by recursion and grows with every node
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,8 @@ class _Fuser:
             return f"{producer.operator} has several results"
         if not facts.elementwise_in(value):
             return f"reads {value.name} at other elements"
+        if len(draft.nodes) >= MOST_NODES:
+            return f"the group has {MOST_NODES} operators already"
         if value in self.leaves and draft.kind != "anchor":
             return f"{value.name} leaves the model"
         if self._lies_in_place(producer):
@@ -219,7 +223,7 @@ class _Fuser:
             if any(self.owner.get(u) is not self.owner.get(users[0]) for u in users):
                 continue
             target = self.owner.get(users[0])
-            if target is None or target is draft:
+            if target is None or target is draft or len(target.nodes) + len(draft.nodes) > MOST_NODES:
                 continue
             if len(users) > 1 and any(self.facts[n].costly for n in draft.nodes):
                 continue

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, staged, weight
-from halotile.passes.fuse.fuse import Fuse, Fusion
+from halotile.passes.fuse.fuse import MOST_NODES, Fuse, Fusion
 from halotile.passes.fuse.graph import Graph, build_graph
 from halotile.schedules import nest
 from halotile.schedules import staged as kernels
@@ -56,6 +56,26 @@ def test_an_anchor_takes_its_epilogue() -> None:
     assert operators(fusion) == [("conv2d", "add", "relu")]
     (group,) = fusion.groups
     assert group.anchor is group.nodes[0]
+
+
+def test_a_chain_of_any_length_is_cut_into_groups() -> None:
+    """One expression of 300 nested sines is deeper than Python recurses."""
+    arrays = [np.linspace(-1, 1, X.size, dtype=F).reshape(X.shape)]
+    params = [relax.Var("x", relax.TensorType(X.shape, F))]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            made = params[0]
+            for _ in range(300):
+                made = builder.emit(R.sin(made))
+            out = builder.emit_output(relax.Tuple([made]))
+        builder.emit_func_output(out)
+    build = staged(builder.get())
+    assert [len(g.nodes) for g in build.groups] == [MOST_NODES] * 4 + [300 - 4 * MOST_NODES]
+    wanted = arrays[0]
+    for _ in range(300):
+        wanted = np.sin(wanted)
+    np.testing.assert_allclose(Compiled(build).run(arrays)[0], wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_a_residual_joins_the_later_convolution() -> None:
