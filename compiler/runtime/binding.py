@@ -58,7 +58,7 @@ class Binding:
             self.library = ctypes.CDLL(_fresh_spelling(path))
             self.prefix = prefix
             describe = getattr(self.library, f"{prefix}_describe")
-            self.arena_bytes = self._function(f"{prefix}_arena_bytes", _size, _int)
+            self._arena_bytes = self._function(f"{prefix}_arena_bytes", _size, _int)
             self._create = self._function(f"{prefix}_create", _int, _int, ctypes.POINTER(_pointer))
             self._create_in = self._function(
                 f"{prefix}_create_in", _int, _int, _pointer, _size, ctypes.POINTER(_pointer)
@@ -101,14 +101,18 @@ class Binding:
     def create(self, threads: int) -> int:
         """A new instance as an address; RunError when it can't be made."""
         instance = _pointer()
-        self._check(self._create(threads, ctypes.byref(instance)), threads)
+        self._check(self._create(_as_int(threads), ctypes.byref(instance)), threads)
         return instance.value or 0
 
     def create_in(self, threads: int, arena: int, arena_bytes: int) -> int:
         """A new instance that works in memory of the caller, who keeps it alive and to himself."""
         instance = _pointer()
-        self._check(self._create_in(threads, arena, arena_bytes, ctypes.byref(instance)), threads)
+        self._check(self._create_in(_as_int(threads), arena, arena_bytes, ctypes.byref(instance)), threads)
         return instance.value or 0
+
+    def arena_bytes(self, threads: int) -> int:
+        """Bytes that an instance with so many threads needs; 0 for a number that can't be."""
+        return int(self._arena_bytes(_as_int(threads)))
 
     def kernel_seconds(self, instance: int, count: int) -> list[float] | None:
         """Seconds of each of ``count`` kernels in the instance's last run; None for a library without timers."""
@@ -133,6 +137,11 @@ class Binding:
     def close(self) -> None:
         """Unmaps the library; no instance of it may be left."""
         dlclose(self.library._handle)
+
+
+def _as_int(threads: int) -> int:
+    """What ctypes would cut to its lower bits, and so to another number, is one that no library takes."""
+    return threads if -1 <= threads < 2**31 else -1
 
 
 def _specs(tensors: ctypes._Pointer[_Tensor], count: int) -> Iterator[TensorSpec]:

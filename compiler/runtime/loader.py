@@ -99,7 +99,7 @@ class LoadedModel:
         """Bytes of the arena for a number of threads; exactly what a run uses."""
         with self._lock:
             self._check_open()
-            return int(self._binding.arena_bytes(operator.index(threads or self._default)))
+            return self._binding.arena_bytes(operator.index(threads or self._default))
 
     def __call__(
         self, inputs: Mapping[str, np.ndarray[Any, Any]], threads: int | None = None

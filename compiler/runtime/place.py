@@ -34,6 +34,8 @@ def staged(directory: Path) -> Iterator[Stage]:
     each file is replaced in one step, the manifest last, and files of an earlier library that have no successor go.
     After an exception nothing has changed. Raises OutputError when something can't be written.
     """
+    if "\0" in str(directory):
+        raise OutputError(f"can't write a library to {str(directory)!r}: no folder can have that name")
     directory = Path(os.path.abspath(directory))
     if directory.exists() and not directory.is_dir():
         raise OutputError(f"can't write a library to {directory}: it is a file, name a folder")

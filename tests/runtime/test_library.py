@@ -188,6 +188,11 @@ def test_an_object_that_needs_a_foreign_function_is_refused(make_spec, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
+def test_a_destination_whose_name_no_folder_can_have_is_refused(make_spec, tmp_path):
+    with pytest.raises(OutputError, match="no folder can have that name"):
+        build_library(make_spec(), tmp_path / "a\0b")
+
+
 def test_a_destination_that_is_a_file_or_below_one_is_refused(make_spec, tmp_path):
     (tmp_path / "file").write_text("mine")
     for place in (tmp_path / "file", tmp_path / "file" / "out"):

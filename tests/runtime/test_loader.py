@@ -158,10 +158,13 @@ print(os.waitpid(child, 0)[1], numpy.array_equal(model({"x": x})["y"], expected)
     assert done.stdout == "0 True\n", done.stderr
 
 
-@pytest.mark.parametrize("threads", [-1, 65, 10**6])
+@pytest.mark.parametrize("threads", [-1, 65, 10**6, 2**32 + 1, -(2**32) + 2])
 def test_impossible_thread_counts_are_refused(model, x, threads):
-    with pytest.raises(RunError, match=r"threads \(at most 64\)"):
+    with pytest.raises(RunError, match=rf"with {threads} threads \(at most 64\)"):
         model({"x": x}, threads=threads)
+    with pytest.raises(RunError, match=rf"with {threads} threads \(at most 64\)"):
+        load(model.path, threads=threads)
+    assert model.arena_bytes(threads) == 0
 
 
 def test_a_kernel_that_fails_is_a_run_error(make_spec, tmp_path):
