@@ -98,6 +98,8 @@ class Context:
             found = self.k.pointer(f"b{len(self._buffers)}", value.dtype, self.request.layout(value).elements)
             self._buffers[value] = found
             self.operands.append(value)
+            if value.constant is not None and self.request.layout(value).is_plain:
+                self.k.tables[found] = value.constant.reshape(-1)
         return found
 
     def packed(self, packed: Packed, narrow: bool = True) -> Any:
@@ -142,6 +144,8 @@ class Context:
             if self.log is not None:
                 self.log.append(position)
             load = self.buffer(value)[position]
+            if self.k.written is not None and layout.is_plain and indices and self.base(value) is None:
+                self.k.written.row = (load, indices[-1], value.shape[-1])
             return self._guarded(value, layout, indices, load)
 
         return read

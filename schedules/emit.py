@@ -16,11 +16,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import sym, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 from tvm.tirx.stmt import ForKind
+
+from .written import Written
 
 _KINDS = {
     "serial": ForKind.SERIAL,
@@ -46,6 +49,8 @@ class KernelBuilder:
         self._vectors: list[tuple[Any, int, list[Any]]] = []  # lane, width and what comes before open vectorised loops
         self._inside: list[Any] = []  # variables of the loops within the outermost of these, itself included
         self._conditions = 0  # open conditions within it
+        self.tables: dict[Any, np.ndarray] = {}  # constants, by their buffers
+        self.written: Written | None = None  # while the vectors of a line are written out
 
     # -- buffers ---------------------------------------------------------------------------------
 
@@ -100,6 +105,8 @@ class KernelBuilder:
             return prim.NE(self.bind(tirx.Cast("int8", value), name), tirx.IntImm("int8", 0))
         if self._vectors:
             lane, width, before = self._vectors[-1]
+            if self.written is not None and self.written.known(value, lane, width):
+                return value
             if dtype in ("int32", "int64") and len(self._vectors) == 1 and not self._varies(value):
                 buffer = tirx.decl_buffer((1,), dtype, name=self.fresh(name), scope="local", layout=None)
                 before += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [_index(0)])]
@@ -122,12 +129,16 @@ class KernelBuilder:
         return var
 
     def _in_whole_vectors(self, value: Any, lane: Any, width: int) -> Any | None:
-        """A read of every n-th element, or of every element n times, as a shuffle of whole vectors; None for anything
-        else."""
-        base, stride = strided(value, lane, width)
+        """A read of every n-th element, or of every element n times, or in a line that is written out, as a shuffle of
+        whole vectors; None for anything else."""
+        known = self.written is not None and isinstance(value, TensorLoad) and value.source in self.tables
+        base, stride = (None, 1) if known else strided(value, lane, width)
         times = 1
-        if base is None:
+        if base is None and not known:
             base, times = repeated(value, lane, width)
+        if base is None and self.written is not None:
+            made = self.written.vector(value, lane, width)
+            return None if any(v.same_as(u) for u in undefined(made) for v in self._inside) else made
         if base is None or any(v.same_as(u) for u in undefined(base) for v in self._inside):
             return None
         if times > 1:

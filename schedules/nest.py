@@ -22,6 +22,7 @@ from .group import Box, Request, Value, dtype_bytes
 from .inline import key, narrow
 from .interchange import block_of, innermost_axis
 from .phases import Phase
+from .written import MOST_VECTORS, Written
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
 LOCAL_WORK = 8 * 1024  # where cores take bands of rows, the data that need not move counts as well
@@ -107,7 +108,10 @@ class Nest:
         position = self._address(place, indices)
         if self.ctx.log is not None:
             self.ctx.log.append(position)
-        return place.buffer[position]
+        load = place.buffer[position]
+        if self.k.written is not None and not place.lanes and self.ctx.origin is None:
+            self.k.written.row = (load, indices[-1], place.dims[-1])
+        return load
 
     def _address(self, place: StageMemory, indices: Sequence[Any]) -> Any:
         total: Any = tirx.IntImm("int32", 0)
@@ -193,12 +197,33 @@ class Nest:
 
     def _line(self, merged: Merged, loops: list[Any]) -> None:
         vectors, tail = divmod(merged.inner, self.lanes)
+        if self._is_written_out(merged, loops):
+            self.k.written = Written(self.k.tables)
+            for start in range(0, merged.inner, self.lanes):
+                at = tirx.IntImm("int32", start)
+                self._vector(merged, loops, at, min(self.lanes, merged.inner - start))
+            self.k.written = None
+            return
         if vectors:
             with self.k.loop(vectors, name="j") as j:
                 self.ctx.ranged(j, vectors)
                 self._vector(merged, loops, j * self.lanes, self.lanes)
         if tail:
             self._vector(merged, loops, tirx.IntImm("int32", vectors * self.lanes), tail)
+
+    def _is_written_out(self, merged: Merged, loops: list[Any]) -> bool:
+        """True if reads jump along the line, and lie at places known at compile time once their vector's does."""
+        if merged.count != 1 or merged.inner > MOST_VECTORS * self.lanes or self.ctx.origin is not None:
+            return False
+        inputs = self.ctx.graph.group.inputs
+        tables = any(v.constant is not None and v.dtype.startswith("int") and v.elements > 1 for v in inputs)
+        if merged.contiguous and not tables:
+            return False
+        self.k.written = Written(self.k.tables)
+        with self.k.capture():
+            self._vector(merged, loops, tirx.IntImm("int32", 0), min(self.lanes, merged.inner))
+        found, self.k.written = self.k.written.shuffles, None
+        return found > 0
 
     def _vector(self, merged: Merged, loops: list[Any], start: Any, width: int) -> None:
         with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:

@@ -3,25 +3,29 @@
     softmax(x, axis=-1):   max_i = max_j x_ij | e_ij = exp(x_ij - max_i) | sum_i = sum_j e_ij | e_ij / sum_i
                            reduce               map (shared, costly)       reduce              map (output)
 
-A reduction is always a phase. So is an elementwise stage that costs something and is read by two phases; the
-others are inlined where they are read. The output stages form the last phases, those of one shape sharing one.
+A reduction is always a phase. So is an elementwise stage that costs something and is read by two phases, or at several
+places by each element of its reader (the rows of an image resized along both axes); the others are inlined where they
+are read. The output stages form the last phases, those of one shape sharing one.
 ``prefix`` is the number of leading axes that all phases share, index for index: one parallel loop over them holds all
 phases, and what passes from phase to phase stays in cache.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import tvm_ffi
 from tvm import te, tirx
 from tvm.ir import Call
 
-from .group import Value
-from .inline import Inliner, key
+from .group import Value, dtype_bytes
+from .inline import Inliner, children, key
 from .tegraph import GroupGraph
 
 _COSTLY = {"exp", "log", "sqrt", "rsqrt", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "if_then_else"}
+STACK_BYTES = 32 * 1024  # scratch of one row kept on the worker's stack; beyond, in the arena
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,65 @@ def is_reduce(tensor: te.Tensor) -> bool:
     return isinstance(tensor.op, te.ComputeOp) and isinstance(tensor.op.body[0], tirx.Reduce)
 
 
-def plan_phases(graph: GroupGraph, outputs: tuple[Value, ...], blocked: tuple[Value, ...] = ()) -> Plan:
-    """The phases of ``outputs``; ``blocked`` are the inputs whose channels lie in lanes (only the prefix minds)."""
+def plan_phases(
+    graph: GroupGraph, outputs: tuple[Value, ...], blocked: tuple[Value, ...] = (), spread: float = 0.0
+) -> Plan:
+    """The phases of ``outputs``; ``blocked`` are the inputs whose channels lie in lanes (only the prefix minds).
+
+    A stage that each element of its reader reads several times is stored if it has at most ``spread`` elements for one
+    of the reader's, and if what is stored stays small.
+    """
     stages = graph.stages(outputs)
+    shared = _read_again(stages, spread)
+    plan = _planned(graph, stages, outputs, blocked, shared)
+    if any(not _is_small(tensor, plan.prefix, outputs) for tensor in stages if key(tensor) in shared):
+        return _planned(graph, stages, outputs, blocked, set())
+    return plan
+
+
+def _is_small(tensor: te.Tensor, prefix: int, outputs: tuple[Value, ...]) -> bool:
+    """True for stages of which a row fits the stack, or that are small beside the outputs."""
+    row = math.prod(int(d) for d in tensor.shape[prefix:]) * dtype_bytes(str(tensor.dtype))
+    whole = math.prod(int(d) for d in tensor.shape)
+    return (prefix and row <= STACK_BYTES) or 4 * whole <= sum(v.elements for v in outputs)
+
+
+def _read_again(stages: list[te.Tensor], spread: float) -> set[Any]:
+    """The stages that cost something, or read one tensor at several places, and are read at several places."""
+    found: set[Any] = set()
+    for reader in stages:
+        if not spread or is_reduce(reader) or not isinstance(reader.op, te.ComputeOp):
+            continue
+        elements = math.prod(int(d) for d in reader.shape)
+        for tensor, places in _places(reader):
+            if places < 2 or is_reduce(tensor) or not isinstance(tensor.op, te.ComputeOp):
+                continue
+            dear = _costly(tensor, _COSTLY - {"if_then_else"}) or any(p > 1 for _, p in _places(tensor))
+            if dear and math.prod(int(d) for d in tensor.shape) <= spread * elements:
+                found.add(key(tensor))
+    return found
+
+
+def _places(reader: te.Tensor) -> list[tuple[te.Tensor, int]]:
+    """The tensors that an element of ``reader`` reads, each with the number of different places."""
+    reads: dict[Any, tuple[te.Tensor, list[Any]]] = {}
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, Call) and getattr(expr.op, "name", "") == "te.tensor_load":
+            tensor, places = reads.setdefault(key(expr.args[0]), (expr.args[0], []))
+            if not any(all(map(tvm_ffi.structural_equal, expr.args[1:], p)) for p in places):
+                places.append(list(expr.args[1:]))
+        for part in expr.args if isinstance(expr, Call) else children(expr):
+            visit(part)
+
+    for body in reader.op.body:
+        visit(body)
+    return [(tensor, len(places)) for tensor, places in reads.values()]
+
+
+def _planned(
+    graph: GroupGraph, stages: list[te.Tensor], outputs: tuple[Value, ...], blocked: tuple[Value, ...], shared: set[Any]
+) -> Plan:
     by_key = {key(t): t for t in stages}
     named: dict[Any, list[Value]] = {}
     for value in outputs:
@@ -71,7 +131,9 @@ def plan_phases(graph: GroupGraph, outputs: tuple[Value, ...], blocked: tuple[Va
             tensors = tuple(tensor.op.output(i) for i in range(tensor.op.num_outputs))
             values = tuple(next(iter(named.get(key(t), [])), None) for t in tensors)
             phases.append(Phase(tensors, values, True))
-        elif len(readers.get(key(tensor), ())) > 1 and key(tensor) not in named and _costly(tensor):
+        elif key(tensor) in named:
+            continue
+        elif key(tensor) in shared or len(readers.get(key(tensor), ())) > 1 and _costly(tensor):
             phases.append(Phase((tensor,), (None,), False))
     maps: dict[tuple[int, ...], list[Value]] = {}
     reduced = {id(v) for phase in phases if phase.reduce for v in phase.values if v is not None}
@@ -104,19 +166,19 @@ def _readers(stages: list[te.Tensor], outputs: set[Any]) -> dict[Any, set[Any]]:
     return result
 
 
-def _costly(tensor: te.Tensor) -> bool:
+def _costly(tensor: te.Tensor, functions: set[str] = _COSTLY) -> bool:
     if not isinstance(tensor.op, te.ComputeOp):
         return False
-    return any(_has_costly(b) for b in tensor.op.body)
+    return any(_has_costly(b, functions) for b in tensor.op.body)
 
 
-def _has_costly(expr: Any) -> bool:
+def _has_costly(expr: Any, functions: set[str]) -> bool:
     if isinstance(expr, Call):
         name = getattr(expr.op, "name", "").rsplit(".", 1)[-1]
-        return name in _COSTLY or any(_has_costly(a) for a in expr.args)
+        return name in functions or any(_has_costly(a, functions) for a in expr.args)
     for field in ("a", "b", "value", "condition", "true_value", "false_value"):
         part = getattr(expr, field, None)
-        if part is not None and hasattr(part, "ty") and _has_costly(part):
+        if part is not None and hasattr(part, "ty") and _has_costly(part, functions):
             return True
     return False
 

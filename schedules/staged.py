@@ -25,12 +25,15 @@ from .context import Context
 from .group import Group, Kernel, Request, Value, dtype_bytes
 from .inline import Inliner, key
 from .nest import PARALLEL_WORK, Nest, StageMemory, boxed, is_axis
-from .phases import Phase, Plan, plan_phases
+from .phases import STACK_BYTES, Phase, Plan, plan_phases
 from .reduction import ReductionNest
 from .tegraph import GroupGraph
 
+# Elements of a stage for one of its reader's, up to which it is stored and not computed again at each place where it
+# is read. With two places each, e elements stored cost 3 e loads and stores and leave 2 loads of 4; in plain memory
+# what is stored is also computed in whole vectors, where the reader jumps.
+SPREAD_BLOCKED, SPREAD_PLAIN = 2 / 3, 4.0
 MANY_ROWS = 4  # rows that keep the cores of common machines busy
-STACK_BYTES = 32 * 1024  # scratch of one row kept on the worker's stack; beyond, in the arena
 
 
 def build_staged(request: Request) -> Kernel:
@@ -55,7 +58,8 @@ class _Staged:
         blocks = {request.layout(v).block for v in self.group.outputs} - {0}
         self.block = blocks.pop() if blocks else 0
         blocked = () if self.block else tuple(v for v in self.group.inputs if request.layout(v).block)
-        self.plan: Plan = plan_phases(graph, self.group.outputs, blocked)
+        spread = 0.0 if request.box is not None else SPREAD_BLOCKED if self.block else SPREAD_PLAIN
+        self.plan: Plan = plan_phases(graph, self.group.outputs, blocked, spread)
         self.stored: dict[Any, StageMemory | Value] = {}
         self.notes: list[str] = []
 
