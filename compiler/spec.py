@@ -27,6 +27,11 @@ _BYTES = {
 }
 
 
+def length_name(output: str) -> str:
+    """The output that tells how much of ``output`` is there, where that depends on the data."""
+    return f"{output}.length"
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """``name`` is the exact ONNX name, ``dtype`` numpy's (``bfloat16`` and the float8s as in ml_dtypes)."""

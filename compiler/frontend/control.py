@@ -46,9 +46,11 @@ def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node) -> lis
 def _chosen(node: Node, condition: Value, a: Slot, b: Slot) -> Slot:
     if isinstance(a, Poison) or isinstance(b, Poison):
         return POISON
-    if not isinstance(a, Value) or not isinstance(b, Value) or a.shape != b.shape or a.dtype != b.dtype:
-        raise Refusal(f"its condition is computed at run time, and its branches give {a} and {b}, which differ in form")
-    return node.do(relax.op.where, condition, a, b)
+    if isinstance(a, Value) and isinstance(b, Value) and a.shape == b.shape and a.dtype == b.dtype:
+        if a.part is None and b.part is None:
+            return node.do(relax.op.where, condition, a, b)
+        raise Refusal("its condition is computed at run time, and the lengths of its branches depend on the data")
+    raise Refusal(f"its condition is computed at run time, and its branches give {a} and {b}, which differ in form")
 
 
 def run_loop(
@@ -150,4 +152,6 @@ def _scalar(value: Slot, what: str) -> int | None:
 def _tensor(value: Slot) -> Value:
     if not isinstance(value, Value):
         raise Refusal("a tensor is missing" if value is None else "a sequence stands where a tensor is needed")
+    if value.part is not None:
+        raise Refusal("the length of a tensor depends on the data, which it does not take")
     return value

@@ -15,13 +15,15 @@ import tvm
 from tvm import relax
 
 from ...errors import ModelError, UnsupportedError
-from ..spec import TensorSpec
+from ..spec import TensorSpec, length_name
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
 from .dims import SYMBOLS, Dim, Learned, to_relax
 from .functions import dtype_name, element_name
 from .implied import ASSUMED
 from .load import Source, load
+from .node import Node
+from .partial import zeroed
 from .registry import Refusal
 from .shapes import Symbols, declared_shape, fixed_inputs
 from .slot import Slot, TensorSequence
@@ -124,6 +126,7 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
             try:
                 walk.graph(_ordered(graph), scope, opsets)
                 results = [_output(scope, name) for name in names]
+                _with_lengths(names, results, Node("", "", 1, [], {}, [], builder), walk.notes)
             except Refusal as refusal:
                 failure = UnsupportedError(f"the graph can't be converted: {refusal}")
             except BaseException as error:
@@ -193,11 +196,28 @@ def _output(scope: dict[str, Slot], name: str) -> Value | Poison:
     return value
 
 
+def _with_lengths(names: list[str], results: list[Value | Poison], node: Node, notes: list[str]) -> None:
+    """After all outputs, one for each of those of which only a part is there: how long that is."""
+    for index, result in [*enumerate(results)]:
+        if not isinstance(result, Value) or result.part is None:
+            continue
+        name, axis = length_name(names[index]), result.part.axis
+        if name in names:
+            raise ModelError(f"an output is called '{name}', which is to tell the length of output '{names[index]}'")
+        results[index] = zeroed(node, result)
+        names.append(name)
+        results.append(node.reshape(result.part.count, (1,)))
+        room = f"output '{names[index]}' has room for {result.shape[axis]} along axis {axis}, which its data decides"
+        notes.append(f"{room}: output '{name}' tells how many are there, zeros follow")
+
+
 def _as_declared(graph: onnx.GraphProto, outputs: Sequence[TensorSpec]) -> list[str]:
     """Notes on outputs whose shape is not what the model states; another type than stated is a ModelError."""
     notes = []
     stated = {o.name: o for o in graph.output}
     for output in outputs:
+        if output.name not in stated:  # the length of another
+            continue
         tensor = stated[output.name].type.tensor_type
         dtype = dtype_name(tensor.elem_type) if tensor.elem_type else output.dtype
         if dtype != output.dtype:

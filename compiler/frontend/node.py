@@ -46,6 +46,12 @@ class Node:
         self.used = list(used) if used is not None else [bool(o) for o in outputs]
         self.builder = builder
 
+    def on(self, inputs: Sequence[Value | None]) -> Node:
+        """The same node on other operands."""
+        return Node(
+            self.operator, self.domain, self.opset, inputs, self.attributes, self.outputs, self.builder, self.used
+        )
+
     def __getitem__(self, index: int) -> Value | None:
         return self.inputs[index] if index < len(self.inputs) else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8s with numpy)
@@ -21,6 +22,14 @@ PLAIN = frozenset(
 ALIGNMENT = 64  # what TVM asks of memory it has not allocated
 
 
+@dataclass(frozen=True)
+class Part:
+    """Only the first ``count`` (int64 [1], of run time) positions along ``axis`` are there (see partial.py)."""
+
+    axis: int
+    count: Value
+
+
 class Value:
     """A tensor with a known shape: a run-time expression, a compile-time constant, or both.
 
@@ -29,7 +38,7 @@ class Value:
     dimensions; then ``contents`` also knows tensors that are arithmetic on those (the Shape of something).
     """
 
-    __slots__ = ("_array", "_contents", "_expr", "dtype", "shape", "wide")
+    __slots__ = ("_array", "_contents", "_expr", "chosen", "dtype", "part", "shape", "wide")
 
     def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
         self.shape: tuple[Any, ...] = tuple(as_dim(d) for d in shape)
@@ -38,6 +47,8 @@ class Value:
         self._array = array
         self._contents: np.ndarray | None = None
         self.wide: Value | None = None  # the same in float32, unrounded (see precision.py)
+        self.part: Part | None = None
+        self.chosen: Value | None = None  # where it is not zero, once something has asked for that
 
     @classmethod
     def of_array(cls, array: Any, dtype: str | None = None) -> Value:
@@ -61,6 +72,12 @@ class Value:
         if not isinstance(ty.shape, relax.ShapeExpr):
             raise Open("the shape of its result can't be told while dimensions are open")
         return cls([from_relax(d) for d in ty.shape.values], str(ty.dtype.dtype), expr=expr)
+
+    def with_part(self, part: Part | None) -> Value:
+        """The same tensor with other words on how much of it is there."""
+        other = Value(self.shape, self.dtype, self._expr, self._array)
+        other._contents, other.wide, other.part = self._contents, self.wide, part
+        return other
 
     @property
     def array(self) -> np.ndarray | None:

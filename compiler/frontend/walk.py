@@ -18,12 +18,12 @@ import onnx
 from tvm import relax
 
 from ...errors import HalotileError
-from . import control, fold, functions, precision, sequences, symbolic
+from . import control, fold, functions, partial, precision, sequences, symbolic
 from .dims import Learned, is_open
 from .node import Node
 from .objection import objection
 from .prune import live_nodes, used_names
-from .registry import Refusal, converter
+from .registry import Converter, Refusal, converter
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader
 from .value import POISON, Poison, Value
@@ -117,9 +117,6 @@ class Walk:
         operands = [scope[n] if n else None for n in proto.input]
         if any(isinstance(o, Poison) for o in operands):
             reason = self._is_known(proto, domain, opset)
-            shaping = _NEEDS_KNOWN.get(proto.op_type)
-            if reason is None and shaping is not None and isinstance(operands[shaping], Poison):
-                reason = _DYNAMIC
             return poisoned if reason is None else offend(reason)
         inputs = [o for o in operands if not isinstance(o, Poison)]
         if depth > LARGEST_DEPTH:
@@ -155,11 +152,13 @@ class Walk:
         depth: int,
     ) -> Sequence[Slot] | None:
         if domain == "" and proto.op_type in CONTROL:
+            _refuse_partial(proto, operands)
             return self._control(proto, operands, scope, opsets, where)
         key = (domain, proto.op_type, proto.overload)
         if key in self.functions:
             return self._body(proto, self.functions[key], operands, opsets, where, depth)
         if domain == "" and proto.op_type in sequences.OPERATORS:
+            _refuse_partial(proto, operands)
             given = {a.name: self._attribute(a) for a in proto.attribute if a.name != "type"}
             node = Node(proto.op_type, domain, opset, [], given, proto.output, self.builder)
             return [sequences.run_sequence(node, operands)]
@@ -169,6 +168,8 @@ class Walk:
                 return operands
             raise Refusal("an operand is a sequence, which it does not take")
         write = converter(domain, proto.op_type, opset)
+        if write is not None and any(map(partial.is_partial, inputs)):
+            return self._partial(write, self._seen(proto, domain, opset, inputs, used))
         foldable = domain == "" and all(i is None or i.is_constant for i in inputs)
         graphs = any(
             a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in proto.attribute
@@ -181,18 +182,7 @@ class Walk:
             if folded is not None:
                 return folded
         if write is not None:
-            attributes = {a.name: self._attribute(a) for a in proto.attribute}
-            node = Node(
-                proto.op_type,
-                domain,
-                opset,
-                inputs,
-                attributes,
-                proto.output,
-                self.builder,
-                [bool(o) and o in used for o in proto.output],
-            )
-            results: Sequence[Value | None] = precision.write(write, node)
+            results: Sequence[Value | None] = precision.write(write, self._seen(proto, domain, opset, inputs, used))
             if foldable and expanding and not all(r is None or r.is_constant for r in results):
                 size = max(_bytes(r) for r in results if r is not None)
                 weight = any(o in self.weights for o in proto.output)
@@ -205,6 +195,22 @@ class Walk:
         if not depth:
             self.notes.append(f"{where} ({proto.op_type}) is compiled from its ONNX function body")
         return self._body(functions.with_defaults(proto, opset), body, inputs, opsets, where, depth)
+
+    def _seen(
+        self, proto: onnx.NodeProto, domain: str, opset: int, inputs: Sequence[Value | None], used: set[str]
+    ) -> Node:
+        """The node as a converter sees it."""
+        attributes = {a.name: self._attribute(a) for a in proto.attribute}
+        wanted = [bool(o) and o in used for o in proto.output]
+        return Node(proto.op_type, domain, opset, inputs, attributes, proto.output, self.builder, wanted)
+
+    def _partial(self, write: Converter, node: Node) -> Sequence[Value | None]:
+        """A node some of whose operands are there only in part."""
+
+        def whole(values: Sequence[Value | None]) -> Sequence[Value | None]:
+            return precision.write(write, node.on(values))
+
+        return [None if r is None else _without_emptiness(r) for r in partial.converted(node, whole)]
 
     def _fold(
         self, proto: onnx.NodeProto, inputs: Sequence[Value | None], opsets: dict[str, int]
@@ -301,10 +307,9 @@ def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
 
 _DYNAMIC = "the shape of its output depends on the data"
 _RANDOM = "it draws random numbers"
-_NEEDS_KNOWN = {"NonZero": 0, "Compress": 1}  # the operand that the shape of the output depends on
 _TEXT = "strings are not supported"
 _REASONS = {
-    **dict.fromkeys("NonMaxSuppression Unique".split(), _DYNAMIC),
+    **dict.fromkeys("Unique".split(), _DYNAMIC),
     **dict.fromkeys(fold.RANDOM, _RANDOM),
     **dict.fromkeys(
         "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer LabelEncoder".split(), _TEXT
@@ -315,6 +320,14 @@ _REASONS = {
 def _remedy(proto: onnx.NodeProto) -> str:
     names = ", ".join(f"'{n}'" for n in list(proto.input)[:2] if n)
     return f" (end the model before it, at {names}, and do the rest on the caller's side: onnx.utils.extract_model)"
+
+
+def _refuse_partial(proto: onnx.NodeProto, operands: Sequence[Slot]) -> None:
+    """Bodies that are written out would lose count of what is there."""
+    for name, value in zip(proto.input, operands):
+        items = value.items if isinstance(value, TensorSequence) else (value,)
+        if any(map(partial.is_partial, items)):
+            raise Refusal(f"the length of '{name}' depends on the data, which it does not take")
 
 
 def _without_emptiness(value: Value) -> Value:

@@ -64,7 +64,7 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
     shape = shape_of(x)
     outer, length, inner = split_at(x, axis)
     out = [k if a == axis else d for a, d in enumerate(shape)]
-    before = _order(is_float(dtype_of(x)), largest)
+    before = order(is_float(dtype_of(x)), largest)
 
     def write(b: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         values, positions = outs
@@ -72,7 +72,7 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
         with b.loop(outer * inner, kind, "row") as row:
             source = (row // inner) * (length * inner) + row % inner
             target = (row // inner) * (k * inner) + row % inner
-            heap = _Heap(b, positions, target, inner, lambda p: b.load(ins[0], source + p * inner), before)
+            heap = Heap(b, positions, target, inner, lambda p: b.load(ins[0], source + p * inner), before)
             heap.fill(k)
             if length > k:
                 with b.loop(length - k, name="p") as rest:
@@ -97,7 +97,7 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
 Before = Callable[[Any, Any, Any, Any], Any]
 
 
-def _order(floats: bool, largest: bool) -> Before:
+def order(floats: bool, largest: bool) -> Before:
     """True when element a at position p comes before b at q: larger (smaller), or equal and earlier."""
 
     def before(a: Any, p: Any, b: Any, q: Any) -> Any:
@@ -113,7 +113,7 @@ def _order(floats: bool, largest: bool) -> Before:
     return before
 
 
-class _Heap:
+class Heap:
     """Positions at ``target``, ``stride`` apart; every parent comes after its two children in the order."""
 
     def __init__(
@@ -126,7 +126,7 @@ class _Heap:
         return tirx.Cast("int32", self.b.load(self.store, self.target + index * self.stride))
 
     def put(self, index: Any, position: Any) -> None:
-        self.b.store(self.store, self.target + index * self.stride, tirx.Cast("int64", position))
+        self.b.store(self.store, self.target + index * self.stride, cast(str(self.store.dtype), position))
 
     def fill(self, size: int) -> None:
         """The first ``size`` positions, made a heap from the last parent up."""

@@ -118,7 +118,7 @@ def test_every_offender_is_named() -> None:
     model = model_of(
         node("Frobnicate", ["x"], ["a"], name="first"),
         node("Relu", ["a"], ["b"]),
-        node("NonZero", ["b"], ["c"], name="second"),
+        node("Unique", ["b"], ["c"], name="second"),
         node("Gremlin", ["c"], ["y"]),
     )
     text = refusal(
@@ -129,7 +129,7 @@ def test_every_offender_is_named() -> None:
 
 @pytest.mark.parametrize(
     "operator,reason",
-    [("NonZero", "shape of its output"), ("RandomNormalLike", "random")],
+    [("Unique", "shape of its output"), ("RandomNormalLike", "random")],
 )
 def test_reasons(operator: str, reason: str) -> None:
     one_line(UnsupportedError, model_of(node(operator, ["x"], ["y"], name="n")), "node 'n'", operator, reason)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from ..dims import Dim, Open
+from ..dims import Dim, Open, is_open
 from ..implied import require_at_least
 from ..node import Node, normal_axis
+from ..partial import with_part
 from ..registry import Refusal, converts
 from ..value import Value
 from .movement import take
@@ -33,6 +34,10 @@ def gather(node: Node) -> Value:
         if known.ndim == 1:
             return take(node, x, known, axis)
         return node.do(R.take, x, node.const(known), axis=axis)
+    return _read(node, x, indices, axis)
+
+
+def _read(node: Node, x: Value, indices: Value, axis: int) -> Value:
     return node.own("halotile.gather", x, indices, axis=axis)
 
 
@@ -78,15 +83,18 @@ def gather_nd(node: Node) -> Value:
 
 @converts("Compress", since=9)
 def compress(node: Node) -> Value:
-    """Only with a known condition, since its result is as long as the condition has ones."""
-    x = node.need(0)
-    condition = node.constant(1, "its condition (and so the shape of its output)")
-    if condition is None:
-        raise Refusal("it has no condition")
+    """What the condition is true for: as many as it has ones, or of run time, at most as many as there are."""
+    x, condition = node.need(0), node.need(1)
     if "axis" not in node.attributes:
         x = node.reshape(x, (x.size,))
     axis = normal_axis(node.attr("axis", 0), x.rank)
-    index = np.flatnonzero(condition.reshape(-1)[: x.shape[axis]])
+    if condition.array is None:
+        length = min(condition.size, x.shape[axis])
+        positions = _chosen(node, node.slice(node.reshape(condition, (condition.size,)), 0, 0, length))
+        count = positions.part
+        assert count is not None
+        return with_part(_read(node, x, node.reshape(positions.with_part(None), (length,)), axis), axis, count.count)
+    index = np.flatnonzero(condition.array.reshape(-1)[: x.shape[axis]])
     if not index.size:
         return node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
     return take(node, x, index, axis)
@@ -144,7 +152,48 @@ def reverse_sequence(node: Node) -> Value:
 
 @converts("NonZero", since=9)
 def non_zero(node: Node) -> Value:
-    x = node.constant(0, "its operand (and so the shape of its output)")
-    if x is None:
-        raise Refusal("it has no operand")
-    return node.const(np.array(np.nonzero(x), "int64"))
+    """[rank, n]: of run time with room for all elements, of which the first n are there."""
+    x = node.need(0)
+    return node.const(np.array(np.nonzero(x.array), "int64")) if x.array is not None else _chosen(node, x)
+
+
+def _chosen(node: Node, x: Value) -> Value:
+    """Where ``x`` is not zero; found once, so that all who ask have the same count."""
+    if is_open(x.shape):
+        raise Open("the room for its output depends on open dimensions")
+    if x.chosen is None:
+        positions, count = node.own_many("halotile.nonzero", x)
+        x.chosen = with_part(positions, 1, count)
+    return x.chosen
+
+
+@converts("NonMaxSuppression", since=10)
+def non_max_suppression(node: Node) -> Value:
+    """Rows (batch, class, box) with room for as many as may be kept; boxes may be partly there (partial.py)."""
+    boxes, scores = node.need(0), node.need(1)
+    most = int(_number(node, 2, "the number of boxes that it keeps", 0))
+    overlap, above = _number(node, 3, "its overlap threshold", 0.0), node.constant(4, "its score threshold")
+    if is_open((*boxes.shape, *scores.shape)):
+        raise Open("the room for its output depends on open dimensions")
+    if boxes.rank != 3 or scores.rank != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
+        raise Refusal(f"its boxes {boxes} do not fit its scores {scores}")
+    most = min(most, boxes.shape[1])
+    if most <= 0:
+        return node.const(np.empty((0, 3), "int64"))
+    limit = [] if boxes.part is None else [boxes.part.count]
+    selected, count, *_ = node.own_many(
+        "halotile.non_max_suppression",
+        boxes.with_part(None),
+        scores.with_part(None),
+        *limit,
+        most=most,
+        overlap=float(overlap),
+        above=None if above is None or not above.size else float(above.reshape(-1)[0]),
+        centre=bool(node.attr("center_point_box", 0)),
+    )
+    return with_part(selected, 0, count)
+
+
+def _number(node: Node, index: int, what: str, default: float) -> float:
+    array = node.constant(index, what)
+    return default if array is None or not array.size else float(array.reshape(-1)[0])

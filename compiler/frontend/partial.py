@@ -1,0 +1,439 @@
+"""Tensors of which only the first few positions along one axis count, a number that is only known at run time.
+
+    keep = NonMaxSuppression(boxes, scores)      int64 [300, 3], of which `count` rows are there
+    best = Gather(boxes, keep)                   float32 [300, 4], of which the same rows are there
+
+Memory and loops are those of the bound, so nothing behind the import knows of it. The axis is followed here from
+operator to operator: each has a rule that says where it is in the results, and what must be done so that positions
+behind the count touch nothing before it. An operator without a rule refuses such an operand. A model's output gets a
+second one that holds the count, and zeros behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from tvm import relax
+
+from .node import Node, normal_axes, normal_axis
+from .registry import Refusal
+from .value import Part, Value
+
+R = relax.op
+Write = Callable[[Sequence["Value | None"]], "Sequence[Value | None]"]
+Rule = Callable[[Node, Write], "Sequence[Value | None]"]
+
+
+def is_partial(value: object) -> bool:
+    return isinstance(value, Value) and value.part is not None
+
+
+def converted(node: Node, write: Write) -> Sequence[Value | None]:
+    """The node's results by its rule; ``write`` converts it on operands that are whole."""
+    rule = _RULES.get(node.operator) if node.domain in ("", "com.microsoft") else None
+    if rule is None:
+        raise Refusal(f"{_told(node)}, which it does not take")
+    return rule(node, write)
+
+
+def with_part(value: Value, axis: int, count: Value) -> Value:
+    """The same tensor, of which ``count`` (int64 [1]) positions along ``axis`` are there."""
+    return value.with_part(Part(axis, count))
+
+
+def zeroed(node: Node, value: Value) -> Value:
+    """The whole tensor, zero where nothing is."""
+    return _filled(node, value, 0) if value.part is not None else value
+
+
+def _told(node: Node) -> str:
+    value = next(v for v in node.inputs if v is not None and v.part is not None)
+    assert value.part is not None
+    return f"the length of axis {value.part.axis} of its operand {value} depends on the data"
+
+
+def _part(value: Value | None) -> Part:
+    assert value is not None and value.part is not None
+    return value.part
+
+
+def _whole(values: Sequence[Value | None]) -> list[Value | None]:
+    return [None if v is None else v.with_part(None) for v in values]
+
+
+def _partial(node: Node) -> list[int]:
+    return [i for i, v in enumerate(node.inputs) if v is not None and v.part is not None]
+
+
+def _count(node: Node) -> Value:
+    """The count of all operands that have one; refuses different ones."""
+    counts = [_part(node[i]).count for i in _partial(node)]
+    if any(c is not counts[0] for c in counts):
+        raise Refusal("its operands have lengths that depend on the data in different ways")
+    return counts[0]
+
+
+def _only(node: Node, *places: int) -> None:
+    if not set(_partial(node)) <= set(places):
+        raise Refusal(f"{_told(node)}, which it does not take there")
+
+
+def _tagged(results: Sequence[Value | None], axis: int, count: Value) -> list[Value | None]:
+    return [None if r is None else with_part(r, axis, count) for r in results]
+
+
+def _there(node: Node, value: Value) -> Value:
+    """Which positions along the axis count, to broadcast over the tensor."""
+    part = _part(value)
+    shape = [value.shape[part.axis] if a == part.axis else 1 for a in range(value.rank)]
+    places = node.const(np.arange(shape[part.axis], dtype="int64").reshape(shape))
+    return node.do(R.less, places, node.reshape(part.count, [1] * value.rank))
+
+
+def _filled(node: Node, value: Value, neutral: float) -> Value:
+    """The whole tensor with ``neutral`` where nothing is."""
+    return node.do(R.where, _there(node, value), value.with_part(None), node.scalar(neutral, value))
+
+
+# ---------------------------------------------------------------------- rules
+
+
+def _elementwise(node: Node, write: Write) -> Sequence[Value | None]:
+    """Operands that broadcast together: those with the axis have it in one place, the others are one long there."""
+    count = _count(node)
+    places = {v.rank - _part(v).axis for v in node.inputs if v is not None and v.part is not None}
+    back = min(places)
+    others = [v for v in node.inputs if v is not None and v.part is None and v.rank >= back]
+    if len(places) > 1 or any(v.shape[v.rank - back] != 1 for v in others):
+        raise Refusal("a length that depends on the data does not meet itself in its operands")
+    rank = max(v.rank for v in node.inputs if v is not None)
+    whole = _whole(node.inputs)
+    if node.operator in ("Div", "Mod") and node.need(1).part is not None and node.need(1).is_integer:
+        whole[1] = _filled(node, node.need(1), 1)  # a division by zero would stop the process
+    return _tagged(write(whole), rank - back, count)
+
+
+def _rows(node: Node, write: Write) -> Sequence[Value | None]:
+    """What works on each row of its first operand by itself."""
+    _only(node, 0)
+    if _part(node[0]).axis != 0:
+        raise Refusal(f"{_told(node)}, and it does not work row by row along it")
+    return _tagged(write(_whole(node.inputs)), 0, _count(node))
+
+
+def _along(default: int) -> Rule:
+    """What works along the axis that it names, of its first operand."""
+
+    def rule(node: Node, write: Write) -> Sequence[Value | None]:
+        _only(node, 0)
+        x, part = node.need(0), _part(node[0])
+        joined = node.opset < 13 and node.operator in ("Softmax", "LogSoftmax", "Hardmax")  # over all axes from it on
+        axis = normal_axis(node.attr("axis", 1 if joined else default), x.rank)
+        after = joined or node.operator in ("LayerNormalization", "RMSNormalization")
+        if part.axis == axis or (after and part.axis > axis):
+            raise Refusal(f"{_told(node)}, and it works along it")
+        return _tagged(write(_whole(node.inputs)), part.axis, part.count)
+
+    return rule
+
+
+def _flatten(node: Node, write: Write) -> Sequence[Value | None]:
+    if normal_axis(node.attr("axis", 1), node.need(0).rank) != 1:
+        raise Refusal(f"{_told(node)}, and it joins it with another")
+    return _rows(node, write)
+
+
+def _gemm(node: Node, write: Write) -> Sequence[Value | None]:
+    if node.attr("transA", 0):
+        raise Refusal(f"{_told(node)}, and it sums along it")
+    return _rows(node, write)
+
+
+def _matmul(node: Node, write: Write) -> Sequence[Value | None]:
+    """Rows of the left operand."""
+    _only(node, 0)
+    a, b, part = node.need(0), node.need(1), _part(node[0])
+    if part.axis == a.rank - 1 or (b.rank > 2 and part.axis != a.rank - 2):
+        raise Refusal(f"{_told(node)}, and it sums along it")
+    results = write(_whole(node.inputs))
+    rank = max(a.rank, b.rank)
+    return _tagged(results, part.axis + rank - a.rank, part.count)
+
+
+def _transpose(node: Node, write: Write) -> Sequence[Value | None]:
+    x, part = node.need(0), _part(node[0])
+    order = list(node.attr("perm", range(x.rank)[::-1]))
+    return _tagged(write(_whole(node.inputs)), order.index(part.axis), part.count)
+
+
+def _unsqueeze(node: Node, write: Write) -> Sequence[Value | None]:
+    _only(node, 0)
+    x, part = node.need(0), _part(node[0])
+    axes = node.ints(1, "its axes", "axes") or []
+    new = set(normal_axes(axes, x.rank + len(axes)))
+    old = [a for a in range(x.rank + len(axes)) if a not in new]
+    return _tagged(write(_whole(node.inputs)), old[part.axis], part.count)
+
+
+def _squeeze(node: Node, write: Write) -> Sequence[Value | None]:
+    _only(node, 0)
+    x, part = node.need(0), _part(node[0])
+    axes = node.ints(1, "its axes", "axes")
+    gone = set(normal_axes(axes or [part.axis], x.rank))
+    if part.axis in gone:
+        raise Refusal(f"{_told(node)}, and it may remove it; give it the axes")
+    return _tagged(write(_whole(node.inputs)), part.axis - sum(a < part.axis for a in gone), part.count)
+
+
+def _reshape(node: Node, write: Write) -> Sequence[Value | None]:
+    """The axis stays one of its own: -1 in the new shape, or 0 in its old place."""
+    _only(node, 0)
+    x, part = node.need(0), _part(node[0])
+    wanted = node.ints(1, "its shape", "shape") or []
+    results = write(_whole(node.inputs))
+    (y,) = results
+    assert y is not None
+    before = math.prod(x.shape[: part.axis])
+    for axis, target in enumerate(wanted):
+        same = y.shape[axis] == x.shape[part.axis] and math.prod(y.shape[:axis]) == before
+        if same and (target == -1 or (target == 0 and axis == part.axis and not node.attr("allowzero", 0))):
+            return _tagged(results, axis, part.count)
+    raise Refusal(f"{_told(node)}, and it would not keep it apart in the shape {wanted}")
+
+
+def _slice(node: Node, write: Write) -> Sequence[Value | None]:
+    """Along the axis itself from a known begin to a known end, both counted from the front."""
+    _only(node, 0)
+    x, part = node.need(0), _part(node[0])
+    begins, ends = node.ints(1, "its starts", "starts") or [], node.ints(2, "its ends", "ends") or []
+    axes = normal_axes(node.ints(3, "its axes", "axes") or list(range(len(begins))), x.rank)
+    steps = node.ints(4, "its steps") or [1] * len(begins)
+    count = part.count
+    for axis, begin, end, step in zip(axes, begins, ends, steps):
+        if axis == part.axis:
+            if begin < 0 or end < 0 or step != 1:
+                raise Refusal(f"{_told(node)}, and it counts from its end or in steps")
+            last = node.do(R.minimum, count, node.scalar(min(end, x.shape[axis]), count))
+            count = node.do(R.maximum, node.do(R.subtract, last, node.scalar(begin, count)), node.scalar(0, count))
+            count = part.count if begin == 0 and end >= x.shape[axis] else count
+    return _tagged(write(_whole(node.inputs)), part.axis, count)
+
+
+def _split(node: Node, write: Write) -> Sequence[Value | None]:
+    return _along(0)(node, write)
+
+
+def _concat(node: Node, write: Write) -> Sequence[Value | None]:
+    """Side by side; or end to end, when what is there of each moves to the front of the whole."""
+    values = [v for v in node.inputs if v is not None]
+    axis = normal_axis(node.attr("axis", 1), values[0].rank)
+    if all(v.part is None or v.part.axis == axis for v in values):
+        (y,) = write(_whole(values))
+        ends = [
+            node.reshape(_there(node, v), (v.shape[axis],)) if v.part is not None
+            else node.const(np.ones(v.shape[axis], "bool"))
+            for v in values
+        ]  # fmt: skip
+        positions, count = node.own_many("halotile.nonzero", node.do(R.concat, ends, axis=0))
+        assert y is not None
+        places = node.reshape(positions, (y.shape[axis],))
+        return [with_part(node.own("halotile.gather", y, places, axis=axis), axis, count)]
+    if any(v.part is None or v.part.axis == axis for v in values):
+        raise Refusal("only some of its operands have a length that depends on the data")
+    count = _count(node)
+    if len({_part(v).axis for v in values}) > 1:
+        raise Refusal("lengths that depend on the data lie along different axes of its operands")
+    return _tagged(write(_whole(values)), _part(values[0]).axis, count)
+
+
+def _wrapped(node: Node, indices: Value, part: Part, length: int, columns: np.ndarray | None = None) -> Value:
+    """Positions from the end of what is there, for a kernel that counts them from the end of the room."""
+    left = node.cast(node.do(R.subtract, part.count, node.scalar(length, part.count)), indices.dtype)
+    if columns is not None:
+        left = node.do(R.multiply, left, node.const(columns.astype(indices.dtype)))
+    moved = node.do(R.add, indices, left)
+    return node.do(R.where, node.do(R.less, indices, node.scalar(0, indices)), moved, indices)
+
+
+def _gather(node: Node, write: Write) -> Sequence[Value | None]:
+    x, indices = node.need(0), node.need(1)
+    axis = normal_axis(node.attr("axis", 0), x.rank)
+    whole = _whole(node.inputs)
+    if x.part is None:
+        return _tagged(write(whole), axis + _part(indices).axis, _part(indices).count)
+    if x.part.axis != axis:
+        if indices.part is not None:
+            raise Refusal("both its operands have a length that depends on the data")
+        at = x.part.axis + (indices.rank - 1 if x.part.axis > axis else 0)
+        return _tagged(write(whole), at, x.part.count)
+    if indices.is_constant:
+        raise Refusal(f"{_told(node)}, and may be shorter than the positions that it reads")
+    assert whole[1] is not None
+    whole[1] = _wrapped(node, whole[1], x.part, x.shape[axis])
+    results = write(whole)
+    return results if indices.part is None else _tagged(results, axis + indices.part.axis, indices.part.count)
+
+
+def _gather_nd(node: Node, write: Write) -> Sequence[Value | None]:
+    x, indices = node.need(0), node.need(1)
+    depth, part = indices.shape[-1], indices.part
+    whole = _whole(node.inputs)
+    if part is None or part.axis == indices.rank - 1 or node.attr("batch_dims", 0):
+        raise Refusal(f"{_told(node)}, which it does not take there")
+    if x.part is not None:
+        if x.part.axis >= depth:
+            raise Refusal("both its operands have a length that depends on the data")
+        assert whole[1] is not None
+        whole[1] = _wrapped(node, whole[1], x.part, x.shape[x.part.axis], np.arange(depth) == x.part.axis)
+    return _tagged(write(whole), part.axis, part.count)
+
+
+def _gather_elements(node: Node, write: Write) -> Sequence[Value | None]:
+    x, indices = node.need(0), node.need(1)
+    axis = normal_axis(node.attr("axis", 0), x.rank)
+    count, part = _count(node), _part(indices)
+    if part.axis == axis and x.part is None:
+        return _tagged(write(_whole(node.inputs)), axis, count)
+    if x.part is None or x.part.axis != part.axis or part.axis == axis:
+        raise Refusal(f"{_told(node)}, which it does not take there")
+    return _tagged(write(_whole(node.inputs)), part.axis, count)
+
+
+_NEUTRAL = {
+    "ReduceSum": 0.0, "ReduceL1": 0.0, "ReduceL2": 0.0, "ReduceSumSquare": 0.0, "ReduceProd": 1.0,
+    "ReduceMax": -math.inf, "ReduceMin": math.inf, "ReduceLogSumExp": -math.inf,
+    "ArgMax": -math.inf, "ArgMin": math.inf,
+}  # fmt: skip
+
+
+def _reduction(node: Node, write: Write) -> Sequence[Value | None]:
+    """Over other axes as ever; over the axis itself, what is not there changes nothing."""
+    _only(node, 0)
+    x, part = node.need(0), _part(node[0])
+    if node.operator.startswith("Arg"):
+        axes = [node.attr("axis", 0)]
+    else:
+        axes = node.ints(1, "its axes", "axes") or ([] if node.attr("noop_with_empty_axes", 0) else list(range(x.rank)))
+    gone = set(normal_axes(axes, x.rank))
+    if part.axis not in gone:
+        kept = part.axis if node.attr("keepdims", 1) else part.axis - sum(a < part.axis for a in gone)
+        return _tagged(write(_whole(node.inputs)), kept, part.count)
+    neutral = _NEUTRAL.get(node.operator)
+    if neutral is None:
+        raise Refusal(f"{_told(node)}, and it works along it")
+    if math.isinf(neutral) and not x.is_float:
+        limits = np.iinfo(x.dtype)
+        neutral = limits.min if neutral < 0 else limits.max
+    return write([_filled(node, x, neutral), *node.inputs[1:]])
+
+
+def _non_zero(node: Node, write: Write) -> Sequence[Value | None]:
+    return write([zeroed(node, node.need(0))])
+
+
+def _suppression(node: Node, write: Write) -> Sequence[Value | None]:
+    """The converter itself takes boxes and scores of which only some are there."""
+    if _partial(node) != [0, 1] or _part(node[0]).axis != 1 or _part(node[1]).axis != 2:
+        raise Refusal(f"{_told(node)}, which it does not take there")
+    _count(node)
+    return write(node.inputs)
+
+
+def _compress(node: Node, write: Write) -> Sequence[Value | None]:
+    x, condition = node.need(0), node.need(1)
+    axis = node.attr("axis")
+    along = None if axis is None else normal_axis(axis, x.rank)
+    if x.part is not None and (condition.part is None or x.part.axis != along and x.rank > 1):
+        raise Refusal(f"{_told(node)}, which it does not take there")
+    return write([x.with_part(None), zeroed(node, condition)])
+
+
+def _shape(node: Node, write: Write) -> Sequence[Value | None]:
+    """The lengths as a tensor of run time, unless those that are asked for are known."""
+    x, part = node.need(0), _part(node[0])
+    places = list(range(x.rank))[slice(node.attr("start", 0), node.attr("end", x.rank))]
+    if part.axis not in places:
+        return [node.const([x.shape[a] for a in places], "int64")]
+    parts = [part.count if a == part.axis else node.const([x.shape[a]], "int64") for a in places]
+    return [parts[0] if len(parts) == 1 else node.do(R.concat, parts, axis=0)]
+
+
+def _roi_align(node: Node, write: Write) -> Sequence[Value | None]:
+    _only(node, 1, 2)
+    if any(_part(node[i]).axis for i in _partial(node)):
+        raise Refusal(f"{_told(node)}, which it does not take there")
+    return _tagged(write(_whole(node.inputs)), 0, _count(node))
+
+
+def _scatter(node: Node, write: Write) -> Sequence[Value | None]:
+    """What is not there is written to a position outside of the tensor, which is nowhere."""
+    _only(node, 1, 2)
+    x, indices, updates = (node.need(i) for i in range(3))
+    _count(node)
+    if indices.part is None or updates.part is None or indices.part.axis != updates.part.axis:
+        raise Refusal("only some of its operands have a length that depends on the data")
+    outside = max([1, *x.shape])
+    return write([x, _filled(node, indices, outside), updates.with_part(None), *node.inputs[3:]])
+
+
+def _tile(node: Node, write: Write) -> Sequence[Value | None]:
+    _only(node, 0)
+    part, times = _part(node[0]), node.ints(1, "its repeats") or []
+    if times[part.axis] != 1:
+        raise Refusal(f"{_told(node)}, and it repeats it")
+    return _tagged(write(_whole(node.inputs)), part.axis, part.count)
+
+
+def _quantised(node: Node, write: Write) -> Sequence[Value | None]:
+    _only(node, 0)
+    if any(v is not None and v.size != 1 for v in node.inputs[1:]):
+        raise Refusal(f"{_told(node)}, and its scales are many")
+    return _tagged(write(_whole(node.inputs)), _part(node[0]).axis, _count(node))
+
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        """
+        Abs Acos Acosh Add And Asin Asinh Atan Atanh BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Celu
+        Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu FastGelu QuickGelu Greater GreaterOrEqual HardSigmoid
+        HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or
+        PRelu Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish
+        Tan Tanh ThresholdedRelu Where Xor
+        """.split(),
+        _elementwise,
+    ),
+    **dict.fromkeys(
+        "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace Dropout GlobalAveragePool GlobalMaxPool "
+        "GroupNormalization InstanceNormalization LRN LpPool MaxPool SpaceToDepth".split(),
+        _rows,
+    ),
+    **dict.fromkeys(
+        "Hardmax LayerNormalization LogSoftmax LpNormalization RMSNormalization Softmax TopK".split(), _along(-1)
+    ),
+    **dict.fromkeys([*_NEUTRAL, "ReduceMean", "ReduceLogSum"], _reduction),
+    "Compress": _compress,
+    "Concat": _concat,
+    "DequantizeLinear": _quantised,
+    "Flatten": _flatten,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "NonMaxSuppression": _suppression,
+    "NonZero": _non_zero,
+    "QuantizeLinear": _quantised,
+    "Reshape": _reshape,
+    "RoiAlign": _roi_align,
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter,
+    "Shape": _shape,
+    "Slice": _slice,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}  # fmt: skip

@@ -1,0 +1,148 @@
+"""Choosing elements: how many there are is only known at run time, so results have room for all that there can be.
+
+    nonzero([0, 3, 0, 5]) -> positions [[1, 3, 0, 0]], count [2]
+
+What lies behind the last that was chosen is zero: a position that can be read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import te, tirx
+
+from ..emit import KernelBuilder
+from ..operator import define
+from .common import dtype_of, shape_of
+from .loops import PARALLEL_WORK, cast, until, written
+from .scan import Heap, order
+
+
+@define("halotile.nonzero")
+def nonzero(x: te.Tensor) -> list[te.Tensor]:
+    """Positions of the elements that are not zero, in order: int64 [rank, elements], and their number: int64 [1]."""
+    shape = shape_of(x)
+    elements, rank = math.prod(shape), len(shape)
+
+    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+        positions, count = outs
+        k.store(count, 0, tirx.IntImm("int64", 0))
+        with k.loop(elements, name="e") as e:
+            element = k.load(ins[0], e)
+            chosen = element if dtype_of(x) == "bool" else element != tirx.const(0, dtype_of(x))
+            with k.when(chosen):
+                place, left = k.bind(cast("int32", count[0])), e
+                for d in range(rank - 1, -1, -1):
+                    k.store(positions, d * elements + place, cast("int64", left % shape[d] if d else left))
+                    left = left // shape[d]
+                k.store(count, 0, count[0] + tirx.IntImm("int64", 1))
+        first = k.bind(cast("int32", count[0]))
+        for d in range(rank):
+            with k.loop(elements - first, name="z") as z:
+                k.store(positions, d * elements + first + z, tirx.IntImm("int64", 0))
+
+    return written("nonzero", [x], [((rank, elements), "int64"), ((1,), "int64")], write)
+
+
+@define("halotile.non_max_suppression")
+def non_max_suppression(
+    boxes: te.Tensor,
+    scores: te.Tensor,
+    *limit: te.Tensor,
+    most: int,
+    overlap: float,
+    above: float | None = None,
+    centre: bool,
+) -> list[te.Tensor]:
+    """Boxes in the order of their scores, without those that overlap a better one of their class by more than
+    ``overlap`` of their union.
+
+    boxes: [B, N, 4], scores: [B, C, N], limit: how many of the N there are (int64 [1]). Gives rows (batch, class, box),
+    int64 [B * C * most, 3], and their number, int64 [1]; what follows is memory to work in. Of every class of every
+    image at most ``most`` are taken, of scores larger than ``above``, and equal scores in the order of the boxes.
+
+    A class is a heap of its boxes with the best at the root; it is taken apart until enough are kept, so what costs is
+    the boxes above the threshold, and log n for each that is looked at.
+    """
+    (batches, count, _), classes = shape_of(boxes), shape_of(scores)[1]
+    rows, dtype = batches * classes, dtype_of(boxes)
+    later = order(True, True)
+
+    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+        selected, total, heaps, kept, counts = outs
+        available: Any = tirx.min(cast("int32", ins[2][0]), count) if limit else tirx.IntImm("int32", count)
+        with k.loop(rows, "parallel" if rows * count >= PARALLEL_WORK else "serial", "row") as row:
+            corner = row // classes * (count * 4)
+
+            def score(p: Any) -> Any:
+                return k.load(ins[1], row * count + p)
+
+            heap = Heap(k, heaps, row * count, 1, score, lambda a, p, b, q: later(b, q, a, p))
+            size = k.local("size", "int32", 1)
+            k.store(size, 0, tirx.IntImm("int32", 0))
+            with k.loop(available, name="n") as n:
+                with k.when(tirx.IntImm("bool", 1) if above is None else score(n) > tirx.const(above, dtype)):
+                    heap.put(size[0], n)
+                    k.store(size, 0, size[0] + 1)
+            half = k.bind(size[0] // 2)
+            with k.loop(half, name="h") as h:
+                heap.sink(half - 1 - h, size[0])
+            k.store(counts, row, tirx.IntImm("int32", 0))
+            fits, best = k.local("fits", "int32", 1), k.local("best", "int32", 1)
+            with until(k) as done:
+                k.store(done, 0, tirx.Cast("int32", tirx.any(size[0] == 0, counts[row] >= most)))
+                with k.when(done[0] == 0):
+                    k.store(best, 0, heap[0])
+                    k.store(size, 0, size[0] - 1)
+                    heap.put(0, heap[size[0]])
+                    with k.when(size[0] > 0):
+                        heap.sink(0, size[0])
+                    k.store(fits, 0, tirx.IntImm("int32", 1))
+                    with k.loop(counts[row], name="j") as j:
+                        with k.when(fits[0] != 0):
+                            other = kept[row * most + j]
+                            near = _overlap(k, ins[0], corner + best[0] * 4, corner + other * 4, overlap, centre, dtype)
+                            with k.when(near):
+                                k.store(fits, 0, tirx.IntImm("int32", 0))
+                    with k.when(fits[0] != 0):
+                        k.store(kept, row * most + counts[row], best[0])
+                        k.store(counts, row, counts[row] + 1)
+        k.store(total, 0, tirx.IntImm("int64", 0))
+        with k.loop(rows, name="row") as row:
+            with k.loop(counts[row], name="j") as j:
+                start = k.bind(cast("int32", total[0]) * 3)
+                for i, value in enumerate((row // classes, row % classes, kept[row * most + j])):
+                    k.store(selected, start + i, cast("int64", value))
+                k.store(total, 0, total[0] + tirx.IntImm("int64", 1))
+        filled = k.bind(cast("int32", total[0]) * 3)
+        with k.loop(rows * most * 3 - filled, name="z") as z:
+            k.store(selected, filled + z, tirx.IntImm("int64", 0))
+
+    outputs = [((rows * most, 3), "int64"), ((1,), "int64"), ((rows, count), "int32"), ((rows, most), "int32"),
+               ((rows,), "int32")]  # fmt: skip
+    return written("non_max_suppression", [boxes, scores, *limit], outputs, write)
+
+
+def _overlap(k: KernelBuilder, boxes: Any, a: Any, b: Any, overlap: float, centre: bool, dtype: str) -> Any:
+    """Whether two boxes share more than ``overlap`` of their union; those without area share nothing."""
+    (top_a, bottom_a, left_a, right_a), (top_b, bottom_b, left_b, right_b) = (
+        _sides(k, boxes, at, centre, dtype) for at in (a, b)
+    )
+    nothing = tirx.const(0, dtype)
+    height = k.bind(tirx.min(bottom_a, bottom_b) - tirx.max(top_a, top_b))
+    width = k.bind(tirx.min(right_a, right_b) - tirx.max(left_a, left_b))
+    shared = k.bind(height * width)
+    first, second = k.bind((right_a - left_a) * (bottom_a - top_a)), k.bind((right_b - left_b) * (bottom_b - top_b))
+    union = k.bind(first + second - shared)
+    real = tirx.all(*(v > nothing for v in (height, width, shared, first, second, union)))
+    return tirx.all(real, shared / union > tirx.const(overlap, dtype))
+
+
+def _sides(k: KernelBuilder, boxes: Any, at: Any, centre: bool, dtype: str) -> tuple[Any, Any, Any, Any]:
+    """Low and high y, low and high x: of [y, x, y, x] of any two opposite corners, or of [x, y, width, height]."""
+    v = [k.bind(k.load(boxes, at + i)) for i in range(4)]
+    if centre:
+        half = tirx.const(0.5, dtype)
+        return v[1] - v[3] * half, v[1] + v[3] * half, v[0] - v[2] * half, v[0] + v[2] * half
+    return tirx.min(v[0], v[2]), tirx.max(v[0], v[2]), tirx.min(v[1], v[3]), tirx.max(v[1], v[3])
