@@ -289,12 +289,19 @@ def _taps(
 
     with ExitStack() as loops:
         index, taps = loops.enter_context(conv.taps(cb))
+        asked: list[tuple[Next, Any, Any, Any]] = []
         if share is not None and conv.next is not None:
-            conv.next.ask(k, weights, share, index)
+            asked.append((conv.next, weights, share, index))
         if below is not None and conv.below is not None:
-            conv.below.ask(k, conv.read(facts.data), below(cb), index - cb * facts.taps)
+            asked.append((conv.below, conv.read(facts.data), below(cb), index - cb * facts.taps))
+        for following, buffer, begin, number in asked:
+            if not following.spreads(count):
+                following.ask(k, buffer, begin, number)
         c = loops.enter_context(k.loop(count, name="c", begin=first))
         ctx.ranged(c, segment.lanes)
+        for following, buffer, begin, number in asked:
+            if following.spreads(count):
+                following.ask_beside(k, buffer, begin, number, c, count)
         channel = _channel(segment, block, start, cb, c)
         step = base + (index * segment.lanes + c) * width
         if conv.far and conv.next is None:

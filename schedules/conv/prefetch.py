@@ -6,7 +6,11 @@ at every page. Two ways, by how fast one pass over a panel of weights reads them
     slower than they can come    a hint a step of the reduction, AHEAD bytes in front, keeps the stream running: 8 KiB
                                  are some fifty steps of a register tile, longer than a read from memory takes
     as fast, or faster           all the tiles that multiply by the panel share the hints for the one behind it
-                                 (:class:`Next`): 14 tiles of 2 x 7 x 2 vectors ask for 3 lines each 16 steps
+                                 (:class:`Next`): 14 tiles of 2 x 7 x 2 vectors ask for 3 lines in 16 steps
+
+Those are spread over the steps, one hint a step though it asks for most lines several times: a hint whose line comes
+from afar holds one of the first level's few buffers for lines on their way, and a burst of them holds up the loads of
+the present panel. With 1 x 7 x 2 vectors a step and all of it close, a loop loses 5% to bursts of five, and 2% so.
 
 A tile of P positions by B vectors reads 64 B bytes of weights in P B / ports cycles: with two ports 9 bytes a cycle for
 14 positions, 18 for 7, while the third level gives one core ``far_bytes``, 10 or 12. Read when needed, they cost all
@@ -54,6 +58,8 @@ class Next:
 
         tile t, step s:  size + ((t mod tiles) * steps + s) * lines ... + lines - 1
 
+    of C channels in a step, channel c asks for line c * lines / C of these
+
     The last tiles ask again for what is asked for already, where steps or lines don't divide. Behind the last panel lie
     the next layer's weights, or nothing: a hint cannot fault."""
 
@@ -69,8 +75,17 @@ class Next:
         first = tirx.min(tirx.floormod(number, self.tiles) * (self.steps * self.lines), last)
         return bind(self.size + first * self.line, self.size + last * self.line + 1)
 
+    def spreads(self, channels: Any) -> bool:
+        """True if the hints of a step can be given one by one, beside its channels."""
+        return isinstance(channels, int) and channels >= self.lines and self.lines * self.line % channels == 0
+
+    def ask_beside(self, k: Any, buffer: Any, share: Any, step: Any, channel: Any, channels: int) -> None:
+        """The hint of one channel of a step."""
+        stored = buffer.stored if isinstance(buffer, Widened) else buffer
+        hint(k, stored, share + (step * channels + channel) * (self.lines * self.line // channels))
+
     def ask(self, k: Any, buffer: Any, share: Any, step: Any) -> None:
-        """The hints of one step. Narrowed weights have two of these lines in one."""
+        """All hints of one step. Narrowed weights have two of these lines in one."""
         narrow = isinstance(buffer, Widened)
         for line in range(0, self.lines, 2 if narrow else 1):
             place = share + (step * self.lines + line) * self.line

@@ -335,10 +335,12 @@ class _Halves:
                 with ExitStack() as loops:
                     block = loops.enter_context(k.loop(self.depth, name="cb"))
                     ctx.ranged(block, self.depth)
-                    if following is not None:
+                    if following is not None and not following.spreads(lanes):
                         following.ask(k, weights, share, block)
                     c = loops.enter_context(k.loop(lanes, name="c"))
                     ctx.ranged(c, lanes)
+                    if following is not None and following.spreads(lanes):
+                        following.ask_beside(k, weights, share, block, c, lanes)
                     step = offset + (block * lanes + c) * (blocks * lanes)
                     if self.conv.far and following is None:
                         prefetch(k, weights, step, blocks, lanes, dtype_bytes(self.dtype))
