@@ -2,10 +2,12 @@
 
     python -m halotile.benchmarks.kernels [conv matmul depthwise pool elementwise ...] [--threads 1] [--seconds 1]
 
-One line a shape: milliseconds, GFLOP/s and its share of the measured FMA peak, GB/s and its share of the bandwidth of
-a triad whose working set is as large as inputs, weights and outputs together. Convolutions and products are timed by
-themselves, by timers in the library, and without Winograd (``--winograd`` allows it: its share may pass 100%). Where
-an element costs many operations, the share of the arithmetic limit stands beside, with the limit that is met first.
+One line a shape: milliseconds, GFLOP/s and its share of the FMA peak, which is measured on the same core before and
+after every hundredth of a second of runs (a clock moves by a third within a tenth of a second, and with it both), GB/s
+and its share of the bandwidth of a triad whose working set is as large as inputs, weights and outputs together.
+Convolutions and products are timed by themselves, by timers in the library, and without Winograd (``--winograd``
+allows it: its share may pass 100%). Where an element costs many operations, the share of the arithmetic limit stands
+beside, with the limit that is met first.
 The last lines count the shapes that reach the mark: 95% of the FMA peak, 88% for odd ones, 80% of bandwidth, or of
 whichever of the two limits a depthwise layer meets first; and those at 80% of bandwidth alone, and of the limit met
 first.
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +39,8 @@ from .peers.engine_halotile import Engine
 
 Body = Callable[[Graph, str], str]
 ANCHORED = ("conv", "matmul")  # families whose limit is arithmetic
+SLICE = 0.01  # seconds of runs between two looks at the peak
+STEADY = 0.02  # a slice is left out where the clock moved by more, unless it did in all
 ALONE = (*ANCHORED, "gemv", "depthwise")  # timed apart from the conversions at a model's edges
 
 
@@ -72,6 +76,7 @@ class Figure:
     moved: float
     wrong: str | None
     operations: float = 0.0  # of all elements
+    peak: float = 0.0  # FLOP/s that the machine could do meanwhile, if asked
 
 
 def conv_case(
@@ -154,8 +159,11 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def measure(case: Case, threads: int, seconds: float, winograd: bool = False) -> Figure:
-    """Compiles ``case``, compares it with ONNX Runtime, and takes the median of runs for ``seconds``."""
+def measure(
+    case: Case, threads: int, seconds: float, winograd: bool = False, pulse: Callable[[], float] | None = None
+) -> Figure:
+    """Compiles ``case``, compares it with ONNX Runtime, and takes the median of runs for ``seconds``; with ``pulse``,
+    which tells the peak of the moment, that of their shares of it."""
     model = case.model()
     feeds = random_inputs(model, seed=1)
     with tempfile.TemporaryDirectory(prefix="halotile-kernel-") as folder:
@@ -170,15 +178,33 @@ def measure(case: Case, threads: int, seconds: float, winograd: bool = False) ->
         engine.bind({name: _aligned(array) for name, array in feeds.items()})
         engine.run()
         wrong = "; ".join(compare(engine.outputs(), reference(model, feeds), TOLERANCE)) or None
-        times: list[float] = []
-        end = time.perf_counter() + seconds
-        while len(times) < 5 or time.perf_counter() < end:
+
+        def run() -> float:
             engine.run()
             spent = engine.profile()
-            times.append(sum(spent[i] for i in kernels))
+            return sum(spent[i] for i in kernels)
+
+        taken, peak = _slices(run, seconds, pulse)
         elements = sum(array.size for array in engine.outputs().values())
     flops = 2.0 * report["macs"]
-    return Figure(statistics.median(times), flops, _least_bytes(model), wrong, float(case.operations * elements))
+    return Figure(taken, flops, _least_bytes(model), wrong, float(case.operations * elements), peak)
+
+
+def _slices(run: Callable[[], float], seconds: float, pulse: Callable[[], float] | None) -> tuple[float, float]:
+    """(seconds of a run, peak) of the slice with the median share of the peak."""
+    ask = pulse or (lambda: 0.0)
+    found: list[tuple[float, float, float]] = []  # a run's time, the peak around it, and how far that moved
+    end = time.perf_counter() + seconds
+    while len(found) < 5 or time.perf_counter() < end:
+        times: list[float] = []
+        before, stop = ask(), time.perf_counter() + SLICE
+        while not times or time.perf_counter() < stop:
+            times.append(run())
+        after = ask()
+        found.append((statistics.median(times), (before + after) / 2, abs(before - after)))
+    steady = [f for f in found if f[2] <= STEADY * f[1]] or found
+    taken, peak, _ = sorted(steady, key=lambda f: f[0] * (f[1] or 1.0))[len(steady) // 2]
+    return taken, peak
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
@@ -275,14 +301,14 @@ def _report(
     """Prints the line of one shape and returns its share of the limit, and of both limits; None when it failed or is
     wrong, which must not hide the other shapes."""
     try:
-        figure = measure(case, threads, seconds, winograd)
+        figure = measure(case, threads, seconds, winograd, lambda: meter.pulse(threads))
     except Exception as error:
         print(
             f"{case.family:11s} {case.name:24s} failed: {type(error).__name__}: {str(error)[:200]}",
             flush=True,
         )
         return None
-    peak = meter.now(threads)
+    peak = replace(meter.now(threads), flops=figure.peak)
     print(line(case, figure, peak), flush=True)
     return None if figure.wrong else (share_of_limit(case, figure, peak), both_shares(figure, peak))
 

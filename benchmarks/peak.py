@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -56,14 +57,16 @@ class Meter:
         self._program = Path(self._folder.name) / "peak"
         self._target = native()
         self._triads: dict[int, tuple[tuple[int, float], ...]] = {}
-        flags = ["-O3", "-march=native", "-ffp-contract=fast", "-pthread", "-std=gnu11", str(_SOURCE)]
+        self._library: ctypes.CDLL | None = None
         try:
-            find_toolchain(self._target).run(
-                [*flags, "-o", str(self._program)], Path(self._folder.name), "building the peak measurement"
-            )
+            self._build("-o", str(self._program))
         except ToolchainError:
             self._folder.cleanup()
             raise
+
+    def _build(self, *flags: str) -> None:
+        common = ["-O3", "-march=native", "-ffp-contract=fast", "-pthread", "-std=gnu11", str(_SOURCE)]
+        find_toolchain(self._target).run([*common, *flags], Path(self._folder.name), "building the peak measurement")
 
     def __enter__(self) -> Meter:
         return self
@@ -79,6 +82,16 @@ class Meter:
                 for size in self._sizes(threads)
             )
         return Peak(threads, _run(self._program, "fma", threads, seconds), self._triads[threads])
+
+    def pulse(self, threads: int, seconds: float = 3e-4) -> float:
+        """FLOP/s at this moment, in this process: for one thread on the very core that the caller runs on."""
+        if self._library is None:
+            library = Path(self._folder.name) / "peak.so"
+            self._build("-shared", "-fPIC", "-o", str(library))
+            self._library = ctypes.CDLL(str(library))
+            self._library.halotile_pulse.argtypes = [ctypes.c_int, ctypes.c_double]
+            self._library.halotile_pulse.restype = ctypes.c_double
+        return float(self._library.halotile_pulse(threads, seconds))
 
     def _sizes(self, threads: int) -> tuple[int, ...]:
         """Half of the second level, several times it (where a third level serves), and past that one.

@@ -8,6 +8,7 @@ from halotile.benchmarks.kernels import (
     Case,
     Figure,
     _least_bytes,
+    _slices,
     both_shares,
     limits,
     line,
@@ -17,7 +18,7 @@ from halotile.benchmarks.kernels import (
     summary,
 )
 from halotile.benchmarks.models import random_inputs
-from halotile.benchmarks.peak import Peak
+from halotile.benchmarks.peak import Meter, Peak
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.family} {c.name}")
@@ -72,6 +73,26 @@ def test_both_limits_are_counted() -> None:
     assert line(gelu, busy, peak).endswith("arithmetic  90%, arithmetic first")
     lines = limits([(gelu, (0.3, 0.9)), (gelu, (0.85, 0.2)), (gelu, (0.3, 0.2)), (CASES[0], (0.1, 1.0))])
     assert lines == [f"{gelu.family}: 1 of 3 at 80% of bandwidth, 2 at 80% of the limit met first"]
+
+
+def test_a_share_is_of_the_peak_of_its_moment() -> None:
+    """The clock falls to two thirds in the middle: each run takes as much longer, and the share stays."""
+    clock = iter([3e11] * 6 + [2e11] * 100)
+    now = [3e11]
+
+    def pulse() -> float:
+        now[0] = next(clock)
+        return now[0]
+
+    taken, peak = _slices(lambda: 2.4e8 / now[0], 0.0, pulse)
+    assert taken * peak == pytest.approx(2.4e8) and peak in (2e11, 3e11)
+    assert _slices(lambda: 1e-3, 0.0, None) == (1e-3, 0.0)
+
+
+def test_a_pulse_is_near_the_peak() -> None:
+    with Meter() as meter:
+        for threads in (1, 2):
+            assert meter.pulse(threads) > 1e9
 
 
 def test_a_kernel_is_timed_by_itself() -> None:
