@@ -13,6 +13,7 @@ from tvm import relax
 
 from .dims import Open
 from .node import Node, normal_axis
+from .partial import either
 from .registry import Refusal
 from .sequences import Operands, map_sequence
 from .slot import Slot
@@ -46,10 +47,10 @@ def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node) -> lis
 def _chosen(node: Node, condition: Value, a: Slot, b: Slot) -> Slot:
     if isinstance(a, Poison) or isinstance(b, Poison):
         return POISON
-    if isinstance(a, Value) and isinstance(b, Value) and a.shape == b.shape and a.dtype == b.dtype:
-        if a.part is None and b.part is None:
-            return node.do(relax.op.where, condition, a, b)
-        raise Refusal("its condition is computed at run time, and the lengths of its branches depend on the data")
+    if isinstance(a, Value) and isinstance(b, Value):
+        result = either(node, condition, a, b)
+        if result is not None:
+            return result
     raise Refusal(f"its condition is computed at run time, and its branches give {a} and {b}, which differ in form")
 
 

@@ -37,6 +37,15 @@ def test_a_state_without_length_is_compiled(cases: dict) -> None:
     assert outcome.verdict == "pass", outcome.detail
 
 
+@pytest.mark.parametrize("name", ["test_nonzero_example", "test_nonmaxsuppression_two_batches"])
+def test_what_is_there_is_compared(cases: dict, name: str) -> None:
+    """The room behind it is not; a length that is wrong is seen."""
+    assert node_tests.run_case(cases[name], "te").verdict == "pass"
+    inputs, outputs = cases[name].data_sets[0]
+    shorter = dataclasses.replace(cases[name], data_sets=[(inputs, [outputs[0][..., :-1]])])
+    assert node_tests.run_case(shorter, "te").verdict == "WRONG"
+
+
 def test_a_wrong_answer_is_seen(cases: dict) -> None:
     case = cases["test_relu"]
     inputs, outputs = case.data_sets[0]
@@ -45,7 +54,7 @@ def test_a_wrong_answer_is_seen(cases: dict) -> None:
 
 
 def test_the_table_counts_every_outcome(cases: dict) -> None:
-    outcomes = [node_tests.run_case(cases[n], "te") for n in ("test_relu", "test_nonzero_example")]
+    outcomes = [node_tests.run_case(cases[n], "te") for n in ("test_relu", "test_unique_length_1")]
     text = node_tests.table(outcomes)
     assert "1 pass, 1 are refused" in text and "do not edit" in text
     assert any(line.startswith("| Relu | 1 |") for line in text.splitlines())

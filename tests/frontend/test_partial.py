@@ -7,6 +7,7 @@ from typing import Any
 
 import halotile
 import numpy as np
+import onnx
 import pytest
 from evaluate import peer
 from halotile.compiler.frontend import import_model
@@ -282,6 +283,26 @@ def test_what_is_not_followed_is_refused(nodes: list[Any], reason: str) -> None:
     model = model_of([node("Compress", "x c", "r", axis=0), *nodes], feeds, ("y",), **known)
     with pytest.raises(UnsupportedError, match=reason):
         import_model(model)
+
+
+def test_branches_of_different_length() -> None:
+    """As exported for "no boxes, no suppression": none, or as many as there are."""
+
+    def branch(name: str, *nodes: Any) -> Any:
+        return helper.make_graph(list(nodes), name, [], [onnx.ValueInfoProto(name=nodes[-1].output[0])])
+
+    empty = helper.make_node("Constant", [], ["none"], value=numpy_helper.from_array(np.empty((0, 4), "float32")))
+    found = node("Compress", "x c", "some", axis=0)
+    nodes = [
+        node("ReduceMax", "x", "top", keepdims=0),
+        node("Less", "top limit", "low"),
+        helper.make_node("If", ["low"], ["r"], then_branch=branch("t", empty), else_branch=branch("e", found)),
+        node("Relu", "r", "y"),
+        node("ReduceSum", "r o", "z", keepdims=0),
+    ]
+    feeds = {"x": noise(9, 4), "c": np.arange(9) % 3 == 0}
+    known = {"limit": np.array(0.0, "float32"), "o": np.array([1])}
+    same(nodes, feeds, "y", "z", opset=13, more=[{"x": -np.abs(noise(9, 4))}], **known)
 
 
 def test_an_output_of_the_lengths_own_name_is_refused() -> None:
