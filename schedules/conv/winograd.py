@@ -222,7 +222,7 @@ class _Winograd:
             with k.loop(tiles, name="r") as panel:
                 self.ctx.ranged(panel, plan.row_tiles)
                 matrix = self.weights.matrix(run, self._matrix(xi))
-                hints = self.weights.hints(run, xi, panel)
+                hints = self.weights.hints(run, xi, panel, matrix)
                 acc = k.local("acc", "float32", rows * width)
                 with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                     at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + z) * lanes + v

@@ -29,6 +29,7 @@ MEMORY = 5.0  # bytes a cycle that one core reads in order from memory, where th
 REACHED = 0.7  # of a memory's bandwidth at best, what programs get
 CLOCK = 2e9  # hertz, where the target doesn't say
 KEPT = 0.25  # share of the last-level cache that one layer's weights may take to be there in the next run
+MOST_KEPT = 32 << 20  # bytes; of a cache of hundreds of megabytes most belongs to other cores
 NEAR = 20.0  # bytes a cycle from the second-level cache, beside the arithmetic
 LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
 EXPOSED = 0.3  # of the shorter of arithmetic and streaming, the part that the other doesn't hide
@@ -37,12 +38,11 @@ FILL = (
 )
 STARVED = 12.0  # multiply-adds of a core while one vector arrives from beyond its second-level cache: from so many on,
 # products wait for the caches (measured with 13; with 5 they do not)
-LATE = 0.6  # of far_bytes, what a starved core gets of weights beside its products
-NEARER = 8  # second-level caches: of weights up to so many, hints are in time from the second strip on
 STORED = 2.6  # cycles of a store into the second-level cache
 MADE_SHARE = 6  # of the second-level cache, the part for two segments of weights that are made: 1 / 6
 LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
+NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
 LARGER = 0.95  # F(6x6, 3x3) must beat smaller tiles by this much: it doubles the bound of errors and bytes of weights
 
 
@@ -124,9 +124,9 @@ def sorted_plans(target: Target, facts: ConvFacts) -> list[list[Plan]]:
 
 
 def _stays_near(target: Target, facts: ConvFacts, transform: Transform) -> bool:
-    """False where F(6x6, 3x3) would read transformed weights from beyond the second-level cache for every strip."""
+    """False where F(6x6, 3x3) would wait for the transformed weights that it reads for every strip."""
     size = 4 * transform.matrices * facts.channels * facts.outputs
-    return transform is not F6 or size <= target.l2_bytes
+    return transform is not F6 or size <= NEAR_WEIGHTS * target.l2_bytes
 
 
 def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
@@ -157,7 +157,7 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
 def _stream_rate(target: Target, weight_bytes: float, kept: float = KEPT) -> float:
     """Bytes a cycle at which one core, beside all others, reads weights of ``weight_bytes`` in order. A run finds a
     layer's in the last-level cache if they take less than its share of that."""
-    if weight_bytes <= max(target.l2_bytes, kept * target.l3_bytes):
+    if weight_bytes <= max(target.l2_bytes, min(kept * target.l3_bytes, MOST_KEPT)):
         return target.far_bytes
     if target.native or not target.bandwidth:  # of this machine it is only assumed
         return MEMORY
@@ -231,11 +231,6 @@ def _strip_counts(total: int, rows: int) -> Iterator[int]:
             yield count
 
 
-def _beyond(size: float, kept: float) -> float:
-    """The share of ``size`` bytes that exceeds those ``kept``."""
-    return max(0.0, 1 - kept / size)
-
-
 def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int, int]:
     """Bytes of the transformed data, of the products of one chunk of output channels, and of weights that are made."""
     padded = plan.row_tiles * plan.rows
@@ -277,16 +272,16 @@ def _cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
     data_ops = 2 * t.extent * t.data_operations / target.fma_ports + 1.5 * t.products
     result_ops = (t.extent + t.m) * t.result_operations / target.fma_ports + t.products + 2.0 * t.m**2
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
-    scratch = data_bytes + product_bytes + made_bytes
+    scratch, again_read = data_bytes + product_bytes + made_bytes, 0.0
     if data_bytes + product_bytes + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
         transforms += 2 * data_bytes / target.far_bytes  # written to and read from beyond the cache
-        products += plan.chunks_per_group * data_bytes / target.far_bytes
-    first_stream = read / _stream_rate(target, read / share)
-    later_stream = read / _stream_rate(target, read / share, kept=1.0)
+        again_read = plan.chunks_per_group * data_bytes / target.far_bytes
+    beside = starved(target) and not plan.made  # data that return arrive beside the products, as weights do
+    if not beside:
+        products += again_read
+    first_stream = read / _stream_rate(target, read / share) + beside * again_read
+    later_stream = read / _stream_rate(target, read / share, kept=1.0) + beside * again_read
     cold, again = (max(products, s) + EXPOSED * min(products, s) for s in (first_stream, later_stream))
-    if starved(target) and not plan.made:  # hints that come too late hide nothing of weights that were not near
-        cold += _beyond(read / share, target.l2_bytes) * (products + first_stream / LATE - cold)
-        again += _beyond(read / share, NEARER * target.l2_bytes) * (products + later_stream / LATE - again)
     # tasks of one group follow each other on a core: only the first finds all of the weights cold
     fill = (read + scratch) / target.l2_bytes
     lost = min(1.0, max(0.0, fill - FILL) / FILL)

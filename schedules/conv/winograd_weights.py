@@ -82,18 +82,21 @@ class Ready:
     def at(self, matrix: Any, channel: Any) -> Any:
         return (matrix * self.conv.facts.channels + channel) * (self.plan.vectors * self.conv.lanes)
 
-    def hints(self, run: Run, xi: Any, panel: Any) -> Callable[[Any, Any], None]:
+    def hints(self, run: Run, xi: Any, panel: Any, matrix: Any) -> Callable[[Any, Any], None]:
         """Hints for the weights that follow, once a step of the reduction. Where several register tiles share a matrix
-        of weights, each asks for a part of the next one, so that it arrives at an even rate."""
-        conv, vectors, lanes = self.conv, self.plan.vectors, self.conv.lanes
-        matrix = conv.facts.channels * vectors * lanes
+        of weights, they ask for the next one line by line, each for its part, so that it arrives at an even rate: a
+        line's neighbour comes with it, and lines two apart would all come in the first half of the time."""
+        conv, vectors, lanes, tiles = self.conv, self.plan.vectors, self.conv.lanes, self.plan.row_tiles
+        channels = conv.facts.channels
+        size = channels * vectors * lanes
+        if tiles == 1 or size * 4 > conv.request.target.l2_bytes // 4:
+            return lambda step, channel: prefetch(conv.k, self.given, step, vectors, lanes)
+        each = -(-vectors // tiles)
+        begin = conv.bind(self.at(matrix, 0) + size, FAR)
 
         def ask(step: Any, channel: Any) -> None:
-            if self.plan.row_tiles > 1 and matrix * 4 <= conv.request.target.l2_bytes // 4:
-                part = -(-vectors // self.plan.row_tiles)
-                prefetch(conv.k, self.given, step + matrix + panel * (part * lanes), part, lanes, ahead=0)
-            else:
-                prefetch(conv.k, self.given, step, vectors, lanes)
+            line = tirx.floordiv((panel * channels + channel) * vectors, tiles)
+            prefetch(conv.k, self.given, begin + line * lanes, each, lanes, ahead=0)
 
         return ask
 
@@ -194,7 +197,7 @@ class Made:
     def at(self, matrix: Any, channel: Any) -> Any:
         return matrix + channel * self.width
 
-    def hints(self, run: Run, xi: Any, panel: Any) -> Callable[[Any, Any], None]:
+    def hints(self, run: Run, xi: Any, panel: Any, matrix: Any) -> Callable[[Any, Any], None]:
         """The lines of the next segment's taps, spread evenly over all steps of this one's products."""
         conv, lanes, plan = self.conv, self.conv.lanes, self.plan
         lines, tiles = TAPS * plan.vectors, plan.transform.products * plan.row_tiles

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.schedules import operators  # noqa: F401  (defines them)
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv import winograd_weights
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd import STACK_BYTES
 from halotile.schedules.conv.winograd_math import F2, F4, F6, S2, S4, Transform, error_bound
@@ -302,8 +304,8 @@ def test_large_images_take_larger_tiles(ports: int) -> None:
 
 
 def test_weights_from_memory_count_for_more() -> None:
-    """At 7 x 7, 38 MB for F(4x4) take longer to arrive than F(2x2) takes to multiply by 17 MB, unless they stay."""
-    facts = facts_of(512, 512, 7, 7)
+    """At 7 x 7, 21 MB for F(4x4) take longer to arrive than F(2x2) takes to multiply by 9 MB, unless they stay."""
+    facts = facts_of(384, 384, 7, 7)
     target = replace(server(), fma_ports=1)
     far, near = (choose.choose_plan(replace(target, l3_bytes=m << 20), facts) for m in (32, 512))
     assert far is not None and far.transform is F2
@@ -325,11 +327,39 @@ def test_tiles_that_share_weights_ask_for_the_next_ones(row_tiles: int, monkeypa
     assert text.count("T.prefetch") == 4 // row_tiles
 
 
+@pytest.mark.parametrize("vectors,row_tiles", [(2, 2), (4, 2), (2, 4), (3, 2), (2, 3)])
+def test_the_next_weights_are_asked_for_line_by_line(
+    vectors: int, row_tiles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lines of the next matrix, in order, at an even rate: a line's neighbour comes with it."""
+    channels, lanes, asked = 10, 16, []
+    monkeypatch.setattr(
+        winograd_weights, "prefetch", lambda k, w, at, count, *_, **__: asked.append((int(at), count))
+    )
+    conv = SimpleNamespace(
+        k=None,
+        lanes=lanes,
+        facts=SimpleNamespace(channels=channels),
+        bind=lambda v, _: v,
+        request=SimpleNamespace(target=server()),
+    )
+    ready = winograd_weights.Ready(conv, SimpleNamespace(vectors=vectors, row_tiles=row_tiles))  # type: ignore
+    size = channels * vectors
+    for panel in range(row_tiles):
+        ask = ready.hints(None, None, panel, 3)  # type: ignore
+        for channel in range(channels):
+            ask(None, channel)
+    lines = [at // lanes + i for at, count in asked for i in range(count)]
+    assert set(range(4 * size, 5 * size)) <= set(lines) and max(lines) <= 5 * size
+    done = [at // lanes - 4 * size for at, _ in asked]
+    assert done == [step * size // (row_tiles * channels) for step in range(row_tiles * channels)]
+
+
 def test_weights_are_made_where_they_arrive_slowly() -> None:
     """A core that starts 13 multiply-adds while a vector arrives makes transformed weights of layers with few tiles;
     one that starts five, or has many tiles for them, reads them."""
     fast = replace(server(), far_bytes=10, cores=1)
-    for shape in ((256, 256, 14, 14), (512, 512, 14, 14)):
+    for shape in ((384, 384, 14, 14), (512, 512, 14, 14)):
         plan = choose.choose_plan(fast, facts_of(*shape))
         assert plan is not None and plan.made % 16 == 0 < plan.made
         assert choose.weight_bytes(16, shape[0], plan) == 4 * 9 * shape[0] * shape[1]
