@@ -49,6 +49,7 @@ class StageMemory:
     lanes: int  # trailing lanes (blocked kernels), 0 otherwise
     dims: tuple[int, ...] = ()
     offset: Any = 0  # of index zero in the buffer
+    step: int = 0  # from one row to the next, where the buffer holds several
 
 
 class Nest:

@@ -22,6 +22,7 @@ from tvm.ir import Call
 
 from .group import Value, dtype_bytes
 from .inline import Inliner, children, key
+from .separable import separated
 from .tegraph import GroupGraph
 
 _COSTLY = {"exp", "log", "sqrt", "rsqrt", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "if_then_else"}
@@ -35,6 +36,7 @@ class Phase:
     tensors: tuple[te.Tensor, ...]
     values: tuple[Value | None, ...]
     reduce: bool
+    stands_for: te.Tensor | None = None  # a window's reduction, of which this is the second half
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,18 +59,26 @@ def is_reduce(tensor: te.Tensor) -> bool:
 
 
 def plan_phases(
-    graph: GroupGraph, outputs: tuple[Value, ...], blocked: tuple[Value, ...] = (), spread: float = 0.0
+    graph: GroupGraph,
+    outputs: tuple[Value, ...],
+    blocked: tuple[Value, ...] = (),
+    spread: float = 0.0,
+    lanes: bool = False,
 ) -> Plan:
     """The phases of ``outputs``; ``blocked`` are the inputs whose channels lie in lanes (only the prefix minds).
 
     A stage that each element of its reader reads several times is stored if it has at most ``spread`` elements for one
-    of the reader's, and if what is stored stays small.
+    of the reader's, and if what is stored stays small; and windows are separated if ``spread`` is not zero. Where
+    vectors are ``lanes`` of channels, a stored stage has the channels of its reader: positions that all channels share
+    (of GridSample) have other axes.
     """
     stages = graph.stages(outputs)
-    shared = _read_again(stages, spread)
-    plan = _planned(graph, stages, outputs, blocked, shared)
+    shared = _read_again(stages, spread, lanes)
+    plan = _planned(graph, stages, outputs, blocked, shared, spread > 0)
     if any(not _is_small(tensor, plan.prefix, outputs) for tensor in stages if key(tensor) in shared):
-        return _planned(graph, stages, outputs, blocked, set())
+        return _planned(graph, stages, outputs, blocked, set(), False)
+    if any(p.stands_for is not None and plan.prefix < 3 for p in plan.phases):
+        return _planned(graph, stages, outputs, blocked, shared, False)
     return plan
 
 
@@ -79,24 +89,26 @@ def _is_small(tensor: te.Tensor, prefix: int, outputs: tuple[Value, ...]) -> boo
     return (prefix and row <= STACK_BYTES) or 4 * whole <= sum(v.elements for v in outputs)
 
 
-def _read_again(stages: list[te.Tensor], spread: float) -> set[Any]:
+def _read_again(stages: list[te.Tensor], spread: float, lanes: bool) -> set[Any]:
     """The stages that cost something, or read one tensor at several places, and are read at several places."""
     found: set[Any] = set()
     for reader in stages:
         if not spread or is_reduce(reader) or not isinstance(reader.op, te.ComputeOp):
             continue
         elements = math.prod(int(d) for d in reader.shape)
-        for tensor, places in _places(reader):
-            if places < 2 or is_reduce(tensor) or not isinstance(tensor.op, te.ComputeOp):
+        for tensor, reads in _places(reader):
+            if lanes and not all(len(at) > 1 and at[1].same_as(reader.op.axis[1].var) for at in reads):
                 continue
-            dear = _costly(tensor, _COSTLY - {"if_then_else"}) or any(p > 1 for _, p in _places(tensor))
+            if len(reads) < 2 or is_reduce(tensor) or not isinstance(tensor.op, te.ComputeOp):
+                continue
+            dear = _costly(tensor, _COSTLY - {"if_then_else"}) or any(len(p) > 1 for _, p in _places(tensor))
             if dear and math.prod(int(d) for d in tensor.shape) <= spread * elements:
                 found.add(key(tensor))
     return found
 
 
-def _places(reader: te.Tensor) -> list[tuple[te.Tensor, int]]:
-    """The tensors that an element of ``reader`` reads, each with the number of different places."""
+def _places(reader: te.Tensor) -> list[tuple[te.Tensor, list[Any]]]:
+    """The tensors that an element of ``reader`` reads, each with the different places, as indices."""
     reads: dict[Any, tuple[te.Tensor, list[Any]]] = {}
 
     def visit(expr: Any) -> None:
@@ -109,12 +121,18 @@ def _places(reader: te.Tensor) -> list[tuple[te.Tensor, int]]:
 
     for body in reader.op.body:
         visit(body)
-    return [(tensor, len(places)) for tensor, places in reads.values()]
+    return list(reads.values())
 
 
 def _planned(
-    graph: GroupGraph, stages: list[te.Tensor], outputs: tuple[Value, ...], blocked: tuple[Value, ...], shared: set[Any]
+    graph: GroupGraph,
+    stages: list[te.Tensor],
+    outputs: tuple[Value, ...],
+    blocked: tuple[Value, ...],
+    shared: set[Any],
+    separable: bool,
 ) -> Plan:
+    """``shared`` stages are stored; windows over rows and columns are two phases if ``separable``."""
     by_key = {key(t): t for t in stages}
     named: dict[Any, list[Value]] = {}
     for value in outputs:
@@ -130,6 +148,10 @@ def _planned(
             seen_reduce.add(tensor.op)
             tensors = tuple(tensor.op.output(i) for i in range(tensor.op.num_outputs))
             values = tuple(next(iter(named.get(key(t), [])), None) for t in tensors)
+            halves = separated(tensor) if separable else None
+            if halves is not None:
+                phases += [Phase(halves[:1], (None,), True), Phase(halves[1:], values, True, tensor)]
+                continue
             phases.append(Phase(tensors, values, True))
         elif key(tensor) in named:
             continue
@@ -192,6 +214,7 @@ def _prefix(graph: GroupGraph, phases: list[Phase], blocked: set[Any]) -> int:
     while shared < limit and len({p.shape[shared] for p in phases}) == 1:
         shared += 1
     stored = {key(t) for p in phases for t in p.tensors if p.reduce or p.values[0] is None}
+    stored |= {key(p.stands_for) for p in phases if p.stands_for is not None}
     for phase in phases:
         shared = min(shared, _shared_axes(graph, phase, stored, shared, blocked))
     return shared

@@ -16,11 +16,13 @@ keeps ``UNROLL`` vector accumulators and combines them at the end, always in the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import tirx
 
+from .bands import bands, has_bands
 from .context import Context
 from .group import Group, Kernel, Request, Value, dtype_bytes
 from .inline import Inliner, key
@@ -33,6 +35,7 @@ from .tegraph import GroupGraph
 # is read. With two places each, e elements stored cost 3 e loads and stores and leave 2 loads of 4; in plain memory
 # what is stored is also computed in whole vectors, where the reader jumps.
 SPREAD_BLOCKED, SPREAD_PLAIN = 2 / 3, 4.0
+SIDE = 4  # rows of windows side by side: as many cycles as a store needs to reach the cache
 MANY_ROWS = 4  # rows that keep the cores of common machines busy
 
 
@@ -59,7 +62,7 @@ class _Staged:
         self.block = blocks.pop() if blocks else 0
         blocked = () if self.block else tuple(v for v in self.group.inputs if request.layout(v).block)
         spread = 0.0 if request.box is not None else SPREAD_BLOCKED if self.block else SPREAD_PLAIN
-        self.plan: Plan = plan_phases(graph, self.group.outputs, blocked, spread)
+        self.plan: Plan = plan_phases(graph, self.group.outputs, blocked, spread, bool(self.block))
         self.stored: dict[Any, StageMemory | Value] = {}
         self.notes: list[str] = []
 
@@ -153,27 +156,58 @@ class _Staged:
         self.ctx.fill_pending()
         rows = int(np.prod(extents, dtype=np.int64))
         parallel = rows > 1 and self._work() >= PARALLEL_WORK
-        with self.k.loop(rows, "parallel" if parallel else "serial", "row") as row:
-            self.ctx.ranged(row, rows)
-            indices: list[Any] = []
-            rest = row
-            for e in reversed(extents):
-                last = len(indices) == prefix - 1
-                indices.append(rest if last else self.ctx.analyzer.simplify(tirx.floormod(rest, e)))
-                rest = self.ctx.analyzer.simplify(tirx.floordiv(rest, e))
-            indices.reverse()
-            if self.ctx.origin is not None:
-                indices[2:] = [i + o for i, o in zip(indices[2:], self.ctx.origin)]
+        if parallel and self._deals_bands(prefix):
+            with bands(self.ctx, extents[0], extents[1], extents[2], True) as indices:
+                for phase in self.plan.phases:
+                    self._phase(phase, list(indices), parallel=False)
+            return
+        side = self._side(prefix) if rows > 1 else 1
+        blocks = -(-rows // side)
+        with self.k.loop(blocks, "parallel" if parallel else "serial", "row") as block:
+            self.ctx.ranged(block, blocks)
+            count = side if rows % side == 0 else tirx.min(side, rows - block * side)
             for phase in self.plan.phases:
-                self._phase(phase, indices, parallel=False)
+                targets = self._targets(phase, prefix, side)
+                with self.k.loop(count, name="r") as r:
+                    self.ctx.ranged(r, side)
+                    self.stored = {t: _at_row(place, r) for t, place in self.stored.items()}
+                    row = self._row(block * side + r, extents)
+                    self._emit_phase(phase, row, [_at_row(t, r) for t in targets], parallel=False)
+
+    def _row(self, number: Any, extents: list[int]) -> list[Any]:
+        """The indices of the row of that number."""
+        indices: list[Any] = []
+        rest = number
+        for e in reversed(extents):
+            last = len(indices) == len(extents) - 1
+            indices.append(rest if last else self.ctx.analyzer.simplify(tirx.floormod(rest, e)))
+            rest = self.ctx.analyzer.simplify(tirx.floordiv(rest, e))
+        indices.reverse()
+        if self.ctx.origin is not None:
+            indices[2:] = [i + o for i, o in zip(indices[2:], self.ctx.origin)]
+        return indices
+
+    def _deals_bands(self, prefix: int) -> bool:
+        """True for rows of windows, which read those of other rows: cores take the bands that they have written."""
+        windows = any(p.stands_for is not None for p in self.plan.phases)
+        rows, workers = self.plan.phases[-1].shape[2:3], self.request.workers
+        return windows and prefix == 3 and workers > 1 and has_bands(rows[0], workers) and self.request.box is None
+
+    def _side(self, prefix: int) -> int:
+        """Rows that take turns in every phase where windows read what was stored just before: a load that spans two
+        stores waits until both are in the cache."""
+        windows = [p for p in self.plan.phases if p.stands_for is not None]
+        return SIDE if windows and self.request.box is None else 1
 
     # -- one phase -------------------------------------------------------------------------------
 
     def _phase(self, phase: Phase, row: list[Any], parallel: bool) -> None:
         """One loop nest over the axes of ``phase`` beyond ``row`` (whose axis 1 is a block index if blocked)."""
+        self._emit_phase(phase, row, self._targets(phase, len(row)), parallel)
+
+    def _emit_phase(self, phase: Phase, row: list[Any], targets: list[Value | StageMemory], parallel: bool) -> None:
         if 0 in phase.shape:
             return
-        targets = self._targets(phase, len(row))
         if phase.reduce:
             ReductionNest(self, phase, row, targets, parallel).emit()
         else:
@@ -181,13 +215,14 @@ class _Staged:
         if not row:
             self.ctx.fill_pending(targets)
 
-    def _targets(self, phase: Phase, skip: int) -> list[Value | StageMemory]:
+    def _targets(self, phase: Phase, skip: int, side: int = 1) -> list[Value | StageMemory]:
+        """Where ``phase`` stores; scratch of rows on the stack has room for ``side`` of them."""
         targets: list[Value | StageMemory] = []
         for tensor, value in zip(phase.tensors, phase.values):
             if value is not None:
                 targets.append(value)
                 if phase.reduce:
-                    self.stored[key(tensor)] = value
+                    self._keep(phase, tensor, value)
                 continue
             dims = list(boxed(phase.shape, self.request.box))
             lanes = self.block if len(dims) > 1 and self.block else 0
@@ -198,12 +233,25 @@ class _Staged:
             dtype = str(tensor.dtype)
             bytes_ = elements * dtype_bytes(dtype)
             if skip and bytes_ <= STACK_BYTES:
-                buffer = self.k.local("s", dtype, elements, "local" if bytes_ <= 256 else "global")
-                scratch = StageMemory(buffer, phase.shape, skip, lanes, tuple(dims))
+                room = elements * side
+                buffer = self.k.local("s", dtype, room, "local" if room * dtype_bytes(dtype) <= 256 else "global")
+                scratch = StageMemory(buffer, phase.shape, skip, lanes, tuple(dims), step=elements)
             else:
                 elements = int(np.prod(dims, dtype=np.int64)) * max(1, lanes)
                 buffer = self.ctx.scratch(elements, dtype)
                 scratch = StageMemory(buffer, phase.shape, 0, lanes, tuple(dims))
-            self.stored[key(tensor)] = scratch
+            self._keep(phase, tensor, scratch)
             targets.append(scratch)
         return targets
+
+    def _keep(self, phase: Phase, tensor: Any, place: StageMemory | Value) -> None:
+        self.stored[key(tensor)] = place
+        if phase.stands_for is not None:
+            self.stored[key(phase.stands_for)] = place
+
+
+def _at_row(place: StageMemory | Value, row: Any) -> StageMemory | Value:
+    """``place`` for one of the rows that share it."""
+    if isinstance(place, Value) or not place.step:
+        return place
+    return replace(place, offset=row * place.step)

@@ -113,3 +113,22 @@ def test_borders_are_shuffles() -> None:
     np.testing.assert_array_equal(compiled.run([x])[0], x[..., table])
     text = str(compiled.build.kernels[0].function)
     assert "Shuffle" in text and f"T.vectorized({native().lanes()})" in text
+
+
+@pytest.mark.parametrize("height", [16, 9])
+def test_positions_shared_by_channels_are_no_lanes(height: int) -> None:
+    """GridSample in channel blocks: rows of the output are no channels, not even where there are as many."""
+    rng = np.random.default_rng(6)
+    x, grid = rng.standard_normal((1, 16, 8, 8)).astype(F), rng.uniform(-1, 1, (1, height, 5, 2)).astype(F)
+    o = {"mode": "linear", "padding": "border", "align_corners": True}
+
+    def body(x: Any, g: Any) -> Any:
+        return operator.call("halotile.grid_sample", x, g, **o)
+
+    def blocked(build: Any) -> dict[Any, Layout]:
+        values = {v for g in build.groups for v in (*g.inputs, *g.outputs)}
+        return {v: Layout(v.shape, 16 if v.shape[1] == 16 and v.shape[-1] != 2 else 0) for v in values}
+
+    plain = Compiled(staged(module_of([x, grid], body))).run([x, grid])[0]
+    lanes = Compiled(staged(module_of([x, grid], body), narrow(512), layouts=blocked)).run([x, grid])[0]
+    np.testing.assert_allclose(lanes[:, 0].transpose(0, 3, 1, 2), plain, rtol=1e-6, atol=1e-6)
