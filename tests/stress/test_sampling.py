@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import halotile
 import numpy as np
 import onnxruntime
 import pytest
 from evaluate import evaluate, one_node
+from onnx import helper, numpy_helper
 
 
 @pytest.mark.parametrize("align", [0, 1])
@@ -30,3 +32,25 @@ def test_nearest_resize_at_fractional_scales_picks_the_pixels_of_onnx_runtime(
     model, feeds = one_node("Resize", [x, None, factors], opset=18, **attributes)
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)[0]
     np.testing.assert_array_equal(evaluate(model, feeds)["o0"], expected)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_positions_that_channels_in_blocks_share_are_read_right(mode: str) -> None:
+    """Positions have no channels: stored, their rows were taken for blocks of channels."""
+    random = np.random.default_rng(1)
+    grid = random.uniform(-1.2, 1.2, (2, 3, 6, 2)).astype("float32")
+    weights = random.standard_normal((32, 40, 1, 1)).astype("float32")
+    nodes = [
+        helper.make_node("GridSample", ["x", "grid"], ["a"], mode=mode, align_corners=1),
+        helper.make_node("Conv", ["a", "w"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "sampled",
+        [helper.make_tensor_value_info("x", 1, [2, 40, 13, 13])], [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(grid, "grid"), numpy_helper.from_array(weights, "w")],
+    )  # fmt: skip
+    model = halotile.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    sampled = next(k for k in model.report["kernels"] if "halotile.grid_sample" in k["operators"])
+    assert "lanes" in sampled["schedule"]
+    check = model.verify()
+    assert check.ok, check.message()
