@@ -15,7 +15,7 @@ from halotile.schedules.conv.choose import Tile
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.prefetch import MANY, MOST, Next, next_panel
 from halotile.schedules.emit import KernelBuilder
-from halotile.schedules.group import Request
+from halotile.schedules.group import Request, Scratch
 from halotile.schedules.halves import Widened
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
@@ -169,6 +169,46 @@ def test_few_or_unknown_channels_get_all_hints_at_once() -> None:
 
 def tirx_value(value: Any) -> Any:
     return value if isinstance(value, int) else sym.Analyzer().simplify(value)
+
+
+def sums(target: Target, cin: int, cout: int, size: int, kernel: int, cores: int = 1) -> int:
+    """Elements of scratch in the kernel of one direct convolution."""
+    x, w = np.zeros((1, cin, size, size), F), np.zeros((cout, cin, kernel, kernel), F)
+    module = module_of([x], lambda x: R.nn.conv2d(x, weight(w), padding=kernel // 2))
+    build = staged(module, replace(target, cores=cores), tiled=False, exact=True)
+    (found,) = [k for k in build.kernels if "direct conv" in k.schedule]
+    return sum(o.bytes // 4 for o in found.operands if isinstance(o, Scratch))
+
+
+def test_large_panels_are_passed_in_parts() -> None:
+    assert sums(TWO, 512, 512, 7, 3) == 512 * 7 * 7
+    assert sums(TWO, 512, 512, 7, 3, cores=2) == 512 * 7 * 7, "each core has all parts of its groups"
+    assert sums(TWO, 2048, 512, 7, 1) == 512 * 7 * 7
+    assert sums(TWO, 1024, 256, 14, 1) == 0, "131 KB of weights are near until all rows have passed"
+    assert sums(TWO, 512, 64, 14, 3, cores=2) == 0, "cores share rows, and a row between them its parts"
+    assert sums(ONE, 512, 512, 7, 3) == 0, "a stream keeps up"
+
+
+@pytest.mark.parametrize("images,cores", [(1, 1), (2, 1), (2, 2), (1, 2)])
+def test_parts_change_no_bit(images: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    x = random.standard_normal((images, 64, 5, 9)).astype(F)
+    w = random.standard_normal((192, 64, 3, 3)).astype(F)
+    b = random.standard_normal((1, 192, 1, 1)).astype(F)
+    y = random.standard_normal((images, 192, 5, 9)).astype(F)
+
+    def body(x: Any, y: Any) -> Any:
+        return R.nn.relu(R.nn.conv2d(x, weight(w), padding=1) + weight(b)) + y
+
+    target = replace(native(), cores=cores, fma_ports=2, l2_bytes=256 << 10, far_bytes=1)
+    found = []
+    for panel in (1 / 16, 1 << 20):
+        monkeypatch.setattr(direct, "PANEL", panel)
+        build = staged(module_of([x, y], body), target, tiled=False, exact=True)
+        scratch = [o for k in build.kernels for o in k.operands if isinstance(o, Scratch)]
+        assert bool(scratch) == (panel < 1)
+        found.append(Compiled(build).run([x, y])[0])
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 @pytest.mark.parametrize("l2", [1 << 20, 16 << 10])
