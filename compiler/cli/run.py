@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import time
 from pathlib import Path
@@ -115,21 +116,27 @@ def _destinations(texts: Any, names: list[str]) -> dict[str, list[str]]:
 
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:
-    """One .npy or an .npz, under its name only when whole."""
+    """One .npy or an .npz, under its name only when whole. A device or a pipe is written to, not replaced."""
     import numpy as np
 
-    partial = path.with_name(f".{path.name}.partial")
+    special = path.exists() and not path.is_file()
+    partial = path if special else path.with_name(f".{path.name}.partial")
     try:
-        with partial.open("wb") as file:
+        with partial.open("wb") as end:
+            file = io.BytesIO() if special else end  # numpy asks a file where it is, which a pipe can't say
             if path.suffix == ".npz":
                 np.savez(file, **arrays)
             else:
                 np.save(file, next(iter(arrays.values())))
-        os.replace(partial, path)
+            if isinstance(file, io.BytesIO):
+                end.write(file.getbuffer())
+        if not special:
+            os.replace(partial, path)
     except OSError as error:
         raise OutputError(f"output {path} can't be written: {error.strerror or error}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        if not special:
+            partial.unlink(missing_ok=True)
 
 
 def _describe(name: str, array: Any) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +58,17 @@ def test_missing_input_file(halotile, library) -> None:
 def test_input_file_that_is_not_numpys(halotile, library, tmp_path) -> None:
     (tmp_path / "x.npy").write_text("1 2 3")
     halotile("run", "lib", "-i", "x=x.npy").refused("E700", "x.npy", "not a .npy")
+
+
+def test_a_pipe_as_output_is_written_to_and_stays(halotile, library, tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    end = os.open(tmp_path / "pipe", os.O_RDWR)  # holds what is written until it is read
+    try:
+        done = halotile("run", "lib", "-o", "y=pipe")
+        assert done.code == 0, done.err
+        assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode) and os.read(end, 6) == b"\x93NUMPY"
+    finally:
+        os.close(end)
 
 
 def test_output_in_a_folder_that_is_not_there(halotile, library) -> None:
