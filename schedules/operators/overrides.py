@@ -85,7 +85,22 @@ def softmax(call: Any, x: te.Tensor) -> te.Tensor:
     NaN, since the sum does not."""
     if str(x.dtype) != "float32":
         return topi.nn.softmax(x, int(call.attrs.axis))
-    axis = int(call.attrs.axis) % len(x.shape)
+    _top, weights, total, row = _exponentials(x, int(call.attrs.axis) % len(x.shape))
+    return te.compute(x.shape, lambda *i: weights(*i) * (tirx.const(1.0, "float32") / total(*row(i))), name="softmax")
+
+
+@override("relax.nn.log_softmax")
+def log_softmax(call: Any, x: te.Tensor) -> te.Tensor:
+    """(x - max) - log(sum of exp(x - max)), with the sum of :func:`softmax`; the logarithm once a row."""
+    if str(x.dtype) != "float32":
+        return topi.nn.log_softmax(x, int(call.attrs.axis))
+    top, _weights, total, row = _exponentials(x, int(call.attrs.axis) % len(x.shape))
+    shift = te.compute(total.shape, lambda *i: tirx.log(total(*i)), name="shift")
+    return te.compute(x.shape, lambda *i: x(*i) - top(*row(i)) - shift(*row(i)), name="log_softmax")
+
+
+def _exponentials(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Tensor, Any]:
+    """The largest elements along ``axis``, exp(x - largest), the sums of those, and the row that an element is in."""
     shape = [d for a, d in enumerate(x.shape) if a != axis]
     largest = te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), lowest, name="largest")
 
@@ -100,7 +115,7 @@ def softmax(call: Any, x: te.Tensor) -> te.Tensor:
     attrs = {BELOW_ZERO: True}
     weights = te.compute(x.shape, lambda *i: tirx.exp(x(*i) - top(*row(i))), name="weights", attrs=attrs)
     total = te.compute(shape, lambda *i: te.sum(weights(*along(j, i)), axis=j), name="total")
-    return te.compute(x.shape, lambda *i: weights(*i) * (tirx.const(1.0, "float32") / total(*row(i))), name="softmax")
+    return top, weights, total, row
 
 
 def _number(value: Any) -> float | int:

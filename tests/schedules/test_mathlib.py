@@ -140,6 +140,31 @@ def test_weights_of_a_softmax_take_the_exponential_below_zero() -> None:
         assert (np.abs(got - wanted)[normal] / wanted[normal]).max() <= 1e-6
 
 
+def test_a_log_softmax_takes_the_exponential_below_zero() -> None:
+    """A few roundings of the distance from the largest; NaN and infinities as the formula has them."""
+    random = np.random.default_rng(4)
+    x = (random.standard_normal((6, 83)) * np.array([1, 5, 20, 60, 200, 1e4])[:, None]).astype(np.float32)
+    special = np.tile(random.standard_normal(83).astype(np.float32), (5, 1))
+    special[0, 3], special[1, 80], special[2, 5], special[4, :] = np.nan, np.nan, -np.inf, -np.inf
+    special[3, 7] = np.inf
+    rows = np.concatenate([x, special])
+    with np.errstate(invalid="ignore"):
+        distance = (rows - rows.max(1, keepdims=True)).astype("f8")
+        exact = distance - np.log(np.exp(distance).sum(1, keepdims=True))
+    for axis, data in ((1, rows), (0, rows.T.copy())):
+        suite = Suite()
+        suite.add("it", [data], lambda v, a=axis: relax.op.nn.log_softmax(v, a), exact if axis else exact.T)
+        suite.compile()
+        assert suite.compiled is not None
+        text = str(suite.compiled.build.kernels[0].function)
+        assert "-87.6999" in text and "88.8000" not in text, "the general exponential"
+        got, wanted = suite.cases["it"].results[0], suite.cases["it"].expected[0]
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+        np.testing.assert_array_equal(got[np.isinf(wanted)], wanted[np.isinf(wanted)])
+        finite = np.isfinite(wanted)
+        assert (np.abs(got - wanted)[finite] / np.maximum(1, np.abs(wanted[finite]))).max() <= 4e-7
+
+
 @pytest.mark.parametrize("name", ["tanh", "erf"])
 def test_absolute_error(suite: Suite, name: str) -> None:
     error, exact = errors(suite, name)
