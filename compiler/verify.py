@@ -168,7 +168,7 @@ def there(ours: Arrays, name: str, theirs: Arrays) -> np.ndarray:
         return array
     for axis, (room, length) in enumerate(zip(array.shape, wanted.shape)):
         if room != length:  # only one can differ
-            return array.take(range(int(count[0])), axis)
+            return array.take(range(min(room, int(count[0]))), axis)
     return array
 
 

@@ -240,3 +240,44 @@ def test_a_layer_norm_in_an_old_opset() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     x = {"x": noise(2, 5)}
     np.testing.assert_allclose(evaluate(model, x)["y"], peer(model, x)[0], rtol=1e-5, atol=1e-5)
+
+
+# ---------------------------------------------------------------------- keys and values shared by groups of heads
+
+
+def grouped(batch: int, length: int, past: int, lengths: list[int], *, packed: bool = False, **attributes: Any) -> None:
+    """Four heads in two groups; ``lengths`` are the rows' own, with the new tokens."""
+    size, heads, shared = 16, 4, 2
+    total = np.array(past + length, "int32")
+    qkv = [noise(batch, length, n * size) for n in (heads, shared, shared)]
+    if packed:
+        qkv = [np.concatenate(qkv, -1), None, None]
+    cache = [noise(batch, shared, past, size) for _ in range(2)] if past else [None, None]
+    angles = np.outer(np.arange(32), 1 / 10 ** np.arange(size // 2)).astype("float32")
+    rotary = [np.cos(angles), np.sin(angles)] if attributes.get("do_rotary") else [None, None]
+    inputs = [*qkv, *cache, np.array(lengths, "int32") - 1, total, *rotary]
+    run = tuple(i for i in range(6) if inputs[i] is not None)
+    same("GroupQueryAttention", inputs, (FLOAT, FLOAT, FLOAT), run, num_heads=heads, kv_num_heads=shared, **attributes)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("rotary", [{}, {"do_rotary": 1}, {"do_rotary": 1, "rotary_interleaved": 1}])
+def test_group_query_attention_of_a_prompt(rotary: dict[str, int], packed: bool) -> None:
+    grouped(2, 6, 0, [6, 6], packed=packed, **rotary)
+
+
+@pytest.mark.parametrize("rotary", [{}, {"do_rotary": 1}])
+@pytest.mark.parametrize(("length", "lengths"), [(1, [10, 10]), (1, [10, 7]), (3, [12])])
+def test_group_query_attention_after_a_cache(length: int, lengths: list[int], rotary: dict[str, int]) -> None:
+    grouped(len(lengths), length, 9, lengths, **rotary)
+
+
+@pytest.mark.parametrize("past", [0, 9])
+@pytest.mark.parametrize("change", [{"local_window_size": 3}, {"softcap": 2.0}, {"scale": 0.2}])
+def test_variants_of_group_query_attention(change: dict[str, float], past: int) -> None:
+    grouped(1, 1 if past else 6, past, [10 if past else 6], **change)
+
+
+def test_a_quantised_cache_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="smooth_softmax"):
+        grouped(1, 4, 0, [4], smooth_softmax=1)

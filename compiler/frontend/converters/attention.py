@@ -68,6 +68,93 @@ def multi_head_attention(node: Node) -> list[Value | None]:
     return [y, k if node.wants(1) else None, v if node.wants(2) else None]
 
 
+@converts("GroupQueryAttention", domain=MICROSOFT)
+def group_query_attention(node: Node) -> list[Value | None]:
+    """Causal attention whose heads share keys and values in groups, after a cache as long as each row's own past.
+
+        past[b] = seqlens_k[b] + 1 - S, and 0 where the S tokens are all that there is
+        present[b] = past[b, : past[b]], the S new ones, zeros
+    """
+    _only(node, ("smooth_softmax", "qk_output", "kv_cache_bit_width"))
+    for index, what in ((11, "a sink of heads"), (12, "a quantised cache"), (13, "a quantised cache")):
+        if node.has(index):
+            raise Refusal(f"{what} is not supported")
+    heads, shared = int(node.attr("num_heads")), int(node.attr("kv_num_heads"))
+    query, old = node.need(0), [node[3], node[4]]
+    total = node.constant(6, "its total length")
+    if total is None:
+        raise Refusal("its total length is missing")
+    if node.has(1):
+        given = [query, node.need(1), node.need(2)]
+    else:
+        width = query.shape[2] // (heads + 2 * shared)
+        given = _pieces(node, query, [heads * width, shared * width, shared * width])
+    batch, length = query.shape[:2]
+    size = given[0].shape[2] // heads
+    q, k, v = (node.reshape(g, (batch, length, n, size)) for g, n in zip(given, (heads, shared, shared)))
+    first = length == int(total.reshape(-1)[0])
+    steps = np.arange(length).reshape(1, length)
+    past = None
+    if not first:
+        past = node.cast(node.reshape(node.need(5), (batch, 1)), "int64")
+        past = node.do(R.add, past, node.scalar(1 - length, past))  # [B, 1]
+    places = node.const(steps) if past is None else node.do(R.add, past, node.const(steps))  # [B or 1, S]
+    if node.attr("do_rotary", 0):
+        cosine, sine, at = node.need(7), node.need(8), node[9] or places
+        turn = (at, cosine, sine, 2 * cosine.shape[1], bool(node.attr("rotary_interleaved", 0)))
+        q, k = (_rotated(node, p, *turn) for p in (q, k))
+    q, k, v = (node.transpose(p, [0, 2, 1, 3]) for p in (q, k, v))
+    room = max([int(total.reshape(-1)[0]), *(o.shape[2] for o in old if o is not None)])
+    k, v = (_appended(node, o, p, past, room) for o, p in zip(old, (k, v)))
+    y = _grouped(node, q, k, v, places)
+    return [node.reshape(node.transpose(y, [0, 2, 1, 3]), (batch, length, heads * size)), k, v]
+
+
+def _appended(node: Node, old: Value | None, new: Value, past: Value | None, room: int) -> Value:
+    """[B, N, room, H]: the first ``past`` of ``old``, all of ``new``, and zeros."""
+    batch, heads, length, size = new.shape
+    if past is None:
+        rest = node.const(np.zeros((batch, heads, room - length, size), new.dtype))
+        return node.do(R.concat, [new, rest], axis=2) if room > length else new
+    before = 0 if old is None else old.shape[2]
+    zero = node.const(np.zeros((batch, heads, 1, size), new.dtype))
+    parts = ([old] if old is not None and before else []) + [new, zero]
+    places = node.const(np.arange(room).reshape(1, room))
+    behind = node.do(R.subtract, places, past)  # [B, room]: places among the new ones
+    at = node.do(R.minimum, node.do(R.add, behind, node.scalar(before, behind)), node.scalar(before + length, behind))
+    at = node.do(R.where, node.do(R.less, behind, node.scalar(0, behind)), places, at)
+    index = node.broadcast(node.reshape(at, (batch, 1, room, 1)), (batch, heads, room, size))
+    return node.own("halotile.gather_elements", node.do(R.concat, parts, axis=2), index, axis=2)
+
+
+def _grouped(node: Node, q: Value, k: Value, v: Value, places: Value) -> Value:
+    """softmax(q k' scale) v, [B, N, S, H], each group of heads with its own k and v; no query sees later keys."""
+    batch, heads, length, size = q.shape
+    shared, total = k.shape[1], k.shape[2]
+    group = heads // shared
+    keys = node.transpose(k, [0, 1, 3, 2])
+    scores = product(node, node.reshape(q, (batch, shared, group * length, size)), keys)
+    scores = node.do(R.multiply, scores, node.scalar(node.attr("scale", 0.0) or size**-0.5, q))
+    cap = node.attr("softcap", 0.0)
+    if cap > 0:
+        capped = node.do(R.tanh, node.do(R.divide, scores, node.scalar(cap, q)))
+        scores = node.do(R.multiply, capped, node.scalar(cap, q))
+    scores = node.reshape(scores, (batch, heads, length, total))
+    if (bias := node[10]) is not None:
+        bias = node.slice(bias, 3, 0, total) if bias.shape[3] > total else bias
+        scores = node.do(R.add, scores, bias)
+    rows = node.reshape(places, (places.shape[0], 1, length, 1))
+    columns = node.const(np.arange(total).astype(places.dtype).reshape(1, 1, 1, total))
+    seen = node.do(R.less_equal, columns, rows)
+    window = int(node.attr("local_window_size", -1))
+    if window > 0:
+        late = node.do(R.greater, columns, node.do(R.subtract, rows, node.scalar(window, rows)))
+        seen = node.do(R.logical_and, seen, late)
+    scores = node.do(R.where, seen, scores, node.scalar(np.finfo("float32").min / 2, q))
+    weights = node.reshape(node.do(R.nn.softmax, scores, axis=-1), (batch, shared, group * length, total))
+    return node.reshape(product(node, weights, v), (batch, heads, length, size))
+
+
 def _only(node: Node, names: tuple[str, ...]) -> None:
     for name in names:
         if node.attr(name, 0):
@@ -146,27 +233,35 @@ def rotary_embedding(node: Node) -> Value:
         x = node.reshape(x, (*shape[:2], heads, shape[2] // heads))
     else:
         x = node.transpose(x, [0, 2, 1, 3])
-    batch, length, heads, size = x.shape
+    batch, length = x.shape[:2]
     if places.size == 1:
         steps = node.const(np.arange(length).astype(places.dtype).reshape(1, length))
         places = node.do(R.add, node.reshape(places, (1, 1)), steps)
+    y = _rotated(node, x, places, cosine, sine, turned, bool(node.attr("interleaved", 0)))
+    return node.reshape(y, shape) if len(shape) == 3 else node.transpose(y, [0, 2, 1, 3])
+
+
+def _rotated(
+    node: Node, x: Value, places: Value, cosine: Value, sine: Value, turned: int, interleaved: bool
+) -> Value:
+    """The first ``turned`` numbers of every head of [B, S, N, H] turned by the angles of its place, [B or 1, S]."""
+    batch, length, heads, size = x.shape
     c, s = (node.own("halotile.gather", t, places, axis=0) for t in (cosine, sine))
     c, s = (node.reshape(t, (*t.shape[:2], 1, t.shape[2])) for t in (c, s))
     rest = node.slice(x, 3, turned, size) if turned < size else None
-    first, second = _pairs(node, node.slice(x, 3, 0, turned), turned)
+    first, second = _pairs(node, node.slice(x, 3, 0, turned), turned, interleaved)
     real = node.do(R.subtract, node.do(R.multiply, first, c), node.do(R.multiply, second, s))
     imaginary = node.do(R.add, node.do(R.multiply, second, c), node.do(R.multiply, first, s))
-    if node.attr("interleaved", 0):
+    if interleaved:
         apart = [node.reshape(p, (batch, length, heads, turned // 2, 1)) for p in (real, imaginary)]
         y = node.reshape(node.do(R.concat, apart, axis=4), (batch, length, heads, turned))
     else:
         y = node.do(R.concat, [real, imaginary], axis=3)
-    y = y if rest is None else node.do(R.concat, [y, rest], axis=3)
-    return node.reshape(y, shape) if len(shape) == 3 else node.transpose(y, [0, 2, 1, 3])
+    return y if rest is None else node.do(R.concat, [y, rest], axis=3)
 
 
-def _pairs(node: Node, x: Value, turned: int) -> tuple[Value, Value]:
-    if not node.attr("interleaved", 0):
+def _pairs(node: Node, x: Value, turned: int, interleaved: bool) -> tuple[Value, Value]:
+    if not interleaved:
         return node.slice(x, 3, 0, turned // 2), node.slice(x, 3, turned // 2, turned)
     apart = node.reshape(x, (*x.shape[:3], turned // 2, 2))
     even, odd = (node.reshape(node.slice(apart, 4, i, i + 1), apart.shape[:4]) for i in range(2))
