@@ -75,6 +75,8 @@ def plan_phases(
     stages = graph.stages(outputs)
     shared = _read_again(stages, spread, lanes)
     plan = _planned(graph, stages, outputs, blocked, shared, spread > 0)
+    if lanes and shared and plan.prefix < 2:  # a concatenation reads its parts at other channels than it has
+        return _planned(graph, stages, outputs, blocked, set(), False)
     if any(not _is_small(tensor, plan.prefix, outputs) for tensor in stages if key(tensor) in shared):
         return _planned(graph, stages, outputs, blocked, set(), False)
     if any(p.stands_for is not None and plan.prefix < 3 for p in plan.phases):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import halotile
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
 from halotile.schedules import operator
 from halotile.schedules.layout import Layout
+from onnx import helper, numpy_helper
 from tvm import relax
 
 R = relax.op
@@ -132,3 +134,30 @@ def test_positions_shared_by_channels_are_no_lanes(height: int) -> None:
     plain = Compiled(staged(module_of([x, grid], body))).run([x, grid])[0]
     lanes = Compiled(staged(module_of([x, grid], body), narrow(512), layouts=blocked)).run([x, grid])[0]
     np.testing.assert_allclose(lanes[:, 0].transpose(0, 3, 1, 2), plain, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [16, 5])
+def test_resized_parts_of_a_concatenation(channels: int) -> None:
+    """In channel blocks no part is stored first: its channels are others than those of what reads it."""
+    sizes = [(2, 3), (4, 6), (8, 12), (16, 24)]
+    nodes = [
+        helper.make_node("Resize", [f"x{i}", "", "", "s"], [f"r{i}"], mode="linear") for i in range(len(sizes))
+    ]
+    nodes.append(helper.make_node("Concat", [n.output[0] for n in nodes], ["c"], axis=1))
+    nodes.append(helper.make_node("Conv", ["c", "w"], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(f"x{i}", 1, [1, channels, *s]) for i, s in enumerate(sizes)],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [
+            numpy_helper.from_array(np.array([1, channels, 16, 24]), "s"),
+            numpy_helper.from_array(np.random.default_rng(4).standard_normal((16, 4 * channels, 1, 1)).astype(F), "w"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    compiled = halotile.compile(model, threads=1, tile="off")
+    (kernel,) = (k for k in compiled.report["kernels"] if "concat" in k["name"])
+    assert kernel["schedule"].startswith("map, lanes")
+    check = compiled.verify()
+    assert check.ok, check.message()
