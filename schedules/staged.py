@@ -196,8 +196,11 @@ class _Staged:
     def _side(self, prefix: int) -> int:
         """Rows that take turns in every phase where windows read what was stored just before: a load that spans two
         stores waits until both are in the cache."""
-        windows = [p for p in self.plan.phases if p.stands_for is not None]
-        return SIDE if windows and self.request.box is None else 1
+        if self.request.box is not None or not any(p.stands_for is not None for p in self.plan.phases):
+            return 1
+        rows = [p.tensors[0] for p in self.plan.phases if p.values[0] is None]
+        elements = max(int(np.prod([int(d) for d in t.shape[prefix:]])) for t in rows) * max(1, self.block)
+        return max(1, min(SIDE, STACK_BYTES // (elements * max(dtype_bytes(str(t.dtype)) for t in rows))))
 
     # -- one phase -------------------------------------------------------------------------------
 

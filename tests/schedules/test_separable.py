@@ -95,3 +95,15 @@ def test_a_map_before_the_window_joins_the_first_half() -> None:
     (result,) = Compiled(build).run([x])
     most = windows(np.where(x < 0, 0, x), (5, 5), (1, 1), (0, 0, 0, 0), (1, 1), 0).max((-1, -2))
     np.testing.assert_array_equal(result, most.astype(F))
+
+
+def test_rows_side_by_side_fit_the_stack() -> None:
+    """Wide images have fewer rows side by side: all that is on the stack stays within its bounds."""
+    for width, rows in ((100, 4), (3000, 2), (6000, 1)):
+        x = np.random.default_rng(width).standard_normal((1, 2, 9, width)).astype(F)
+        build = staged(module_of([x], lambda x: R.nn.max_pool2d(x, (5, 5))))
+        text = str(build.kernels[0].function)
+        (scratch,) = re.findall(r"= T.alloc_buffer\(\((\d+),", text)
+        assert int(scratch) == rows * width
+        most = windows(x, (5, 5), (1, 1), (0, 0, 0, 0), (1, 1), 0).max((-1, -2))
+        np.testing.assert_array_equal(Compiled(build).run([x])[0], most.astype(F))
