@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.choose import Tile, choose_tile
 from ...schedules.conv.few import choose_few_tile, few_step, has_few
-from ...schedules.conv.winograd_choose import FILL, choose_plan, scratch_bytes, warm_cycles, weight_bytes
+from ...schedules.conv.winograd_choose import (
+    FILL,
+    Plan,
+    choose_plan,
+    scratch_bytes,
+    sorted_plans,
+    warm_cycles,
+    weight_bytes,
+)
+from ...schedules.conv.winograd_math import F2
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...targets.target import Target
@@ -59,7 +68,8 @@ class Fit:
 class MemberCost:
     """``unit`` output positions are computed at a time, in ``cycles``. The weights pass once for every ``strip`` units
     (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between. ``fit`` has unit and
-    cycles for small boxes, where they are others than for the whole."""
+    cycles for small boxes, where they are others than for the whole; ``others`` are ways that a kernel takes for boxes
+    which they fit better: a transform of smaller tiles, where a large one's would be half empty."""
 
     unit: tuple[int, int]
     cycles: float
@@ -70,6 +80,7 @@ class MemberCost:
     strip: int = 0
     lost: float = 0.0
     fit: Fit | None = None
+    others: tuple[MemberCost, ...] = ()
 
     @property
     def gathers(self) -> bool:
@@ -83,15 +94,26 @@ class MemberCost:
         """Cycles of a box of ``rows x columns``."""
         if self.fit is not None and columns < SMALL * self.unit[1]:
             return self.fit.box(math.ceil(rows), math.ceil(columns))
-        return self.cycles * self.units(rows, columns)
+        cycles = self.cycles * self.units(rows, columns)
+        for way in self.others:
+            cycles = min(cycles, way.cycles * way.units(rows, columns))
+        return cycles
+
+    def way(self, rows: float, columns: float) -> MemberCost:
+        """The one of its ways that a kernel for boxes of ``rows x columns`` takes."""
+        return min((self, *self.others), key=lambda w: w.cycles * w.units(rows, columns))
 
     def beside(self, rows: float, columns: float) -> float:
         """Bytes that the kernel of a box takes beside what it reads and writes, and beside its stack."""
+        if self.others and (way := self.way(rows, columns)) is not self:
+            return way.beside(rows, columns)
         share = min(1.0, self.units(rows, columns) / self.strip) if self.strip else 1.0
         return self.scratch * share if self.scratch * share > STACK_BYTES else 0.0
 
     def read(self, rows: float, columns: float) -> float:
         """Bytes of weights that come from beyond the second-level cache for a box, if they weren't there before."""
+        if self.others and (way := self.way(rows, columns)) is not self:
+            return way.read(rows, columns)
         if not self.strip:
             return float(self.weights)
         passes = max(1.0, self.units(rows, columns) / self.strip)
@@ -130,16 +152,10 @@ def member_cost(
             return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
         plan = None if exact else choose_plan(alone, facts)
         if plan is not None:
+            own = _winograd(facts, alone, plan, lanes, extra)
             m = plan.transform.m
-            turns = math.prod(facts.dilation)  # tiles that take turns, which a box has all of
-            tiles = output.shape[0] * plan.tiles[0] * plan.tiles[1]
-            transformed = weight_bytes(lanes, facts.channels, plan)
-            sizes = scratch_bytes(lanes, facts.channels, plan)
-            lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - FILL) / FILL)
-            cycles = turns * (warm_cycles(alone, facts, plan) / tiles * output.shape[0] + extra * m * m)
-            strip = max(1, plan.strip // (output.shape[0] * turns))
-            unit = (m * facts.dilation[0], m * facts.dilation[1])
-            return MemberCost(unit, cycles, transformed, positions, sum(sizes), PHASED, strip, lost)
+            less = [p for f in sorted_plans(alone, facts) for p in f[:1] if F2.m < p.transform.m < m] if m > 4 else []
+            return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
         return MemberCost(unit, cycles, weights, positions, fit=fit)
     work, weights = 0.0, 0
@@ -151,6 +167,20 @@ def member_cost(
             continue
         work += _map_cycles(node.operator, sum(r.elements for r in node.results), lanes, Facts(node).kind, node)
     return MemberCost((1, 1), work / positions, weights, positions)
+
+
+def _winograd(facts: ConvFacts, target: Target, plan: Plan, lanes: int, extra: float) -> MemberCost:
+    m, batch = plan.transform.m, facts.data.shape[0]
+    turns = math.prod(facts.dilation)  # tiles that take turns, which a box has all of
+    tiles = batch * plan.tiles[0] * plan.tiles[1]
+    transformed = weight_bytes(lanes, facts.channels, plan)
+    sizes = scratch_bytes(lanes, facts.channels, plan)
+    lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - FILL) / FILL)
+    cycles = turns * (warm_cycles(target, facts, plan) / tiles * batch + extra * m * m)
+    strip = max(1, plan.strip // (batch * turns))
+    unit = (m * facts.dilation[0], m * facts.dilation[1])
+    positions = math.prod(facts.out_spatial)
+    return MemberCost(unit, cycles, transformed, positions, sum(sizes), PHASED, strip, lost)
 
 
 def _direct(
@@ -183,8 +213,6 @@ def _map_cycles(operator: str, elements: int, lanes: int, kind: str, node: objec
 
 
 def _alone(target: Target) -> Target:
-    from dataclasses import replace
-
     return replace(target, cores=1)
 
 

@@ -1,6 +1,7 @@
 """Which point of the curve a build takes, and the plans that make it real.
 
-speed      the fastest; a tile group must promise GAIN of its time, since the model is only a model
+speed      the fastest; a tile group must promise GAIN of its time, since the model is only a model, and in its final
+           shape SURE; all of them together WORTH of the whole run's, or nothing is tiled
 memory     the smallest
 a budget   the fastest whose arena, planned for real with the kernels' own scratch, does not exceed it; a tile group
            that is not needed for that must promise GAIN as well
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import HalotileError
 from ...schedules.tileplan import TilePlan
@@ -22,6 +23,8 @@ from .refine import refined
 from .search import Choice, Live, Search
 
 GAIN = 0.05
+SURE = 0.06  # so far off is the model: what promised 0.05 was 0.97 to 1.05 times as fast
+WORTH = 0.01  # less can't be told from nothing
 TRIES = 12
 SMALLEST = 16  # points planned for real before a budget is refused: the smallest, and as many along each curve
 CLOSE = 8  # points planned for real where the smallest is wanted
@@ -52,7 +55,11 @@ def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: 
         curves = [s.curve() for s in searches]
         found = [(c[-1], s, c) for s, c in zip(searches, curves)]
         choice, search, curve = min(found, key=lambda f: f[0].weighed)
-        for chosen in (refined(search.model, choice, math.inf), choice):
+        better = sure(search.model, refined(search.model, choice, math.inf))
+        whole = untiled(searches[0].model.program, searches[0].model)
+        if better.cycles > (1 - WORTH) * whole.cycles:
+            return Decision(searches[0].model.program, whole, [], tuple(found[0][2]))
+        for chosen in (better, sure(search.model, choice)):
             plans = _lowered(search, chosen)
             if plans is not None:
                 return Decision(search.model.program, chosen, plans, tuple(curve))
@@ -155,6 +162,18 @@ def plan_segment(model: Model, segment: Segment) -> TilePlan:
         quanta = {v: model.cost(segment.first + i).unit[0] for i, g in enumerate(groups) for v in g.outputs}
     form = Form(shape.rows, shape.columns, shape.bands, modes, quanta=quanta)
     return lower(groups, program.layouts, form, program.leaving(segment.first, segment.last), model.needs)
+
+
+def sure(model: Model, choice: Choice) -> Choice:
+    """``choice`` without the tile groups that don't promise SURE of their time: their members are computed whole."""
+    parts: list[Segment] = []
+    for part in choice.segments:
+        members = [model.whole(i) for i in range(part.first, part.last + 1)]
+        certain = part.shape is None or sum(m.cycles for m in members) >= (1 + SURE) * part.cycles
+        parts += [part] if certain else members
+    memory = Live(model)
+    peak = max((memory.peak(p.first, p.last, p.scratch) for p in parts), default=0.0)
+    return replace(choice, bytes=peak, cycles=sum(p.cycles for p in parts), segments=tuple(parts))
 
 
 def untiled(program: Program, model: Model) -> Choice:

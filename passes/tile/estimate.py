@@ -37,6 +37,8 @@ from .reach import Reach, reach
 from .regions import group_needs_of
 
 LONGEST = 32  # members of a tile group
+FOURS = (1, 2, 4, 8, 16, 24, 48, 96)  # rows of stripes
+SIXES = (12, 36, 72)  # those for tiles of six rows, also at a half or a third of the size
 
 
 @dataclass(frozen=True)
@@ -368,8 +370,8 @@ class _Growing:
         traffic = self.moved + self.far / inner
         if rates.hides:
             traffic += self.stored + self.near / rates.near
-        else:  # these lines were last touched a stripe before
-            traffic += (self.anew + self.near) / inner
+        else:  # these lines were last touched a stripe before; those that rows move to come and go
+            traffic += (self.anew + 1.5 * self.near) / inner
         weights = self.streamed / rates.streamed(busy, workers) if busy > rates.inner(workers) else 0.0
         for value, amount in self.outside.items():
             if value not in self.inside:
@@ -413,9 +415,10 @@ def _merged(found: _Member | None, reader: _Member, rows: Reach, columns: Reach)
     )
 
 
-def shapes(height: int, width: int, cores: int) -> list[Shape]:
+def shapes(height: int, width: int, cores: int, large: bool = False) -> list[Shape]:
     """The candidates for an output of ``height x width``. Wide blocks are multiples of 24, which is whole tiles of
-    Winograd's also where members before work at a half or a third of the size."""
+    Winograd's also where members before work at a half or a third of the size; ``large``: there are stripes of whole
+    tiles of six rows, which rings need not round."""
     found = []
     widths = [width]
     for parts in (2, 4, 8, 16):
@@ -423,7 +426,7 @@ def shapes(height: int, width: int, cores: int) -> list[Shape]:
         unit = 24 if block > 64 else 4 if block >= 16 else 1
         if block >= 7:
             widths.append(min(width, -(-block // unit) * unit))
-    for rows in (1, 2, 4, 8, 16, 24, 48, 96):
+    for rows in (*FOURS, *(SIXES if large else ())):
         if rows > max(1, height // 2) and rows > 2:
             continue
         for columns in dict.fromkeys(widths):
@@ -431,7 +434,8 @@ def shapes(height: int, width: int, cores: int) -> list[Shape]:
                 continue
             every = columns < width or rows <= 8  # one band at a time: half the scratch where blocks keep cores busy
             for bands in sorted({1, cores} if every else {cores}):
-                found += [Shape(rows, columns, bands, RING, units=u) for u in ((False, True) if rows <= 8 else (True,))]
+                units = (False, True) if rows <= 8 else (rows not in SIXES,)
+                found += [Shape(rows, columns, bands, RING, units=u) for u in units]
             if rows in (16, 48) and columns < width:
                 found.append(Shape(rows, columns, -(-height // rows), RECOMPUTE))
     return found

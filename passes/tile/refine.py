@@ -54,8 +54,9 @@ def steps(model: Model, first: int, last: int, shape: Shape) -> Iterator[Shape]:
     """The shapes that are one step away."""
     groups = model.program.groups
     height, width = groups[last].outputs[-1].shape[2:4]
+    units = sorted({4, *(model.cost(i).unit[0] for i in range(first, last + 1))})
     for rows in dict.fromkeys((shape.rows // 2, shape.rows * 2 // 3, shape.rows * 3 // 2, shape.rows * 2)):
-        for rounded in (rows, -(-rows // 4) * 4):
+        for rounded in dict.fromkeys((rows, *(-(-rows // unit) * unit for unit in units))):
             if 1 <= rounded <= height and rounded != shape.rows:
                 yield replace(shape, rows=rounded)
     parts = -(-width // shape.columns)

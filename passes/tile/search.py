@@ -82,13 +82,14 @@ class Search:
         count = len(program.groups)
         memory = Live(self.model)
         found: dict[tuple[int, int], list[tuple[float, Segment]]] = {}
+        large = any(self.model.cost(i).unit[0] % 6 == 0 for i in range(count) if program.refusal(i) is None)
         for last in range(count):
             whole = self.model.whole(last)
             found[last, last] = [(memory.peak(last, last, whole.scratch), whole)]
             if program.refusal(last) is not None:
                 continue
             height, width = program.groups[last].outputs[-1].shape[2:4]
-            for shape in shapes(height, width, self.model.threads):
+            for shape in shapes(height, width, self.model.threads, large):
                 for segment in segments(self.model, last, shape):
                     peak = memory.peak(segment.first, last, segment.scratch)
                     found.setdefault((segment.first, last), []).append((peak, segment))

@@ -16,7 +16,7 @@ from halotile.schedules.tileplan import Compute
 
 @pytest.fixture(scope="module")
 def edsr() -> Model:
-    """Some twenty convolutions, 3 x 3, whose rings take in four rows at a time (Winograd's tiles)."""
+    """Some twenty convolutions, 3 x 3, whose rings take in six rows at a time (Winograd's tiles)."""
     build = run_pipeline(
         MODELS["edsr"].model(small=True, height=160, width=256), Options(target=native(), stop_after="layout")
     )
@@ -24,7 +24,7 @@ def edsr() -> Model:
     return Model(program, native(), 2)
 
 
-FORMS = [(4, 1, True), (4, 2, True), (8, 2, True), (3, 2, False), (8, 1, False)]
+FORMS = [(6, 1, True), (6, 2, True), (12, 2, True), (8, 2, True), (3, 2, False), (8, 1, False)]
 
 
 @pytest.mark.parametrize(("rows", "bands", "units"), FORMS)
