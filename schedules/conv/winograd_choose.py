@@ -43,6 +43,7 @@ MADE_SHARE = 6  # of the second-level cache, the part for two segments of weight
 LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
 NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
+LAST = 0.5  # the same where no third level is behind the second
 LARGER = 0.95  # F(6x6, 3x3) must beat smaller tiles by this much: it doubles the bound of errors and bytes of weights
 
 
@@ -124,9 +125,10 @@ def sorted_plans(target: Target, facts: ConvFacts) -> list[list[Plan]]:
 
 
 def _stays_near(target: Target, facts: ConvFacts, transform: Transform) -> bool:
-    """False where F(6x6, 3x3) would wait for the transformed weights that it reads for every strip."""
+    """False where F(6x6, 3x3) would wait for the transformed weights that it reads for every strip: a last second level
+    has nothing behind it, and cores share it with all that they read and write."""
     size = 4 * transform.matrices * facts.channels * facts.outputs
-    return transform is not F6 or size <= NEAR_WEIGHTS * target.l2_bytes
+    return transform is not F6 or size <= (NEAR_WEIGHTS if target.l3_bytes else LAST) * target.l2_bytes
 
 
 def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
