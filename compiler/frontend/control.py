@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 from tvm import relax
 
+from .branches import either
 from .dims import Open
 from .node import Node, normal_axis
-from .partial import either
 from .registry import Refusal
 from .sequences import Operands, map_sequence
 from .slot import Slot

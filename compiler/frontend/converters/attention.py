@@ -150,7 +150,7 @@ def _grouped(node: Node, q: Value, k: Value, v: Value, places: Value) -> Value:
     if window > 0:
         late = node.do(R.greater, columns, node.do(R.subtract, rows, node.scalar(window, rows)))
         seen = node.do(R.logical_and, seen, late)
-    scores = node.do(R.where, seen, scores, node.scalar(np.finfo("float32").min / 2, q))
+    scores = node.do(R.where, seen, scores, node.scalar(float(np.finfo("float32").min) / 2, q))
     weights = node.reshape(node.do(R.nn.softmax, scores, axis=-1), (batch, shared, group * length, total))
     return node.reshape(product(node, weights, v), (batch, heads, length, size))
 
