@@ -28,6 +28,7 @@ def build_report(build: Build) -> dict[str, Any]:
     if build.imported is not None:
         report["operators_before"] = dict(build.imported.operators)
         report["dropped_inputs"] = list(build.imported.dropped)
+        report["lengths"] = dict(build.imported.lengths)
     if build.graph is not None:
         report["operators_after"] = len(build.graph.nodes)
         report["macs"] = sum(macs(node) for node in build.graph.nodes)

@@ -37,7 +37,8 @@ MOST_NAMES = 8  # in a note; more are counted
 @dataclass(frozen=True)
 class ImportedModel:
     """``module`` has one function ``main``: one parameter per run-time input, a tuple of all outputs in order.
-    ``dropped``: names of inputs that no output depends on."""
+    ``dropped``: names of inputs that no output depends on. ``lengths``: the axis of outputs of which only a part is
+    there; another output tells how much (:func:`..spec.length_name`)."""
 
     module: tvm.IRModule
     inputs: tuple[TensorSpec, ...]
@@ -46,6 +47,7 @@ class ImportedModel:
     operators: dict[str, int] = field(default_factory=dict)
     name: str = "model"
     dropped: tuple[str, ...] = ()
+    lengths: dict[str, int] = field(default_factory=dict)
 
 
 def import_model(
@@ -123,10 +125,11 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
             # open complains on standard error.
             failure: BaseException | None = None
             results: list[Value | Poison] = []
+            lengths: dict[str, int] = {}
             try:
                 walk.graph(_ordered(graph), scope, opsets)
                 results = [_output(scope, name) for name in names]
-                _with_lengths(names, results, Node("", "", 1, [], {}, [], builder), walk.notes)
+                lengths = _with_lengths(names, results, Node("", "", 1, [], {}, [], builder), walk.notes)
             except Refusal as refusal:
                 failure = UnsupportedError(f"the graph can't be converted: {refusal}")
             except BaseException as error:
@@ -153,6 +156,7 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
         operators=count_operators(proto),
         name=_identifier(source.name or graph.name or "model"),
         dropped=tuple(dropped),
+        lengths=lengths,
     )
     return imported, walk.offenders
 
@@ -196,19 +200,24 @@ def _output(scope: dict[str, Slot], name: str) -> Value | Poison:
     return value
 
 
-def _with_lengths(names: list[str], results: list[Value | Poison], node: Node, notes: list[str]) -> None:
-    """After all outputs, one for each of those of which only a part is there: how long that is."""
+def _with_lengths(
+    names: list[str], results: list[Value | Poison], node: Node, notes: list[str]
+) -> dict[str, int]:
+    """After all outputs, one for each of those of which only a part is there: how long that is. Gives their axes."""
+    lengths = {}
     for index, result in [*enumerate(results)]:
         if not isinstance(result, Value) or result.part is None:
             continue
         name, axis = length_name(names[index]), result.part.axis
         if name in names:
             raise ModelError(f"an output is called '{name}', which is to tell the length of output '{names[index]}'")
+        lengths[names[index]] = axis
         results[index] = zeroed(node, result)
         names.append(name)
         results.append(node.reshape(result.part.count, (1,)))
         room = f"output '{names[index]}' has room for {result.shape[axis]} along axis {axis}, which its data decides"
         notes.append(f"{room}: output '{name}' tells how many are there, zeros follow")
+    return lengths
 
 
 def _as_declared(graph: onnx.GraphProto, outputs: Sequence[TensorSpec]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...errors import OutputError, RunError
-from ..spec import TensorSpec
+from ..spec import TensorSpec, length_name
 from .binding import Binding
 from .place import FILES, MANIFEST, read_manifest, staged
 from .trace import Traced, take_trace
@@ -80,6 +80,7 @@ class LoadedModel:
         self._closed = False
         self._expected = tuple((s.name, numpy_dtype(s.dtype), s.shape) for s in self.inputs)
         self._made = tuple((s.name, numpy_dtype(s.dtype), s.shape) for s in self.outputs)
+        self._lengths: dict[str, int] = dict(self.report.get("lengths") or {})
         self._in = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._out = (ctypes.c_void_p * max(1, len(self.outputs)))()
         self._in_address, self._out_address = ctypes.addressof(self._in), ctypes.addressof(self._out)
@@ -108,7 +109,7 @@ class LoadedModel:
 
         An array must have the dtype and shape that the model states; one that is not contiguous is copied. Inputs that
         the ONNX model has but no output depends on may be there too. Raises RunError, which names the input and says
-        what was expected.
+        what was expected. An output whose length depends on the data is as long as it is.
         """
         arrays = [self._checked(inputs, *expected) for expected in self._expected]
         if len(inputs) != len(arrays) and (unknown := self._unknown(inputs)):
@@ -125,7 +126,11 @@ class LoadedModel:
             code = self._binding.run(instance, self._in_address, self._out_address)
         if code:
             raise RunError(f"{self.name} failed: {self._binding.error_text(code)}")
-        return {made[0]: array for made, array in zip(self._made, results, strict=True)}
+        made = {spec[0]: array for spec, array in zip(self._made, results, strict=True)}
+        for name, axis in self._lengths.items():
+            there = slice(int(made[length_name(name)][0]))
+            made[name] = made[name][(slice(None),) * axis + (there,)]
+        return made
 
     def bind(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import halotile
@@ -104,7 +105,7 @@ def test_suppression_of_nothing() -> None:
     same([node("NonMaxSuppression", "boxes scores most overlap above", "kept")], feeds, "kept", **KEEP)
 
 
-def test_a_detector_ends_in_suppression() -> None:
+def test_a_detector_ends_in_suppression(tmp_path: Path) -> None:
     """Boxes, scores and classes that are kept in rows, as detectors are exported; compiled, on one thread and two."""
     feeds = {"boxes": boxes_of(2, 200), "scores": RNG.random((2, 3, 200)).astype("float32")}
     nodes = [
@@ -131,6 +132,13 @@ def test_a_detector_ends_in_suppression() -> None:
         check = compiled.verify(feeds)
         assert check.ok, check.message()
         results.append(compiled(feeds))
+        for name, wanted in zip(("found", "soft", "top"), peer(model, feeds), strict=True):
+            assert results[-1][name].shape == wanted.shape
+        room = {o.name: np.full(o.shape, 7, o.dtype) for o in compiled.outputs}
+        loaded = halotile.load(compiled.save(tmp_path / str(threads)))
+        loaded.bind(feeds, room)()
+        for name in ("found", "soft"):
+            close(room[name], room[f"{name}.length"], results[-1][name])
     for name, array in results[0].items():
         np.testing.assert_array_equal(array, results[1][name])
     wrong = compiled.verify({**feeds, "scores": feeds["scores"] * 0})

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import halotile.schedules.operators  # noqa: F401  (registers our own)
@@ -25,6 +24,7 @@ import ml_dtypes  # noqa: F401  (gives numpy bfloat16)
 import numpy as np
 import tvm
 from halotile.compiler import pipeline
+from halotile.compiler.frontend.importer import ImportedModel
 from halotile.compiler.pipeline import Build, Options
 from halotile.compiler.spec import TensorSpec
 from halotile.schedules.group import Value
@@ -134,7 +134,7 @@ class Compiled:
     def __init__(self, build: Build) -> None:
         self.build = build
         inputs, outputs = (tuple(map(_spec, values)) for values in (build.graph.inputs, build.graph.outputs))
-        build.imported = SimpleNamespace(name="suite", inputs=inputs, outputs=outputs, operators={}, dropped=())
+        build.imported = ImportedModel(build.module, inputs, outputs, name="suite")
         pipeline.assemble(build)
         self.spec = build.library
         with tempfile.TemporaryDirectory(prefix="halotile-test-") as folder:
