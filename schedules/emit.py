@@ -44,6 +44,7 @@ class KernelBuilder:
         self._prologue: list[Any] = []
         self._scopes: list[list[Any]] = [[]]
         self._fresh = 0
+        self._shifted = 0  # loops around the present place that don't begin at zero
         self.guards: list[Any] = []  # conditions of if_then_else written so far
         self._bound: list[Any] = []
         self._vectors: list[tuple[Any, int, list[Any]]] = []  # lane, width and what comes before open vectorised loops
@@ -168,6 +169,11 @@ class KernelBuilder:
         if isinstance(extent, (int, prim.IntImm)) and int(extent) == 1:
             yield _index(begin)
             return
+        begin = _index(begin)
+        if self._shifted and not isinstance(begin, prim.IntImm):
+            # TVM's CanonicalizeLoop would not replace the variables of these loops where this one begins
+            begin = self.bind(begin)
+        shifted = not (isinstance(begin, prim.IntImm) and int(begin) == 0)
         kind = "serial" if self.serial and kind == "parallel" else kind
         guards, bound = len(self.guards), len(self._bound)
         var = tirx.Var(self.fresh(name), "int32")
@@ -176,7 +182,9 @@ class KernelBuilder:
             self._vectors.append((var, int(extent), []))
         if self._vectors:
             self._inside.append(var)
+        self._shifted += shifted
         yield var
+        self._shifted -= shifted
         if self._vectors:
             self._inside.pop()
         body = sequence(self._scopes.pop())
@@ -187,7 +195,7 @@ class KernelBuilder:
             inner = [var, *self._bound[bound:]]
             if any(v.same_as(u) for c in self.guards[guards:] for u in tirx.analysis.undefined_vars(c) for v in inner):
                 kind = "serial"
-        self.add(tirx.For(var, _index(begin), _index(extent), _KINDS[kind], body))
+        self.add(tirx.For(var, begin, _index(extent), _KINDS[kind], body))
 
     def guard(self, condition: Any) -> None:
         """Notes a condition under which something is read (see :meth:`loop`)."""
