@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 
@@ -49,9 +50,7 @@ class Target:
 
     def lanes(self, dtype: str = "float32") -> int:
         """Elements of ``dtype`` in one vector register (at least 1)."""
-        digits = "".join(c for c in dtype if c.isdigit())
-        bits = int(digits) if digits else 8
-        return max(1, self.vector_bits // bits)
+        return max(1, self.vector_bits // _bits(dtype))
 
     @property
     def is_aarch64(self) -> bool:
@@ -76,6 +75,12 @@ class Target:
         if self.vector_bits:
             config["vector-width"] = self.vector_bits
         return tvm.target.Target(config)
+
+
+@cache
+def _bits(dtype: str) -> int:
+    digits = "".join(c for c in dtype if c.isdigit())
+    return int(digits) if digits else 8
 
 
 def normalised(triple: str) -> str:

@@ -19,8 +19,8 @@ from ...schedules.conv.winograd_choose import (
     FILL,
     Plan,
     choose_plan,
+    least_plans,
     scratch_bytes,
-    sorted_plans,
     warm_cycles,
     weight_bytes,
 )
@@ -154,7 +154,7 @@ def member_cost(
         if plan is not None:
             own = _winograd(facts, alone, plan, lanes, extra)
             m = plan.transform.m
-            less = [p for f in sorted_plans(alone, facts) for p in f[:1] if F2.m < p.transform.m < m] if m > 4 else []
+            less = [p for p in least_plans(alone, facts) if F2.m < p.transform.m < m] if m > 4 else []
             return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
         return MemberCost(unit, cycles, weights, positions, fit=fit)

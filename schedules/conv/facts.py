@@ -47,6 +47,10 @@ class ConvFacts:
         return replace(self, output=output, edges=self.margins())
 
     @property
+    def batch(self) -> int:
+        return self.data.shape[0]
+
+    @property
     def channels(self) -> int:
         return self.data.shape[1]
 

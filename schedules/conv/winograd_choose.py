@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from ...targets.target import Target
 from ..ahead import free_registers
@@ -84,6 +86,23 @@ class Plan:
         return text + (f", weights made for {self.made} channels" if self.made else "")
 
 
+class Layer(NamedTuple):
+    """What plans of a convolution depend on: those of equal layers are equal."""
+
+    batch: int
+    channels: int
+    outputs: int
+    out_spatial: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @staticmethod
+    def of(facts: ConvFacts) -> Layer:
+        return Layer(
+            facts.batch, facts.channels, facts.outputs, tuple(facts.out_spatial), facts.strides, facts.dilation
+        )
+
+
 def applies(facts: ConvFacts) -> bool:
     """True for what the algorithm can do at all: 3 x 3, stride 1 or 2 or any dilation, one group, float32, at least one
     whole tile of every phase."""
@@ -97,7 +116,7 @@ def applies(facts: ConvFacts) -> bool:
     )
 
 
-def least_phase(facts: ConvFacts) -> int:
+def least_phase(facts: ConvFacts | Layer) -> int:
     """Outputs along the shorter axis that are a convolution without dilation, the fewest of all such."""
     return min(extent // d for extent, d in zip(facts.out_spatial, facts.dilation))
 
@@ -114,17 +133,33 @@ def choose_plan(target: Target, facts: ConvFacts) -> Plan | None:
 
 def best_plan(target: Target, facts: ConvFacts) -> Plan | None:
     """The plan with the fewest cycles, whatever a direct convolution would take."""
-    plans = [p for found in sorted_plans(target, facts) for p in found[:1]]
-    return min(plans, key=lambda p: p.cycles / (LARGER if p.transform is F6 else 1), default=None)
+    return min(
+        least_plans(target, facts), key=lambda p: p.cycles / (LARGER if p.transform is F6 else 1), default=None
+    )
+
+
+def least_plans(target: Target, facts: ConvFacts) -> tuple[Plan, ...]:
+    """The plan with the fewest cycles of each transform that the outputs have room for."""
+    return _least_plans(target, target.native, Layer.of(facts))
+
+
+@lru_cache(maxsize=1024)
+def _least_plans(target: Target, native: bool, layer: Layer) -> tuple[Plan, ...]:
+    """``native`` makes targets differ that are equal otherwise."""
+    return tuple(min(_plans(target, layer, t), key=lambda p: p.cycles) for t in _fitting(target, layer))
 
 
 def sorted_plans(target: Target, facts: ConvFacts) -> list[list[Plan]]:
     """All plans of each transform that the outputs have room for, those with the fewest cycles first."""
-    fitting = [t for t in STRIDED[facts.strides[0]] if least_phase(facts) >= t.m and _stays_near(target, facts, t)]
-    return [sorted(_plans(target, facts, t), key=lambda p: p.cycles) for t in fitting]
+    layer = Layer.of(facts)
+    return [sorted(_plans(target, layer, t), key=lambda p: p.cycles) for t in _fitting(target, layer)]
 
 
-def _stays_near(target: Target, facts: ConvFacts, transform: Transform) -> bool:
+def _fitting(target: Target, layer: Layer) -> list[Transform]:
+    return [t for t in STRIDED[layer.strides[0]] if least_phase(layer) >= t.m and _stays_near(target, layer, t)]
+
+
+def _stays_near(target: Target, facts: Layer, transform: Transform) -> bool:
     """False where F(6x6, 3x3) would wait for the transformed weights that it reads for every strip: a last second level
     has nothing behind it, and cores share it with all that they read and write."""
     size = 4 * transform.matrices * facts.channels * facts.outputs
@@ -143,7 +178,7 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     height, width = facts.out_spatial
     tile = choose_tile(target, height, width, blocks, blocks)
     count = (
-        facts.data.shape[0] * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
+        facts.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
     )
     step = LOOP + max(
         tile.positions * tile.blocks / target.fma_ports,
@@ -166,7 +201,7 @@ def _stream_rate(target: Target, weight_bytes: float, kept: float = KEPT) -> flo
     return min(target.far_bytes, REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, target.cores))
 
 
-def _plans(target: Target, facts: ConvFacts, transform: Transform) -> Iterator[Plan]:
+def _plans(target: Target, facts: ConvFacts | Layer, transform: Transform) -> Iterator[Plan]:
     lanes = target.lanes()
     blocks = -(-facts.outputs // lanes)
     m = transform.m
@@ -174,7 +209,7 @@ def _plans(target: Target, facts: ConvFacts, transform: Transform) -> Iterator[P
         d * -(-extent // (d * m)) for extent, d in zip(facts.out_spatial, facts.dilation)
     )
     grid = (rows_of_tiles, columns_of_tiles)
-    total = facts.data.shape[0] * grid[0] * grid[1]
+    total = facts.batch * grid[0] * grid[1]
     for rows, vectors in _register_tiles(target, blocks):
         chunks = -(-blocks // vectors)
         for strips in _strip_counts(total, rows):
@@ -204,7 +239,7 @@ def _making(target: Target, transform: Transform) -> float:
     return (transform.rows + 3) * transform.weight_operations / target.fma_ports + STORED * transform.matrices
 
 
-def segment(target: Target, facts: ConvFacts, transform: Transform, vectors: int) -> int:
+def segment(target: Target, facts: ConvFacts | Layer, transform: Transform, vectors: int) -> int:
     """Input channels whose weights are made at a time: whole vectors, about equal, within their part of the cache."""
     lanes = target.lanes()
     most = target.l2_bytes // MADE_SHARE // (2 * 4 * transform.matrices * vectors * lanes)
@@ -247,7 +282,7 @@ def weight_bytes(lanes: int, channels: int, plan: Plan) -> int:
     return 4 * (TAPS if plan.made else plan.transform.matrices) * channels * plan.chunks * plan.vectors * lanes
 
 
-def _cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
+def _cycles(target: Target, facts: ConvFacts | Layer, plan: Plan) -> float:
     lanes, t = target.lanes(), plan.transform
     channels = facts.channels
     blocks_in = -(-channels // lanes)
