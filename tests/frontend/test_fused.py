@@ -222,8 +222,11 @@ def test_quantised_products() -> None:
 
 
 def test_what_is_not_supported_says_so() -> None:
+    model, _ = model_of("PagedAttention", [noise(1, 2, 8)], (FLOAT,), (0,), "com.microsoft", num_heads=2)
+    with pytest.raises(UnsupportedError, match=r"com.microsoft.PagedAttention.*domain 'com.microsoft'"):
+        import_model(model)
     model, _ = model_of("GroupQueryAttention", [noise(1, 2, 8)], (FLOAT,), (0,), "com.microsoft", num_heads=2)
-    with pytest.raises(UnsupportedError, match=r"com.microsoft.GroupQueryAttention.*domain 'com.microsoft'"):
+    with pytest.raises(UnsupportedError, match="attribute kv_num_heads is missing"):
         import_model(model)
     inputs = [noise(2, 5, 16), noise(16, 48), noise(48), np.zeros((1, 1), "int32")]
     model, _ = model_of("Attention", inputs, (FLOAT,), (0, 3), "com.microsoft", num_heads=4)

@@ -24,7 +24,7 @@ def attention(node: Node) -> list[Value | None]:
     """Self-attention with the projection of queries, keys and values in one weight."""
     x, weights, bias, mask, past, extra = node.need(0), node.need(1), node[2], node[3], node[4], node[5]
     _only(node, ("do_rotary", "past_present_share_buffer"))
-    heads = int(node.attr("num_heads"))
+    heads = _count(node, "num_heads")
     sizes = [int(n) for n in node.attr("qkv_hidden_sizes", [])] or [weights.shape[1] // 3] * 3
     both = biased(node, product(node, x, weights), bias)
     q, k, v = (_heads(node, p, heads) for p in _pieces(node, both, sizes))
@@ -42,7 +42,7 @@ def multi_head_attention(node: Node) -> list[Value | None]:
     """Attention on projected queries, keys and values: apart, packed, or keys and values that have their heads."""
     query, key, value, bias = node.need(0), node[1], node[2], node[3]
     past = [node[6], node[7]]
-    heads = int(node.attr("num_heads"))
+    heads = _count(node, "num_heads")
     if query.rank == 5:
         q, k, v = (_packed(node, query, i) for i in range(3))
         biases: list[Value | None] = [None] * 3
@@ -79,7 +79,7 @@ def group_query_attention(node: Node) -> list[Value | None]:
     for index, what in ((11, "a sink of heads"), (12, "a quantised cache"), (13, "a quantised cache")):
         if node.has(index):
             raise Refusal(f"{what} is not supported")
-    heads, shared = int(node.attr("num_heads")), int(node.attr("kv_num_heads"))
+    heads, shared = _count(node, "num_heads"), _count(node, "kv_num_heads")
     query, old = node.need(0), [node[3], node[4]]
     total = node.constant(6, "its total length")
     if total is None:
@@ -87,8 +87,10 @@ def group_query_attention(node: Node) -> list[Value | None]:
     if node.has(1):
         given = [query, node.need(1), node.need(2)]
     else:
-        width = query.shape[2] // (heads + 2 * shared)
+        width = query.shape[-1] // (heads + 2 * shared)
         given = _pieces(node, query, [heads * width, shared * width, shared * width])
+    if heads % shared or any(g.rank != 3 or g.shape[2] % n for g, n in zip(given, (heads, shared, shared))):
+        raise Refusal(f"{heads} heads that share {shared} of keys and values do not divide {', '.join(map(str, given))}")
     batch, length = query.shape[:2]
     size = given[0].shape[2] // heads
     q, k, v = (node.reshape(g, (batch, length, n, size)) for g, n in zip(given, (heads, shared, shared)))
@@ -153,6 +155,14 @@ def _grouped(node: Node, q: Value, k: Value, v: Value, places: Value) -> Value:
     scores = node.do(R.where, seen, scores, node.scalar(float(np.finfo("float32").min) / 2, q))
     weights = node.reshape(node.do(R.nn.softmax, scores, axis=-1), (batch, shared, group * length, total))
     return node.reshape(product(node, weights, v), (batch, heads, length, size))
+
+
+def _count(node: Node, name: str) -> int:
+    """An attribute that must be there."""
+    value = node.attr(name)
+    if not isinstance(value, int) or value < 1:
+        raise Refusal(f"attribute {name} is {'missing' if value is None else value}, and not a number of at least 1")
+    return value
 
 
 def _only(node: Node, names: tuple[str, ...]) -> None:
