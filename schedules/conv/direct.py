@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from ..bands import has_bands
 from ..context import Context
 from ..group import Kernel, Packed, Request, dtype_bytes
 from .choose import Tile, choose_tile
@@ -38,7 +37,6 @@ from .tile import SHORT, ConvKernel, new_context
 
 PANEL = 1 / 16  # of the second-level cache
 OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
-FEW_ROWS = 1  # the same of an image of so few rows that no core keeps some of its own
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
     conv.far = packed.nbytes > conv.request.target.l2_bytes // 2
     if _rows_first(conv, packed.nbytes):
         conv.order = "rows"
-    elif packed.nbytes > _own_groups(conv) * _image_bytes(conv):
+    elif packed.nbytes > OWN_GROUPS * _image_bytes(conv):
         conv.order = "groups"
     conv.next = _next(conv, segments, row)
     conv.below = _below(conv, groups)
@@ -328,13 +326,6 @@ def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
     by_groups = weight_bytes + image * (groups if image > l2 / 2 else 1)
     by_rows = image + weight_bytes * (height if weight_bytes + rows > 0.75 * l2 else 1)
     return by_rows < by_groups
-
-
-def _own_groups(conv: ConvKernel) -> int:
-    """Cores share the weights, rather than the image, from so many times the image on."""
-    spatial = conv.facts.out_spatial
-    few = len(spatial) == 2 and not has_bands(spatial[0], conv.request.workers)
-    return min(OWN_GROUPS, FEW_ROWS) if few else OWN_GROUPS
 
 
 def _image_bytes(conv: ConvKernel) -> int:
