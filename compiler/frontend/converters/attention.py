@@ -90,7 +90,8 @@ def group_query_attention(node: Node) -> list[Value | None]:
         width = query.shape[-1] // (heads + 2 * shared)
         given = _pieces(node, query, [heads * width, shared * width, shared * width])
     if heads % shared or any(g.rank != 3 or g.shape[2] % n for g, n in zip(given, (heads, shared, shared))):
-        raise Refusal(f"{heads} heads that share {shared} of keys and values do not divide {', '.join(map(str, given))}")
+        widths = ", ".join(map(str, given))
+        raise Refusal(f"{heads} heads that share {shared} of keys and values do not divide {widths}")
     batch, length = query.shape[:2]
     size = given[0].shape[2] // heads
     q, k, v = (node.reshape(g, (batch, length, n, size)) for g, n in zip(given, (heads, shared, shared)))
