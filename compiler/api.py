@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,8 @@ def compile(
     )
     from .pipeline import Options, run_pipeline
 
+    if progress is not None and not callable(progress):
+        raise HalotileError(f"progress={progress!r} can't be called; give a function of (stage, done, total)")
     chosen = target if isinstance(target, Target) else resolve(target)
     options = Options(
         target=chosen,
@@ -134,8 +137,10 @@ def tune(
     file = checked_path(database, "database")
     if file is None:
         raise HalotileError("database=None: name the file to write")
-    if not 0 < seconds < float("inf"):
+    if not isinstance(seconds, Real) or not 0 < seconds < float("inf"):
         raise HalotileError(f"seconds={seconds!r}: give how long to measure, such as 10")
+    if candidates is not None and (not isinstance(candidates, int) or isinstance(candidates, bool) or candidates < 1):
+        raise HalotileError(f"candidates={candidates!r}: give a whole number from 1, or None")
     check(file)
     options = Options(
         resolve("native"), shapes=checked_shapes(shapes), threads=checked_threads(threads), exact=bool(exact)

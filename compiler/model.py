@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import RunError
 from ..targets.target import Target
 from .runtime.loader import LoadedModel, load
-from .runtime.place import staged
+from .runtime.place import folder_of, staged
 from .spec import TensorSpec
 from .verify import ATOL, Verification, default_rtol, verify
 
@@ -57,9 +57,10 @@ class Model:
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Writes library, header and manifest into ``directory``, whole or not at all, and returns it."""
-        with staged(Path(directory)) as stage:
+        place = folder_of(directory)
+        with staged(place) as stage:
             shutil.copytree(self._library, stage.result, dirs_exist_ok=True)
-        return Path(directory)
+        return place
 
     def verify(
         self,

@@ -8,6 +8,7 @@ by what ties do to it (ties.py), and says so. The result is plain data.
 from __future__ import annotations
 
 import importlib.util
+import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -127,8 +128,10 @@ def verify(
     ``model`` is the original file, bytes or ModelProto. ``given`` names arrays for all or some inputs; the others are
     drawn from ``seed``. ``exact`` tightens both tolerances ten times.
     """
-    if not (0 <= rtol < np.inf and 0 <= atol < np.inf):
-        raise RunError(f"tolerances are finite and not negative, not rtol={rtol}, atol={atol}")
+    if not all(isinstance(t, numbers.Real) and 0 <= t < np.inf for t in (rtol, atol)):
+        raise RunError(f"tolerances are numbers, finite and not negative, not rtol={rtol!r}, atol={atol!r}")
+    if given is not None and not isinstance(given, Mapping):
+        raise RunError(f"inputs must be a dict of names to arrays, got {type(given).__name__}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise RunError(f"seed={seed!r}: give a whole number from 0")
     reference = Reference(model)

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
+from .lengths import length_of, run_time
 from .node import Node, normal_axes, normal_axis
 from .registry import Refusal
 from .value import Part, Value
@@ -31,7 +33,7 @@ def is_partial(value: object) -> bool:
 
 
 def converted(node: Node, write: Write) -> Sequence[Value | None]:
-    """The node's results by its rule; ``write`` converts it on operands that are whole."""
+    """The results of a node with such operands by its rule; ``write`` converts it on operands that are whole."""
     rule = _RULES.get(node.operator) if node.domain in ("", "com.microsoft") else None
     if rule is None:
         raise Refusal(f"{_told(node)}, which it does not take")
@@ -40,12 +42,19 @@ def converted(node: Node, write: Write) -> Sequence[Value | None]:
 
 def with_part(value: Value, axis: int, count: Value) -> Value:
     """The same tensor, of which ``count`` (int64 [1]) positions along ``axis`` are there."""
+    length_of(count, value.shape[axis])
     return value.with_part(Part(axis, count))
+
+
+def length(value: Value) -> Any:
+    """How many positions are there, as a length of run time (lengths.py)."""
+    part = _part(value)
+    return length_of(part.count, value.shape[part.axis])
 
 
 def zeroed(node: Node, value: Value) -> Value:
     """The whole tensor, zero where nothing is."""
-    return _filled(node, value, 0) if value.part is not None else value
+    return filled(node, value, 0) if value.part is not None else value
 
 
 def _told(node: Node) -> str:
@@ -69,10 +78,10 @@ def _partial(node: Node) -> list[int]:
 
 def _count(node: Node) -> Value:
     """The count of all operands that have one; refuses different ones."""
-    counts = [_part(node[i]).count for i in _partial(node)]
-    if any(c is not counts[0] for c in counts):
+    values = [node.need(i) for i in _partial(node)]
+    if any(length(v) != length(values[0]) for v in values):
         raise Refusal("its operands have lengths that depend on the data in different ways")
-    return counts[0]
+    return _part(values[0]).count
 
 
 def _only(node: Node, *places: int) -> None:
@@ -92,9 +101,23 @@ def _there(node: Node, value: Value) -> Value:
     return node.do(R.less, places, node.reshape(part.count, [1] * value.rank))
 
 
-def _filled(node: Node, value: Value, neutral: float) -> Value:
-    """The whole tensor with ``neutral`` where nothing is."""
+def filled(node: Node, value: Value, neutral: float) -> Value:
+    """The whole tensor with ``neutral`` where nothing is; an infinity is the type's extreme."""
+    if math.isinf(neutral) and not value.is_float:
+        limits = np.iinfo(value.dtype)
+        neutral = limits.min if neutral < 0 else limits.max
     return node.do(R.where, _there(node, value), value.with_part(None), node.scalar(neutral, value))
+
+
+def _in_one_room(node: Node, values: Sequence[Value | None]) -> list[Value | None]:
+    """Those that are partly there, which are equally long, with the least room that one of them has."""
+    rooms = [v.shape[v.part.axis] for v in values if v is not None and v.part is not None]
+    return [v if v is None or v.part is None else _with_room(node, v, min(rooms)) for v in values]
+
+
+def _with_room(node: Node, value: Value, room: int) -> Value:
+    part = _part(value)
+    return with_part(node.slice(value.with_part(None), part.axis, 0, room), part.axis, part.count)
 
 
 # ---------------------------------------------------------------------- rules
@@ -109,9 +132,10 @@ def _elementwise(node: Node, write: Write) -> Sequence[Value | None]:
     if len(places) > 1 or any(v.shape[v.rank - back] != 1 for v in others):
         raise Refusal("a length that depends on the data does not meet itself in its operands")
     rank = max(v.rank for v in node.inputs if v is not None)
+    node = node.on(_in_one_room(node, node.inputs))
     whole = _whole(node.inputs)
     if node.operator in ("Div", "Mod") and node.need(1).part is not None and node.need(1).is_integer:
-        whole[1] = _filled(node, node.need(1), 1)  # a division by zero would stop the process
+        whole[1] = filled(node, node.need(1), 1)  # a division by zero would stop the process
     return _tagged(write(whole), rank - back, count)
 
 
@@ -132,6 +156,8 @@ def _along(default: int) -> Rule:
         joined = node.opset < 13 and node.operator in ("Softmax", "LogSoftmax", "Hardmax")  # over all axes from it on
         axis = normal_axis(node.attr("axis", 1 if joined else default), x.rank)
         after = joined or node.operator in ("LayerNormalization", "RMSNormalization")
+        if part.axis == axis and not joined and node.operator in ("Softmax", "LogSoftmax"):
+            return _tagged(write([filled(node, x, -math.inf)]), axis, part.count)
         if part.axis == axis or (after and part.axis > axis):
             raise Refusal(f"{_told(node)}, and it works along it")
         return _tagged(write(_whole(node.inputs)), part.axis, part.count)
@@ -152,14 +178,29 @@ def _gemm(node: Node, write: Write) -> Sequence[Value | None]:
 
 
 def _matmul(node: Node, write: Write) -> Sequence[Value | None]:
-    """Rows of the left operand."""
-    _only(node, 0)
-    a, b, part = node.need(0), node.need(1), _part(node[0])
-    if part.axis == a.rank - 1 or (b.rank > 2 and part.axis != a.rank - 2):
-        raise Refusal(f"{_told(node)}, and it sums along it")
-    results = write(_whole(node.inputs))
+    """Rows of the left operand, columns of the right one, images of both, or what is summed over where both have it."""
+    a, b = node.need(0), node.need(1)
     rank = max(a.rank, b.rank)
-    return _tagged(results, part.axis + rank - a.rank, part.count)
+    at = [None if v.part is None else v.part.axis - v.rank for v in (a, b)]
+    inner = [-1, -2 if b.rank > 1 else -1]
+    if at == inner:
+        _count(node)
+        a, b = (v for v in _in_one_room(node, (a, b)) if v is not None)
+        return write([zeroed(node, a), zeroed(node, b)])
+    if any(p == i for p, i in zip(at, inner)) or min(a.rank, b.rank) < 2:
+        raise Refusal(f"{_told(node)}, and it sums along it")
+    if at[1] == -1 and at[0] is None or at[0] == -2 and at[1] is None:
+        place = at[0] if at[0] is not None else at[1]
+    else:
+        places = {p for p in at if p is not None}
+        (place,) = places if len(places) == 1 else (0,)
+        others = [v for v in (a, b) if v.part is None and v.rank >= -(place or 0)]
+        if place is None or place > -3 or any(v.shape[place] != 1 for v in others):
+            raise Refusal(f"{_told(node)}, which it does not take there")
+        count = _count(node)
+        return _tagged(write(_whole(_in_one_room(node, (a, b)))), rank + place, count)
+    assert place is not None
+    return _tagged(write(_whole((a, b))), rank + place, _count(node))
 
 
 def _transpose(node: Node, write: Write) -> Sequence[Value | None]:
@@ -187,40 +228,6 @@ def _squeeze(node: Node, write: Write) -> Sequence[Value | None]:
     return _tagged(write(_whole(node.inputs)), part.axis - sum(a < part.axis for a in gone), part.count)
 
 
-def _reshape(node: Node, write: Write) -> Sequence[Value | None]:
-    """The axis stays one of its own: -1 in the new shape, or 0 in its old place."""
-    _only(node, 0)
-    x, part = node.need(0), _part(node[0])
-    wanted = node.ints(1, "its shape", "shape") or []
-    results = write(_whole(node.inputs))
-    (y,) = results
-    assert y is not None
-    before = math.prod(x.shape[: part.axis])
-    for axis, target in enumerate(wanted):
-        same = y.shape[axis] == x.shape[part.axis] and math.prod(y.shape[:axis]) == before
-        if same and (target == -1 or (target == 0 and axis == part.axis and not node.attr("allowzero", 0))):
-            return _tagged(results, axis, part.count)
-    raise Refusal(f"{_told(node)}, and it would not keep it apart in the shape {wanted}")
-
-
-def _slice(node: Node, write: Write) -> Sequence[Value | None]:
-    """Along the axis itself from a known begin to a known end, both counted from the front."""
-    _only(node, 0)
-    x, part = node.need(0), _part(node[0])
-    begins, ends = node.ints(1, "its starts", "starts") or [], node.ints(2, "its ends", "ends") or []
-    axes = normal_axes(node.ints(3, "its axes", "axes") or list(range(len(begins))), x.rank)
-    steps = node.ints(4, "its steps") or [1] * len(begins)
-    count = part.count
-    for axis, begin, end, step in zip(axes, begins, ends, steps):
-        if axis == part.axis:
-            if begin < 0 or end < 0 or step != 1:
-                raise Refusal(f"{_told(node)}, and it counts from its end or in steps")
-            last = node.do(R.minimum, count, node.scalar(min(end, x.shape[axis]), count))
-            count = node.do(R.maximum, node.do(R.subtract, last, node.scalar(begin, count)), node.scalar(0, count))
-            count = part.count if begin == 0 and end >= x.shape[axis] else count
-    return _tagged(write(_whole(node.inputs)), part.axis, count)
-
-
 def _split(node: Node, write: Write) -> Sequence[Value | None]:
     return _along(0)(node, write)
 
@@ -238,6 +245,8 @@ def _concat(node: Node, write: Write) -> Sequence[Value | None]:
         ]  # fmt: skip
         positions, count = node.own_many("halotile.nonzero", node.do(R.concat, ends, axis=0))
         assert y is not None
+        total = sum(length(v) if v.part is not None else v.shape[axis] for v in values)
+        count.told = np.array([total], object)
         places = node.reshape(positions, (y.shape[axis],))
         return [with_part(node.own("halotile.gather", y, places, axis=axis), axis, count)]
     if any(v.part is None or v.part.axis == axis for v in values):
@@ -320,13 +329,69 @@ def _reduction(node: Node, write: Write) -> Sequence[Value | None]:
     if part.axis not in gone:
         kept = part.axis if node.attr("keepdims", 1) else part.axis - sum(a < part.axis for a in gone)
         return _tagged(write(_whole(node.inputs)), kept, part.count)
+    if node.operator == "ReduceMean":
+        return _mean(node, sorted(gone), write)
     neutral = _NEUTRAL.get(node.operator)
     if neutral is None:
         raise Refusal(f"{_told(node)}, and it works along it")
-    if math.isinf(neutral) and not x.is_float:
-        limits = np.iinfo(x.dtype)
-        neutral = limits.min if neutral < 0 else limits.max
-    return write([_filled(node, x, neutral), *node.inputs[1:]])
+    return write([filled(node, x, neutral), *node.inputs[1:]])
+
+
+def _mean(node: Node, axes: list[int], write: Write) -> Sequence[Value | None]:
+    """The mean of the room with zeros where nothing is, times the room over what is there."""
+    x, part = node.need(0), _part(node[0])
+    whole = filled(node, x, 0)
+    if not x.is_float:
+        raise Refusal(f"{_told(node)}, and it takes the mean of whole numbers along it")
+
+    def run(v: Value) -> Value:
+        keep = bool(node.attr("keepdims", 1))
+        total = node.do(R.sum, v, axis=axes, keepdims=keep)
+        others = math.prod(x.shape[a] for a in axes if a != part.axis)
+        count = node.do(R.multiply, node.cast(node.reshape(part.count, ()), v.dtype), node.scalar(others, v))
+        return node.do(R.divide, total, count)
+
+    return [node.in_float32(run, whole)]
+
+
+def _cumulative(node: Node, write: Write) -> Sequence[Value | None]:
+    """From the end as well, once what is not there changes nothing."""
+    _only(node, 0)
+    neutral = 0 if node.operator == "CumSum" else 1
+    return _tagged(write([filled(node, node.need(0), neutral), node[1]]), _part(node[0]).axis, _count(node))
+
+
+def _one_hot(node: Node, write: Write) -> Sequence[Value | None]:
+    _only(node, 0)
+    indices, part = node.need(0), _part(node[0])
+    axis = normal_axis(node.attr("axis", -1), indices.rank + 1)
+    return _tagged(write(_whole(node.inputs)), part.axis + (axis <= part.axis), part.count)
+
+
+def _in_place(node: Node, write: Write) -> Sequence[Value | None]:
+    """What depends on positions from the front alone."""
+    _only(node, 0)
+    return _tagged(write(_whole(node.inputs)), _part(node[0]).axis, _count(node))
+
+
+def _size(node: Node, write: Write) -> Sequence[Value | None]:
+    x, part = node.need(0), _part(node[0])
+    dims = [length(x) if a == part.axis else d for a, d in enumerate(x.shape)]
+    return [_scalar_of(node, math.prod(dims))]
+
+
+def _scalar_of(node: Node, dim: Any) -> Value:
+    value = node.reshape(run_time(node, dim), ())
+    value.told = np.array(dim, object)
+    return value
+
+
+def _top_k(node: Node, write: Write) -> Sequence[Value | None]:
+    """The first of what is there, since what is not comes last."""
+    x, part = node.need(0), _part(node[0])
+    if part.axis != normal_axis(node.attr("axis", -1), x.rank):
+        return _along(-1)(node, write)
+    return write([filled(node, x, -math.inf if node.attr("largest", 1) else math.inf), *node.inputs[1:]])
 
 
 def _non_zero(node: Node, write: Write) -> Sequence[Value | None]:
@@ -357,7 +422,11 @@ def _shape(node: Node, write: Write) -> Sequence[Value | None]:
     if part.axis not in places:
         return [node.const([x.shape[a] for a in places], "int64")]
     parts = [part.count if a == part.axis else node.const([x.shape[a]], "int64") for a in places]
-    return [parts[0] if len(parts) == 1 else node.do(R.concat, parts, axis=0)]
+    if len(parts) == 1:
+        return parts
+    shape = node.do(R.concat, parts, axis=0)
+    shape.told = np.array([length(x) if a == part.axis else x.shape[a] for a in places], object)
+    return [shape]
 
 
 def _roi_align(node: Node, write: Write) -> Sequence[Value | None]:
@@ -375,15 +444,7 @@ def _scatter(node: Node, write: Write) -> Sequence[Value | None]:
     if indices.part is None or updates.part is None or indices.part.axis != updates.part.axis:
         raise Refusal("only some of its operands have a length that depends on the data")
     outside = max([1, *x.shape])
-    return write([x, _filled(node, indices, outside), updates.with_part(None), *node.inputs[3:]])
-
-
-def _tile(node: Node, write: Write) -> Sequence[Value | None]:
-    _only(node, 0)
-    part, times = _part(node[0]), node.ints(1, "its repeats") or []
-    if times[part.axis] != 1:
-        raise Refusal(f"{_told(node)}, and it repeats it")
-    return _tagged(write(_whole(node.inputs)), part.axis, part.count)
+    return write([x, filled(node, indices, outside), updates.with_part(None), *node.inputs[3:]])
 
 
 def _quantised(node: Node, write: Write) -> Sequence[Value | None]:
@@ -410,9 +471,10 @@ _RULES: dict[str, Rule] = {
         _rows,
     ),
     **dict.fromkeys(
-        "Hardmax LayerNormalization LogSoftmax LpNormalization RMSNormalization Softmax TopK".split(), _along(-1)
+        "Hardmax LayerNormalization LogSoftmax LpNormalization RMSNormalization Softmax".split(), _along(-1)
     ),
     **dict.fromkeys([*_NEUTRAL, "ReduceMean", "ReduceLogSum"], _reduction),
+    **dict.fromkeys("CumProd CumSum".split(), _cumulative),
     "Compress": _compress,
     "Concat": _concat,
     "DequantizeLinear": _quantised,
@@ -424,16 +486,17 @@ _RULES: dict[str, Rule] = {
     "MatMul": _matmul,
     "NonMaxSuppression": _suppression,
     "NonZero": _non_zero,
+    "OneHot": _one_hot,
     "QuantizeLinear": _quantised,
-    "Reshape": _reshape,
     "RoiAlign": _roi_align,
     "ScatterElements": _scatter,
     "ScatterND": _scatter,
     "Shape": _shape,
-    "Slice": _slice,
+    "Size": _size,
     "Split": _split,
     "Squeeze": _squeeze,
-    "Tile": _tile,
+    "TopK": _top_k,
     "Transpose": _transpose,
+    "Trilu": _in_place,
     "Unsqueeze": _unsqueeze,
 }  # fmt: skip

@@ -222,7 +222,7 @@ def _cast(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
     return _checked(np.asarray(np.frompyfunc(one, 1, 1)(value.contents), object), dtype)
 
 
-def _reduced(start: int, step: Callable[[Any, Any], Any]) -> Function:
+def _reduced(step: Callable[[Any, Any], Any], *start: int) -> Function:
     """Over all elements of a vector, with the dims kept or not."""
 
     def apply(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
@@ -230,7 +230,7 @@ def _reduced(start: int, step: Callable[[Any, Any], Any]) -> Function:
         if contents is None or contents.ndim != 1:
             return None
         keep = next((a.i for a in proto.attribute if a.name == "keepdims"), 1)
-        total = reduce(step, contents.tolist(), start)
+        total = reduce(step, contents.tolist(), *start)
         return _checked(np.asarray([total] if keep else total, object), values[0].dtype)
 
     return apply
@@ -253,8 +253,10 @@ _FUNCTIONS: dict[str, Function] = {
     "Relu": _each(lambda a: maximum(a, 0)),
     "Cast": _cast,
     "CastLike": _cast,
-    "ReduceProd": _reduced(1, lambda a, b: a * b),
-    "ReduceSum": _reduced(0, lambda a, b: a + b),
+    "ReduceMax": _reduced(maximum),
+    "ReduceMin": _reduced(minimum),
+    "ReduceProd": _reduced(lambda a, b: a * b, 1),
+    "ReduceSum": _reduced(lambda a, b: a + b, 0),
     "Equal": _compare(lambda a, b: not different(a, b)),
     "Less": _compare(lambda a, b: bool(a < b)),
     "LessOrEqual": _compare(lambda a, b: bool(a <= b)),

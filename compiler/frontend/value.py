@@ -38,7 +38,7 @@ class Value:
     dimensions; then ``contents`` also knows tensors that are arithmetic on those (the Shape of something).
     """
 
-    __slots__ = ("_array", "_contents", "_expr", "chosen", "dtype", "part", "shape", "wide")
+    __slots__ = ("_array", "_contents", "_expr", "chosen", "dtype", "part", "shape", "told", "wide")
 
     def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
         self.shape: tuple[Any, ...] = tuple(as_dim(d) for d in shape)
@@ -48,6 +48,7 @@ class Value:
         self._contents: np.ndarray | None = None
         self.wide: Value | None = None  # the same in float32, unrounded (see precision.py)
         self.part: Part | None = None
+        self.told: np.ndarray | None = None  # its elements, as numbers and lengths of run time (see lengths.py)
         self.chosen: Value | None = None  # where it is not zero, once something has asked for that
 
     @classmethod
@@ -76,8 +77,13 @@ class Value:
     def with_part(self, part: Part | None) -> Value:
         """The same tensor with other words on how much of it is there."""
         other = Value(self.shape, self.dtype, self._expr, self._array)
-        other._contents, other.wide, other.part = self._contents, self.wide, part
+        other._contents, other.wide, other.part, other.told = self._contents, self.wide, part, self.told
         return other
+
+    @property
+    def numbers(self) -> np.ndarray | None:
+        """The elements as an array of objects: numbers, and lengths that are known at run time."""
+        return self.told if self._array is None else self._array.astype(object)
 
     @property
     def array(self) -> np.ndarray | None:

@@ -18,7 +18,7 @@ import onnx
 from tvm import relax
 
 from ...errors import HalotileError
-from . import control, fold, functions, partial, precision, sequences, symbolic
+from . import control, fold, functions, lengths, partial, precision, sequences, sizes, symbolic
 from .dims import Learned, is_open
 from .node import Node
 from .objection import objection
@@ -168,8 +168,9 @@ class Walk:
                 return operands
             raise Refusal("an operand is a sequence, which it does not take")
         write = converter(domain, proto.op_type, opset)
-        if write is not None and any(map(partial.is_partial, inputs)):
-            return self._partial(write, self._seen(proto, domain, opset, inputs, used))
+        node = self._seen(proto, domain, opset, inputs, used)
+        if write is not None and (results := self._lengthy(write, node)) is not None:
+            return lengths.follow(proto, opsets, inputs, results)
         foldable = domain == "" and all(i is None or i.is_constant for i in inputs)
         graphs = any(
             a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in proto.attribute
@@ -182,13 +183,14 @@ class Walk:
             if folded is not None:
                 return folded
         if write is not None:
-            results: Sequence[Value | None] = precision.write(write, self._seen(proto, domain, opset, inputs, used))
+            results = [*precision.write(write, node)]
             if foldable and expanding and not all(r is None or r.is_constant for r in results):
                 size = max(_bytes(r) for r in results if r is not None)
                 weight = any(o in self.weights for o in proto.output)
                 if weight or fold.worth_folding([None if i is None else i.array for i in inputs], size):
                     results = self._fold(proto, inputs, opsets) or results
-            return [None if r is None else _without_emptiness(r) for r in results]
+            results = [None if r is None else _without_emptiness(r) for r in results]
+            return lengths.follow(proto, opsets, inputs, results)
         body = functions.schema_body(proto, opset, inputs)
         if body is None:
             return None
@@ -204,13 +206,17 @@ class Walk:
         wanted = [bool(o) and o in used for o in proto.output]
         return Node(proto.op_type, domain, opset, inputs, attributes, proto.output, self.builder, wanted)
 
-    def _partial(self, write: Converter, node: Node) -> Sequence[Value | None]:
-        """A node some of whose operands are there only in part."""
+    def _lengthy(self, write: Converter, node: Node) -> list[Value | None] | None:
+        """A node some of whose operands are there only in part, or whose sizes are known at run time only."""
 
         def whole(values: Sequence[Value | None]) -> Sequence[Value | None]:
             return precision.write(write, node.on(values))
 
-        return [None if r is None else _without_emptiness(r) for r in partial.converted(node, whole)]
+        rule = sizes.rule(node)
+        if rule is None and not any(map(partial.is_partial, node.inputs)):
+            return None
+        results = rule(node, whole) if rule is not None else partial.converted(node, whole)
+        return [None if r is None else _without_emptiness(r) for r in results]
 
     def _fold(
         self, proto: onnx.NodeProto, inputs: Sequence[Value | None], opsets: dict[str, int]

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import OutputError, RunError
 from ..spec import TensorSpec, length_name
 from .binding import Binding
-from .place import FILES, MANIFEST, read_manifest, staged
+from .place import FILES, MANIFEST, folder_of, read_manifest, staged
 from .trace import Traced, take_trace
 
 
@@ -100,7 +100,7 @@ class LoadedModel:
         """Bytes of the arena for a number of threads; exactly what a run uses."""
         with self._lock:
             self._check_open()
-            return self._binding.arena_bytes(operator.index(threads or self._default))
+            return self._binding.arena_bytes(_number(threads) or self._default)
 
     def __call__(
         self, inputs: Mapping[str, np.ndarray[Any, Any]], threads: int | None = None
@@ -213,10 +213,10 @@ class LoadedModel:
         """The instance for a number of threads, made when first asked for. The caller holds the lock."""
         self._check_open()
         number = threads or self._default
+        if not isinstance(number, int):
+            number = _number(number)
         instance = self._instances.get(number)
         if instance is None:
-            if not isinstance(number, int):
-                raise RunError(f"threads must be a positive integer, got {threads!r}")
             instance = self._instances[number] = self._binding.create(number)
         return instance
 
@@ -241,7 +241,7 @@ class LoadedModel:
         if not self.manifest:
             raise OutputError(f"{self.path} has no {MANIFEST} beside it, so there is nothing whole to save")
         source = self.path.parent
-        with staged(Path(directory)) as stage:
+        with staged(folder_of(directory)) as stage:
             for kind in FILES:
                 if self.manifest.get(kind):
                     shutil.copy(source / self.manifest[kind], stage.result / self.manifest[kind])
@@ -275,6 +275,14 @@ class LoadedModel:
     def __repr__(self) -> str:
         inputs, outputs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
         return f"<{self.name}: ({inputs}) -> ({outputs})>"
+
+
+def _number(threads: Any) -> int:
+    """A number of threads; 0 for None, which leaves it to the library."""
+    try:
+        return operator.index(0 if threads is None else threads)
+    except TypeError:
+        raise RunError(f"threads must be a positive integer, got {threads!r}") from None
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:

@@ -26,6 +26,13 @@ class Stage:
     result: Path
 
 
+def folder_of(directory: Any) -> Path:
+    """What was given as a folder, as a path; OutputError for anything that names none."""
+    if not isinstance(directory, (str, os.PathLike)) or not isinstance(os.fspath(directory), str):
+        raise OutputError(f"a folder is named by a path, not by {type(directory).__name__}")
+    return Path(directory)
+
+
 @contextlib.contextmanager
 def staged(directory: Path) -> Iterator[Stage]:
     """A stage on the destination's own file system; its ``result`` replaces the files of ``directory`` on leaving.
@@ -37,11 +44,12 @@ def staged(directory: Path) -> Iterator[Stage]:
     if "\0" in str(directory):
         raise OutputError(f"can't write a library to {str(directory)!r}: no folder can have that name")
     directory = Path(os.path.abspath(directory))
-    if directory.exists() and not directory.is_dir():
-        raise OutputError(f"can't write a library to {directory}: it is a file, name a folder")
     made: list[Path] = []
-    beside = directory if directory.exists() else directory.parent
+    beside = directory
     try:
+        if directory.exists() and not directory.is_dir():
+            raise OutputError(f"can't write a library to {directory}: it is a file, name a folder")
+        beside = directory if directory.exists() else directory.parent
         made = _make_parents(beside)
         temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=beside))
     except OSError as error:

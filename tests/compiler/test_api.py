@@ -135,10 +135,36 @@ def test_numbers_may_be_numpys(model) -> None:
     np.testing.assert_array_equal(again({"x": X})["y"], model({"x": X})["y"])
 
 
-@pytest.mark.parametrize("options", [{"rtol": float("nan")}, {"atol": float("inf")}, {"seed": -1}, {"seed": "a"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rtol": float("nan")}, {"atol": float("inf")}, {"seed": -1}, {"seed": "a"}, {"rtol": "a"}, {"inputs": 5},
+        {"inputs": [X]}, {"inputs": {"x": "a"}},
+    ],
+)  # fmt: skip
 def test_bad_comparisons(model, options: dict) -> None:
     with pytest.raises(errors.RunError):
         model.verify(**options)
+
+
+@pytest.mark.parametrize("place", [5, None, b"lib", [Path("lib")]])
+def test_a_folder_is_named_by_a_path(model, place) -> None:
+    with pytest.raises(errors.OutputError, match="named by a path"):
+        model.save(place)
+
+
+@pytest.mark.parametrize("threads", ["a", 1.5, [1]])
+def test_threads_are_a_number(model, tmp_path: Path, threads) -> None:
+    with pytest.raises(errors.RunError, match="positive integer"):
+        model({"x": X}, threads=threads)
+    with halotile.load(model.save(tmp_path / "lib")) as loaded, pytest.raises(errors.RunError, match="integer"):
+        loaded.arena_bytes(threads)
+
+
+@pytest.mark.parametrize("options", [{"seconds": "a"}, {"candidates": 0}, {"candidates": "a"}])
+def test_bad_measures(tmp_path: Path, options: dict) -> None:
+    with pytest.raises(errors.HalotileError, match=r"give (how long|a whole number)"):
+        halotile.tune(tiny(), tmp_path / "t.json", **options)
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])

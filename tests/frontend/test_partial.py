@@ -193,6 +193,9 @@ def test_compress(axis: int | None) -> None:
     same([node("Compress", "x c", "y", **at)], feeds, "y")
 
 
+#: How many rows there are: m in a vector, n as a scalar.
+LENGTH = [node("Shape", "r", "m", end=1), node("Gather", "m zero", "n")]
+SCALARS = {"zero": np.array(0), "one": np.array(1), "three": np.array(3)}
 CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "elementwise": ([node("Sigmoid", "r", "a"), node("Mul", "a row", "b"), node("Add", "b r", "y")], {"row": noise(4)}),
     "division": (
@@ -236,6 +239,62 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     ),
     "where": ([node("Greater", "r z", "g"), node("Where", "g r z", "y")], {"z": np.array(0.1, "float32")}),
     "tiled": ([node("Tile", "r t", "y")], {"t": np.array([1, 3])}),
+    "flat": ([node("Reshape", "r s", "y")], {"s": np.array([-1])}),
+    "columns end to end": (
+        [node("Transpose", "r", "t", perm=[1, 0]), node("Reshape", "t s", "f"), node("Sigmoid", "f", "y")],
+        {"s": np.array([-1])},
+    ),
+    "columns regrouped": (
+        [node("Transpose", "r", "t", perm=[1, 0]), node("Reshape", "t s", "y")],
+        {"s": np.array([2, -1])},
+    ),
+    "softmax along": ([node("Softmax", "r", "y", axis=0)], {}),
+    "mean": ([node("ReduceMean", "r", "y", axes=[0, 1])], {}),
+    "sums so far": ([node("CumSum", "r o", "y", reverse=1)], {"o": np.array(0)}),
+    "last ones": ([node("Slice", "r b e", "y")], {"b": np.array([-3]), "e": np.array([99])}),
+    "without the last": ([node("Slice", "r b e", "y")], {"b": np.array([1]), "e": np.array([-1])}),
+    "summed over": ([node("Transpose", "r", "t", perm=[1, 0]), node("MatMul", "t r", "y")], {}),
+    "squares": (
+        [node("Transpose", "r", "t", perm=[1, 0]), node("MatMul", "w t", "y")],
+        {"w": noise(3, 4)},
+    ),
+    "one hot": (
+        [node("ArgMax", "r", "a", axis=1, keepdims=0), node("OneHot", "a four values", "y")],
+        {"four": np.array([4]), "values": np.array([0, 1], "float32")},
+    ),
+    "counted": ([*LENGTH, node("Range", "zero n one", "y")], SCALARS),
+    "counted from it": (
+        [*LENGTH, node("Add", "n three", "k"), node("Range", "n k one", "p"), node("Gather", "wide p", "y")],
+        {**SCALARS, "wide": noise(12)},
+    ),
+    "added to a count": (
+        [*LENGTH, node("Range", "zero n one", "p"), node("Cast", "p", "f", to=1), node("Add", "v f", "y")],
+        SCALARS,
+    ),
+    "zeros": ([node("Shape", "r", "s"), node("ConstantOfShape", "s", "o"), node("Add", "o r", "y")], {}),
+    "expanded": (
+        [node("Shape", "r", "s"), node("Expand", "row s", "e"), node("Mul", "e r", "y")],
+        {"row": noise(1, 4)},
+    ),
+    "expanded itself": ([node("Expand", "r s", "y")], {"s": np.array([2, 1, 4])}),
+    "tiled as often": ([*LENGTH, node("Concat", "m one1", "t", axis=0), node("Tile", "row t", "y")],
+        {**SCALARS, "row": noise(1, 3), "one1": np.array([1])}),
+    "the first so many": ([*LENGTH, node("Slice", "x begin m", "y")], {**SCALARS, "begin": np.array([0])}),
+    "behind so many": ([*LENGTH, node("Slice", "x m end", "y")], {**SCALARS, "end": np.array([2**62])}),
+    "the best so many": (
+        [*LENGTH, node("Min", "m five", "k"), node("TopK", "v k", "y p")],
+        {**SCALARS, "five": np.array([5])},
+    ),
+    "filled up": (
+        [*LENGTH, node("Sub", "nine m", "d"), node("Concat", "begin d none", "p", axis=0), node("Pad", "r p v9", "y")],
+        {**SCALARS, "nine": np.array([9]), "begin": np.array([0, 0]), "none": np.array([0]),
+         "v9": np.array(2.5, "float32")},
+    ),
+    "in its own shape": (
+        [node("Shape", "r", "s"), node("Relu", "r", "a"), node("Reshape", "a flat9", "b"), node("Reshape", "b s", "y")],
+        {"flat9": np.array([-1])},
+    ),
+    "how many elements": ([node("Size", "r", "y")], {}),
     "convolved": (
         [node("Reshape", "r s", "i"), node("Conv", "i w", "y")],
         {"s": np.array([-1, 1, 2, 2]), "w": noise(3, 1, 2, 2)},
@@ -244,7 +303,11 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
 
 
 #: For which ONNX Runtime has no answer on nothing.
-NEED_SOME = ("argmax", "from the end", "all", "sum", "least", "topk", "reshaped", "kept", "convolved")
+NEED_SOME = (
+    "argmax", "from the end", "all", "sum", "least", "topk", "reshaped", "kept", "convolved",
+    "flat", "columns end to end", "columns regrouped", "softmax along", "mean", "summed over", "one hot", "squares",
+    "sums so far",
+)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -269,11 +332,14 @@ def test_rows_of_which_some_are_there(case: str) -> None:
 @pytest.mark.parametrize(
     ("nodes", "reason"),
     [
-        ([node("Reshape", "r s", "y")], "keep it apart"),
-        ([node("Softmax", "r", "y", axis=0)], "works along it"),
-        ([node("ReduceMean", "r", "y", axes=[0])], "works along it"),
-        ([node("Slice", "r b end", "y")], "counts from its end"),
-        ([node("MatMul", "w r", "y")], "does not take there"),
+        ([node("Reshape", "r end", "y")], "may or may not fit"),
+        ([node("Hardmax", "r", "y", axis=0)], "works along it"),
+        ([node("ReduceLogSum", "r", "y", axes=[0])], "works along it"),
+        ([node("Slice", "r end b b2 b", "y")], "in steps of -1"),
+        ([node("MatMul", "w r", "y")], "sums along it"),
+        ([node("Shape", "r", "n"), node("Expand", "x n", "y")], "may or may not be as long"),
+        ([node("Cast", "r", "i", to=7), node("ReduceMax", "i", "n", axes=[0, 1]), node("ConstantOfShape", "n", "y")],
+         "its shape is computed at run time"),
         ([node("Einsum", "r r", "y", equation="ij,kj->ik")], "does not take"),
         ([node("Add", "r x", "y")], "does not meet itself"),
         (
@@ -287,10 +353,19 @@ def test_rows_of_which_some_are_there(case: str) -> None:
 def test_what_is_not_followed_is_refused(nodes: list[Any], reason: str) -> None:
     feeds = {"x": noise(9, 4), "c": np.ones(9, "bool")}
     known = {"s": np.array([-1]), "w": noise(4, 9), "b": np.array([-1]), "end": np.array([9])}
+    known["b2"] = np.array([0])
     known["z"] = np.array(0.0, "float32")
     model = model_of([node("Compress", "x c", "r", axis=0), *nodes], feeds, ("y",), **known)
     with pytest.raises(UnsupportedError, match=reason):
         import_model(model)
+
+
+@pytest.mark.parametrize("begin", [0, 2, 5, -3, 9, -2**62])
+@pytest.mark.parametrize("end", [0, 3, 9, -1, 2**62])
+def test_bounds_of_run_time(begin: int, end: int) -> None:
+    feeds = {"x": noise(3, 7), "b": np.array([begin]), "e": np.array([1, end])}
+    same([node("Slice", "e last stop", "f"), node("Slice", "x b f one", "y")], feeds, "y",
+         last=np.array([-1]), stop=np.array([9]), one=np.array([1]))  # fmt: skip
 
 
 def test_branches_of_different_length() -> None:

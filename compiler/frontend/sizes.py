@@ -1,0 +1,293 @@
+"""Operators whose sizes are only known at run time: their results have room for the most that these can be.
+
+    Range(0, n, 1)               arange(room), of which n are there
+    Slice(x, [i], [j])           x at i, i + 1, ..., of which min(j, n) - i are there
+    Reshape(x, [n, -1])          x, when its own n elements lie along that axis
+
+The sizes are numbers and lengths (lengths.py); only the bounds of Slice may be any integers of run time. One axis of a
+result may have such a length; more are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from .converters.movement import constant_pad, take
+from .dims import Dim, Open, bounds, floor_div, is_open, maximum, minimum, quotient
+from .lengths import most_of, run_time
+from .node import Node, normal_axes, normal_axis
+from .partial import Rule, Write, filled, length, with_part
+from .registry import Refusal
+from .value import Value
+
+R = relax.op
+
+
+def rule(node: Node) -> Rule | None:
+    """How to convert a node that has sizes, when some are only known at run time, or its first operand is there in
+    part; None for any other."""
+    places, write = _RULES.get(node.operator, ((), None)) if node.domain == "" else ((), None)
+    x = node[0]
+    part = write in _OF_PARTS and x is not None and x.part is not None
+    return write if part or any(v is not None and v.contents is None for v in map(node.__getitem__, places)) else None
+
+
+def _numbers(node: Node, index: int, what: str, attribute: str | None = None) -> list[Any]:
+    """The sizes in operand ``index`` or the attribute of older opsets: numbers and lengths."""
+    if attribute is not None and attribute in node.attributes:
+        return [int(v) for v in node.attr(attribute)]
+    numbers = node.need(index).numbers
+    if numbers is None:
+        raise Refusal(f"{what} is computed at run time; it must be a constant")
+    return [v if isinstance(v, Dim) else int(v) for v in numbers.reshape(-1)]
+
+
+def _lengths(x: Value) -> list[Any]:
+    """The shape as it is at run time."""
+    if is_open(x.shape):
+        raise Open(f"dimensions of {x} are open, and others depend on the data")
+    return [length(x) if x.part is not None and x.part.axis == a else d for a, d in enumerate(x.shape)]
+
+
+def _one(node: Node, shape: Sequence[Any]) -> int | None:
+    """The axis whose length is known at run time only, if there is one."""
+    found = [a for a, d in enumerate(shape) if isinstance(d, Dim)]
+    if len(found) > 1:
+        raise Refusal(f"{len(found)} axes of its result, [{', '.join(map(str, shape))}], depend on the data")
+    return found[0] if found else None
+
+
+def _sized(node: Node, value: Value, axis: int, dim: Any) -> Value:
+    return with_part(value.with_part(None), axis, run_time(node, dim)) if isinstance(dim, Dim) else value
+
+
+# ---------------------------------------------------------------------- rules
+
+
+def _reshape(node: Node, write: Write) -> list[Value]:
+    """What is there keeps its order: rows stay where they are, or all of it is read again."""
+    x, target = node.need(0), _numbers(node, 1, "its shape", "shape")
+    lengths = _lengths(x)
+    if not node.attr("allowzero", 0):
+        target = [lengths[i] if not isinstance(d, Dim) and d == 0 else d for i, d in enumerate(target)]
+    total = math.prod(lengths)
+    left = [i for i, d in enumerate(target) if not isinstance(d, Dim) and d == -1]
+    if left:
+        rest = math.prod(d for i, d in enumerate(target) if i != left[0])
+        exact = quotient(total, rest) if rest != 0 else 0
+        target[left[0]] = floor_div(total, rest) if exact is None else exact
+    if math.prod(target) != total:
+        raise Refusal(f"{x} of {total} elements may or may not fit the shape [{', '.join(map(str, target))}]")
+    axis = _one(node, target)
+    if axis is None or x.part is None:
+        return [node.reshape(x, target)]
+    at = x.part.axis
+    before, after = math.prod(target[:axis]), math.prod(target[axis + 1 :])
+    block, room = x.shape[at] * math.prod(x.shape[at + 1 :]), most_of(target[axis])
+    shape = [room if a == axis else d for a, d in enumerate(target)]
+    whole = x.with_part(None)
+    if before == math.prod(x.shape[:at]) and block == room * after:
+        return [_sized(node, node.reshape(whole, shape), axis, target[axis])]
+    # Element f of what is there lies in block f // (elements of a block that are there).
+    there = math.prod(lengths[at:])
+    rows = node.do(R.multiply, node.const(np.arange(before)[:, None], "int64"), run_time(node, target[axis] * after))
+    place = node.do(R.add, rows, node.const(np.arange(room * after), "int64"))
+    inside = node.do(R.maximum, run_time(node, there), node.scalar(1, rows))
+    row = node.do(R.floor_divide, place, inside)
+    place = node.do(R.subtract, place, node.do(R.multiply, row, node.do(R.subtract, inside, node.scalar(block, rows))))
+    place = node.do(R.minimum, place, node.scalar(x.size - 1, rows))
+    flat = node.own("halotile.gather", node.reshape(whole, (x.size,)), place, axis=0)
+    return [_sized(node, node.reshape(flat, shape), axis, target[axis])]
+
+
+def _stretched(node: Node, x: Value, target: list[Any]) -> list[Value]:
+    """Broadcast to a shape in which one length is of run time."""
+    rank = max(x.rank, len(target))
+    own: list[Any] = [1] * (rank - x.rank) + _lengths(x)
+    target = [1] * (rank - len(target)) + target
+    shape: list[Any] = []
+    for d, wanted in zip(own, target):
+        if not (d == wanted or d == 1 or wanted == 1):
+            raise Refusal(f"{x} may or may not be as long as the shape [{', '.join(map(str, target))}]")
+        shape.append(wanted if d == 1 else d)
+    axis = _one(node, shape)
+    kept = None if x.part is None else x.part.axis + rank - x.rank
+    room = [d if a != axis else (x.shape[kept - rank] if kept == axis else most_of(d)) for a, d in enumerate(shape)]
+    y = node.broadcast(x.with_part(None), room)
+    return [y if axis is None else _sized(node, y, axis, shape[axis])]
+
+
+def _expand(node: Node, write: Write) -> list[Value]:
+    return _stretched(node, node.need(0), _numbers(node, 1, "its shape"))
+
+
+def _constant_of_shape(node: Node, write: Write) -> list[Value]:
+    given = node.attr("value")
+    value = np.zeros((), "float32") if given is None else given.array.reshape(())
+    return _stretched(node, node.const(value), _numbers(node, 0, "its shape"))
+
+
+def _tile(node: Node, write: Write) -> list[Value]:
+    """Repeats of run time where the tensor is one long; known ones elsewhere."""
+    x, times = node.need(0), _numbers(node, 1, "its repeats")
+    known = [1 if isinstance(t, Dim) else t for t in times]
+    lengths = _lengths(x)
+    if any(t != 1 and (isinstance(t, Dim) and d != 1 or isinstance(d, Dim)) for t, d in zip(times, lengths)):
+        raise Refusal(f"it repeats {x} along a length that depends on the data")
+    (tiled,) = write([x.with_part(None), node.const(known, "int64")])
+    assert tiled is not None
+    y = tiled.with_part(x.part)
+    return _stretched(node, y, [t if isinstance(t, Dim) else d for t, d in zip(times, _lengths(y))])
+
+
+def _range(node: Node, write: Write) -> list[Value]:
+    if not node.need(0).is_integer:
+        raise Refusal("a bound is computed at run time; it must be a constant, or a whole number that bounds follow of")
+    start, limit, step = (_numbers(node, i, "a bound")[0] for i in range(3))
+    if isinstance(step, Dim) or step < 1:
+        raise Refusal(f"a bound is computed at run time, and its step is {step}; that must be a positive constant")
+    count = maximum(floor_div(limit - start + (step - 1), step), 0)
+    room = most_of(count)
+    places: Value = node.const(np.arange(room) * step, node.need(0).dtype)
+    if isinstance(start, Dim):
+        places = node.do(R.add, places, node.cast(run_time(node, start), places.dtype))
+    elif start:
+        places = node.const(np.arange(room) * step + start, places.dtype)
+    return [_sized(node, places, 0, count)]
+
+
+def _slice(node: Node, write: Write) -> list[Value]:
+    x = node.need(0)
+    first, last = (_bounds(node, i, name) for i, name in ((1, "starts"), (2, "ends")))
+    axes = node.ints(3, "its axes", "axes") or list(range(first.size))
+    steps = node.ints(4, "its steps") or [1] * len(axes)
+    for index, (axis, step) in enumerate(zip(normal_axes(axes, x.rank), steps)):
+        x = _cut(node, x, axis, _bound(node, first, index), _bound(node, last, index), step)
+    return [x]
+
+
+def _bounds(node: Node, index: int, attribute: str) -> Value:
+    return node.const(node.attr(attribute), "int64") if attribute in node.attributes else node.need(index)
+
+
+def _bound(node: Node, bounds_: Value, index: int) -> Any:
+    """A number, a length, or a tensor (int64 [1])."""
+    if bounds_.numbers is not None:
+        number = bounds_.numbers.reshape(-1)[index]
+        return number if isinstance(number, Dim) else int(number)
+    vector = node.cast(node.reshape(bounds_, (bounds_.size,)), "int64")
+    return node.slice(vector, 0, index, index + 1)
+
+
+def _cut(node: Node, x: Value, axis: int, begin: Any, end: Any, step: int) -> Value:
+    """``x[begin:end]`` along an axis; in steps only where the bounds are known."""
+    room, total = x.shape[axis], _lengths(x)[axis]
+    first, last = _within(begin, total), _within(end, total)
+    other = None if x.part is None or x.part.axis == axis else x.part
+    if all(isinstance(v, int) for v in (begin, end, total)):
+        if not step:
+            raise Refusal("a step is zero")
+        chosen = np.arange(room)[max(begin, -room) if step < 0 else begin : end : step]
+        if not chosen.size:
+            return node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
+        return take(node, x.with_part(None), chosen, axis).with_part(x.part)
+    if step != 1:
+        raise Refusal(f"its bounds are known at run time only, and it goes in steps of {step}")
+    low: Value | None
+    if first is None or last is None:
+        low, high = (_clamped(node, b, total) for b in (begin, end))
+        count = node.do(R.maximum, node.do(R.subtract, high, low), node.const([0], "int64"))
+        known = None
+    else:
+        known = maximum(last - first, 0)
+        room, low = min(room, most_of(known)), None if first == 0 else run_time(node, first)
+        count = run_time(node, known)
+    if other is not None and not isinstance(known, int):
+        raise Refusal("two axes of its result depend on the data")
+    whole = x.with_part(None)
+    if not room:
+        return node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
+    if low is None:
+        y = node.slice(whole, axis, 0, room)
+    else:
+        place = node.do(R.add, low, node.const(np.arange(room), "int64"))
+        place = node.do(R.minimum, place, node.scalar(x.shape[axis] - 1, place))
+        y = node.own("halotile.gather", whole, place, axis=axis)
+    return y.with_part(other) if isinstance(known, int) else with_part(y, axis, count)
+
+
+def _within(bound: Any, total: Any) -> Any:
+    """A bound as a number or a Dim from the front; None where its sign is open or it is any tensor."""
+    if isinstance(bound, Value):
+        return None
+    if not isinstance(bound, Dim) and bound >= 2**31 - 1:
+        return total
+    low, high = bounds(bound)
+    if high < 0:
+        return maximum(total + bound, 0)
+    return minimum(bound, total) if low >= 0 else None
+
+
+def _clamped(node: Node, bound: Any, total: Any) -> Value:
+    """The same at run time."""
+    end, zero = run_time(node, total), node.const([0], "int64")
+    value = bound if isinstance(bound, Value) else run_time(node, bound)
+    below = node.do(R.less, value, zero)
+    # a number near the end of 64 bits plus the length would go round
+    value = node.do(R.where, below, node.do(R.add, node.do(R.minimum, value, zero), end), value)
+    return node.do(R.maximum, node.do(R.minimum, value, end), zero)
+
+
+def _pad(node: Node, write: Write) -> list[Value]:
+    """Zeros (or what is to fill) behind what is there; up to a known length, as exported models pad to a batch."""
+    x, pads = node.need(0), _numbers(node, 1, "its pads", "pads" if node.opset < 11 else None)
+    fill = node.constant(2, "its fill value")
+    axes = node.ints(3, "its axes")
+    chosen = list(range(x.rank)) if axes is None else normal_axes(axes, x.rank)
+    if node.attr("mode", "constant") != "constant" or x.part is None:
+        raise Refusal("its pads are computed at run time; they must be constants")
+    front, back = dict(zip(chosen, pads)), dict(zip(chosen, pads[len(chosen) :]))
+    at = x.part.axis
+    front, back = {at: 0, **front}, {at: 0, **back}
+    if any(isinstance(p, Dim) or p < 0 for p in [*front.values(), *(p for a, p in back.items() if a != at)]):
+        raise Refusal("its pads are computed at run time; they must be constants")
+    number = node.attr("value", 0.0) if fill is None or not fill.size else fill.reshape(-1)[0].item()
+    total = length(x) + back[at]
+    room = most_of(total)
+    y = node.slice(filled(node, x, number), at, 0, min(room, x.shape[at]))
+    back[at] = room - y.shape[at]
+    begin, end = ([side.get(a, 0) for a in range(x.rank)] for side in (front, back))
+    padded = constant_pad(node, y, begin, end, number) if any(begin + end) else y
+    return [_sized(node, padded, at, total + front[at])]
+
+
+def _top_k(node: Node, write: Write) -> list[Value | None]:
+    """As many as there is room for, of which the first k are asked for."""
+    x, (count,) = node.need(0), _numbers(node, 1, "k")
+    axis = normal_axis(node.attr("axis", -1), x.rank)
+    room = min(most_of(count), x.shape[axis])
+    if x.part is not None and x.part.axis != axis:
+        raise Refusal("two axes of its result depend on the data")
+    if x.part is not None:
+        worst = -math.inf if node.attr("largest", 1) else math.inf
+        x = filled(node, x, worst)
+    results = write([x, node.const([room], "int64")])
+    return [None if r is None else _sized(node, r, axis, count) for r in results]
+
+
+_OF_PARTS = (_expand, _pad, _reshape, _slice, _tile)
+_RULES: dict[str, tuple[tuple[int, ...], Any]] = {
+    "ConstantOfShape": ((0,), _constant_of_shape),
+    "Expand": ((1,), _expand),
+    "Pad": ((1,), _pad),
+    "Range": ((0, 1, 2), _range),
+    "Reshape": ((1,), _reshape),
+    "Slice": ((1, 2), _slice),
+    "Tile": ((1,), _tile),
+    "TopK": ((1,), _top_k),
+}
