@@ -106,6 +106,11 @@ def _defined(graph: onnx.GraphProto) -> dict[str, str]:
             raise ModelError(f"two initialisers are called '{tensor.name}'")
         seen.add(tensor.name)
         defined[tensor.name] = "an initialiser"
+    for sparse in graph.sparse_initializer:
+        name = sparse.values.name
+        if defined.get(name, "an input") != "an input":
+            raise ModelError(f"a sparse initialiser is called '{name}', which is already the name of {defined[name]}")
+        defined[name] = "a sparse initialiser"
     for index, node in enumerate(graph.node):
         for output in node.output:
             if output in defined:

@@ -1,6 +1,8 @@
 """Control flow that import can decide: If with a known condition, Loop and Scan with a known number of rounds.
 
 Loop(3, true, x) { y = f(x) }     becomes     f(f(f(x)))
+
+Where a condition is only known at run time, both branches are computed, and as many rounds as there can be.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from tvm import relax
 
 from .branches import either
 from .dims import Open
+from .lengths import most_of
 from .node import Node, normal_axis
+from .partial import with_part
 from .registry import Refusal
 from .sequences import Operands, map_sequence
 from .slot import Slot
@@ -57,31 +61,74 @@ def _chosen(node: Node, condition: Value, a: Slot, b: Slot) -> Slot:
 def run_loop(
     proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node
 ) -> list[Slot]:
-    """Writes the rounds out; the count, and the condition after every round, must be known at import."""
+    """Writes the rounds out, as many as there can be: the number, or a bound of it, must be known at import.
+
+    What a round leaves is taken where it is run: where all conditions before it held, and the number is not reached.
+    """
     body = graph_attribute(proto, "body")
-    limit = _scalar(inputs[0], "the number of its rounds")
-    going = _scalar(inputs[1] if len(inputs) > 1 else None, "its condition")
+    limit, most = _limit(inputs[0])
+    going: Slot = inputs[1] if len(inputs) > 1 else None
     state: list[Slot] = list(inputs[2:])
     names = [i.name for i in body.input]
     scanned: list[list[Value]] = [[] for _ in body.output[1 + len(state) :]]
-    rounds = 0
-    while (going is None or going) and (limit is None or rounds < limit):
-        if rounds >= LONGEST:
+    held: Value | None = None  # whether this round is run; None for certainly
+    holds: list[Value | None] = []
+    while most is None or len(holds) < most:
+        number = len(holds)
+        held = _and(node, held, _condition(going))
+        if held is not None and held.array is not None:
+            break  # a known condition is one that does not hold
+        if held is not None and (most is None or most > LONGEST):
+            raise Refusal("its condition is computed at run time, and the number of its rounds is no small constant")
+        if number >= LONGEST:
             raise Refusal(f"it has more than {LONGEST} rounds")
-        given = dict(
-            zip(names, [Value.of_array(np.array(rounds, "int64")), Value.of_array(np.array(True)), *state])
-        )
-        results = run(body, given, f"round {rounds}")
+        here = held if limit is None else _and(node, held, node.do(relax.op.less, node.const(number, "int64"), limit))
+        counter: list[Slot] = [node.const(number, "int64"), node.const(True, "bool")]
+        results = run(body, dict(zip(names, [*counter, *state])), f"round {number}")
         if any(isinstance(r, Poison) for r in results):
             return [POISON] * len(proto.output)
-        after, state = results[0], results[1 : 1 + len(state)]
+        going, left = results[0], results[1 : 1 + len(state)]
+        state = left if here is None else [_chosen(node, here, a, b) for a, b in zip(left, state)]
         for kept, value in zip(scanned, results[1 + len(state) :]):
             kept.append(_tensor(value))
-        going = _scalar(after if isinstance(after, Value) else None, "its condition")
-        rounds += 1
+        holds.append(here)
     if any(not s for s in scanned):
         raise Refusal("it has no rounds, so that the shape of its scanned outputs is not known")
-    return [*state, *(_stacked(node, s, 0, False) for s in scanned)]
+    stacked = [_stacked(node, s, 0, False) for s in scanned]
+    if stacked and any(h is not None for h in holds):
+        rounds = [node.const([1], "int64") if h is None else node.cast(node.reshape(h, (1,)), "int64") for h in holds]
+        total = rounds[0]
+        for more in rounds[1:]:
+            total = node.do(relax.op.add, total, more)
+        stacked = [with_part(s, 0, total) for s in stacked]
+    return [*state, *stacked]
+
+
+def _limit(value: Slot) -> tuple[Value | None, int | None]:
+    """The number of rounds of run time (int64 []), if it is one, and the most that it can be; None where it is open."""
+    if not isinstance(value, Value):
+        return None, None
+    if value.array is not None or value.numbers is None:
+        return None, _scalar(value, "the number of its rounds")
+    return value, most_of(value.numbers.reshape(-1)[0])
+
+
+def _condition(value: Slot) -> Value | None:
+    """None for a condition that is known to hold."""
+    if value is None:
+        return None
+    condition = _tensor(value)
+    return None if condition.array is not None and bool(condition.array.reshape(-1)[0]) else condition
+
+
+def _and(node: Node, a: Value | None, b: Value | None) -> Value | None:
+    """Both of two conditions, where None holds."""
+    known = [v for v in (a, b) if v is not None]
+    false = [v for v in known if v.array is not None]
+    if false or not known:
+        return false[0] if false else None
+    scalars = [node.reshape(v, ()) for v in known]
+    return scalars[0] if len(scalars) == 1 else node.do(relax.op.logical_and, *scalars)
 
 
 def run_scan(

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from .functions import value_type
+from .functions import element_type, value_type
 from .value import Value
 
 SMALL = 64  # elements of a known operand that shape inference may look at
@@ -31,11 +31,23 @@ def objection(proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[An
     imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
     try:
         schema = onnx.defs.get_schema(proto.op_type, opsets.get(domain, 1), domain)
+        if (wrong := _wrong_type(schema, values)) is not None:
+            return wrong
         onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
     except onnx.shape_inference.InferenceError as error:
         return _plain(str(error))
     except Exception:  # whatever else goes wrong here says nothing about the node
         return None
+    return None
+
+
+def _wrong_type(schema: onnx.defs.OpSchema, values: Sequence[Value | None]) -> str | None:
+    """The first operand of a type that the operator does not take there."""
+    for index, value in enumerate(values):
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)]
+        kind = value and onnx.TensorProto.DataType.Name(element_type(value.dtype)).lower()
+        if kind is not None and f"tensor({kind})" not in formal.types:
+            return f"operand {index} ({formal.name}) can't be {kind}"
     return None
 
 

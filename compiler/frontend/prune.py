@@ -26,6 +26,7 @@ def reads(node: onnx.NodeProto) -> set[str]:
 def captured(graph: onnx.GraphProto) -> set[str]:
     """The names a subgraph uses but does not define."""
     defined = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    defined |= {t.values.name for t in graph.sparse_initializer}
     taken: set[str] = set()
     for node in graph.node:
         taken |= reads(node) - defined

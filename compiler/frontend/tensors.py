@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 from ...errors import ModelError, UnsupportedError
 from .functions import dtype_name, element_name
+from .node import MOST
 from .value import Value
 
 
@@ -34,6 +35,21 @@ class TensorReader:
         except Exception as error:
             raise ModelError(f"tensor '{tensor.name}' can't be read: {error}") from None
         return Value.of_array(array)
+
+    def sparse(self, tensor: onnx.SparseTensorProto) -> Value:
+        """The whole tensor, zero where nothing is stated: positions count all elements, or are rows of coordinates."""
+        name, dims = tensor.values.name, list(tensor.dims)
+        values, places = self.value(tensor.values).array, self.value(tensor.indices).array
+        if values is None or places is None or any(d < 0 for d in dims) or math.prod(dims) >= MOST:
+            raise ModelError(f"sparse tensor '{name}' has the shape {dims}")
+        if places.shape not in ((values.size,), (values.size, len(dims))) or places.dtype.kind not in "iu":
+            raise ModelError(f"sparse tensor '{name}' has {values.size} values at positions {list(places.shape)}")
+        limits = np.array(dims if places.ndim == 2 else math.prod(dims))
+        if (places < 0).any() or (places >= limits).any():
+            raise ModelError(f"sparse tensor '{name}' has values outside of its shape {dims}")
+        dense = np.zeros(dims, values.dtype)
+        dense[tuple(places.T) if places.ndim == 2 else np.unravel_index(places, dims)] = values.reshape(-1)
+        return Value.of_array(dense)
 
     def _external(self, tensor: onnx.TensorProto, dtype: str) -> np.ndarray:
         """The tensor's bytes, mapped; pages are read when something looks at them."""
@@ -78,10 +94,14 @@ class TensorReader:
             raise ModelError(f"{where} can't be found, because the model was not given as a path")
         folder = self.folder.resolve()
         relative = Path(location)
-        resolved = (folder / relative).resolve()
+        try:
+            resolved = (folder / relative).resolve()
+            there = resolved.is_file()
+        except (OSError, ValueError):  # no file can have such a name
+            raise ModelError(f"{where[:200]!r} does not exist") from None
         if relative.is_absolute() or ".." in relative.parts or not resolved.is_relative_to(folder):
             raise ModelError(f"{where} lies outside the model's folder; it is not read")
-        if not resolved.is_file():
+        if not there:
             raise ModelError(f"{where} does not exist")
         return resolved
 

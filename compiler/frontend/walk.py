@@ -66,8 +66,8 @@ class Walk:
         outputs = [o.name for o in graph.output]
         for tensor in graph.initializer:
             scope[tensor.name] = self.tensors.value(tensor)
-        if graph.sparse_initializer:
-            raise Refusal("sparse initialisers are not supported")
+        for sparse in graph.sparse_initializer:
+            scope[sparse.values.name] = self.tensors.sparse(sparse)
         self.nodes(graph.node, outputs, scope, opsets, where)
 
     def nodes(
@@ -152,7 +152,6 @@ class Walk:
         depth: int,
     ) -> Sequence[Slot] | None:
         if domain == "" and proto.op_type in CONTROL:
-            _refuse_partial(proto, operands)
             return self._control(proto, operands, scope, opsets, where)
         key = (domain, proto.op_type, proto.overload)
         if key in self.functions:
@@ -254,6 +253,9 @@ class Walk:
         opsets: dict[str, int],
         where: str,
     ) -> list[Slot]:
+        if proto.op_type not in ("If", "Loop"):  # these follow lengths themselves
+            _refuse_partial(proto, operands)
+
         def run(graph: onnx.GraphProto, given: dict[str, Slot], part: str) -> list[Slot]:
             inner: Scope = ChainMap(dict(given), scope)
             self.graph(graph, inner, opsets, f"{where} in its {part}")
@@ -279,12 +281,13 @@ class Walk:
         """None when the operator can be converted in some form, else why it can't."""
         if (domain, proto.op_type, proto.overload) in self.functions:
             return None
-        reason = why_unsupported(domain, proto.op_type, opset)
-        return f"{reason}{_remedy(proto)}" if reason == _DYNAMIC else reason
+        return why_unsupported(domain, proto.op_type, opset)
 
     def _attribute(self, attribute: onnx.AttributeProto) -> Any:
         if attribute.type == onnx.AttributeProto.TENSOR:
             return self.tensors.value(attribute.t)
+        if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+            return self.tensors.sparse(attribute.sparse_tensor)
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, bytes):
             return value.decode(errors="replace")
@@ -311,21 +314,14 @@ def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
     return _REASONS.get(operator, "this operator is not supported")
 
 
-_DYNAMIC = "the shape of its output depends on the data"
 _RANDOM = "it draws random numbers"
 _TEXT = "strings are not supported"
 _REASONS = {
-    **dict.fromkeys("Unique".split(), _DYNAMIC),
     **dict.fromkeys(fold.RANDOM, _RANDOM),
     **dict.fromkeys(
         "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer LabelEncoder".split(), _TEXT
     ),
 }
-
-
-def _remedy(proto: onnx.NodeProto) -> str:
-    names = ", ".join(f"'{n}'" for n in list(proto.input)[:2] if n)
-    return f" (end the model before it, at {names}, and do the rest on the caller's side: onnx.utils.extract_model)"
 
 
 def _refuse_partial(proto: onnx.NodeProto, operands: Sequence[Slot]) -> None:

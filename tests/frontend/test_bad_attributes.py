@@ -15,7 +15,9 @@ F, I64 = "float32", "int64"
 WEIGHTS, TURNED = np.ones((4, 3, 3, 3), F), np.ones((3, 4, 3, 3), F)
 
 
-def one(operator: str, constants: list[Any], shape: tuple[int, ...], **attributes: Any) -> onnx.ModelProto:
+def one(
+    operator: str, constants: list[Any], shape: tuple[int, ...], opset: int = 17, **attributes: Any
+) -> onnx.ModelProto:
     names = ["x", *(f"c{i}" if c is not None else "" for i, c in enumerate(constants))]
     graph = helper.make_graph(
         [helper.make_node(operator, names, ["y"], **attributes)], "g",
@@ -23,7 +25,7 @@ def one(operator: str, constants: list[Any], shape: tuple[int, ...], **attribute
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(c, f"c{i}") for i, c in enumerate(constants) if c is not None],
     )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 CASES: list[tuple[str, list[Any], dict[str, Any], str]] = [
@@ -48,14 +50,21 @@ CASES: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("Resize", [None, np.array([1, 1, np.nan, 1], F)], {}, "are not positive numbers"),
     ("Resize", [None, np.array([1, 1, 1e30, 1], F)], {}, "are not positive numbers"),
     ("BatchNormalization", [np.ones(7, F)] * 4, {}, "7 and 3"),
+    ("Where", [np.ones(1, F)] * 2, {}, "operand 0 (condition) can't be float"),
+    ("GridSample", [np.ones((1, 2), F)], {}, "does not fit the image"),
+    ("GridSample", [np.ones((1, 2, 2, 3), F)], {}, "does not fit the image"),
+    ("RoiAlign", [np.ones((2, 4), F), np.ones(3, I64)], {"sampling_ratio": 1}, "do not fit"),
+    ("Col2Im", [np.array([4, 4]), np.array([2, 2])], {}, "do not fit"),
+    ("DeformConv", [WEIGHTS, np.ones((1, 4, 6, 6), F)], {}, "do not fit"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]} {c[2]}")
 def test_refused(case: Any) -> None:
     operator, constants, attributes, reason = case
+    since = {"Col2Im": 18, "DeformConv": 19}.get(operator, 17)
     with pytest.raises(HalotileError) as error:
-        import_model(one(operator, constants, (1, 3, 8, 8), **attributes))
+        import_model(one(operator, constants, (1, 3, 8, 8), since, **attributes))
     text = str(error.value)
     assert reason in text and f"node #0 ({operator}" in text and "\n" not in text and "Error:" not in text
 

@@ -118,26 +118,21 @@ def test_every_offender_is_named() -> None:
     model = model_of(
         node("Frobnicate", ["x"], ["a"], name="first"),
         node("Relu", ["a"], ["b"]),
-        node("Unique", ["b"], ["c"], name="second"),
+        node("RandomNormalLike", ["b"], ["c"], name="second"),
         node("Gremlin", ["c"], ["y"]),
     )
     text = refusal(
-        UnsupportedError, model, "3 nodes", "'first'", "'second'", "node #3", "depends on the data"
+        UnsupportedError, model, "3 nodes", "'first'", "'second'", "node #3", "random"
     )
     assert len(text.splitlines()) == 4
 
 
 @pytest.mark.parametrize(
     "operator,reason",
-    [("Unique", "shape of its output"), ("RandomNormalLike", "random")],
+    [("RandomNormalLike", "random")],
 )
 def test_reasons(operator: str, reason: str) -> None:
     one_line(UnsupportedError, model_of(node(operator, ["x"], ["y"], name="n")), "node 'n'", operator, reason)
-
-
-def test_what_to_do_about_a_shape_that_depends_on_the_data() -> None:
-    model = model_of(node("Unique", ["x"], ["y"], name="u"))
-    one_line(UnsupportedError, model, "node 'u'", "end the model before it, at 'x'")
 
 
 def test_run_time_shape() -> None:

@@ -9,7 +9,8 @@ import pytest
 from evaluate import peer
 from halotile.compiler.frontend import import_model
 from halotile.errors import UnsupportedError
-from onnx import TensorProto, helper
+from halotile.schedules.reference import compile_reference
+from onnx import TensorProto, helper, numpy_helper
 
 
 def model(then: list[onnx.NodeProto], otherwise: list[onnx.NodeProto]) -> onnx.ModelProto:
@@ -47,3 +48,65 @@ def test_branches_of_two_forms_are_refused() -> None:
     )
     with pytest.raises(UnsupportedError, match=r"'if'.*computed at run time.*\[5, 3\].*\[3, 5\]"):
         import_model(built)
+
+
+def loop_of(limit: str, *body: onnx.NodeProto) -> onnx.ModelProto:
+    """x is doubled or otherwise changed as long as ``body`` says; what every round leaves is kept."""
+    graph = helper.make_graph(
+        [*body, helper.make_node("Identity", ["after"], ["kept"])],
+        "body",
+        [
+            helper.make_tensor_value_info("round", TensorProto.INT64, []),
+            helper.make_tensor_value_info("before", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", TensorProto.FLOAT, [5]),
+        ],
+        [onnx.ValueInfoProto(name=n) for n in ("again", "after", "kept")],
+    )
+    nodes = [
+        helper.make_node("Greater", ["x", "zero"], ["positive"]),
+        helper.make_node("NonZero", ["positive"], ["places"]),
+        helper.make_node("Shape", ["places"], ["count"], start=1),
+        helper.make_node("Squeeze", ["count"], ["positives"]),
+        helper.make_node("Loop", [limit, "yes", "x"], ["y", "rounds"], body=graph),
+    ]
+    known = {"zero": np.float32(0), "ten": np.float32(10), "yes": np.bool_(True), "seven": np.int64(7)}
+    return helper.make_model(
+        helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5])],
+            [onnx.ValueInfoProto(name=n) for n in ("y", "rounds")],
+            [numpy_helper.from_array(np.asarray(a), n) for n, a in known.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
+    )
+
+
+DOUBLE = helper.make_node("Add", ["state", "state"], ["after"])
+STEADY = [DOUBLE, helper.make_node("Identity", ["before"], ["again"])]
+SMALL = [
+    DOUBLE,
+    helper.make_node("ReduceMax", ["after"], ["top"], keepdims=0),
+    helper.make_node("Less", ["top", "ten"], ["again"]),
+]
+
+
+@pytest.mark.parametrize(("limit", "body"), [("seven", SMALL), ("positives", STEADY), ("positives", SMALL)])
+def test_rounds_of_run_time(limit: str, body: list[onnx.NodeProto]) -> None:
+    """As long as a condition holds, as often as there are positive elements, or both."""
+    built = loop_of(limit, *body)
+    imported = import_model(built)
+    run = compile_reference(imported.module)
+    for x in ([1, 2, 3, -4, 5], [0.1, 0.2, -1, -1, -1], [20, 1, 1, 1, 1]):
+        given = np.array(x, "float32")
+        y, rounds, count = run(given)
+        expected = peer(built, {"x": given})
+        np.testing.assert_array_equal(y, expected[0])
+        np.testing.assert_array_equal(rounds[: count[0]], expected[1])
+        assert len(expected[1]) == count[0] and not rounds[count[0] :].any()
+
+
+def test_rounds_that_nothing_bounds_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="no small constant"):
+        import_model(loop_of("", *SMALL))

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from halotile.compiler.frontend import import_model
+from halotile.errors import ModelError
 from halotile.schedules.reference import compile_reference
 from onnx import TensorProto, helper
 
@@ -65,3 +67,43 @@ def test_a_file_in_a_folder_below(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     (y,) = compile_reference(import_model(path).module)(np.array([0, 15], "int64"))
     assert y.tolist() == [0.0, 7.5]
+
+
+@pytest.mark.parametrize("name", ["w\0.bin", "w" * 400])
+def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    path = beside(tmp_path, 4)
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer[0].external_data[0].value = name
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="does not exist"):
+        import_model(path)
+
+
+def sparse(dims: list[int], places: list) -> onnx.ModelProto:
+    """x + w, where w has 1, 2, ... at so many places and zeros elsewhere."""
+    values = helper.make_tensor("w", TensorProto.FLOAT, [len(places)], [float(i + 1) for i in range(len(places))])
+    at = np.array(places)
+    indices = helper.make_tensor("i", TensorProto.INT64, at.shape, at.reshape(-1))
+    weight = helper.make_sparse_tensor(values, indices, dims)
+    constant = helper.make_node("Constant", [], ["v"], sparse_value=weight)
+    graph = helper.make_graph(
+        [constant, helper.make_node("Sum", ["x", "v", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, dims)],
+        sparse_initializer=[weight],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("places", [[1, 5], [[0, 1], [1, 2]]])
+def test_sparse_tensors(places: list) -> None:
+    x, dense = np.ones((2, 3), "float32"), np.array([[0, 1, 0], [0, 0, 2]], "float32")
+    (y,) = compile_reference(import_model(sparse([2, 3], places)).module)(x)
+    np.testing.assert_array_equal(y, x + 2 * dense)
+
+
+@pytest.mark.parametrize("places", [[1, 6], [[0, 1], [2, 0]]])
+def test_sparse_tensors_with_values_outside(places: list) -> None:
+    with pytest.raises(ModelError, match="sparse|index|indices"):
+        import_model(sparse([2, 3], places))

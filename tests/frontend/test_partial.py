@@ -368,6 +368,15 @@ def test_bounds_of_run_time(begin: int, end: int) -> None:
          last=np.array([-1]), stop=np.array([9]), one=np.array([1]))  # fmt: skip
 
 
+@pytest.mark.parametrize("in_order", [0, 1])
+@pytest.mark.parametrize(("shape", "axis"), [((9,), None), ((3, 4), None), ((2, 6), 1), ((5, 2, 2), 0), ((1,), 0)])
+def test_unique(shape: tuple[int, ...], axis: int | None, in_order: int) -> None:
+    x = RNG.integers(0, 3, shape)
+    at = {} if axis is None else {"axis": axis}
+    same([node("Unique", "x", "y first inverse times", sorted=in_order, **at)], {"x": x}, "y", "first", "inverse",
+         "times", more=[{"x": np.zeros(shape, "int64")}])  # fmt: skip
+
+
 def test_branches_of_different_length() -> None:
     """As exported for "no boxes, no suppression": none, or as many as there are."""
 

@@ -22,5 +22,6 @@ from . import (  # noqa: F401
     scatter,
     signal,
     tensor,
+    unique,
     vision,
 )

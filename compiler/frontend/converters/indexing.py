@@ -34,10 +34,10 @@ def gather(node: Node) -> Value:
         if known.ndim == 1:
             return take(node, x, known, axis)
         return node.do(R.take, x, node.const(known), axis=axis)
-    return _read(node, x, indices, axis)
+    return read(node, x, indices, axis)
 
 
-def _read(node: Node, x: Value, indices: Value, axis: int) -> Value:
+def read(node: Node, x: Value, indices: Value, axis: int) -> Value:
     return node.own("halotile.gather", x, indices, axis=axis)
 
 
@@ -90,10 +90,10 @@ def compress(node: Node) -> Value:
     axis = normal_axis(node.attr("axis", 0), x.rank)
     if condition.array is None:
         length = min(condition.size, x.shape[axis])
-        positions = _chosen(node, node.slice(node.reshape(condition, (condition.size,)), 0, 0, length))
+        positions = chosen(node, node.slice(node.reshape(condition, (condition.size,)), 0, 0, length))
         count = positions.part
         assert count is not None
-        return with_part(_read(node, x, node.reshape(positions.with_part(None), (length,)), axis), axis, count.count)
+        return with_part(read(node, x, node.reshape(positions.with_part(None), (length,)), axis), axis, count.count)
     index = np.flatnonzero(condition.array.reshape(-1)[: x.shape[axis]])
     if not index.size:
         return node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
@@ -154,10 +154,10 @@ def reverse_sequence(node: Node) -> Value:
 def non_zero(node: Node) -> Value:
     """[rank, n]: of run time with room for all elements, of which the first n are there."""
     x = node.need(0)
-    return node.const(np.array(np.nonzero(x.array), "int64")) if x.array is not None else _chosen(node, x)
+    return node.const(np.array(np.nonzero(x.array), "int64")) if x.array is not None else chosen(node, x)
 
 
-def _chosen(node: Node, x: Value) -> Value:
+def chosen(node: Node, x: Value) -> Value:
     """Where ``x`` is not zero; found once, so that all who ask have the same count."""
     if is_open(x.shape):
         raise Open("the room for its output depends on open dimensions")

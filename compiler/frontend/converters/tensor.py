@@ -19,8 +19,9 @@ R = relax.op
 
 @converts("Constant")
 def constant(node: Node) -> Value:
-    if "value" in node.attributes:
-        return node.attr("value")
+    for name in ("value", "sparse_value"):
+        if name in node.attributes:
+            return node.attr(name)
     for name, dtype in (
         ("value_float", "float32"),
         ("value_floats", "float32"),
@@ -29,7 +30,7 @@ def constant(node: Node) -> Value:
     ):
         if name in node.attributes:
             return node.const(np.array(node.attr(name), dtype))
-    raise Refusal("it holds strings or a sparse tensor, which are not supported")
+    raise Refusal("it holds strings, which are not supported")
 
 
 @converts("Shape")

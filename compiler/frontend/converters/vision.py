@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from tvm import relax
 
@@ -21,6 +23,8 @@ def grid_sample(node: Node) -> Value:
     )
     if mode not in ("linear", "nearest", "cubic"):
         raise Refusal(f"mode '{mode}' does not exist")
+    if x.rank < 3 or grid.rank != x.rank or grid.shape[-1] != x.rank - 2 or grid.shape[0] != x.shape[0]:
+        raise Refusal(f"its grid {grid} does not fit the image {x}")
     if mode == "cubic" and x.rank != 4:
         raise Refusal("cubic sampling needs two spatial dimensions")
 
@@ -69,6 +73,8 @@ def affine_grid(node: Node) -> Value:
 def roi_align(node: Node) -> Value:
     """Regions as [x1, y1, x2, y2]; the number of samples per bin must be fixed, because it is a loop's extent."""
     x, rois, batch = (node.need(i) for i in range(3))
+    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4 or batch.shape != rois.shape[:1]:
+        raise Refusal(f"its regions {rois} of the images {batch} do not fit {x}")
     ratio = node.attr("sampling_ratio", 0)
     if ratio <= 0:
         raise Refusal("sampling_ratio 0 makes the number of samples depend on the data")
@@ -101,6 +107,8 @@ def col2im(node: Node) -> Value:
     if image is None or block is None:
         raise Refusal("its image or block shape is missing")
     spatial = len(image)
+    if x.rank != 3 or len(block) != spatial or x.shape[1] % math.prod(block):
+        raise Refusal(f"its blocks {block} of the image {image} do not fit {x}")
     pads = node.attr("pads", [0] * (2 * spatial))
     strides = node.attr("strides", [1] * spatial)
     dilations = node.attr("dilations", [1] * spatial)
@@ -131,6 +139,10 @@ def deform_conv(node: Node) -> Value:
     x, w, offset, bias, mask = node.need(0), node.need(1), node.need(2), node[3], node[4]
     if x.rank != 4:
         raise Refusal("only two spatial dimensions are supported")
+    taps = w.shape[2] * w.shape[3] * node.attr("offset_group", 1) if w.rank == 4 else 0
+    fits = offset.rank == 4 and offset.shape[:2] == (x.shape[0], 2 * taps)
+    if not fits or mask is not None and mask.shape != (x.shape[0], taps, *offset.shape[2:]):
+        raise Refusal(f"its weights {w}, offsets {offset} and mask {mask or 'of ones'} do not fit {x}")
     operands = [x, w, offset] + ([mask] if mask is not None else [])
 
     def run(*values: Value) -> Value:

@@ -1,0 +1,104 @@
+"""Unique: sorted, equal neighbours are one; how many there are is only known at run time (partial.py).
+
+    x = [2, 1, 1, 3]     order = [1, 2, 0, 3]     fresh = [1, 0, 1, 1]     groups = [0, 0, 1, 2]
+
+Equal elements stay in their order, so that the first of a group is where its value occurs first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from ..dims import Open, is_open
+from ..node import Node, normal_axis
+from ..partial import with_part
+from ..registry import Refusal, converts
+from ..value import Value
+from .indexing import chosen, read
+
+R = relax.op
+
+MOST_COMPARED = 1 << 22  # elements of all pairs of rows, which are compared each with each
+
+
+@converts("Unique", since=11)
+def unique(node: Node) -> list[Value | None]:
+    x = node.need(0)
+    if is_open(x.shape):
+        raise Open("the room for its output depends on open dimensions")
+    axis = normal_axis(node.attr("axis", 0), x.rank) if "axis" in node.attributes else None
+    if axis is None or x.rank == 0:
+        x, axis = node.reshape(x, (x.size,)), 0
+    length = x.shape[axis]
+    if x.size == 0:
+        raise Refusal(f"{x} has no elements")
+    order, fresh = _sorted(node, x) if x.rank == 1 else _sorted_rows(node, x, axis)
+    positions = node.const(np.arange(length), "int64")
+    found = chosen(node, fresh)
+    assert found.part is not None
+    count = found.part.count
+    starts = node.reshape(found.with_part(None), (length,))
+    last = node.do(R.equal, positions, node.do(R.subtract, count, node.const([1], "int64")))
+    following = read(node, starts, node.const(np.minimum(np.arange(1, length + 1), length - 1), "int64"), 0)
+    ends = node.do(R.where, last, node.const(length, "int64"), following)
+    counts = node.do(R.subtract, ends, starts)
+    first = read(node, order, starts, 0)
+    groups = node.own("halotile.cumsum", node.cast(fresh, "int64"), axis=0, exclusive=False, reverse=False)
+    groups = node.do(R.subtract, groups, node.const([1], "int64"))
+    inverse = read(node, groups, _order(node, order), 0)
+    if not node.attr("sorted", 1):
+        there = node.do(R.less, positions, count)
+        place = _order(node, node.do(R.where, there, first, node.const(length + np.arange(length), "int64")))
+        first, counts = read(node, first, place, 0), read(node, counts, place, 0)
+        inverse = read(node, _order(node, place), inverse, 0)
+    values = read(node, x, first, axis)
+    return [with_part(values, axis, count), with_part(first, 0, count), inverse, with_part(counts, 0, count)]
+
+
+def _order(node: Node, vector: Value) -> Value:
+    """The positions that sort a vector, equal ones in their order."""
+    return node.own_many("halotile.topk", vector, k=vector.size, axis=0, largest=False)[1]
+
+
+def _sorted(node: Node, x: Value) -> tuple[Value, Value]:
+    """The order of a vector, and which of its elements in that order are not as the one before."""
+    if x.dtype == "bool":
+        x = node.cast(x, "int32")
+    values, order = node.own_many("halotile.topk", x, k=x.size, axis=0, largest=False)
+    return order, _fresh(node, node.do(R.not_equal, values, _before(node, values)))
+
+
+def _sorted_rows(node: Node, x: Value, axis: int) -> tuple[Value, Value]:
+    """The same of slices along an axis, compared element by element from the first that differs."""
+    length = x.shape[axis]
+    width = x.size // length
+    if length * x.size > MOST_COMPARED:
+        raise Refusal(f"{length} slices of {width} elements are too many to compare each with each")
+    if x.dtype == "bool":
+        x = node.cast(x, "int32")
+    rows = node.transpose(x, [axis, *(a for a in range(x.rank) if a != axis)])
+    rows = node.reshape(rows, (length, width))
+    one, other = node.reshape(rows, (length, 1, width)), node.reshape(rows, (1, length, width))
+    differ = node.cast(node.do(R.not_equal, one, other), "int32")
+    where = node.own("halotile.argmax", differ, axis=2, keepdims=True, last=False)
+    less = node.cast(node.do(R.less, one, other), "int32")
+    less = node.reshape(node.own("halotile.gather_elements", less, where, axis=2), (length, length))
+    same = node.do(R.equal, node.do(R.max, differ, axis=[2]), node.const(0, "int32"))
+    earlier = node.const(np.tri(length, k=-1).T, "bool")  # row i before row j
+    before = node.do(R.logical_or, node.cast(less, "bool"), node.do(R.logical_and, same, earlier))
+    rank = node.do(R.sum, node.cast(before, "int64"), axis=[0])
+    order = _order(node, rank)
+    pairs = node.do(R.add, order, node.do(R.multiply, _before(node, order), node.const([length], "int64")))
+    alike = read(node, node.reshape(node.cast(same, "int32"), (length * length,)), pairs, 0)
+    return order, _fresh(node, node.do(R.equal, alike, node.const(0, "int32")))
+
+
+def _before(node: Node, vector: Value) -> Value:
+    """For each element the one before it; for the first itself."""
+    return read(node, vector, node.const(np.maximum(np.arange(vector.size) - 1, 0), "int64"), 0)
+
+
+def _fresh(node: Node, differs: Value) -> Value:
+    """What differs from the one before it, and the first."""
+    return node.do(R.logical_or, differs, node.const(np.arange(differs.size) == 0, "bool"))
