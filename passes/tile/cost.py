@@ -15,6 +15,7 @@ from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.choose import Tile, choose_tile
 from ...schedules.conv.few import choose_few_tile, few_step, has_few
+from ...schedules.conv.grouped import choose_grouped_tile, grouped_step, has_small_groups
 from ...schedules.conv.winograd_choose import (
     FILL,
     Plan,
@@ -149,6 +150,11 @@ def member_cost(
             steps = facts.data.shape[0] * -(-facts.channels // lanes) * facts.taps
             cycles = steps * few_step(alone, tile.positions, facts.outputs)
             cycles += 3 * lanes + extra * tile.positions  # sums across the lanes, and what follows
+            return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
+        if has_small_groups(alone, facts):
+            tile = choose_grouped_tile(alone, facts)
+            steps = vectors * facts.group_in * facts.taps / facts.kernel[-1]
+            cycles = steps * grouped_step(alone, facts, tile) + extra * tile.positions
             return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
         plan = None if exact else choose_plan(alone, facts)
         if plan is not None:

@@ -7,12 +7,13 @@ from functools import partial
 
 from ..group import Kernel, Node, Request, Value
 from ..tuning import decide
-from .candidates import DEPTHWISE, FEW, HALVES, Way, candidates, decision_key
+from .candidates import DEPTHWISE, FEW, GROUPED, HALVES, Way, candidates, decision_key
 from .choose import Tile, choose_tile
 from .depthwise import build_depthwise
 from .direct import build_direct, tile_space
 from .facts import ConvFacts
 from .few import build_few, few_applies
+from .grouped import build_grouped, grouped_applies
 from .inplace import has_residual, taken_over
 from .strassen import build_halves, halves_pay, halves_share
 from .transposed import build_transposed, margins_of
@@ -100,6 +101,8 @@ def _own_way(request: Request, facts: ConvFacts) -> Way:
         return DEPTHWISE
     if few_applies(request, facts):
         return FEW
+    if grouped_applies(request, facts):
+        return GROUPED
     if halves_pay(request, facts):
         return HALVES
     plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
@@ -109,6 +112,8 @@ def _own_way(request: Request, facts: ConvFacts) -> Way:
 def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
     if way == FEW:
         return build_few(request, facts)
+    if way == GROUPED:
+        return build_grouped(request, facts)
     if way == HALVES:
         return build_halves(request, facts)
     if isinstance(way, Plan):

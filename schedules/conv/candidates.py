@@ -13,7 +13,7 @@ from .direct import tile_space
 from .facts import ConvFacts
 from .winograd_choose import Plan, applies, sorted_plans
 
-FEW, HALVES, DEPTHWISE = "few outputs", "seven products of halves", "depthwise"
+FEW, HALVES, DEPTHWISE, GROUPED = "few outputs", "seven products of halves", "depthwise", "small groups"
 Way = Plan | Tile | str | int  # a transform's plan, a direct register tile, one of the above, a depthwise one's columns
 
 
