@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from ..group import Node, Value
 
+SKIPPED = 0.85  # the share of taps inside the image below which those outside are passed over
+
 
 @dataclass(frozen=True)
 class ConvFacts:
@@ -84,6 +86,23 @@ class ConvFacts:
     @property
     def flops(self) -> int:
         return 2 * self.output.elements * self.group_in * self.taps
+
+    @property
+    def inside(self) -> float:
+        """The share of all taps of all outputs that lie in the image, not in the padding around it: far apart, most
+        don't."""
+        share = 1.0
+        for i, size in enumerate(self.data.shape[2:]):
+            first = range(-self.before[i], self.kernel[i] * self.dilation[i] - self.before[i], self.dilation[i])
+            span = (self.out_spatial[i] - 1) * self.strides[i]
+            reached = sum(max(0, min(size - 1, t + span) - max(0, t) + 1) / (span + 1) for t in first)
+            share *= min(1.0, reached / self.kernel[i])
+        return share
+
+    @property
+    def skips(self) -> bool:
+        """True if the direct kernel passes over taps in the padding: enough lie there, and it computes the whole."""
+        return len(self.out_spatial) == 2 and self.edges is None and self.inside < SKIPPED
 
     def margins(self) -> tuple[tuple[int, int], ...]:
         """Border that the input needs so that no read leaves it: the padding, as far as the last window reaches."""

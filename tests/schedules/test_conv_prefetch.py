@@ -187,6 +187,9 @@ def test_large_panels_are_passed_in_parts() -> None:
     assert sums(TWO, 1024, 256, 14, 1) == 0, "131 KB of weights are near until all rows have passed"
     assert sums(TWO, 512, 64, 14, 3, cores=2) == 0, "cores share rows, and a row between them its parts"
     assert sums(ONE, 512, 512, 7, 3) == 0, "a stream keeps up"
+    near = replace(TWO, l2_bytes=128 << 10)
+    assert sums(near, 256, 64, 20, 3) == 64 * 20 * 20, "295 KB of weights are gone with every tile, and rows don't help"
+    assert sums(near, 256, 64, 20, 3, cores=2) == 64 * 20 * 20, "each core has groups of its own"
 
 
 @pytest.mark.parametrize("images,cores", [(1, 1), (2, 1), (2, 2), (1, 2)])
