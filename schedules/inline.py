@@ -238,6 +238,8 @@ class Inliner:
         args = [self.expression(a, axes) for a in expr.args]
         if name.endswith(".isnan"):
             return mathlib.is_nan(self.bind(args[0]))
+        if name.endswith("call_pure_extern") and (plain := mathlib.LIBM.get(str(args[0].value))) is not None:
+            return plain(self.bind(args[1]), self.bind)
         fast = mathlib.FLOAT32.get(name)
         if fast is not None and str(expr.ty.dtype) == "float32":
             return fast(self.bind(args[0]), self.bind)

@@ -26,6 +26,7 @@ from .separable import separated
 from .tegraph import GroupGraph
 
 _COSTLY = {"exp", "log", "sqrt", "rsqrt", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "if_then_else"}
+_COSTLY |= {"call_pure_extern"}  # of the C library's, or their plain forms
 STACK_BYTES = 32 * 1024  # scratch of one row kept on the worker's stack; beyond, in the arena
 
 

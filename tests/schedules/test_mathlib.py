@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from compiled import Suite
 from halotile.schedules.inline import Inliner, key
+from halotile.schedules.mathlib import LIBM
+from halotile.schedules.operator import call as own
 from tvm import relax, te, tirx
 from tvm.ir.prim import expr as prim
 
@@ -34,17 +36,21 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
     "erf": math.erf,
     "gelu": lambda x: math.nan if x == -math.inf else 0.5 * x * math.erfc(-x * 0.5**0.5),
     "gelu_tanh": lambda x: math.nan if x == -math.inf else x / (1 + math.exp(min(709, -x * (A + B * min(x * x, 1e8))))),
+    "expm1": lambda x: math.expm1(x) if x < 709 else math.inf,
+    "atan": math.atan,
 }
 A = 2 * math.sqrt(2 / math.pi)
 B = A * 0.044715
 
 
-BOUND = {"exp": 2e-7, "log": 2e-7, "tanh": 2e-7, "erf": 3e-7, "sigmoid": 2e-7, "silu": 5e-7}
+BOUND = {"exp": 2e-7, "log": 2e-7, "tanh": 2e-7, "erf": 3e-7, "sigmoid": 2e-7, "silu": 5e-7, "expm1": 3e-7, "atan": 3e-7}
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
 
 
 def operator(name: str) -> Callable[..., relax.Expr]:
+    if f"{name}f" in LIBM:
+        return lambda x: own("halotile.libm", x, function=name)
     return getattr(relax.op.nn if name in ("silu", "gelu", "gelu_tanh") else relax.op, name)
 
 
@@ -79,7 +85,7 @@ def test_special_values(suite: Suite, name: str) -> None:
     assert np.isfinite(got[~special]).all()
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "sigmoid"])
+@pytest.mark.parametrize("name", ["exp", "log", "sigmoid", "expm1", "atan"])
 def test_relative_error(suite: Suite, name: str) -> None:
     error, exact = errors(suite, name)
     normal = np.abs(exact) >= np.finfo(np.float32).tiny
@@ -188,7 +194,7 @@ def test_denormal_results(suite: Suite, name: str) -> None:
     assert error[denormal].max() <= float(np.finfo(np.float32).smallest_subnormal)
 
 
-@pytest.mark.parametrize("name", ["tanh", "erf"])
+@pytest.mark.parametrize("name", ["tanh", "erf", "atan"])
 def test_odd_to_the_bit(suite: Suite, name: str) -> None:
     got, _ = values(suite, name)
     by_input = {np.float32(x).tobytes(): y for x, y in zip(X, got)}
@@ -216,6 +222,7 @@ def test_functions_are_vectors(suite: Suite) -> None:
     for text in functions:
         for name in ("exp", "log", "tanh", "erf", "sigmoid"):
             assert f"T.{name}(" not in text
+        assert "call_pure_extern" not in text
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
