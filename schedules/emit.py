@@ -39,6 +39,7 @@ class KernelBuilder:
     def __init__(self, name: str, serial: bool = False) -> None:
         self.name = name
         self.serial = serial  # parallel loops become plain ones
+        self.register_values = 0  # of float32 that the vector registers hold, where a kernel asks
         self._params: list[Any] = []
         self._scalars: list[Any] = []
         self._prologue: list[Any] = []

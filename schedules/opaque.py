@@ -24,6 +24,7 @@ def build_opaque(request: Request) -> Kernel:
         raise UnsupportedError(f"{group.name}: {', '.join(group.operators)} can't be one kernel of loops")
     stage = stages[0]
     k = KernelBuilder(group.name)
+    k.register_values = request.target.vector_registers * request.target.lanes("float32")
     operands: list[Value | Scratch] = []
     reads, writes = [], []
     for i, tensor in enumerate(stage.inputs):

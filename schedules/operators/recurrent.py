@@ -27,7 +27,8 @@ from .common import dtype_of, larger, shape_of, smaller
 from .loops import PARALLEL_WORK, accumulator, cast, written
 
 LANES = 16
-ROWS = 2  # of the batch in one register tile
+ROWS = 2  # of the batch in one register tile, at least
+MOST_ROWS = 8  # the cell's equations are written out for each
 
 Function = Callable[[KernelBuilder, Any], Any]
 
@@ -86,6 +87,15 @@ ACTIVATIONS: dict[str, Callable[[float, float], Function]] = {
 # ------------------------------------------------------------------ the kernel
 
 
+def _rows(batch: int, row: int, registers: int, lanes: int) -> int:
+    """Rows of a register tile, whose accumulators, weights and one broadcast fit the registers: each reads the weights
+    once."""
+    for rows in range(MOST_ROWS, ROWS, -1):
+        if batch % rows == 0 and (rows + 1) * row + lanes <= registers:
+            return rows
+    return ROWS if batch % ROWS == 0 else 1
+
+
 class _Layer:
     """What the emitters of the three cells share: sizes, buffers, and the product with the recurrent weights."""
 
@@ -95,7 +105,8 @@ class _Layer:
         self.gates, self.wide, self.limit = gates, wide, clip
         self.lanes = lanes_of(self.hidden)
         self.blocks = -(-self.hidden // self.lanes)
-        self.rows = ROWS if self.batch % ROWS == 0 else 1
+        lanes = self.lanes * (2 if wide == "float64" else 1)  # of the size of float32
+        self.rows = _rows(self.batch, gates * lanes, k.register_values, lanes)
         work = self.batch * self.hidden * self.hidden * gates
         self.kind = "parallel" if work >= 4 * PARALLEL_WORK and self.blocks > 1 else "serial"
 

@@ -10,6 +10,7 @@ import pytest
 from evaluate import evaluate, one_node, peer
 from halotile.compiler.frontend import import_model
 from halotile.errors import UnsupportedError
+from halotile.schedules.operators.recurrent import _rows
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -130,3 +131,12 @@ def test_half_precision_keeps_its_state_in_single(operator: str) -> None:
     (ours,) = evaluate(model, feeds).values()
     assert ours.dtype == np.float16
     np.testing.assert_allclose(ours.astype("float32"), reference, atol=3e-3)
+
+
+def test_rows_that_share_the_weights() -> None:
+    """As many as fit the registers: their accumulators, a row of weights and a broadcast."""
+    assert _rows(16, 4 * 16, 32 * 16, 16) == 4 and _rows(12, 4 * 16, 32 * 16, 16) == 6
+    assert _rows(16, 3 * 16, 32 * 16, 16) == 8 and _rows(16, 4 * 16, 16 * 8, 16) == 2
+    assert _rows(7, 64, 512, 16) == 1 and _rows(5, 64, 512, 16) == 5
+    check("LSTM", case("LSTM", (3, 12, 3, 17), states=True, peepholes=True))
+    check("GRU", case("GRU", (3, 5, 3, 17), lengths=[3, 1, 2, 3, 0]))
