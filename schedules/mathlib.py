@@ -5,7 +5,7 @@ vectorise and fuse into any kernel. Each keeps NaN and the limits of its functio
 float64 over all exponents (tests/schedules/test_mathlib.py).
 
 Methods: range reduction by ln 2 with a two-part constant (Cody and Waite, "Software Manual for the Elementary
-Functions", 1980); the minimax coefficients of log and tanh are those of the Cephes library (Moshier, 1989).
+Functions", 1980); the minimax coefficients of log and atan are those of the Cephes library (Moshier, 1989).
 """
 
 from __future__ import annotations
@@ -107,18 +107,22 @@ def exp_of_negative(x: Any, bind: Bind) -> Any:
 def expm1(x: Any, bind: Bind) -> Any:
     """exp(x) - 1; relative error below 3e-7, also near zero; -1 below -25, inf above 88.73.
 
-    2**n (1 + q) - 1 = 2 (h q + (h - 1/2)) with h = 2**(n - 1), which is finite wherever the result is; q = exp(r) - 1 is
-    the polynomial of :func:`exp` without its 1.
+    2**n (1 + q) - 1 = 2 (h q + (h - 1/2)) with h = 2**(n - 1), which is finite wherever the result is; q = exp(r) - 1
+    is the polynomial of :func:`exp` without its 1.
     """
-    c = _clamped(x, -25.0, 88.8, bind)
+    half, q = _reduced1(_clamped(x, -25.0, 88.8, bind), bind)
+    total = bind(q * half + (half - f32(0.5)))
+    return total + total
+
+
+def _reduced1(c: Any, bind: Bind) -> tuple[Any, Any]:
+    """``(h, q)`` with exp(c) = 2 h (1 + q) and h a power of two."""
     m = bind(_bits(c * f32(1.44269504088896341) + f32(_ROUND)))
     n = bind(_float(m) - f32(_ROUND))
     r = bind((c - n * f32(0.693359375)) - n * f32(-2.12194440e-4))
     p = _poly(r, [1.381460228e-3, 8.368715644e-3, 4.166838899e-2, 1.666652113e-1, 4.999999404e-1])
-    q = bind(r * r * p + r)
-    half = bind(_float((m << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 126 << 23)))
-    total = bind(q * half + (half - f32(0.5)))
-    return total + total
+    half = _float((m << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 126 << 23))
+    return bind(half), bind(r * r * p + r)
 
 
 def atan(x: Any, bind: Bind) -> Any:
@@ -214,15 +218,16 @@ def sigmoid(x: Any, bind: Bind) -> Any:
 
 
 def tanh(x: Any, bind: Bind) -> Any:
-    """tanh(x): an odd polynomial below 0.625, 1 - 2/(exp(2|x|)+1) above; absolute and relative error below
-    2e-7; odd to the bit."""
-    a = bind(tirx.Select(x < f32(0.0), f32(0.0) - x, x))
-    z = bind(x * x)
-    p = _poly(z, [-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1])
-    small = x * (z * p + f32(1.0))  # not x + x * z * p, which turns -0 into +0
-    large = bind(f32(1.0) - f32(2.0) / (exp(bind(a + a), bind) + f32(1.0)))
-    signed = tirx.Select(x < f32(0.0), f32(0.0) - large, large)
-    return tirx.Select(a < f32(0.625), small, signed)
+    """tanh(x) = u / (u + 1) with 2 u = exp(2|x|) - 1; absolute and relative error below 2e-7; odd to the bit.
+
+    u keeps its digits near zero (see :func:`expm1`), so there is one form for all x.
+    """
+    bits = bind(_bits(x))
+    a = bind(_float(bits & tirx.IntImm("int32", 0x7FFFFFFF)))
+    half, q = _reduced1(bind(tirx.Select(a > f32(10.0), f32(20.0), a + a)), bind)
+    u = bind(q * half + (half - f32(0.5)))
+    large = bind(_bits(u / (u + f32(1.0))))
+    return _float(large | (bits & tirx.IntImm("int32", -(1 << 31))))
 
 
 def erf(x: Any, bind: Bind) -> Any:
