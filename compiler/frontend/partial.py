@@ -438,13 +438,23 @@ def _roi_align(node: Node, write: Write) -> Sequence[Value | None]:
 
 def _scatter(node: Node, write: Write) -> Sequence[Value | None]:
     """What is not there is written to a position outside of the tensor, which is nowhere."""
-    _only(node, 1, 2)
     x, indices, updates = (node.need(i) for i in range(3))
-    _count(node)
     if indices.part is None or updates.part is None or indices.part.axis != updates.part.axis:
         raise Refusal("only some of its operands have a length that depends on the data")
-    outside = max([1, *x.shape])
-    return write([x, filled(node, indices, outside), updates.with_part(None), *node.inputs[3:]])
+    if length(indices) != length(updates):
+        raise Refusal("its operands have lengths that depend on the data in different ways")
+    if x.part is not None:
+        elements, depth = node.operator == "ScatterElements", indices.shape[-1]
+        axis = x.part.axis
+        if axis != normal_axis(node.attr("axis", 0), x.rank) if elements else axis >= depth:
+            raise Refusal(f"{_told(node)}, which it does not take there")
+        columns = None if elements else np.arange(depth) == axis
+        indices = with_part(_wrapped(node, indices.with_part(None), x.part, x.shape[axis], columns),
+                            indices.part.axis, indices.part.count)  # fmt: skip
+    indices, updates = (v for v in _in_one_room(node, (indices, updates)) if v is not None)
+    places, values = filled(node, indices, max([1, *x.shape])), updates.with_part(None)
+    results = write([x.with_part(None), places, values, *node.inputs[3:]])
+    return results if x.part is None else _tagged(results, x.part.axis, x.part.count)
 
 
 def _quantised(node: Node, write: Write) -> Sequence[Value | None]:

@@ -147,7 +147,7 @@ def _tile(node: Node, write: Write) -> list[Value]:
 
 def _range(node: Node, write: Write) -> list[Value]:
     if not node.need(0).is_integer:
-        raise Refusal("a bound is computed at run time; it must be a constant, or a whole number that bounds follow of")
+        raise Refusal("a bound is computed at run time; it must be a constant")
     start, limit, step = (_numbers(node, i, "a bound")[0] for i in range(3))
     if isinstance(step, Dim) or step < 1:
         raise Refusal(f"a bound is computed at run time, and its step is {step}; that must be a positive constant")

@@ -196,6 +196,8 @@ def test_compress(axis: int | None) -> None:
 #: How many rows there are: m in a vector, n as a scalar.
 LENGTH = [node("Shape", "r", "m", end=1), node("Gather", "m zero", "n")]
 SCALARS = {"zero": np.array(0), "one": np.array(1), "three": np.array(3)}
+#: The rows whose first element is positive, of those that are there.
+POSITIVE = [node("Greater", "v z", "g"), node("NonZero", "g", "n"), node("Transpose", "n", "rows2", perm=[1, 0])]
 CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "elementwise": ([node("Sigmoid", "r", "a"), node("Mul", "a row", "b"), node("Add", "b r", "y")], {"row": noise(4)}),
     "division": (
@@ -233,6 +235,17 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     ),
     "from the end": ([node("Gather", "r last", "y")], {}),
     "scattered": ([node("ScatterND", "x rows r", "y", reduction="add")], {}),
+    "scattered back": (
+        [*POSITIVE, node("GatherND", "r rows2", "p"), node("Exp", "p", "e"), node("ScatterND", "r rows2 e", "y")],
+        {"z": np.array(0.1, "float32")},
+    ),
+    "elements back": (
+        [
+            *POSITIVE, node("GatherND", "r rows2", "p"), node("Exp", "p", "e"), node("Tile", "rows2 four", "places"),
+            node("ScatterElements", "r places e", "y"),
+        ],
+        {"z": np.array(0.1, "float32"), "four": np.array([1, 4])},
+    ),
     "length": (
         [node("Shape", "r", "n"), node("Shape", "r", "m", start=1), node("Concat", "n m", "y", axis=0)],
         {},

@@ -77,7 +77,8 @@ def window_pads(
 ) -> tuple[list[int], list[int]]:
     """The zeros before and after each spatial axis, from ``pads`` or ``auto_pad``.
 
-    SAME_UPPER and SAME_LOWER make the output ceil(size / stride) long; an odd zero goes to the end or the beginning.
+    SAME_UPPER and SAME_LOWER make the output ceil(size / stride) long; an odd zero goes to the end or the beginning. A
+    dilated window counts with its gaps, as ONNX states for pools too (ONNX Runtime's pools leave the gaps out).
     """
     require_window(node, kernel, strides, dilations)
     mode = node.attr("auto_pad", "NOTSET")
@@ -165,7 +166,10 @@ def _open_transpose(
 def _transposed_extent(
     node: Node, size: Sequence[int], full: list[int], strides: list[int], extra: list[int]
 ) -> tuple[list[int], list[int]]:
-    """What is cut from the beginning of the full result, and how long the output is, per axis."""
+    """What is cut from the beginning of the full result, and how long the output is, per axis.
+
+    SAME_UPPER and SAME_LOWER make it size * stride long, as ONNX states, with zeros around a kernel smaller than the stride
+    (ONNX Runtime leaves those out and gives less)."""
     spatial = len(full)
     mode = node.attr("auto_pad", "NOTSET")
     wanted = node.attr("output_shape")
