@@ -10,6 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
@@ -39,6 +42,7 @@ CALL = 250.0  # cycles to call a part of a tile group
 SMALL = 4  # tiles of the whole that a box is wide, beyond which its own are no others
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
 
+Numbers = Any  # a number, or an array of them
 Known = dict[tuple[int, int, int, int], tuple[float, int]]
 
 
@@ -67,7 +71,9 @@ class Fit:
 
 @dataclass(frozen=True)
 class MemberCost:
-    """``unit`` output positions are computed at a time, in ``cycles``. The weights pass once for every ``strip`` units
+    """What boxes take: of one size, or of many at once (arrays of rows and of columns).
+
+    ``unit`` output positions are computed at a time, in ``cycles``. The weights pass once for every ``strip`` units
     (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between. ``fit`` has unit and
     cycles for small boxes, where they are others than for the whole; ``others`` are ways that a kernel takes for boxes
     which they fit better: a transform of smaller tiles, where a large one's would be half empty."""
@@ -82,42 +88,49 @@ class MemberCost:
     lost: float = 0.0
     fit: Fit | None = None
     others: tuple[MemberCost, ...] = ()
+    whole: tuple[int, int] = (0, 1)  # bytes beside, a core, where the layer is computed whole, and cores that share it
 
     @property
     def gathers(self) -> bool:
         """True if tiles of the input are gathered, rather than rows read in order."""
         return self.exposed == PHASED
 
-    def units(self, rows: float, columns: float) -> int:
-        return math.ceil(rows / self.unit[0]) * math.ceil(columns / self.unit[1])
+    def units(self, rows: Numbers, columns: Numbers) -> Numbers:
+        return np.ceil(rows / self.unit[0]) * np.ceil(columns / self.unit[1])
 
-    def box(self, rows: float, columns: float) -> float:
-        """Cycles of a box of ``rows x columns``."""
-        if self.fit is not None and columns < SMALL * self.unit[1]:
-            return self.fit.box(math.ceil(rows), math.ceil(columns))
-        cycles = self.cycles * self.units(rows, columns)
-        for way in self.others:
-            cycles = min(cycles, way.cycles * way.units(rows, columns))
-        return cycles
+    def box(self, rows: Numbers, columns: Numbers) -> Numbers:
+        """Cycles of boxes of ``rows x columns``."""
+        cycles = np.min(self._ways(rows, columns), axis=0)
+        small = np.less(columns, SMALL * self.unit[1])
+        if self.fit is None or not np.any(small):
+            return cycles
+        given = np.broadcast_arrays(rows, columns, small)
+        fitting = [self.fit.box(math.ceil(r), math.ceil(c)) if s else 0.0 for r, c, s in zip(*(g.flat for g in given))]
+        return np.where(given[2], np.reshape(fitting, given[2].shape), cycles)
 
-    def way(self, rows: float, columns: float) -> MemberCost:
-        """The one of its ways that a kernel for boxes of ``rows x columns`` takes."""
-        return min((self, *self.others), key=lambda w: w.cycles * w.units(rows, columns))
+    def _ways(self, rows: Numbers, columns: Numbers) -> list[Numbers]:
+        return [w.cycles * w.units(rows, columns) for w in (self, *self.others)]
 
-    def beside(self, rows: float, columns: float) -> float:
+    def way(self, rows: Numbers, columns: Numbers) -> Numbers:
+        """Which of its ways a kernel for boxes of ``rows x columns`` takes: 0 is its own, then ``others``."""
+        return np.argmin(self._ways(rows, columns), axis=0)
+
+    def beside(self, rows: Numbers, columns: Numbers) -> Numbers:
         """Bytes that the kernel of a box takes beside what it reads and writes, and beside its stack."""
-        if self.others and (way := self.way(rows, columns)) is not self:
-            return way.beside(rows, columns)
-        share = min(1.0, self.units(rows, columns) / self.strip) if self.strip else 1.0
-        return self.scratch * share if self.scratch * share > STACK_BYTES else 0.0
+        if self.others:
+            each = [w.beside(rows, columns) for w in (replace(self, others=()), *self.others)]
+            return np.choose(self.way(rows, columns), each)
+        share = np.minimum(1.0, self.units(rows, columns) / self.strip) if self.strip else 1.0
+        return np.where(self.scratch * share > STACK_BYTES, self.scratch * share, 0.0)
 
-    def read(self, rows: float, columns: float) -> float:
+    def read(self, rows: Numbers, columns: Numbers) -> Numbers:
         """Bytes of weights that come from beyond the second-level cache for a box, if they weren't there before."""
-        if self.others and (way := self.way(rows, columns)) is not self:
-            return way.read(rows, columns)
+        if self.others:
+            each = [w.read(rows, columns) for w in (replace(self, others=()), *self.others)]
+            return np.choose(self.way(rows, columns), each)
         if not self.strip:
             return float(self.weights)
-        passes = max(1.0, self.units(rows, columns) / self.strip)
+        passes = np.maximum(1.0, self.units(rows, columns) / self.strip)
         return self.weights * (1 + (passes - 1) * self.lost)
 
 
@@ -161,7 +174,8 @@ def member_cost(
             own = _winograd(facts, alone, plan, lanes, extra)
             m = plan.transform.m
             less = [p for p in least_plans(alone, facts) if F2.m < p.transform.m < m] if m > 4 else []
-            return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))
+            others = tuple(_winograd(facts, alone, p, lanes, extra) for p in less)
+            return replace(own, others=others, whole=_whole(facts, choose_plan(target, facts) or plan, lanes))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
         return MemberCost(unit, cycles, weights, positions, fit=fit)
     work, weights = 0.0, 0
@@ -187,6 +201,11 @@ def _winograd(facts: ConvFacts, target: Target, plan: Plan, lanes: int, extra: f
     unit = (m * facts.dilation[0], m * facts.dilation[1])
     positions = math.prod(facts.out_spatial)
     return MemberCost(unit, cycles, transformed, positions, sum(sizes), PHASED, strip, lost)
+
+
+def _whole(facts: ConvFacts, plan: Plan, lanes: int) -> tuple[int, int]:
+    sizes = scratch_bytes(lanes, facts.channels, plan)
+    return sum(s for s in sizes if s > STACK_BYTES), plan.tasks
 
 
 def _direct(
@@ -236,6 +255,6 @@ def position_bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:
     return value.shape[0] * channels * dtype_bytes(value.dtype)
 
 
-def joined(arithmetic: float, traffic: float, exposed: float) -> float:
+def joined(arithmetic: Numbers, traffic: Numbers, exposed: Numbers) -> Numbers:
     """Cycles of arithmetic and memory traffic side by side."""
-    return max(arithmetic, traffic) + exposed * min(arithmetic, traffic)
+    return np.maximum(arithmetic, traffic) + exposed * np.minimum(arithmetic, traffic)

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from ...targets.target import Target
 
@@ -24,6 +27,8 @@ NEAR_SHARE = 0.7  # of the second-level cache that a working set may fill
 FAR_SHARE = 0.25  # of the third, which others use as well,
 OTHERS = 96 << 20  # though no more of a large one than this
 BEYOND = 6.0  # a working set of so many second-level caches finds nothing left in them
+
+Numbers = Any  # a number, or an array of them
 
 
 @dataclass(frozen=True)
@@ -61,34 +66,28 @@ class Rates:
         """Bytes of a working set that the third level serves."""
         return max(FAR_SHARE * self.l3, self.l3 - OTHERS)
 
-    def inner(self, cores: int = 1) -> float:
+    def inner(self, cores: Numbers = 1) -> Numbers:
         """Bytes of a working set of ``cores`` together that the second level serves."""
         return NEAR_SHARE * self.l2 * (cores if self.private else 1)
 
-    def at(self, footprint: float, cores: int = 1, gathered: bool = False) -> float:
+    def at(self, footprint: Numbers, cores: Numbers = 1, gathered: bool = False) -> Numbers:
         """Bytes a cycle of one core where ``footprint`` bytes are in use, on ``cores`` together."""
         missed = self._missed(footprint, cores)
-        if missed <= 0:
-            return self.near
-        outer = self.far if footprint <= self.kept else self.memory
-        if gathered:
-            outer = min(outer, self.ahead)
-        return 1 / (missed / outer + (1 - missed) / self.near)
+        far, memory = (min(r, self.ahead) if gathered else r for r in (self.far, self.memory))
+        return 1 / (missed / np.where(footprint <= self.kept, far, memory) + (1 - missed) / self.near)
 
-    def streamed(self, footprint: float, cores: int = 1, size: float | None = None) -> float:
+    def streamed(self, footprint: Numbers, cores: Numbers = 1, size: Numbers | None = None) -> Numbers:
         """The same for weights, which are read in order and asked for ahead; ``size`` is theirs, if what passes between
         two reads of them makes the footprint larger: the third level keeps them by that."""
         missed = self._missed(footprint, cores)
-        kept = (footprint if size is None else size) <= self.kept
-        ahead = max(self.memory, min(self.ahead, 0.8 * self.near)) if kept else self.memory
-        return 1 / (missed / ahead + (1 - missed) / (0.8 * self.near))
+        ahead = max(self.memory, min(self.ahead, 0.8 * self.near))
+        outer = np.where((footprint if size is None else size) <= self.kept, ahead, self.memory)
+        return 1 / (missed / outer + (1 - missed) / (0.8 * self.near))
 
-    def writes(self, footprint: float, cores: int = 1) -> int:
+    def writes(self, footprint: Numbers, cores: Numbers = 1) -> Numbers:
         """How often a byte crosses that is written: a line comes from memory before it goes there."""
-        return 2 if footprint > self.kept and self._missed(footprint, cores) >= 1 else 1
+        return np.where((footprint > self.kept) & (self._missed(footprint, cores) >= 1), 2, 1)
 
-    def _missed(self, footprint: float, cores: int) -> float:
-        inner = self.inner(cores)
-        if footprint <= inner:
-            return 0.0
-        return min(1.0, math.log(footprint / inner) / math.log(BEYOND / NEAR_SHARE))
+    def _missed(self, footprint: Numbers, cores: Numbers) -> Numbers:
+        share = np.maximum(1.0, footprint / self.inner(cores))
+        return np.minimum(1.0, np.log(share) / math.log(BEYOND / NEAR_SHARE))

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from .estimate import Model, Segment, Shape, segment_of
+from .estimate import Model, Segment, Shape
+from .grow import segments_of
 from .search import Choice, Live
 
 ROUNDS = 6
@@ -37,11 +38,10 @@ def better(model: Model, segment: Segment, room: float) -> Segment:
     for _ in range(ROUNDS):
         best = segment
         assert segment.shape is not None
-        for shape in steps(model, segment.first, segment.last, segment.shape):
-            if shape in seen:
-                continue
-            seen.add(shape)
-            found = segment_of(model, segment.first, segment.last, shape)
+        tries = [s for s in steps(model, segment.first, segment.last, segment.shape) if s not in seen]
+        tries = list(dict.fromkeys(tries))
+        seen.update(tries)
+        for found in segments_of(model, segment.first, segment.last, tries) if tries else []:
             if found is not None and found.scratch <= room and found.cycles < WORTH * best.cycles:
                 best = found
         if best is segment:

@@ -13,9 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import numpy as np
+
 from ...schedules.group import Value
 from .cost import value_bytes
-from .estimate import Model, Segment, segments, shapes
+from .estimate import Model, Segment, shapes
+from .grow import Grown, segments
 
 T = TypeVar("T")
 ALIGNMENT = 64
@@ -89,19 +92,22 @@ class Search:
             if program.refusal(last) is not None:
                 continue
             height, width = program.groups[last].outputs[-1].shape[2:4]
-            for shape in shapes(height, width, self.model.threads, large):
-                for segment in segments(self.model, last, shape):
-                    peak = memory.peak(segment.first, last, segment.scratch)
-                    found.setdefault((segment.first, last), []).append((peak, segment))
+            for grown in segments(self.model, last, shapes(height, width, self.model.threads, large)):
+                between = memory.peak(grown.first, last, 0.0)
+                found[grown.first, last] = [(between + s.scratch, s) for s in _worth(grown)]
         result: dict[int, list[tuple[float, Segment]]] = {first: [] for first in range(count)}
         for (first, _), options in found.items():
-            options.sort(key=lambda o: (o[0], o[1].cycles))
-            kept: list[tuple[float, Segment]] = []
-            for option in options:
-                if not kept or option[1].cycles < 0.998 * kept[-1][1].cycles:
-                    kept.append(option)
-            result[first] += _thinned(kept, OPTIONS)
+            result[first] += options
         return result
+
+
+def _worth(grown: Grown) -> list[Segment]:
+    """The shapes that no other beats in bytes and cycles, from the smallest to the fastest, thinned to OPTIONS."""
+    kept: list[int] = []
+    for at in np.lexsort((grown.cycles, grown.scratch)):
+        if grown.able[at] and (not kept or grown.cycles[at] < 0.998 * grown.cycles[kept[-1]]):
+            kept.append(int(at))
+    return [grown.segment(at) for at in _thinned(kept, OPTIONS)]
 
 
 class Live:

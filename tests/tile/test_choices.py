@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +126,16 @@ def test_sizes_as_text() -> None:
 
 @pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2", "unet"])
 def test_planning_takes_seconds(name: str) -> None:
-    """Under 5 s on an idle machine; this one may be busy."""
-    build = run_pipeline(MODELS[name].model(), Options(target=native(), stop_after="tile", tile="auto"))
-    assert build.seconds["tile"] < 15
+    """Under 5 s on an idle machine; this one may be busy, so that only its own time counts."""
+    at: dict[int, float] = {}
+
+    def progress(stage: str, done: int, _total: int) -> None:
+        if stage == "tile":
+            at[done] = time.process_time()
+
+    options = Options(target=native(), stop_after="tile", tile="auto")
+    build = run_pipeline(MODELS[name].model(), options, progress)
+    assert at[1] - at[0] < 8
     assert build.details["tile"]["curve"]
 
 

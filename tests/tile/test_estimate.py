@@ -9,8 +9,10 @@ from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.checker import check_plan
 from halotile.passes.tile.decide import plan_segment
-from halotile.passes.tile.estimate import Model, Shape, segment_of
-from halotile.passes.tile.form import RING
+from halotile.passes.tile.estimate import Model, Shape
+from halotile.passes.tile.form import RECOMPUTE, RING
+from halotile.passes.tile.grow import segments_of
+from halotile.schedules.group import Scratch
 from halotile.schedules.tileplan import Compute
 
 
@@ -37,7 +39,7 @@ def test_the_bytes_of_deep_groups_are_known_before_they_are_planned(
     first = next(i for i in range(len(groups)) if edsr.program.refusal(i) is None and groups[i].anchor is not None)
     last = max(i for i, g in enumerate(groups) if g.anchor is not None)
     shape = Shape(rows, groups[last].outputs[0].shape[3], bands, RING, units=units)
-    segment = segment_of(edsr, first, last, shape)
+    (segment,) = segments_of(edsr, first, last, [shape])
     assert segment is not None
     plan = plan_segment(edsr, segment)
     assert check_plan(plan).problems == []
@@ -52,3 +54,34 @@ def test_the_bytes_of_deep_groups_are_known_before_they_are_planned(
         if isinstance(step, Compute) and step.member != last - first
     }
     assert max(sizes) <= 3 * rows + 8
+
+
+def test_many_shapes_at_once_are_each_as_alone(edsr: Model) -> None:
+    """Rings and windows, bands, blocks and units side by side, with one value in the other mode."""
+    other = frozenset(edsr.program.groups[4].outputs)
+    shapes = [
+        Shape(rows, columns, bands, mode, units=units, others=others)
+        for rows, columns, bands, mode, units, others in (
+            (12, 256, 2, RING, True, frozenset()),
+            (5, 64, 1, RING, False, other),
+            (16, 96, 10, RECOMPUTE, False, other),
+            (16, 96, 10, RECOMPUTE, False, frozenset()),
+            (72, 256, 2, RING, False, frozenset()),
+        )
+    ]
+    together = segments_of(edsr, 2, 7, shapes)
+    assert all(s is not None for s in together)
+    assert together == [segments_of(edsr, 2, 7, [shape])[0] for shape in shapes]
+    assert len({s.cycles for s in together if s is not None}) == len(shapes)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_kernels_of_whole_layers_take_beside_is_known(threads: int) -> None:
+    """The transform's scratch, by the plan that the kernel has: a U-Net's largest was thought to be twice as large."""
+    model = MODELS["edsr"].model(small=True, height=48, width=64, features=64, blocks=1)
+    build = run_pipeline(model, Options(target=native(), stop_after="schedule", tile="off", threads=threads))
+    program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
+    costs = Model(program, native(), threads)
+    taken = [sum(o.bytes for o in k.operands if isinstance(o, Scratch)) for k in build.kernels]
+    assert max(taken) > 64 * 1024
+    assert [costs.whole(i).scratch for i in range(len(build.groups))] == taken

@@ -1,0 +1,299 @@
+"""What every segment of the program would take as one tile group: bytes and cycles, without making its plan.
+
+For one last group, members are added from the last one back, in all shapes at once: every number is an array with an
+entry for each shape. Rows are straight lines (see reach.py), so that a steady stripe stands for all of them, and each
+member costs a handful of operations:
+
+    end      the rows that a member has made lie this far beyond its share of the stripes so far
+    start    where the rows that it makes in a stripe begin, relative to the stripe's end
+    held     what its window holds: from the first row that a reader needs to the last one made
+    first    where a band's first row lies, relative to the band's own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...schedules.group import Group, Value
+from ...schedules.tiled.support import box_alignment
+from .cost import CALL, LAUNCH, Numbers, joined
+from .estimate import Model, Segment, Shape
+from .form import RING
+from .reach import Reach
+
+LONGEST = 32  # members of a tile group
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Groups ``first`` to ``last`` in each of ``shapes``; ``able`` has those that are possible."""
+
+    first: int
+    last: int
+    shapes: Sequence[Shape]
+    able: Numbers
+    scratch: Numbers
+    cycles: Numbers
+
+    def segment(self, at: int) -> Segment:
+        return Segment(self.first, self.last, self.shapes[at], float(self.scratch[at]), float(self.cycles[at]))
+
+
+def segments(model: Model, last: int, shapes: Sequence[Shape]) -> Iterator[Grown]:
+    """All segments that end with group ``last``, as far back as they go."""
+    grown = _Growing(model, last, shapes)
+    for first in range(last, max(-1, last - LONGEST), -1):
+        if model.program.refusal(first) is not None or not grown.add(first):
+            return
+        if first < last:
+            yield grown.at(first)
+
+
+def segments_of(model: Model, first: int, last: int, shapes: Sequence[Shape]) -> list[Segment | None]:
+    """Groups ``first`` to ``last`` in each of these shapes; None where it is impossible."""
+    grown = _Growing(model, last, shapes)
+    if not all(grown.add(index) for index in range(last, first - 1, -1)):
+        return [None] * len(shapes)
+    found = grown.at(first)
+    return [found.segment(i) if able else None for i, able in enumerate(found.able)]
+
+
+@dataclass
+class _Member:
+    """Numbers of one member, in rows and columns of its own output; see the module's words."""
+
+    row_scale: float
+    column_scale: float
+    end: Numbers
+    start: Numbers
+    first: Numbers
+    left: Numbers
+    right: Numbers
+    window: Numbers = 0.0  # bytes
+    whole: bool = False  # its outputs lie whole in memory
+    fresh: Numbers = 0.0  # rows that a call computes
+
+
+class _Growing:
+    def __init__(self, model: Model, last: int, shapes: Sequence[Shape]) -> None:
+        self.model, self.last, self.shapes = model, last, shapes
+        self.program = model.program
+        output = self.program.groups[last].outputs[-1]
+        self.height, self.width = output.shape[2:4]
+        self.rows = np.array([float(s.rows) for s in shapes])
+        self.columns = np.array([float(min(s.columns, self.width)) for s in shapes])
+        self.units = np.array([s.units for s in shapes])
+        self.rings = np.array([s.mode == RING for s in shapes])
+        self.stripes = np.ceil(self.height / self.rows)
+        self.bands = np.maximum(1.0, np.minimum(np.array([float(s.bands) for s in shapes]), self.stripes))
+        self.blocks = np.ceil(self.width / self.columns)
+        self.workers = np.minimum(model.threads, self.bands * self.blocks)
+        self.able = np.ones(len(shapes), bool)
+        self.none = np.zeros(len(shapes))
+        self.members: dict[int, _Member] = {}
+        self.arithmetic = self.calls = self.exposed = self.none
+        self.passing: dict[int, Numbers] = {}  # bytes of the windows that keep nothing from stripe to stripe
+        self.most = self.none  # bytes of the largest scratch of a member's own
+        self.kept = self.shared = self.none  # bytes of windows that keep rows, and the most of others at a time
+        self.near = self.far = self.none  # bytes of rows that move up in their rings; of reads by later members
+        self.moved = self.none  # cycles of what neighbours read
+        self.anew = self.stored = self.none  # bytes written to windows, and cycles where their lines are near
+        self.weights, self.streamed = 0, self.none  # bytes of weights, and of their reads
+        self.outside: dict[Value, Numbers] = {}  # bytes read of each value from outside, and written of whole ones
+        self.written = self.none
+        self.roots: set[Value] = set()
+        self.inside: set[Value] = set()
+
+    def add(self, index: int) -> bool:
+        """Adds the group before the first member; False if it can't be one in any of the shapes."""
+        group = self.program.groups[index]
+        if index != self.last and not self.program.reads(index, self.last):
+            return False
+        if any(self.program.places.root(v) in self.roots for v in group.outputs if v in self.program.shared):
+            return False
+        member = self._member(index)
+        if member is None or not self.able.any():
+            return False
+        self.members[index] = member
+        self.inside.update(group.outputs)
+        for value in group.inputs:
+            if value in self.program.shared and value not in self.inside:
+                self.roots.add(self.program.places.root(value))
+        self._count(index, member)
+        return True
+
+    def _ringed(self, group: Group) -> Numbers:
+        """Which shapes keep the outputs of ``group`` in rings."""
+        others = [not s.others.isdisjoint(group.outputs) for s in self.shapes]
+        return self.rings ^ np.array(others)
+
+    def _member(self, index: int) -> _Member | None:
+        group = self.program.groups[index]
+        if index == self.last:
+            zero = self.none
+            return _Member(1.0, 1.0, zero, -self.rows, zero, zero, self.columns, whole=True, fresh=self.rows)
+        found: _Member | None = None
+        whole = False
+        for value in group.outputs:
+            readers = self.program.readers.get(value, [])
+            whole = whole or value in self.program.outputs or value in self.program.shared
+            whole = whole or any(r > self.last for r in readers) or not readers
+            for reader in readers:
+                if reader > self.last:
+                    continue
+                both = self.model.reach(reader, value)
+                if both is None:
+                    return None
+                found = _merged(found, self.members[reader], *both)
+                if found is None:
+                    return None
+        if found is None:
+            return None
+        found.right = np.minimum(found.right, found.left + (group.outputs[0].shape[3] + 4))
+        if whole:
+            self._whole(found)
+        else:
+            self._window(index, found)
+        return found
+
+    def _whole(self, member: _Member) -> None:
+        """Bands and blocks must not read each other's parts of what lies whole."""
+        block = self.columns * member.column_scale
+        self.able &= ~((self.bands > 1) & (member.first < member.end))
+        self.able &= ~((self.blocks > 1) & ((member.left < 0) | (member.right > block + 1e-6)))
+        member.whole = True
+        member.fresh = member.row_scale * self.rows
+        member.start = member.end - member.fresh
+
+    def _window(self, index: int, member: _Member) -> None:
+        """What the member makes in a stripe, and the bytes of its window."""
+        group = self.program.groups[index]
+        rows, ring = float(group.outputs[0].shape[2]), self._ringed(group)
+        step = member.row_scale * self.rows
+        unit = np.where(self.units, self.model.unit(index), box_alignment(group)[0])
+        paced = np.where(unit > 1, unit * np.maximum(1, np.rint(step / unit)), step)
+        member.fresh = np.minimum(rows, np.where(ring, paced, member.end - member.start))
+        steps = np.rint(step).astype(np.int64)
+        least = np.where(np.abs(step - steps) < 1e-6, np.gcd(unit, steps), 1)
+        needed = np.ceil(np.floor(member.end + 1e-6) / least) * least  # rows appear up to multiples of ``least`` ...
+        # ... or of ``unit``, in the worst of stripes
+        member.end = np.where(ring, needed + unit - least, member.end)
+        held = np.minimum(member.end - member.start, rows + 4)
+        row = (member.right - member.left) * sum(self.model.size(v)[1] for v in group.outputs)
+        member.window = held * row
+        keeps = ring & (held > step + 1e-6)
+        self.kept = self.kept + np.where(keeps, member.window, 0)
+        moved = np.maximum(0.0, held - member.fresh) * row
+        self.near = self.near + np.where(keeps, 2 * moved * self.stripes * self.blocks, 0)
+        self.passing[index] = np.where(keeps, 0, member.window)
+        member.start = np.where(ring, needed - step, member.start)
+
+    def _count(self, index: int, member: _Member) -> None:
+        """Work, traffic and bytes of one member, over all tasks."""
+        group, cost, rates = self.program.groups[index], self.model.cost(index), self.model.rates
+        rows, columns = group.outputs[0].shape[2:4]
+        wide = np.minimum(member.right - member.left, columns)
+        fresh = np.minimum(member.fresh, rows)
+        again = ~(self._ringed(group) | member.whole)
+        total = rows + (self.bands - 1) * np.maximum(0.0, member.end - member.first)
+        times = np.where(again, self.stripes, np.maximum(1.0, total / np.maximum(1e-9, fresh))) * self.blocks
+        height, width = np.maximum(1.0, fresh), np.maximum(1.0, wide)
+        work = times * cost.box(height, width)
+        self.arithmetic = self.arithmetic + work
+        self.exposed = self.exposed + work * cost.exposed
+        self.calls = self.calls + times * (CALL * 2)
+        made = times * fresh * wide * sum(self.model.size(v)[1] for v in group.outputs)
+        footprint = member.window + cost.weights
+        for value in dict.fromkeys(group.inputs):
+            if value.constant is None and len(value.shape) == 4:
+                self._read(index, value, times, fresh, wide, again)
+        if member.whole:
+            self.written = self.written + made
+        else:
+            for value in group.outputs:
+                for reader in self.program.readers.get(value, ()):
+                    if reader > self.last:
+                        continue
+                    if reader - index > 2:
+                        self.far = self.far + made
+                        continue
+                    pair = footprint + self.members[reader].window
+                    gathers = self.model.cost(reader).gathers
+                    self.moved = self.moved + made / rates.at(pair * self.workers, self.workers, gathers)
+            together = footprint * self.workers
+            self.stored = self.stored + made * rates.writes(together, self.workers) / rates.at(together, self.workers)
+            self.anew = self.anew + made
+            after = [r for v in group.outputs for r in self.program.readers.get(v, ()) if r <= self.last]
+            beside = np.max([self.passing.get(r, self.none) for r in after], axis=0)
+            passes = self.passing[index] > 0
+            self.shared = np.maximum(self.shared, np.where(passes, member.window + beside, 0))
+        self.most = np.maximum(self.most, cost.beside(height, width))
+        self.weights += cost.weights
+        self.streamed = self.streamed + times * cost.read(fresh, wide)
+
+    def _read(self, index: int, value: Value, times: Numbers, fresh: Numbers, wide: Numbers, again: Numbers) -> None:
+        """Counts a read as one from outside until its producer joins. ``again``: nothing stays of the stripe before."""
+        both = self.model.reach(index, value)
+        if both is None:
+            return
+        rows = both[0].slope * (fresh - 1) + both[0].after - both[0].before
+        columns = both[1].slope * (wide - 1) + both[1].after - both[1].before
+        rows, columns = np.minimum(rows, value.shape[2]), np.minimum(columns, value.shape[3])
+        rows = np.where(again, rows, np.minimum(rows, both[0].slope * fresh))  # the rest was read a stripe before
+        self.outside[value] = self.outside.get(value, 0.0) + times * rows * columns * self.model.size(value)[1]
+
+    def at(self, first: int) -> Grown:
+        """The segments from ``first`` on, which is the first member now."""
+        rates, threads = self.model.rates, self.model.threads
+        tasks = self.bands * self.blocks
+        workers = self.workers
+        scratch = self.kept + self.shared + self.most
+        busy = workers * scratch + (workers if rates.private else 1) * self.weights
+        inner = rates.at(busy, workers)
+        traffic = self.moved + self.far / inner
+        if rates.hides:
+            traffic = traffic + self.stored + self.near / rates.near
+        else:  # these lines were last touched a stripe before; those that rows move to come and go
+            traffic = traffic + (self.anew + 1.5 * self.near) / inner
+        crowded = busy > rates.inner(workers)
+        weights = np.where(crowded, self.streamed / rates.streamed(busy, workers), 0.0)
+        for value, amount in self.outside.items():
+            if value not in self.inside:
+                traffic = traffic + amount / rates.at(2 * self.model.size(value)[0])
+        traffic = traffic + self.written * rates.writes(2 * self.written) / rates.at(2 * self.written)
+        rounds = np.ceil(tasks / threads) * threads / tasks
+        exposed = self.exposed / np.maximum(1.0, self.arithmetic)
+        arithmetic, traffic = self.model.streaming(self.arithmetic, traffic, weights)
+        cycles = (joined(arithmetic, traffic, exposed) + self.calls) / threads * rounds + LAUNCH
+        return Grown(first, self.last, self.shapes, self.able.copy(), workers * scratch, cycles)
+
+
+def _merged(found: _Member | None, reader: _Member, rows: Reach, columns: Reach) -> _Member | None:
+    """What a member must do for ``reader`` as well; None if their scales differ."""
+    slope, before, after = rows.slope, rows.before, rows.after
+    wide, left, right = columns.slope, columns.before, columns.after
+    new = _Member(
+        slope * reader.row_scale,
+        wide * reader.column_scale,
+        slope * (reader.end - 1) + after,
+        slope * reader.start + before,
+        slope * reader.first + before,
+        wide * reader.left + left,
+        wide * (reader.right - 1) + right,
+    )
+    if found is None:
+        return new
+    if abs(found.row_scale - new.row_scale) > 0.1 * new.row_scale:
+        return None
+    return _Member(
+        new.row_scale,
+        new.column_scale,
+        np.maximum(found.end, new.end),
+        np.minimum(found.start, new.start),
+        np.minimum(found.first, new.first),
+        np.minimum(found.left, new.left),
+        np.maximum(found.right, new.right),
+    )
