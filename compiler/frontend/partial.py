@@ -457,6 +457,16 @@ def _scatter(node: Node, write: Write) -> Sequence[Value | None]:
     return results if x.part is None else _tagged(results, x.part.axis, x.part.count)
 
 
+def _resized(node: Node, write: Write) -> Sequence[Value | None]:
+    """Along other axes, by scales: sizes would have to know the length."""
+    _only(node, 0)
+    part = _part(node[0])
+    scales = node.attr("scales") or node.constant(1 if node.opset < 11 else 2, "its scales")
+    if node.has(3) or scales is None or len(scales) != node.need(0).rank or scales[part.axis] != 1:
+        raise Refusal(f"{_told(node)}, and it may change it")
+    return _tagged(write(_whole(node.inputs)), part.axis, part.count)
+
+
 def _quantised(node: Node, write: Write) -> Sequence[Value | None]:
     _only(node, 0)
     if any(v is not None and v.size != 1 for v in node.inputs[1:]):
@@ -498,6 +508,7 @@ _RULES: dict[str, Rule] = {
     "NonZero": _non_zero,
     "OneHot": _one_hot,
     "QuantizeLinear": _quantised,
+    "Resize": _resized,
     "RoiAlign": _roi_align,
     "ScatterElements": _scatter,
     "ScatterND": _scatter,
@@ -509,4 +520,5 @@ _RULES: dict[str, Rule] = {
     "Transpose": _transpose,
     "Trilu": _in_place,
     "Unsqueeze": _unsqueeze,
+    "Upsample": _resized,
 }  # fmt: skip

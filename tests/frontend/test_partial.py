@@ -307,6 +307,10 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
         [node("Shape", "r", "s"), node("Relu", "r", "a"), node("Reshape", "a flat9", "b"), node("Reshape", "b s", "y")],
         {"flat9": np.array([-1])},
     ),
+    "resized": (
+        [node("Reshape", "r s", "i"), node("Resize", "i - scales", "y", mode="linear")],
+        {"s": np.array([-1, 1, 2, 2]), "scales": np.array([1, 1, 2, 1.5], "float32")},
+    ),
     "how many elements": ([node("Size", "r", "y")], {}),
     "convolved": (
         [node("Reshape", "r s", "i"), node("Conv", "i w", "y")],
@@ -319,7 +323,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
 NEED_SOME = (
     "argmax", "from the end", "all", "sum", "least", "topk", "reshaped", "kept", "convolved",
     "flat", "columns end to end", "columns regrouped", "softmax along", "mean", "summed over", "one hot", "squares",
-    "sums so far",
+    "sums so far", "resized",
 )
 
 
