@@ -8,9 +8,9 @@ from functools import partial
 from ..group import Kernel, Node, Request, Value
 from ..tuning import decide
 from .candidates import DEPTHWISE, FEW, GROUPED, HALVES, Way, candidates, decision_key
-from .choose import Tile, choose_tile
+from .choose import Tile
 from .depthwise import build_depthwise
-from .direct import build_direct, tile_space
+from .direct import build_direct, own_tile
 from .facts import ConvFacts
 from .few import build_few, few_applies
 from .grouped import build_grouped, grouped_applies
@@ -106,7 +106,7 @@ def _own_way(request: Request, facts: ConvFacts) -> Way:
     if halves_pay(request, facts):
         return HALVES
     plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
-    return plan if plan is not None else choose_tile(request.target, *tile_space(request, facts))
+    return plan if plan is not None else own_tile(request, facts)
 
 
 def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:

@@ -46,13 +46,17 @@ class Tile:
         return f"{self.rows}x{self.columns}x{self.blocks}" + (f"/{self.parts}" if self.parts > 1 else "")
 
 
-def choose_tile(target: Target, height: int, width: int, channel_blocks: int, block_limit: int) -> Tile:
+def choose_tile(
+    target: Target, height: int, width: int, channel_blocks: int, block_limit: int, workers: int = 1
+) -> Tile:
     """``height x width`` outputs in ``channel_blocks`` vectors, of which ``block_limit`` (a divisor bound) may share a
-    tile."""
-    best, best_cost = Tile(1, 1, 1), float("inf")
+    tile. Of tiles that cost the same, one whose rows can be dealt evenly to ``workers``: none of them is shared, and
+    what the next layer reads lies with the core that reads it."""
+    best, best_cost, best_uneven = Tile(1, 1, 1), float("inf"), True
     for cost, tile in _tiles(target, height, width, channel_blocks, block_limit):
-        if cost < best_cost - 1e-9:
-            best, best_cost = tile, cost
+        uneven = -(-height // tile.rows) % workers > 0
+        if cost < best_cost - 1e-9 or (cost < best_cost + 1e-9 and uneven < best_uneven):
+            best, best_cost, best_uneven = tile, cost, uneven
     return best
 
 

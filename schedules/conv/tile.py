@@ -51,6 +51,7 @@ class ConvKernel:
     order: str = "bands"  # of rows and groups of channels, and how cores share them: see bands()
     next: Next | None = None  # how the panel of weights behind the present one is asked for
     below: Next | None = None  # how the input of the next row of tiles is
+    distance: int = 0  # blocks of channels by which data is asked for before it is multiplied
     parts: int = 1  # that a panel of weights is passed in
     sums: Any = None  # where what one part has summed waits for the next
     across: Any = 0  # the tile that is being computed, counted over a row

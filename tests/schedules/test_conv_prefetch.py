@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.schedules.conv import direct, tile
-from halotile.schedules.conv.choose import Tile
+from halotile.schedules.conv.choose import Tile, choose_tile, step_cycles, tiles_of
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.prefetch import MANY, MOST, Next, next_panel
 from halotile.schedules.emit import KernelBuilder
@@ -236,3 +236,64 @@ def test_results(cin: int, cout: int, size: int, kernel: int, stride: int, group
         found.append((text, Compiled(build).run([x])[0]))
     assert WEIGHTS in found[0][0] and found[0][0] != found[1][0]
     np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+DATA = ", 0, 3, 1)"  # the end of a hint for the first level: to be read
+
+
+def kernel_of(target: Target, channels: int, size: int, batch: int = 1, kernel: int = 1) -> Any:
+    x, w = np.zeros((batch, channels, size, size), F), np.zeros((64, channels, kernel, kernel), F)
+    build = staged(
+        module_of([x], lambda x: R.nn.conv2d(x, weight(w), padding=kernel // 2)), target, tiled=False, exact=True
+    )
+    (found,) = [k for k in build.kernels if "direct conv" in k.schedule]
+    return found
+
+
+@pytest.mark.parametrize(
+    "cores,channels,size,batch,kernel,expected,schedule",
+    [
+        (2, 384, 14, 1, 1, True, "1x14x2"),
+        (1, 384, 14, 1, 1, False, "2x7x2"),  # one core: all of it is its own
+        (2, 384, 14, 2, 1, False, "2x7x2"),  # an image for each
+        (2, 384, 14, 1, 3, False, "1x14x2"),  # neighbouring taps read the same lines
+        (2, 384, 7, 1, 1, True, "1x7x2"),
+        (2, 16, 14, 1, 1, False, "1x14x2"),  # one block: nothing is ahead
+    ],
+)
+def test_cores_ask_for_what_others_have_written(
+    cores: int, channels: int, size: int, batch: int, kernel: int, expected: bool, schedule: str
+) -> None:
+    found = kernel_of(replace(TWO, cores=cores), channels, size, batch, kernel)
+    assert (str(found.function).count(DATA) > 0) is expected
+    assert schedule in found.schedule
+
+
+def test_short_vectors_of_channels_share_lines_and_are_not_asked_for() -> None:
+    assert DATA not in str(kernel_of(replace(resolve("x86-64-v3"), cores=2), 384, 14).function)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_rows_of_tiles_are_even_where_that_costs_nothing(workers: int) -> None:
+    for height, width, vectors in [(14, 14, 4), (28, 28, 15), (12, 12, 2), (7, 7, 4)]:
+        alone = choose_tile(TWO, height, width, vectors, vectors)
+        shared = choose_tile(TWO, height, width, vectors, vectors, workers)
+        assert costs(shared, height, width, vectors) == pytest.approx(costs(alone, height, width, vectors))
+        if height % workers == 0:
+            even = -(-height // shared.rows) % workers == 0
+            assert even or -(-height // alone.rows) % workers
+
+
+def costs(tile_: Tile, height: int, width: int, vectors: int) -> float:
+    return tiles_of(tile_, height, width) * (vectors // tile_.blocks) * step_cycles(TWO, tile_)
+
+
+def test_data_that_is_asked_for_gives_the_same_bits() -> None:
+    rng = np.random.default_rng(7)
+    x, w = rng.standard_normal((1, 83, 14, 9)).astype(F), rng.standard_normal((37, 83, 1, 1)).astype(F)
+    module = module_of([x], lambda x: R.nn.relu(R.nn.conv2d(x, weight(w))))
+    alone, shared = (staged(module, replace(native(), cores=c), tiled=False) for c in (1, 2))
+    expected = np.maximum(np.einsum("oc,nchw->nohw", w[:, :, 0, 0], x), 0)
+    result = Compiled(shared).run([x], tasks=2)[0]
+    np.testing.assert_array_equal(result, Compiled(alone).run([x], tasks=1)[0])
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
