@@ -168,8 +168,8 @@ def _transposed_extent(
 ) -> tuple[list[int], list[int]]:
     """What is cut from the beginning of the full result, and how long the output is, per axis.
 
-    SAME_UPPER and SAME_LOWER make it size * stride long, as ONNX states: a kernel smaller than the stride gets zeros around
-    it (ONNX Runtime leaves those out and gives less).
+    SAME_UPPER and SAME_LOWER make it size * stride long, as ONNX states: a kernel smaller than the stride gets zeros
+    around it (ONNX Runtime leaves those out and gives less).
     """
     spatial = len(full)
     mode = node.attr("auto_pad", "NOTSET")
