@@ -113,9 +113,10 @@ class _Winograd:
                 self.weights.made, self.weights.base = self._scratch("made", self.weights.elements, worker)
             planes, self.data_base = self._scratch("data", self.t.products * self.data_plane, worker)
             products, self.product_base = self._scratch("products", self.t.products * self.product_plane, worker)
-            with k.loop(count, name="tile") as tile:
+            with k.loop(self.blocks_in, name="cb") as block, k.loop(count, name="tile") as tile:
+                self.ctx.ranged(block, self.blocks_in)
                 self.ctx.ranged(tile, plan.strip)
-                self._transform_data(planes, first + tile, tile)
+                self._transform_data(planes, first + tile, tile, block)
             self.weights.begin(group * plan.chunks_per_group)
             with k.loop(plan.chunks_per_group, name="chunk") as within:
                 self.ctx.ranged(within, plan.chunks_per_group)
@@ -182,32 +183,30 @@ class _Winograd:
 
     # -- the three steps -------------------------------------------------------------------------
 
-    def _transform_data(self, planes: Any, tile: Any, slot: Any) -> None:
-        """V[xi] = BT d B of one tile, for each block of channels."""
+    def _transform_data(self, planes: Any, tile: Any, slot: Any, block: Any) -> None:
+        """V[xi] = BT d B of one tile, for one block of channels."""
         k, lanes, extent, rows = self.k, self.lanes, self.t.extent, self.plan.rows
         n, origins, _ = self._origin(tile)
         panel = self.conv.bind(tirx.floordiv(slot, rows), self.plan.row_tiles)
         row = self.conv.bind(tirx.floormod(slot, rows), rows)
-        with k.loop(self.blocks_in, name="cb") as block:
-            self.ctx.ranged(block, self.blocks_in)
-            held = k.local("t", "float32", extent * extent * lanes)
-            corner = [o * s - b for o, s, b in zip(origins, self.facts.strides, self.facts.before)]
-            down, right = self.facts.dilation
-            for j in range(extent):
-                with k.loop(lanes, "vectorized", "v") as v:
-                    places = [[corner[0] + i * down, corner[1] + j * right] for i in range(extent)]
-                    given = [k.bind(self.conv.element_at(n, (block, v), at)) for at in places]
-                    column = self.t.apply_data(given, _constant, k.bind)
-                    for i in range(extent):
-                        k.store(held, (i * extent + j) * lanes + v, column[i])
-            base = self.conv.bind(
-                ((panel * self.blocks_in + block) * rows + row) * lanes, self.data_plane - lanes + 1
-            )
-            for i in range(extent):
-                with k.loop(lanes, "vectorized", "v") as v:
-                    values = [held[(i * extent + j) * lanes + v] for j in range(extent)]
-                    for j, value in enumerate(self.t.apply_data(values, _constant, k.bind)):
-                        k.store(planes, self.data_base + base + (i * extent + j) * self.data_plane + v, value)
+        held = k.local("t", "float32", extent * extent * lanes)
+        corner = [o * s - b for o, s, b in zip(origins, self.facts.strides, self.facts.before)]
+        down, right = self.facts.dilation
+        for j in range(extent):
+            with k.loop(lanes, "vectorized", "v") as v:
+                places = [[corner[0] + i * down, corner[1] + j * right] for i in range(extent)]
+                given = [k.bind(self.conv.element_at(n, (block, v), at)) for at in places]
+                column = self.t.apply_data(given, _constant, k.bind)
+                for i in range(extent):
+                    k.store(held, (i * extent + j) * lanes + v, column[i])
+        base = self.conv.bind(
+            ((panel * self.blocks_in + block) * rows + row) * lanes, self.data_plane - lanes + 1
+        )
+        for i in range(extent):
+            with k.loop(lanes, "vectorized", "v") as v:
+                values = [held[(i * extent + j) * lanes + v] for j in range(extent)]
+                for j, value in enumerate(self.t.apply_data(values, _constant, k.bind)):
+                    k.store(planes, self.data_base + base + (i * extent + j) * self.data_plane + v, value)
 
     def _multiply(self, planes: Any, products: Any, run: Run, count: Any) -> None:
         """M[xi] (+)= V[xi] * U[xi] for one chunk of output channels, over a run of input channels."""
