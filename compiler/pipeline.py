@@ -73,6 +73,7 @@ class Build:
     progress: Progress | None = None
     imported: Any = None
     module: Any = None
+    target: Any = None  # the options' one, as the choice of kernels for this model sees it
     graph: Any = None
     groups: tuple[Any, ...] = ()
     views: dict[Any, Any] = field(default_factory=dict)
@@ -185,12 +186,14 @@ def fuse(build: Build) -> None:
     from ..passes.fuse.fuse import Fuse
     from ..passes.fuse.graph import build_graph
     from ..passes.fuse.outputs import own_outputs
+    from .residence import with_residence
 
     _reassociate(build)
     merged = _merge(build)
     graph = build_graph(build.module)
+    build.target = with_residence(build.options.target, graph)
     winograd = build.options.winograd and not build.options.exact
-    fusion = Fuse(build.options.fuse, build.options.target, winograd).apply(graph)
+    fusion = Fuse(build.options.fuse, build.target, winograd).apply(graph)
     build.graph, fusion, build.views = own_outputs(graph, fusion)
     build.groups = fusion.groups
     build.notes["fuse"] = merged + [note for group in fusion.groups for note in group.notes]
@@ -201,7 +204,7 @@ def layout(build: Build) -> None:
     from ..passes.layout.assign import AssignLayouts
     from ..passes.memory.places import Places
 
-    result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.options.target)
+    result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.target)
     build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
     build.places, build.vanished = Places(result.views, result.slices), result.vanished
     build.closing = closing_values(build.groups, build.graph.outputs, build.views)
@@ -226,7 +229,7 @@ def tile(build: Build) -> None:
     placed = (*build.graph.inputs, *build.graph.outputs)
     halves = Halves(_only_speed(options), build.closing)
     result = Tile(wish, options.memory_budget, options.optimize, options.threads, options.exact, halves).apply(
-        build.groups, build.layouts, build.places, placed, options.target, partial(_kernel, build), build.vanished
+        build.groups, build.layouts, build.places, placed, build.target, partial(_kernel, build), build.vanished
     )
     build.groups, build.tiled, build.ready = result.groups, dict(result.plans), dict(result.kernels)
     build.places = result.places or build.places
@@ -261,10 +264,10 @@ def _kernel(build: Build, group: Any, plan: Any) -> Any:
     if options.tuning is not None:
         choices |= {"tuning": options.tuning, "candidate": options.candidate}
     if isinstance(plan, StripePlan):
-        return build_striped(plan, build.layouts, options.target, options.exact, choices)
+        return build_striped(plan, build.layouts, build.target, options.exact, choices)
     if plan is not None:
-        return build_tiled(plan, build.layouts, options.target, options.exact, choices, workers)
-    return build_kernel(Request(group, build.layouts, options.target, options.exact, choices))
+        return build_tiled(plan, build.layouts, build.target, options.exact, choices, workers)
+    return build_kernel(Request(group, build.layouts, build.target, options.exact, choices))
 
 
 def plan(build: Build) -> None:

@@ -28,7 +28,7 @@ _RATES = {"M": 10**6, "G": 10**9}
 # Which of the sources must be there for which fact.
 _NEED = {"l1_bytes": "chip", "cores": "chip", "fma_ports": "core", "in_order": "core", "bandwidth": "memory",
          "glibc": "glibc"}  # fmt: skip
-_FACTS = {f.name for f in fields(Target)} - {"id", "native", "source", "notes"}
+_FACTS = {f.name for f in fields(Target)} - {"id", "native", "source", "notes", "weights_stay"}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ class Target:
     ``memory_kind`` is "cache", or "scratchpad": kernels work on ``scratchpad_bytes`` of fast memory, and 2-D transfers
     between it and the memory run beside the core, which takes ``transfer_seconds`` to start one; ``hertz`` is its
     clock.
+
+    ``weights_stay`` is about the model at hand, not the machine: False where its weights are more than the last-level
+    cache keeps from one run to the next. The pipeline says so to what chooses kernels.
     """
 
     id: str
@@ -44,6 +47,7 @@ class Target:
     scratchpad_bytes: int = 0
     hertz: int = 0
     transfer_seconds: float = 0.0
+    weights_stay: bool = True
     native: bool = field(default=False, compare=False)
     source: str = field(default="", compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)

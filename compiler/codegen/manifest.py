@@ -19,7 +19,7 @@ from .header import ABI
 if TYPE_CHECKING:
     from .library import LibrarySpec
 
-_UNTOLD = ("native", "source", "notes")  # fields of a Target that are no facts about the machine
+_UNTOLD = ("native", "source", "notes", "weights_stay")  # fields of a Target that are no facts about the machine
 _COUNTS = ("vector_bits", "vector_registers", "fma_ports", "fma_latency", "far_bytes", "l1_bytes", "l2_bytes", "cores")
 _VOLATILE = ("seconds", "verification")
 

@@ -35,12 +35,15 @@ MOST_KEPT = 32 << 20  # bytes; of a cache of hundreds of megabytes most belongs 
 NEAR = 20.0  # bytes a cycle from the second-level cache, beside the arithmetic
 LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
 EXPOSED = 0.3  # of the shorter of arithmetic and streaming, the part that the other doesn't hide
+EXPOSED_STARVED = 0.5  # the same on starved cores
 FILL = (
     0.55  # share of the second-level cache up to which weights stay between two strips; at twice it none do
 )
 STARVED = 12.0  # multiply-adds of a core while one vector arrives from beyond its second-level cache: from so many on,
 # products wait for the caches (measured with 13; with 5 they do not)
-STORED = 2.6  # cycles of a store into the second-level cache
+STORED = 4.3  # cycles of a store into the second-level cache, of which starved cores wait for every one
+MOVED = 1.5  # cycles of a vector of transformed data beside its arithmetic
+MOVED_STARVED = 7.0  # the same on starved cores: it comes from where the kernel before left it, 7 to 12 with all
 MADE_SHARE = 6  # of the second-level cache, the part for two segments of weights that are made: 1 / 6
 LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
@@ -191,13 +194,16 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     return max(products, stream) + EXPOSED * min(products, stream)
 
 
-def _stream_rate(target: Target, weight_bytes: float, kept: float = KEPT) -> float:
+def _stream_rate(target: Target, weight_bytes: float, again: bool = False, readers: int = 1) -> float:
     """Bytes a cycle at which one core, beside all others, reads weights of ``weight_bytes`` in order. A run finds a
-    layer's in the last-level cache if they take less than its share of that."""
-    if weight_bytes <= max(target.l2_bytes, min(kept * target.l3_bytes, MOST_KEPT)):
+    layer's in the last-level cache if they take less than its share of that, and all layers' together stay; a strip
+    finds those of the strip before it, ``again``, in all of it. What ``readers`` cores read at about the same time
+    comes from memory once."""
+    near = min((1.0 if again else KEPT) * target.l3_bytes, MOST_KEPT)
+    if (again or target.weights_stay) and weight_bytes <= max(target.l2_bytes, near):
         return target.far_bytes
     if target.native or not target.bandwidth:  # of this machine it is only assumed
-        return MEMORY
+        return min(target.far_bytes, MEMORY if target.weights_stay else MEMORY * readers)
     return min(target.far_bytes, REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, target.cores))
 
 
@@ -306,7 +312,8 @@ def _cycles(target: Target, facts: ConvFacts | Layer, plan: Plan) -> float:
     )
     if plan.made:
         products += plan.chunks_per_group * plan.vectors * channels * _making(target, t)
-    data_ops = 2 * t.extent * t.data_operations / target.fma_ports + 1.5 * t.products
+    data_ops = 2 * t.extent * t.data_operations / target.fma_ports
+    data_ops += (MOVED_STARVED if starved(target) else MOVED) * t.products
     result_ops = (t.extent + t.m) * t.result_operations / target.fma_ports + t.products + 2.0 * t.m**2
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
     scratch, again_read = data_bytes + product_bytes + made_bytes, 0.0
@@ -316,9 +323,11 @@ def _cycles(target: Target, facts: ConvFacts | Layer, plan: Plan) -> float:
     beside = starved(target) and not plan.made  # data that return arrive beside the products, as weights do
     if not beside:
         products += again_read
-    first_stream = read / _stream_rate(target, read / share) + beside * again_read
-    later_stream = read / _stream_rate(target, read / share, kept=1.0) + beside * again_read
-    cold, again = (max(products, s) + EXPOSED * min(products, s) for s in (first_stream, later_stream))
+    readers = max(1, target.cores // plan.groups)
+    first_stream = read / _stream_rate(target, read / share, readers=readers) + beside * again_read
+    later_stream = read / _stream_rate(target, read / share, again=True) + beside * again_read
+    exposed = EXPOSED_STARVED if starved(target) else EXPOSED
+    cold, again = (max(products, s) + exposed * min(products, s) for s in (first_stream, later_stream))
     # tasks of one group follow each other on a core: only the first finds all of the weights cold
     fill = (read + scratch) / target.l2_bytes
     lost = min(1.0, max(0.0, fill - FILL) / FILL)
