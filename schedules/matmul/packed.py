@@ -7,6 +7,7 @@
             acc[rows][vectors][lanes] = 0, or what the part before left in scratch
             for k                           rolled: LLVM keeps the tile in registers
               acc[r][v] += a[row r, k] (broadcast) * b[panel][k][v]
+                                            after every few of the first steps, hints for a row of the results
         epilogue(acc)
 
 A constant B lies in panels [N / (vectors * lanes)][K][vectors][lanes], zero-padded, and each panel is read from start
@@ -23,9 +24,11 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from ...targets.target import Target
 from ..classify import Facts
 from ..context import Context
 from ..group import Kernel, Packed, Request, Scratch, Value, dtype_bytes
+from ..hints import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
 from ..inline import key
 from ..tegraph import GroupGraph
 from .blocking import Blocks, choose_blocks
@@ -35,6 +38,8 @@ from .follow import follow, follows_late
 from .moves import outgoing, producers
 
 PARALLEL_FLOPS = 400_000
+ROW_STEPS = 4  # steps of K after the hints for one row of a tile's results: no burst holds up the loads
+LONG = 512  # steps of K after which waiting for the lines of the results counts for nothing
 PACK_ROWS = 128  # rows of A for which packing a variable B pays: it costs as much as a few of them
 PACK_CHUNK = 64  # rows of B that one task packs
 
@@ -59,6 +64,12 @@ def tile_space(request: Request, facts: MatmulFacts) -> tuple[int, int, int]:
     vectors = -(-facts.n // request.target.lanes(facts.output.dtype))
     moved = bool(producers(request.group, facts.a))
     return facts.rows, vectors, 0 if moved else facts.k * dtype_bytes(facts.output.dtype)
+
+
+def _asked(target: Target, facts: MatmulFacts, height: int) -> int:
+    """Steps of K beside which a tile asks for the lines of its results, row by row: none where they are most of K, or K
+    is so long, or passes so slowly, that the wait for these lines counts for nothing."""
+    return height * ROW_STEPS if target.fma_ports > 1 and 2 * height * ROW_STEPS <= facts.k <= LONG else 0
 
 
 class _Matmul:
@@ -213,9 +224,10 @@ class _Matmul:
                 body(t, self.bind(tirx.min(row, total - height) if total % height else row, total - height + 1))
 
         if scratch is None:
+            asked = _asked(self.request.target, self.facts, height)
 
             def whole(t: Any, row: Any) -> None:
-                acc = self._tile(region, a, b, batch, panel, row, (0, self.facts.k), (t, tiles), None)
+                acc = self._tile(region, a, b, batch, panel, row, (0, self.facts.k), (t, tiles), None, asked)
                 self._epilogue(region, acc, batch, panel, row)
 
             rows(whole)
@@ -269,10 +281,21 @@ class _Matmul:
         return self._matrix(value, batch) * (value.shape[-2] * value.shape[-1])
 
     def _tile(
-        self, region: Region, a: Any, b: Any, batch: Any, panel: Any, row: Any, part: Any, tile: Any, sums: Any
+        self,
+        region: Region,
+        a: Any,
+        b: Any,
+        batch: Any,
+        panel: Any,
+        row: Any,
+        part: Any,
+        tile: Any,
+        sums: Any,
+        asked: int = 0,
     ) -> Any:
         """The accumulated tile over ``part`` (first step, steps), the one of all that meet it that ``tile`` says
-        (number, how many); with ``sums`` (scratch, position) it is taken from there and put back."""
+        (number, how many); with ``sums`` (scratch, position) it is taken from there and put back. In its first
+        ``asked`` steps it asks for the lines of its results."""
         facts, k, lanes, height = self.facts, self.k, self.lanes, self.height
         vectors = region.vectors
         indices = [] if facts.flat else self._batch_indices(batch)
@@ -284,8 +307,9 @@ class _Matmul:
             k.store(acc, z * lanes + v, begin)
         first, steps = part
         asks = self.panelled and follows_late(self.request.target, b, self.element)
-        with k.loop(steps, name="k") as s:
-            step = self.ctx.ranged(s, facts.k) if isinstance(first, int) else first + s
+
+        def multiply(s: Any) -> None:
+            step = s if isinstance(first, int) else first + s
             if self.panelled:
                 b_at = region.first * facts.k + (panel * facts.k + step) * (vectors * lanes)
                 if self.packs_first and not facts.flat:
@@ -303,10 +327,32 @@ class _Matmul:
                         with k.loop(count, "unroll", "b") as j, k.loop(width, "vectorized", "v") as v:
                             slot = (r * vectors + begin + j) * lanes + v
                             k.store(acc, slot, acc[slot] + left * b[b_at + (begin + j) * lanes + v])
+
+        if asked:
+            with k.loop(height, name="h") as h:
+                self.ctx.ranged(h, height)
+                self._ask_for_results(region, batch, row + h, column)
+                with k.loop(asked // height, name="k") as s:
+                    self.ctx.ranged(s, asked // height)
+                    multiply(h * (asked // height) + s)
+        with k.loop(steps - asked, name="k", begin=asked) as s:
+            multiply(self.ctx.ranged(s, facts.k) if isinstance(first, int) else s)
         if sums is not None:
             with k.loop(height * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                 k.store(sums[0], sums[1] + z * lanes + v, acc[z * lanes + v])
         return acc
+
+    def _ask_for_results(self, region: Region, batch: Any, row: Any, column: Any) -> None:
+        """Hints for what the epilogue reads and writes of one row."""
+        k, facts, group = self.k, self.facts, self.request.group
+        at = [*self._lead(batch, row), column]
+        beside = [v for v in group.inputs if v.constant is None and v not in (facts.a, facts.b)]
+        moved = any(v.shape != facts.output.shape for v in group.outputs)
+        reads = [(v, at, False) for v in beside if v.shape == facts.output.shape and not moved]
+        for value, indices, written in [*reads, *((v, self.places[v](at), True) for v in group.outputs)]:
+            begin = self.ctx.offset(value, [self.ctx.analyzer.simplify(i) for i in indices])
+            for line in range(0, region.vectors * self.lanes, LINE // self.element):
+                hint(k, self.ctx.buffer(value), begin + line, FIRST_LEVEL if written else SECOND_LEVEL, written)
 
     def _left(self, batch: Any, row: Any, step: Any) -> Any:
         """One element of A through the moves before it."""

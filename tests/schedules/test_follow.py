@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from compiled import Suite, module_of, native, staged, weight
+from compiled import Compiled, Suite, module_of, native, staged, weight
 from halotile.schedules.emit import KernelBuilder
 from halotile.schedules.halves import Widened
 from halotile.schedules.matmul.follow import LINE, follow, follows_late
@@ -19,6 +19,7 @@ TWO_PORTS = replace(
     native(), vector_bits=512, vector_registers=32, fma_ports=2, far_bytes=10, l2_bytes=2 << 20, cores=1
 )
 ONE_PORT = replace(TWO_PORTS, fma_ports=1, far_bytes=12)
+WEIGHTS, WRITTEN = ", 0, 2, 1)", ", 1, 3, 1)"  # the ends of hints in the text of a kernel
 PACKED, SEVEN = "matmul packed", "matmul by seven products of halves"
 
 
@@ -45,8 +46,34 @@ def test_products_ask_where_they_stream(rows: int, hints: int) -> None:
     alone."""
     schedule, text = product(rows, 384, 1536, TWO_PORTS)
     assert schedule == PACKED
-    assert text.count("prefetch") == hints
+    assert text.count(WEIGHTS) == hints * (2 if WRITTEN in text else 1), "in both parts of the steps"
     assert "prefetch" not in product(rows, 384, 1536, ONE_PORT)[1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "lines"),
+    [
+        (3136, 96, 384, 3),  # nine rows of three lines, in 36 of 96 steps
+        (784, 192, 768, 2),
+        (784, 64, 768, 0),  # too few steps
+        (784, 768, 192, 0),  # so many that the wait counts for nothing
+    ],
+)
+def test_a_tile_asks_for_its_results_row_by_row(rows: int, depth: int, columns: int, lines: int) -> None:
+    text = product(rows, depth, columns, TWO_PORTS)[1]
+    assert text.count(WRITTEN) == lines
+    assert WRITTEN not in product(rows, depth, columns, ONE_PORT)[1]
+
+
+def test_hints_for_results_change_no_number() -> None:
+    """Residuals are asked for where the epilogue reads them, and the last tile of rows is moved back."""
+    random = np.random.default_rng(5)
+    x, w, r = (random.standard_normal(s).astype("float32") for s in ((2, 67, 160), (160, 75), (2, 67, 75)))
+    module = module_of([x, r], lambda x, r: R.matmul(x, weight(w)) + r)
+    build = staged(module, replace(native(), fma_ports=2), tiled=False, exact=True)
+    (kernel,) = [k for k in build.kernels if PACKED in k.schedule]
+    assert WRITTEN in str(kernel.function) and WEIGHTS in str(kernel.function)
+    np.testing.assert_allclose(Compiled(build).run([x, r])[0], x @ w + r, rtol=0, atol=1e-4)
 
 
 def test_products_of_halves_ask_in_each_product() -> None:
