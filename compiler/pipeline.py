@@ -94,6 +94,9 @@ class Build:
     seconds: dict[str, float] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.target = self.options.target
+
     def tell(self, stage: str, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(stage, done, total)

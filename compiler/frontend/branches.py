@@ -7,7 +7,7 @@ from tvm import relax
 
 from .dims import is_open
 from .node import Node
-from .partial import with_part
+from .parts import with_part
 from .value import Value
 
 R = relax.op

@@ -17,7 +17,7 @@ from .branches import either
 from .dims import Open
 from .lengths import most_of
 from .node import Node, normal_axis
-from .partial import with_part
+from .parts import with_part
 from .registry import Refusal
 from .sequences import Operands, map_sequence
 from .slot import Slot

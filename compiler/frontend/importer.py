@@ -23,7 +23,7 @@ from .functions import dtype_name, element_name
 from .implied import ASSUMED
 from .load import Source, load
 from .node import Node
-from .partial import zeroed
+from .parts import zeroed
 from .registry import Refusal
 from .shapes import Symbols, declared_shape, fixed_inputs
 from .slot import Slot, TensorSequence

@@ -18,106 +18,38 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .lengths import length_of, run_time
+from .lengths import run_time
 from .node import Node, normal_axes, normal_axis
+from .parts import (
+    count_of,
+    filled,
+    in_one_room,
+    length,
+    only,
+    part_of,
+    partial_operands,
+    tagged,
+    there,
+    told,
+    untagged,
+    with_part,
+    wrapped,
+    zeroed,
+)
 from .registry import Refusal
-from .value import Part, Value
+from .value import Value
 
 R = relax.op
 Write = Callable[[Sequence["Value | None"]], "Sequence[Value | None]"]
 Rule = Callable[[Node, Write], "Sequence[Value | None]"]
 
 
-def is_partial(value: object) -> bool:
-    return isinstance(value, Value) and value.part is not None
-
-
 def converted(node: Node, write: Write) -> Sequence[Value | None]:
     """The results of a node with such operands by its rule; ``write`` converts it on operands that are whole."""
     rule = _RULES.get(node.operator) if node.domain in ("", "com.microsoft") else None
     if rule is None:
-        raise Refusal(f"{_told(node)}, which it does not take")
+        raise Refusal(f"{told(node)}, which it does not take")
     return rule(node, write)
-
-
-def with_part(value: Value, axis: int, count: Value) -> Value:
-    """The same tensor, of which ``count`` (int64 [1]) positions along ``axis`` are there."""
-    length_of(count, value.shape[axis])
-    return value.with_part(Part(axis, count))
-
-
-def length(value: Value) -> Any:
-    """How many positions are there, as a length of run time (lengths.py)."""
-    part = _part(value)
-    return length_of(part.count, value.shape[part.axis])
-
-
-def zeroed(node: Node, value: Value) -> Value:
-    """The whole tensor, zero where nothing is."""
-    return filled(node, value, 0) if value.part is not None else value
-
-
-def _told(node: Node) -> str:
-    value = next(v for v in node.inputs if v is not None and v.part is not None)
-    assert value.part is not None
-    return f"the length of axis {value.part.axis} of its operand {value} depends on the data"
-
-
-def _part(value: Value | None) -> Part:
-    assert value is not None and value.part is not None
-    return value.part
-
-
-def _whole(values: Sequence[Value | None]) -> list[Value | None]:
-    return [None if v is None else v.with_part(None) for v in values]
-
-
-def _partial(node: Node) -> list[int]:
-    return [i for i, v in enumerate(node.inputs) if v is not None and v.part is not None]
-
-
-def _count(node: Node) -> Value:
-    """The count of all operands that have one; refuses different ones."""
-    values = [node.need(i) for i in _partial(node)]
-    if any(length(v) != length(values[0]) for v in values):
-        raise Refusal("its operands have lengths that depend on the data in different ways")
-    return _part(values[0]).count
-
-
-def _only(node: Node, *places: int) -> None:
-    if not set(_partial(node)) <= set(places):
-        raise Refusal(f"{_told(node)}, which it does not take there")
-
-
-def _tagged(results: Sequence[Value | None], axis: int, count: Value) -> list[Value | None]:
-    return [None if r is None else with_part(r, axis, count) for r in results]
-
-
-def _there(node: Node, value: Value) -> Value:
-    """Which positions along the axis count, to broadcast over the tensor."""
-    part = _part(value)
-    shape = [value.shape[part.axis] if a == part.axis else 1 for a in range(value.rank)]
-    places = node.const(np.arange(shape[part.axis], dtype="int64").reshape(shape))
-    return node.do(R.less, places, node.reshape(part.count, [1] * value.rank))
-
-
-def filled(node: Node, value: Value, neutral: float) -> Value:
-    """The whole tensor with ``neutral`` where nothing is; an infinity is the type's extreme."""
-    if math.isinf(neutral) and not value.is_float:
-        limits = np.iinfo(value.dtype)
-        neutral = limits.min if neutral < 0 else limits.max
-    return node.do(R.where, _there(node, value), value.with_part(None), node.scalar(neutral, value))
-
-
-def _in_one_room(node: Node, values: Sequence[Value | None]) -> list[Value | None]:
-    """Those that are partly there, which are equally long, with the least room that one of them has."""
-    rooms = [v.shape[v.part.axis] for v in values if v is not None and v.part is not None]
-    return [v if v is None or v.part is None else _with_room(node, v, min(rooms)) for v in values]
-
-
-def _with_room(node: Node, value: Value, room: int) -> Value:
-    part = _part(value)
-    return with_part(node.slice(value.with_part(None), part.axis, 0, room), part.axis, part.count)
 
 
 # ---------------------------------------------------------------------- rules
@@ -125,55 +57,55 @@ def _with_room(node: Node, value: Value, room: int) -> Value:
 
 def _elementwise(node: Node, write: Write) -> Sequence[Value | None]:
     """Operands that broadcast together: those with the axis have it in one place, the others are one long there."""
-    count = _count(node)
-    places = {v.rank - _part(v).axis for v in node.inputs if v is not None and v.part is not None}
+    count = count_of(node)
+    places = {v.rank - part_of(v).axis for v in node.inputs if v is not None and v.part is not None}
     back = min(places)
     others = [v for v in node.inputs if v is not None and v.part is None and v.rank >= back]
     if len(places) > 1 or any(v.shape[v.rank - back] != 1 for v in others):
         raise Refusal("a length that depends on the data does not meet itself in its operands")
     rank = max(v.rank for v in node.inputs if v is not None)
-    node = node.on(_in_one_room(node, node.inputs))
-    whole = _whole(node.inputs)
+    node = node.on(in_one_room(node, node.inputs))
+    whole = untagged(node.inputs)
     if node.operator in ("Div", "Mod") and node.need(1).part is not None and node.need(1).is_integer:
         whole[1] = filled(node, node.need(1), 1)  # a division by zero would stop the process
-    return _tagged(write(whole), rank - back, count)
+    return tagged(write(whole), rank - back, count)
 
 
 def _rows(node: Node, write: Write) -> Sequence[Value | None]:
     """What works on each row of its first operand by itself."""
-    _only(node, 0)
-    if _part(node[0]).axis != 0:
-        raise Refusal(f"{_told(node)}, and it does not work row by row along it")
-    return _tagged(write(_whole(node.inputs)), 0, _count(node))
+    only(node, 0)
+    if part_of(node[0]).axis != 0:
+        raise Refusal(f"{told(node)}, and it does not work row by row along it")
+    return tagged(write(untagged(node.inputs)), 0, count_of(node))
 
 
 def _along(default: int) -> Rule:
     """What works along the axis that it names, of its first operand."""
 
     def rule(node: Node, write: Write) -> Sequence[Value | None]:
-        _only(node, 0)
-        x, part = node.need(0), _part(node[0])
+        only(node, 0)
+        x, part = node.need(0), part_of(node[0])
         joined = node.opset < 13 and node.operator in ("Softmax", "LogSoftmax", "Hardmax")  # over all axes from it on
         axis = normal_axis(node.attr("axis", 1 if joined else default), x.rank)
         after = joined or node.operator in ("LayerNormalization", "RMSNormalization")
         if part.axis == axis and not joined and node.operator in ("Softmax", "LogSoftmax"):
-            return _tagged(write([filled(node, x, -math.inf)]), axis, part.count)
+            return tagged(write([filled(node, x, -math.inf)]), axis, part.count)
         if part.axis == axis or (after and part.axis > axis):
-            raise Refusal(f"{_told(node)}, and it works along it")
-        return _tagged(write(_whole(node.inputs)), part.axis, part.count)
+            raise Refusal(f"{told(node)}, and it works along it")
+        return tagged(write(untagged(node.inputs)), part.axis, part.count)
 
     return rule
 
 
 def _flatten(node: Node, write: Write) -> Sequence[Value | None]:
     if normal_axis(node.attr("axis", 1), node.need(0).rank) != 1:
-        raise Refusal(f"{_told(node)}, and it joins it with another")
+        raise Refusal(f"{told(node)}, and it joins it with another")
     return _rows(node, write)
 
 
 def _gemm(node: Node, write: Write) -> Sequence[Value | None]:
     if node.attr("transA", 0):
-        raise Refusal(f"{_told(node)}, and it sums along it")
+        raise Refusal(f"{told(node)}, and it sums along it")
     return _rows(node, write)
 
 
@@ -184,11 +116,11 @@ def _matmul(node: Node, write: Write) -> Sequence[Value | None]:
     at = [None if v.part is None else v.part.axis - v.rank for v in (a, b)]
     inner = [-1, -2 if b.rank > 1 else -1]
     if at == inner:
-        _count(node)
-        a, b = (v for v in _in_one_room(node, (a, b)) if v is not None)
+        count_of(node)
+        a, b = (v for v in in_one_room(node, (a, b)) if v is not None)
         return write([zeroed(node, a), zeroed(node, b)])
     if any(p == i for p, i in zip(at, inner)) or min(a.rank, b.rank) < 2:
-        raise Refusal(f"{_told(node)}, and it sums along it")
+        raise Refusal(f"{told(node)}, and it sums along it")
     if at[1] == -1 and at[0] is None or at[0] == -2 and at[1] is None:
         place = at[0] if at[0] is not None else at[1]
     else:
@@ -196,36 +128,36 @@ def _matmul(node: Node, write: Write) -> Sequence[Value | None]:
         (place,) = places if len(places) == 1 else (0,)
         others = [v for v in (a, b) if v.part is None and v.rank >= -(place or 0)]
         if place is None or place > -3 or any(v.shape[place] != 1 for v in others):
-            raise Refusal(f"{_told(node)}, which it does not take there")
-        count = _count(node)
-        return _tagged(write(_whole(_in_one_room(node, (a, b)))), rank + place, count)
+            raise Refusal(f"{told(node)}, which it does not take there")
+        count = count_of(node)
+        return tagged(write(untagged(in_one_room(node, (a, b)))), rank + place, count)
     assert place is not None
-    return _tagged(write(_whole((a, b))), rank + place, _count(node))
+    return tagged(write(untagged((a, b))), rank + place, count_of(node))
 
 
 def _transpose(node: Node, write: Write) -> Sequence[Value | None]:
-    x, part = node.need(0), _part(node[0])
+    x, part = node.need(0), part_of(node[0])
     order = list(node.attr("perm", range(x.rank)[::-1]))
-    return _tagged(write(_whole(node.inputs)), order.index(part.axis), part.count)
+    return tagged(write(untagged(node.inputs)), order.index(part.axis), part.count)
 
 
 def _unsqueeze(node: Node, write: Write) -> Sequence[Value | None]:
-    _only(node, 0)
-    x, part = node.need(0), _part(node[0])
+    only(node, 0)
+    x, part = node.need(0), part_of(node[0])
     axes = node.ints(1, "its axes", "axes") or []
     new = set(normal_axes(axes, x.rank + len(axes)))
     old = [a for a in range(x.rank + len(axes)) if a not in new]
-    return _tagged(write(_whole(node.inputs)), old[part.axis], part.count)
+    return tagged(write(untagged(node.inputs)), old[part.axis], part.count)
 
 
 def _squeeze(node: Node, write: Write) -> Sequence[Value | None]:
-    _only(node, 0)
-    x, part = node.need(0), _part(node[0])
+    only(node, 0)
+    x, part = node.need(0), part_of(node[0])
     axes = node.ints(1, "its axes", "axes")
     gone = set(normal_axes(axes or [part.axis], x.rank))
     if part.axis in gone:
-        raise Refusal(f"{_told(node)}, and it may remove it; give it the axes")
-    return _tagged(write(_whole(node.inputs)), part.axis - sum(a < part.axis for a in gone), part.count)
+        raise Refusal(f"{told(node)}, and it may remove it; give it the axes")
+    return tagged(write(untagged(node.inputs)), part.axis - sum(a < part.axis for a in gone), part.count)
 
 
 def _split(node: Node, write: Write) -> Sequence[Value | None]:
@@ -237,9 +169,9 @@ def _concat(node: Node, write: Write) -> Sequence[Value | None]:
     values = [v for v in node.inputs if v is not None]
     axis = normal_axis(node.attr("axis", 1), values[0].rank)
     if all(v.part is None or v.part.axis == axis for v in values):
-        (y,) = write(_whole(values))
+        (y,) = write(untagged(values))
         ends = [
-            node.reshape(_there(node, v), (v.shape[axis],)) if v.part is not None
+            node.reshape(there(node, v), (v.shape[axis],)) if v.part is not None
             else node.const(np.ones(v.shape[axis], "bool"))
             for v in values
         ]  # fmt: skip
@@ -251,63 +183,54 @@ def _concat(node: Node, write: Write) -> Sequence[Value | None]:
         return [with_part(node.own("halotile.gather", y, places, axis=axis), axis, count)]
     if any(v.part is None or v.part.axis == axis for v in values):
         raise Refusal("only some of its operands have a length that depends on the data")
-    count = _count(node)
-    if len({_part(v).axis for v in values}) > 1:
+    count = count_of(node)
+    if len({part_of(v).axis for v in values}) > 1:
         raise Refusal("lengths that depend on the data lie along different axes of its operands")
-    return _tagged(write(_whole(values)), _part(values[0]).axis, count)
-
-
-def _wrapped(node: Node, indices: Value, part: Part, length: int, columns: np.ndarray | None = None) -> Value:
-    """Positions from the end of what is there, for a kernel that counts them from the end of the room."""
-    left = node.cast(node.do(R.subtract, part.count, node.scalar(length, part.count)), indices.dtype)
-    if columns is not None:
-        left = node.do(R.multiply, left, node.const(columns.astype(indices.dtype)))
-    moved = node.do(R.add, indices, left)
-    return node.do(R.where, node.do(R.less, indices, node.scalar(0, indices)), moved, indices)
+    return tagged(write(untagged(values)), part_of(values[0]).axis, count)
 
 
 def _gather(node: Node, write: Write) -> Sequence[Value | None]:
     x, indices = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", 0), x.rank)
-    whole = _whole(node.inputs)
+    whole = untagged(node.inputs)
     if x.part is None:
-        return _tagged(write(whole), axis + _part(indices).axis, _part(indices).count)
+        return tagged(write(whole), axis + part_of(indices).axis, part_of(indices).count)
     if x.part.axis != axis:
         if indices.part is not None:
             raise Refusal("both its operands have a length that depends on the data")
         at = x.part.axis + (indices.rank - 1 if x.part.axis > axis else 0)
-        return _tagged(write(whole), at, x.part.count)
+        return tagged(write(whole), at, x.part.count)
     if indices.is_constant:
-        raise Refusal(f"{_told(node)}, and may be shorter than the positions that it reads")
+        raise Refusal(f"{told(node)}, and may be shorter than the positions that it reads")
     assert whole[1] is not None
-    whole[1] = _wrapped(node, whole[1], x.part, x.shape[axis])
+    whole[1] = wrapped(node, whole[1], x.part, x.shape[axis])
     results = write(whole)
-    return results if indices.part is None else _tagged(results, axis + indices.part.axis, indices.part.count)
+    return results if indices.part is None else tagged(results, axis + indices.part.axis, indices.part.count)
 
 
 def _gather_nd(node: Node, write: Write) -> Sequence[Value | None]:
     x, indices = node.need(0), node.need(1)
     depth, part = indices.shape[-1], indices.part
-    whole = _whole(node.inputs)
+    whole = untagged(node.inputs)
     if part is None or part.axis == indices.rank - 1 or node.attr("batch_dims", 0):
-        raise Refusal(f"{_told(node)}, which it does not take there")
+        raise Refusal(f"{told(node)}, which it does not take there")
     if x.part is not None:
         if x.part.axis >= depth:
             raise Refusal("both its operands have a length that depends on the data")
         assert whole[1] is not None
-        whole[1] = _wrapped(node, whole[1], x.part, x.shape[x.part.axis], np.arange(depth) == x.part.axis)
-    return _tagged(write(whole), part.axis, part.count)
+        whole[1] = wrapped(node, whole[1], x.part, x.shape[x.part.axis], np.arange(depth) == x.part.axis)
+    return tagged(write(whole), part.axis, part.count)
 
 
 def _gather_elements(node: Node, write: Write) -> Sequence[Value | None]:
     x, indices = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", 0), x.rank)
-    count, part = _count(node), _part(indices)
+    count, part = count_of(node), part_of(indices)
     if part.axis == axis and x.part is None:
-        return _tagged(write(_whole(node.inputs)), axis, count)
+        return tagged(write(untagged(node.inputs)), axis, count)
     if x.part is None or x.part.axis != part.axis or part.axis == axis:
-        raise Refusal(f"{_told(node)}, which it does not take there")
-    return _tagged(write(_whole(node.inputs)), part.axis, count)
+        raise Refusal(f"{told(node)}, which it does not take there")
+    return tagged(write(untagged(node.inputs)), part.axis, count)
 
 
 _NEUTRAL = {
@@ -319,8 +242,8 @@ _NEUTRAL = {
 
 def _reduction(node: Node, write: Write) -> Sequence[Value | None]:
     """Over other axes as ever; over the axis itself, what is not there changes nothing."""
-    _only(node, 0)
-    x, part = node.need(0), _part(node[0])
+    only(node, 0)
+    x, part = node.need(0), part_of(node[0])
     if node.operator.startswith("Arg"):
         axes = [node.attr("axis", 0)]
     else:
@@ -328,21 +251,21 @@ def _reduction(node: Node, write: Write) -> Sequence[Value | None]:
     gone = set(normal_axes(axes, x.rank))
     if part.axis not in gone:
         kept = part.axis if node.attr("keepdims", 1) else part.axis - sum(a < part.axis for a in gone)
-        return _tagged(write(_whole(node.inputs)), kept, part.count)
+        return tagged(write(untagged(node.inputs)), kept, part.count)
     if node.operator == "ReduceMean":
         return _mean(node, sorted(gone), write)
     neutral = _NEUTRAL.get(node.operator)
     if neutral is None:
-        raise Refusal(f"{_told(node)}, and it works along it")
+        raise Refusal(f"{told(node)}, and it works along it")
     return write([filled(node, x, neutral), *node.inputs[1:]])
 
 
 def _mean(node: Node, axes: list[int], write: Write) -> Sequence[Value | None]:
     """The mean of the room with zeros where nothing is, times the room over what is there."""
-    x, part = node.need(0), _part(node[0])
+    x, part = node.need(0), part_of(node[0])
     whole = filled(node, x, 0)
     if not x.is_float:
-        raise Refusal(f"{_told(node)}, and it takes the mean of whole numbers along it")
+        raise Refusal(f"{told(node)}, and it takes the mean of whole numbers along it")
 
     def run(v: Value) -> Value:
         keep = bool(node.attr("keepdims", 1))
@@ -356,26 +279,26 @@ def _mean(node: Node, axes: list[int], write: Write) -> Sequence[Value | None]:
 
 def _cumulative(node: Node, write: Write) -> Sequence[Value | None]:
     """From the end as well, once what is not there changes nothing."""
-    _only(node, 0)
+    only(node, 0)
     neutral = 0 if node.operator == "CumSum" else 1
-    return _tagged(write([filled(node, node.need(0), neutral), node[1]]), _part(node[0]).axis, _count(node))
+    return tagged(write([filled(node, node.need(0), neutral), node[1]]), part_of(node[0]).axis, count_of(node))
 
 
 def _one_hot(node: Node, write: Write) -> Sequence[Value | None]:
-    _only(node, 0)
-    indices, part = node.need(0), _part(node[0])
+    only(node, 0)
+    indices, part = node.need(0), part_of(node[0])
     axis = normal_axis(node.attr("axis", -1), indices.rank + 1)
-    return _tagged(write(_whole(node.inputs)), part.axis + (axis <= part.axis), part.count)
+    return tagged(write(untagged(node.inputs)), part.axis + (axis <= part.axis), part.count)
 
 
 def _in_place(node: Node, write: Write) -> Sequence[Value | None]:
     """What depends on positions from the front alone."""
-    _only(node, 0)
-    return _tagged(write(_whole(node.inputs)), _part(node[0]).axis, _count(node))
+    only(node, 0)
+    return tagged(write(untagged(node.inputs)), part_of(node[0]).axis, count_of(node))
 
 
 def _size(node: Node, write: Write) -> Sequence[Value | None]:
-    x, part = node.need(0), _part(node[0])
+    x, part = node.need(0), part_of(node[0])
     dims = [length(x) if a == part.axis else d for a, d in enumerate(x.shape)]
     return [_scalar_of(node, math.prod(dims))]
 
@@ -388,7 +311,7 @@ def _scalar_of(node: Node, dim: Any) -> Value:
 
 def _top_k(node: Node, write: Write) -> Sequence[Value | None]:
     """The first of what is there, since what is not comes last."""
-    x, part = node.need(0), _part(node[0])
+    x, part = node.need(0), part_of(node[0])
     if part.axis != normal_axis(node.attr("axis", -1), x.rank):
         return _along(-1)(node, write)
     return write([filled(node, x, -math.inf if node.attr("largest", 1) else math.inf), *node.inputs[1:]])
@@ -400,9 +323,9 @@ def _non_zero(node: Node, write: Write) -> Sequence[Value | None]:
 
 def _suppression(node: Node, write: Write) -> Sequence[Value | None]:
     """The converter itself takes boxes and scores of which only some are there."""
-    if _partial(node) != [0, 1] or _part(node[0]).axis != 1 or _part(node[1]).axis != 2:
-        raise Refusal(f"{_told(node)}, which it does not take there")
-    _count(node)
+    if partial_operands(node) != [0, 1] or part_of(node[0]).axis != 1 or part_of(node[1]).axis != 2:
+        raise Refusal(f"{told(node)}, which it does not take there")
+    count_of(node)
     return write(node.inputs)
 
 
@@ -411,13 +334,13 @@ def _compress(node: Node, write: Write) -> Sequence[Value | None]:
     axis = node.attr("axis")
     along = None if axis is None else normal_axis(axis, x.rank)
     if x.part is not None and (condition.part is None or x.part.axis != along and x.rank > 1):
-        raise Refusal(f"{_told(node)}, which it does not take there")
+        raise Refusal(f"{told(node)}, which it does not take there")
     return write([x.with_part(None), zeroed(node, condition)])
 
 
 def _shape(node: Node, write: Write) -> Sequence[Value | None]:
     """The lengths as a tensor of run time, unless those that are asked for are known."""
-    x, part = node.need(0), _part(node[0])
+    x, part = node.need(0), part_of(node[0])
     places = list(range(x.rank))[slice(node.attr("start", 0), node.attr("end", x.rank))]
     if part.axis not in places:
         return [node.const([x.shape[a] for a in places], "int64")]
@@ -430,10 +353,10 @@ def _shape(node: Node, write: Write) -> Sequence[Value | None]:
 
 
 def _roi_align(node: Node, write: Write) -> Sequence[Value | None]:
-    _only(node, 1, 2)
-    if any(_part(node[i]).axis for i in _partial(node)):
-        raise Refusal(f"{_told(node)}, which it does not take there")
-    return _tagged(write(_whole(node.inputs)), 0, _count(node))
+    only(node, 1, 2)
+    if any(part_of(node[i]).axis for i in partial_operands(node)):
+        raise Refusal(f"{told(node)}, which it does not take there")
+    return tagged(write(untagged(node.inputs)), 0, count_of(node))
 
 
 def _scatter(node: Node, write: Write) -> Sequence[Value | None]:
@@ -447,31 +370,31 @@ def _scatter(node: Node, write: Write) -> Sequence[Value | None]:
         elements, depth = node.operator == "ScatterElements", indices.shape[-1]
         axis = x.part.axis
         if axis != normal_axis(node.attr("axis", 0), x.rank) if elements else axis >= depth:
-            raise Refusal(f"{_told(node)}, which it does not take there")
+            raise Refusal(f"{told(node)}, which it does not take there")
         columns = None if elements else np.arange(depth) == axis
-        indices = with_part(_wrapped(node, indices.with_part(None), x.part, x.shape[axis], columns),
+        indices = with_part(wrapped(node, indices.with_part(None), x.part, x.shape[axis], columns),
                             indices.part.axis, indices.part.count)  # fmt: skip
-    indices, updates = (v for v in _in_one_room(node, (indices, updates)) if v is not None)
+    indices, updates = (v for v in in_one_room(node, (indices, updates)) if v is not None)
     places, values = filled(node, indices, max([1, *x.shape])), updates.with_part(None)
     results = write([x.with_part(None), places, values, *node.inputs[3:]])
-    return results if x.part is None else _tagged(results, x.part.axis, x.part.count)
+    return results if x.part is None else tagged(results, x.part.axis, x.part.count)
 
 
 def _resized(node: Node, write: Write) -> Sequence[Value | None]:
     """Along other axes, by scales: sizes would have to know the length."""
-    _only(node, 0)
-    part = _part(node[0])
+    only(node, 0)
+    part = part_of(node[0])
     scales = node.attr("scales") or node.constant(1 if node.opset < 11 else 2, "its scales")
     if node.has(3) or scales is None or len(scales) != node.need(0).rank or scales[part.axis] != 1:
-        raise Refusal(f"{_told(node)}, and it may change it")
-    return _tagged(write(_whole(node.inputs)), part.axis, part.count)
+        raise Refusal(f"{told(node)}, and it may change it")
+    return tagged(write(untagged(node.inputs)), part.axis, part.count)
 
 
 def _quantised(node: Node, write: Write) -> Sequence[Value | None]:
-    _only(node, 0)
+    only(node, 0)
     if any(v is not None and v.size != 1 for v in node.inputs[1:]):
-        raise Refusal(f"{_told(node)}, and its scales are many")
-    return _tagged(write(_whole(node.inputs)), _part(node[0]).axis, _count(node))
+        raise Refusal(f"{told(node)}, and its scales are many")
+    return tagged(write(untagged(node.inputs)), part_of(node[0]).axis, count_of(node))
 
 
 _RULES: dict[str, Rule] = {

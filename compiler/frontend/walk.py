@@ -22,6 +22,7 @@ from . import control, fold, functions, lengths, partial, precision, sequences, 
 from .dims import Learned, is_open
 from .node import Node
 from .objection import objection
+from .parts import is_partial
 from .prune import live_nodes, used_names
 from .registry import Converter, Refusal, converter
 from .slot import Slot, TensorSequence
@@ -212,7 +213,7 @@ class Walk:
             return precision.write(write, node.on(values))
 
         rule = sizes.rule(node)
-        if rule is None and not any(map(partial.is_partial, node.inputs)):
+        if rule is None and not any(map(is_partial, node.inputs)):
             return None
         results = rule(node, whole) if rule is not None else partial.converted(node, whole)
         return [None if r is None else _without_emptiness(r) for r in results]
@@ -328,7 +329,7 @@ def _refuse_partial(proto: onnx.NodeProto, operands: Sequence[Slot]) -> None:
     """Bodies that are written out would lose count of what is there."""
     for name, value in zip(proto.input, operands):
         items = value.items if isinstance(value, TensorSequence) else (value,)
-        if any(map(partial.is_partial, items)):
+        if any(map(is_partial, items)):
             raise Refusal(f"the length of '{name}' depends on the data, which it does not take")
 
 

@@ -25,7 +25,6 @@ the other core's cache: ShuffleNetV2 takes 0.955 of the time on two cores so, Mo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -36,16 +35,15 @@ from tvm import tirx
 
 from ..context import Context
 from ..group import Kernel, Packed, Request, dtype_bytes
-from ..hints import FIRST_LEVEL, hint
-from .choose import Tile, choose_tile, step_cycles
+from .choose import Tile, choose_tile
 from .facts import ConvFacts
+from .following import ask_for_data, below_of, data_distance, image_bytes, next_of, row_below
 from .prefetch import Next, Runs, ask, next_panel, prefetch, spread_runs
 from .tails import emit_tail, pack_tail, tail_parts, tail_tile
 from .tile import SHORT, ConvKernel, new_context
 
 PANEL = 1 / 16  # of the second-level cache
 STAYS = 0.75  # of the second-level cache, that stay there from pass to pass
-REMOTE = 600  # cycles until the lines of a tile come that another core has written: 14 of them, 40 cycles each
 OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
 
 
@@ -188,11 +186,11 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
     conv.far = packed.nbytes > conv.request.target.l2_bytes // 2
     if _rows_first(conv, packed.nbytes):
         conv.order = "rows"
-    elif packed.nbytes > OWN_GROUPS * _image_bytes(conv) or _leaves(conv, packed.nbytes // groups):
+    elif packed.nbytes > OWN_GROUPS * image_bytes(conv) or _leaves(conv, packed.nbytes // groups):
         conv.order = "groups"
-    conv.next = _next(conv, segments, row)
-    conv.below = _below(conv, groups)
-    conv.distance = _distance(conv)
+    conv.next = next_of(conv, segments[0].blocks, row)
+    conv.below = below_of(conv, groups)
+    conv.distance = data_distance(conv)
     if tail is None and _part(conv, segments, groups, row):
         groups *= conv.parts
     with conv.tasks(groups) as (n, group, origins):
@@ -232,7 +230,7 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
             k.store(acc, z * lanes + v, begin)
         offset = panel
         share = offset + conv.next.share(conv.bind, conv.number) if conv.next is not None else None
-        below = _row_below(conv, n, group, origins) if conv.below is not None else None
+        below = row_below(conv, n, group, origins) if conv.below is not None else None
         for segment in segments:
             count = segment.blocks // conv.parts
             with k.loop(count, name="cb") as cb:
@@ -295,49 +293,6 @@ def _sums_place(conv: ConvKernel, n: Any, group: Any) -> Any:
     return number * (tile.positions * tile.blocks * conv.lanes)
 
 
-def _next(conv: ConvKernel, segments: list[Segment], panel: int) -> Next | None:
-    """How the tiles that multiply by one panel of weights ask for the next one."""
-    facts, tile, request = conv.facts, conv.tile, conv.request
-    if conv.is_open or conv.order == "rows":
-        return None
-    rows = math.prod((*conv.spatial[:-2], *(-(-s // tile.rows) for s in conv.spatial[-2:-1])))
-    if conv.order == "bands" and facts.data.shape[0] % request.workers:
-        rows = max(1, rows // request.workers)
-    steps = segments[0].blocks * facts.taps
-    tiles = rows * -(-conv.spatial[-1] // tile.columns)
-    return next_panel(request.target, tile, panel, tiles, steps, dtype_bytes(facts.output.dtype))
-
-
-def _below(conv: ConvKernel, groups: int) -> Next | None:
-    """How the tiles of a row, of all channel groups, ask for the input of the next row, of each block of channels,
-    where the image doesn't stay in the second-level cache."""
-    facts, tile, request = conv.facts, conv.tile, conv.request
-    layout = request.layout(facts.data)
-    if conv.is_open or (conv.order != "rows" and groups > 1) or layout.block != conv.lanes or len(facts.kernel) != 2:
-        return None
-    if conv.has_prologue or facts.groups > 1 or _image_bytes(conv) <= request.target.l2_bytes // 2:
-        return None
-    pitch = facts.data.shape[3] + sum(facts.margins()[3])
-    size = tile.rows * facts.strides[0] * pitch * layout.block
-    tiles = groups * -(-conv.spatial[-1] // tile.columns)
-    return next_panel(request.target, tile, size, tiles, facts.taps, dtype_bytes(facts.output.dtype))
-
-
-def _row_below(conv: ConvKernel, n: Any, group: Any, origins: list[Any]) -> Callable[[Any], Any]:
-    """Where the part of the next row's input begins that this tile asks for: of a block of channels. The rows are the
-    ones that this row of tiles doesn't read; the image's last ask for what lies behind it."""
-    facts, tile, below = conv.facts, conv.tile, conv.below
-    assert below is not None
-    layout, stride, reach = conv.request.layout(facts.data), facts.strides[0], facts.dilation[0] * (facts.kernel[0] - 1)
-    first = (origins[-1] + tile.rows - 1) * stride + reach + 1 - facts.before[0]
-    own = below.share(conv.bind, group * -(-conv.spatial[-1] // tile.columns) + conv.across) - below.size
-
-    def begin(block: Any) -> Any:
-        return layout.offset([n, 0, first, -facts.before[1]], block, 0) + own
-
-    return begin
-
-
 def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
     """True if less comes from beyond the second-level cache when all channel groups of a row of tiles are neighbours.
 
@@ -350,7 +305,7 @@ def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
     groups = whole + 1 if whole else conv.channel_blocks // tile.blocks
     if groups == 1 or len(facts.out_spatial) != 2 or conv.is_open:
         return False
-    image = _image_bytes(conv)
+    image = image_bytes(conv)
     height = -(-facts.out_spatial[0] // tile.rows)
     read = (tile.rows - 1) * facts.strides[0] + facts.dilation[0] * (facts.kernel[0] - 1) + 1
     rows = image * min(1.0, read / (facts.out_spatial[0] * facts.strides[0]))
@@ -375,11 +330,6 @@ def _meets_image(conv: ConvKernel, origins: list[Any], column: Any, taps: list[A
         first = origin * facts.strides[i] + taps[i] * facts.dilation[i] - facts.before[i]
         parts += [first + (count - 1) * facts.strides[i] >= 0, first < facts.data.shape[2 + i]]
     return tirx.all(*parts)
-
-
-def _image_bytes(conv: ConvKernel) -> int:
-    data = conv.facts.data
-    return conv.request.layout(data).elements * dtype_bytes(data.dtype) // data.shape[0]
 
 
 def _taps(
@@ -413,7 +363,7 @@ def _taps(
             if not following.spreads(count):
                 following.ask(k, buffer, begin, number)
         if conv.distance and segment.blocks > 1:
-            _ask_for_data(conv, n, own + conv.distance, origins, column)
+            ask_for_data(conv, n, own + conv.distance, origins, column)
         results = conv.result_runs(n, group * tile.blocks, origins, column, runs, index) if runs is not None else []
         if facts.skips:
             loops.enter_context(k.when(_meets_image(conv, origins, column, taps)))
@@ -436,31 +386,6 @@ def _taps(
             with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
                 slot = ((dy * tile.columns + dx) * tile.blocks + b) * lanes + v
                 k.store(acc, slot, acc[slot] + value * weights[step + b * lanes + v])
-
-
-def _distance(conv: ConvKernel) -> int:
-    """Blocks of channels by which the data of a 1x1 convolution is asked for before it is multiplied, where some of it
-    lies in another core's cache and a vector of channels is a line: one hint a position for all of its products. The
-    next block is a plane away, where no hardware looks for it."""
-    facts, request = conv.facts, conv.request
-    layout, target = request.layout(facts.data), request.target
-    if facts.batch % request.workers == 0 or conv.is_open or conv.has_prologue or conv.below is not None:
-        return 0  # one core, or images enough that each has its own
-    if facts.groups > 1 or facts.taps > 1 or len(facts.kernel) != 2 or layout.block != conv.lanes:
-        return 0
-    if conv.lanes * dtype_bytes(facts.data.dtype) != target.line_bytes:
-        return 0
-    return max(1, round(REMOTE / (conv.lanes * step_cycles(target, conv.tile))))
-
-
-def _ask_for_data(conv: ConvKernel, n: Any, block: Any, origins: list[Any], column: Any) -> None:
-    """Hints for one block of channels at all positions of a tile. Past the last block they are without effect."""
-    k, tile, facts = conv.k, conv.tile, conv.facts
-    layout = conv.request.layout(facts.data)
-    with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
-        at = zip(conv.positions(origins, column, dy, dx), facts.strides, facts.before)
-        place = layout.offset([n, 0, *(p * s - b for p, s, b in at)], block, 0)
-        hint(k, conv.read(facts.data), conv.ctx.analyzer.simplify(place), FIRST_LEVEL)
 
 
 def _own_channels(conv: ConvKernel, group: Any, start: Any, segment: Segment) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.conv import direct, tile
+from halotile.schedules.conv import direct, following, tile
 from halotile.schedules.conv.choose import Tile, choose_tile, step_cycles, tiles_of
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.prefetch import MANY, MOST, Next, next_panel, spread_runs
@@ -99,12 +99,12 @@ def test_the_tiles_of_a_row_ask_for_the_next_rows(kernel: int, stride: int, firs
     request = Request(group, build.layouts, replace(TWO, l2_bytes=64 << 10))
     conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), WIDE, 16, tile.new_context(request))
     conv.order, columns = "rows", -(-28 // stride // 7)
-    below = conv.below = direct._below(conv, 2)
+    below = conv.below = following.below_of(conv, 2)
     assert below is not None
     layout, asked = build.layouts[conv.facts.data], set()
     for number in range(2 * columns):
         conv.across = number % columns
-        begin = direct._row_below(conv, 0, number // columns, [8])(3)
+        begin = following.row_below(conv, 0, number // columns, [8])(3)
         steps = range(below.lines * kernel * kernel)
         asked |= {int(tirx_value(begin + step * below.line)) // 16 for step in steps}
     wanted = [[0, 0, first + y, x] for y in range(rows) for x in range(28)]

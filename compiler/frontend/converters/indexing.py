@@ -8,7 +8,7 @@ from tvm import relax
 from ..dims import Dim, Open, is_open
 from ..implied import require_at_least
 from ..node import Node, normal_axis
-from ..partial import with_part
+from ..parts import with_part
 from ..registry import Refusal, converts
 from ..value import Value
 from .movement import take

@@ -12,7 +12,7 @@ from tvm import relax
 
 from ..dims import Open, is_open
 from ..node import Node, normal_axis
-from ..partial import with_part
+from ..parts import with_part
 from ..registry import Refusal, converts
 from ..value import Value
 from .indexing import chosen, read

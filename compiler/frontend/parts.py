@@ -1,0 +1,110 @@
+"""Operands that are there in part (partial.py): which they are, how much of them counts, what fills the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from .lengths import length_of
+from .node import Node
+from .registry import Refusal
+from .value import Part, Value
+
+R = relax.op
+
+
+def is_partial(value: object) -> bool:
+    return isinstance(value, Value) and value.part is not None
+
+
+def with_part(value: Value, axis: int, count: Value) -> Value:
+    """The same tensor, of which ``count`` (int64 [1]) positions along ``axis`` are there."""
+    length_of(count, value.shape[axis])
+    return value.with_part(Part(axis, count))
+
+
+def length(value: Value) -> Any:
+    """How many positions are there, as a length of run time (lengths.py)."""
+    part = part_of(value)
+    return length_of(part.count, value.shape[part.axis])
+
+
+def zeroed(node: Node, value: Value) -> Value:
+    """The whole tensor, zero where nothing is."""
+    return filled(node, value, 0) if value.part is not None else value
+
+
+def told(node: Node) -> str:
+    value = next(v for v in node.inputs if v is not None and v.part is not None)
+    assert value.part is not None
+    return f"the length of axis {value.part.axis} of its operand {value} depends on the data"
+
+
+def part_of(value: Value | None) -> Part:
+    assert value is not None and value.part is not None
+    return value.part
+
+
+def untagged(values: Sequence[Value | None]) -> list[Value | None]:
+    return [None if v is None else v.with_part(None) for v in values]
+
+
+def partial_operands(node: Node) -> list[int]:
+    return [i for i, v in enumerate(node.inputs) if v is not None and v.part is not None]
+
+
+def count_of(node: Node) -> Value:
+    """The count of all operands that have one; refuses different ones."""
+    values = [node.need(i) for i in partial_operands(node)]
+    if any(length(v) != length(values[0]) for v in values):
+        raise Refusal("its operands have lengths that depend on the data in different ways")
+    return part_of(values[0]).count
+
+
+def only(node: Node, *places: int) -> None:
+    if not set(partial_operands(node)) <= set(places):
+        raise Refusal(f"{told(node)}, which it does not take there")
+
+
+def tagged(results: Sequence[Value | None], axis: int, count: Value) -> list[Value | None]:
+    return [None if r is None else with_part(r, axis, count) for r in results]
+
+
+def there(node: Node, value: Value) -> Value:
+    """Which positions along the axis count, to broadcast over the tensor."""
+    part = part_of(value)
+    shape = [value.shape[part.axis] if a == part.axis else 1 for a in range(value.rank)]
+    places = node.const(np.arange(shape[part.axis], dtype="int64").reshape(shape))
+    return node.do(R.less, places, node.reshape(part.count, [1] * value.rank))
+
+
+def filled(node: Node, value: Value, neutral: float) -> Value:
+    """The whole tensor with ``neutral`` where nothing is; an infinity is the type's extreme."""
+    if math.isinf(neutral) and not value.is_float:
+        limits = np.iinfo(value.dtype)
+        neutral = limits.min if neutral < 0 else limits.max
+    return node.do(R.where, there(node, value), value.with_part(None), node.scalar(neutral, value))
+
+
+def in_one_room(node: Node, values: Sequence[Value | None]) -> list[Value | None]:
+    """Those that are partly there, which are equally long, with the least room that one of them has."""
+    rooms = [v.shape[v.part.axis] for v in values if v is not None and v.part is not None]
+    return [v if v is None or v.part is None else _with_room(node, v, min(rooms)) for v in values]
+
+
+def _with_room(node: Node, value: Value, room: int) -> Value:
+    part = part_of(value)
+    return with_part(node.slice(value.with_part(None), part.axis, 0, room), part.axis, part.count)
+
+
+def wrapped(node: Node, indices: Value, part: Part, length: int, columns: np.ndarray | None = None) -> Value:
+    """Positions from the end of what is there, for a kernel that counts them from the end of the room."""
+    left = node.cast(node.do(R.subtract, part.count, node.scalar(length, part.count)), indices.dtype)
+    if columns is not None:
+        left = node.do(R.multiply, left, node.const(columns.astype(indices.dtype)))
+    moved = node.do(R.add, indices, left)
+    return node.do(R.where, node.do(R.less, indices, node.scalar(0, indices)), moved, indices)
