@@ -327,7 +327,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--backend", choices=sorted(BACKENDS), default="aot")
     parser.add_argument("--only", default="", help="run tests whose name contains this")
-    parser.add_argument("--part", default="0/1", help="I/N: every N-th test, beginning with the I-th")
+    parser.add_argument("--part", default="0/1", help="I/N: every N-th test from the I-th on, I from 0")
     parser.add_argument(
         "--running",
         type=int,
