@@ -13,7 +13,7 @@ phases, and what passes from phase to phase stays in cache.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -22,7 +22,7 @@ from tvm.ir import Call
 
 from .group import Value, dtype_bytes
 from .inline import Inliner, children, key
-from .separable import separated
+from .separable import folded, separated
 from .tegraph import GroupGraph
 
 _COSTLY = {"exp", "log", "sqrt", "rsqrt", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "if_then_else"}
@@ -65,14 +65,17 @@ def plan_phases(
     blocked: tuple[Value, ...] = (),
     spread: float = 0.0,
     lanes: bool = False,
+    boxed: bool = False,
 ) -> Plan:
     """The phases of ``outputs``; ``blocked`` are the inputs whose channels lie in lanes (only the prefix minds).
 
     A stage that each element of its reader reads several times is stored if it has at most ``spread`` elements for one
     of the reader's, and if what is stored stays small; and windows are separated if ``spread`` is not zero. Where
     vectors are ``lanes`` of channels, a stored stage has the channels of its reader: positions that all channels share
-    (of GridSample) have other axes.
+    (of GridSample) have other axes. ``boxed``: nothing is stored, and windows that would be separated are folded.
     """
+    if boxed:
+        return _folded(graph, outputs, blocked, plan_phases(graph, outputs, blocked, spread, lanes))
     stages = graph.stages(outputs)
     shared = _read_again(stages, spread, lanes)
     plan = _planned(graph, stages, outputs, blocked, shared, spread > 0)
@@ -83,6 +86,19 @@ def plan_phases(
     if any(p.stands_for is not None and plan.prefix < 3 for p in plan.phases):
         return _planned(graph, stages, outputs, blocked, shared, False)
     return plan
+
+
+def _folded(graph: GroupGraph, outputs: tuple[Value, ...], blocked: tuple[Value, ...], whole: Plan) -> Plan:
+    """The phases of a box, which round as those of the ``whole`` do."""
+    plan = plan_phases(graph, outputs, blocked)
+    apart = {key(p.stands_for): p.stands_for for p in whole.phases if p.stands_for is not None}
+    phases = [
+        replace(p, tensors=(folded(apart[key(p.tensors[0])]),), stands_for=p.tensors[0])
+        if p.reduce and key(p.tensors[0]) in apart
+        else p
+        for p in plan.phases
+    ]
+    return replace(plan, phases=tuple(phases))
 
 
 def _is_small(tensor: te.Tensor, prefix: int, outputs: tuple[Value, ...]) -> bool:

@@ -4,12 +4,14 @@
                                                              y[i, j] = max over l of v[j t + l]
 
 K x L taps become K t + L for an output: ten instead of 25 for 5 x 5, 26 instead of 169 for 13 x 13. What pads the image
-left and right pads the row, so no choice is left in the second step. Sums are added in another order.
+left and right pads the row, so no choice is left in the second step. Sums are added in another order: boxes of an
+image, which store no row, add each window's columns first too (:func:`folded`), and so round as the whole does.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from tvm import sym, te, tirx
 from tvm.ir import Call
@@ -18,8 +20,63 @@ from tvm.ir.prim import expr as prim
 GAIN = 1.4  # how many times fewer taps pay for the row that is stored
 
 
+class _Windows(NamedTuple):
+    """``read(n, c, y, k, p)``: what tap ``k`` of the first axis reads at column ``p`` of the rows; of the second axis,
+    ``taps`` are ``step`` apart, and windows ``stride``."""
+
+    reduce: Any
+    read: Callable[..., Any]
+    lines: int
+    taps: int
+    stride: int
+    step: int
+
+    def over(self, value: Any, axis: Any) -> Any:
+        return tirx.Reduce(self.reduce.combiner, [value], [axis], self.reduce.condition, 0, [])
+
+
 def separated(tensor: te.Tensor) -> tuple[te.Tensor, te.Tensor] | None:
     """The rows' reduction and that along them, which is as good as ``tensor``; None where there is nothing to gain."""
+    found = _windows(tensor)
+    if found is None:
+        return None
+    shape = [int(d) for d in tensor.shape]
+    width = (shape[3] - 1) * found.stride + (found.taps - 1) * found.step + 1
+    down, along = (te.reduce_axis((0, n), name=f"r{i}") for i, n in enumerate((found.lines, found.taps)))
+    rows = te.compute(
+        [*shape[:3], width],
+        lambda n, c, y, x: found.over(found.read(n, c, y, down.var, x), down),
+        name=f"{tensor.op.name}_rows",
+    )
+    whole = te.compute(
+        shape,
+        lambda n, c, y, x: found.over(rows(n, c, y, x * found.stride + along.var * found.step), along),
+        name=tensor.op.name,
+    )
+    return rows, whole
+
+
+def folded(tensor: te.Tensor) -> te.Tensor:
+    """``tensor``, whose windows can be :func:`separated`, with the columns of a window added within its second
+    reduction: the same operations on each element, and no row between them. What is as good in any order stays."""
+    found = _windows(tensor)
+    assert found is not None
+    along = te.reduce_axis((0, found.taps), name="r1")
+    combiner = found.reduce.combiner
+    if not isinstance(combiner.result[0], prim.Add):
+        return tensor
+
+    def column(n: Any, c: Any, y: Any, x: Any) -> Any:
+        value, place = combiner.identity_element[0], x * found.stride + along.var * found.step
+        for k in range(found.lines):
+            value = value + found.read(n, c, y, k, place)
+        return value
+
+    return te.compute(tensor.shape, lambda n, c, y, x: found.over(column(n, c, y, x), along), name=tensor.op.name)
+
+
+def _windows(tensor: te.Tensor) -> _Windows | None:
+    """Two axes of taps over rows and columns, where separating them saves enough."""
     reduce = tensor.op.body[0]
     if len(tensor.op.body) > 1 or len(tensor.op.reduce_axis) != 2 or len(tensor.shape) != 4 or len(reduce.source) > 1:
         return None
@@ -39,22 +96,11 @@ def separated(tensor: te.Tensor) -> tuple[te.Tensor, te.Tensor] | None:
     stride, step, start = (int(c.value) for c in linear)
     if stride < 1 or step < 1 or start or taps < 2 or lines * taps < GAIN * (lines * stride + taps):
         return None
-    shape = [int(d) for d in tensor.shape]
-    width = (shape[3] - 1) * stride + (taps - 1) * step + 1
 
-    def over(value: Any, axis: Any) -> Any:
-        return tirx.Reduce(reduce.combiner, [value], [axis], reduce.condition, 0, [])
+    def read(n: Any, c: Any, y: Any, k: Any, p: Any) -> Any:
+        return data(n, c, _replaced(at[2], {axes[2]: y, first.var: k}), p)
 
-    down, along = (te.reduce_axis((0, n), name=f"r{i}") for i, n in enumerate((lines, taps)))
-
-    def row(n: Any, c: Any, y: Any, x: Any) -> Any:
-        return over(data(n, c, _replaced(at[2], {axes[2]: y, first.var: down.var}), x), down)
-
-    rows = te.compute([*shape[:3], width], row, name=f"{tensor.op.name}_rows")
-    whole = te.compute(
-        shape, lambda n, c, y, x: over(rows(n, c, y, x * stride + along.var * step), along), name=tensor.op.name
-    )
-    return rows, whole
+    return _Windows(reduce, read, lines, taps, stride, step)
 
 
 def _replaced(index: Any, values: dict[Any, Any]) -> Any:

@@ -61,8 +61,9 @@ class _Staged:
         blocks = {request.layout(v).block for v in self.group.outputs} - {0}
         self.block = blocks.pop() if blocks else 0
         blocked = () if self.block else tuple(v for v in self.group.inputs if request.layout(v).block)
-        spread = 0.0 if request.box is not None else SPREAD_BLOCKED if self.block else SPREAD_PLAIN
-        self.plan: Plan = plan_phases(graph, self.group.outputs, blocked, spread, bool(self.block))
+        spread = SPREAD_BLOCKED if self.block else SPREAD_PLAIN
+        boxed = request.box is not None
+        self.plan: Plan = plan_phases(graph, self.group.outputs, blocked, spread, bool(self.block), boxed)
         self.stored: dict[Any, StageMemory | Value] = {}
         self.notes: list[str] = []
 

@@ -32,11 +32,12 @@ MOST_TAPS = 7  # of the last axis, which are unrolled
 
 
 def has_small_groups(target: Target, facts: ConvFacts) -> bool:
-    """True where vectors hold whole groups of several channels, and sharing them costs less than zero weights do."""
+    """True where vectors hold whole groups of several channels, and sharing them costs less than zero weights do in
+    rows of any length: boxes of an image add in the order of the whole."""
     lanes, size = target.lanes(facts.output.dtype), facts.group_in
     if size != facts.group_out or not 1 < size < lanes or lanes % size or facts.kernel[-1] > MOST_TAPS:
         return False
-    tile = choose_grouped_tile(target, facts)
+    tile = Tile(1, _most_positions(target, facts), 1)
     direct = tile.positions * facts.kernel[-1] * lanes / target.fma_ports
     return grouped_step(target, facts, tile) * size < GAIN * direct
 
@@ -53,7 +54,7 @@ def choose_grouped_tile(target: Target, facts: ConvFacts) -> Tile:
     that are shuffled next."""
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
     width = facts.out_spatial[-1]
-    most = max(1, target.vector_registers - min(facts.kernel[-1], 3) - 3)
+    most = _most_positions(target, facts)
     best, best_cost = Tile(1, 1, 1), float("inf")
     for columns in range(1, min(width, most) + 1):
         for rows in range(1, min(height, most // columns, 4) + 1):
@@ -62,6 +63,10 @@ def choose_grouped_tile(target: Target, facts: ConvFacts) -> Tile:
             if cost < best_cost - 1e-9:
                 best, best_cost = tile, cost
     return best
+
+
+def _most_positions(target: Target, facts: ConvFacts) -> int:
+    return max(1, target.vector_registers - min(facts.kernel[-1], 3) - 3)
 
 
 def grouped_step(target: Target, facts: ConvFacts, tile: Tile) -> float:
@@ -78,9 +83,7 @@ def columns_read(facts: ConvFacts, columns: int) -> dict[int, list[tuple[int, in
     found: dict[int, list[tuple[int, int]]] = {}
     for position in range(columns):
         for tap in range(facts.kernel[-1]):
-            found.setdefault(position * facts.strides[-1] + tap * facts.dilation[-1], []).append(
-                (position, tap)
-            )
+            found.setdefault(position * facts.strides[-1] + tap * facts.dilation[-1], []).append((position, tap))
     return dict(sorted(found.items()))
 
 
@@ -133,9 +136,7 @@ def _emit(conv: ConvKernel) -> None:
                     for offset, pairs in reads.items():
                         at = [
                             p * s + t * d - b
-                            for p, t, s, d, b in zip(
-                                corner, [*taps, 0], facts.strides, facts.dilation, facts.before
-                            )
+                            for p, t, s, d, b in zip(corner, [*taps, 0], facts.strides, facts.dilation, facts.before)
                         ]
                         at[-1] = at[-1] + offset
                         place = layout.offset(ctx.place(data, [n, 0, *at]), block, 0)

@@ -100,6 +100,19 @@ def test_tiled_is_whole_to_the_bit(seed: int, layers: int, choice: int) -> None:
         assert close(tiled, wanted)
 
 
+@pytest.mark.parametrize(("seed", "way"), [(931042, "AveragePool"), (931267, "grouped conv")])
+def test_boxes_add_in_the_order_of_the_whole(seed: int, way: str) -> None:
+    """Windows whose columns are added first, and groups of channels that share vectors."""
+    layers, choice = 1 + seed % 9, seed % 5
+    found = pair(seed, layers, choice, winograd=False, least=2)
+    assert found is not None and any(isinstance(k, TiledKernel) for k in found.build.kernels)
+    ways = [node.op_type for node in random_model(seed, layers).graph.node]
+    ways += [k.schedule.split(" C")[0] for k in finished(built(random_model(seed, layers), False)).build.kernels]
+    assert way in ways
+    for whole, tiled in zip(found.whole, found.tiled, strict=True):
+        np.testing.assert_array_equal(tiled, whole)
+
+
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(0, 3))
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_winograd_members(seed: int, layers: int, choice: int) -> None:
