@@ -7,9 +7,6 @@ whose scratch stays in cache.
         for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    rows x vectors accumulators
         for tile, vector                              y = AT M A, epilogue
 
-Where transformed weights would arrive more slowly than they can be made, U is made of w here, in segments of a chunk's
-channels (winograd_weights.py), and M is summed over the segments.
-
 V lies as [xi][register tile][block][row][lane]: the product reads it from start to end, with broadcasts at constant
 distances. U lies in the order it is read, [chunk][matrix][channel][vector][lane]; with stride 2 several xi share a
 matrix. Large scratch comes from the memory plan, a part for each core. The last tile of an axis that m doesn't divide
@@ -35,7 +32,7 @@ from .choose import Tile
 from .facts import ConvFacts
 from .tile import PARALLEL_FLOPS, ConvKernel, new_context
 from .winograd_choose import Plan
-from .winograd_weights import Made, Ready, Run
+from .winograd_weights import Weights
 
 LINE = 16  # floats of a cache line, which two cores must not share
 STACK_BYTES = 64 * 1024  # larger scratch lies in the memory plan
@@ -64,7 +61,7 @@ class _Winograd:
     plan: Plan
 
     def __post_init__(self) -> None:
-        self.weights: Made | Ready = Made(self.conv, self.plan) if self.plan.made else Ready(self.conv, self.plan)
+        self.weights = Weights(self.conv, self.plan)
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.lanes, self.t = self.conv.lanes, self.plan.transform
         self.blocks_in = -(-self.facts.channels // self.lanes)
@@ -109,22 +106,18 @@ class _Winograd:
             count: Any = plan.strip
             if self.conv.is_open or total % plan.strip:
                 count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
-            if isinstance(self.weights, Made):
-                self.weights.made, self.weights.base = self._scratch("made", self.weights.elements, worker)
             planes, self.data_base = self._scratch("data", self.t.products * self.data_plane, worker)
             products, self.product_base = self._scratch("products", self.t.products * self.product_plane, worker)
             with k.loop(self.blocks_in, name="cb") as block, k.loop(count, name="tile") as tile:
                 self.ctx.ranged(block, self.blocks_in)
                 self.ctx.ranged(tile, plan.strip)
                 self._transform_data(planes, first + tile, tile, block)
-            self.weights.begin(group * plan.chunks_per_group)
             with k.loop(plan.chunks_per_group, name="chunk") as within:
                 self.ctx.ranged(within, plan.chunks_per_group)
                 chunk = self.conv.bind(
                     group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups
                 )
-                for run in self.weights.runs(chunk, within):
-                    self._multiply(planes, products, run, count)
+                self._multiply(planes, products, chunk, count)
                 with k.loop(count, name="tile") as tile:
                     self.ctx.ranged(tile, plan.strip)
                     self._transform_products(products, first + tile, tile, chunk)
@@ -208,8 +201,8 @@ class _Winograd:
                 for j, value in enumerate(self.t.apply_data(values, _constant, k.bind)):
                     k.store(planes, self.data_base + base + (i * extent + j) * self.data_plane + v, value)
 
-    def _multiply(self, planes: Any, products: Any, run: Run, count: Any) -> None:
-        """M[xi] (+)= V[xi] * U[xi] for one chunk of output channels, over a run of input channels."""
+    def _multiply(self, planes: Any, products: Any, chunk: Any, count: Any) -> None:
+        """M[xi] = V[xi] * U[xi] for one chunk of output channels."""
         k, plan, lanes = self.k, self.plan, self.lanes
         rows, vectors = plan.rows, plan.vectors
         width = vectors * lanes
@@ -220,20 +213,19 @@ class _Winograd:
             self.ctx.ranged(xi, self.t.products)
             with k.loop(tiles, name="r") as panel:
                 self.ctx.ranged(panel, plan.row_tiles)
-                matrix = self.weights.matrix(run, self._matrix(xi))
-                hints = self.weights.hints(run, xi, panel, matrix)
+                matrix = self.weights.matrix(chunk, self._matrix(xi))
+                hints = self.weights.hints(panel, matrix)
                 acc = k.local("acc", "float32", rows * width)
                 with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-                    at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + z) * lanes + v
-                    k.store(acc, z * lanes + v, products[at] if run.more else tirx.const(0, "float32"))
-                whole, rest = divmod(run.channels, lanes)
+                    k.store(acc, z * lanes + v, tirx.const(0, "float32"))
+                whole, rest = divmod(self.facts.channels, lanes)
                 for first, blocks, depth in ((0, whole, lanes), (whole, 1, rest)):
                     if not blocks or not depth:
                         continue
                     with k.loop(blocks, name="cb") as cb, k.loop(depth, name="c") as c:
                         self.ctx.ranged(c, depth)
                         left = self.data_base + xi * self.data_plane
-                        left += ((panel * self.blocks_in + run.block + first + cb) * rows) * lanes + c
+                        left += ((panel * self.blocks_in + first + cb) * rows) * lanes + c
                         right = self.weights.at(matrix, (first + cb) * lanes + c)
                         hints(right, (first + cb) * lanes + c)
                         with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
@@ -242,12 +234,11 @@ class _Winograd:
                                 k.store(
                                     acc,
                                     slot,
-                                    acc[slot] + planes[left + y * lanes] * self.weights.source[right + b * lanes + v],
+                                    acc[slot] + planes[left + y * lanes] * self.weights.given[right + b * lanes + v],
                                 )
                 with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
                     at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
                     k.store(products, at, acc[e * lanes + v])
-            self.weights.fill(run, xi)
 
     def _matrix(self, xi: Any) -> Any:
         """The matrix of weights for the products ``xi``."""

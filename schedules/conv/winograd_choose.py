@@ -4,12 +4,10 @@ Cycles of one core, for ``tiles`` tiles in strips of ``strip``, output channels 
 
     products    tiles * extent^2 * channels * vectors of outputs / FMA ports, edges of the register tile included
     transforms  tiles * (each input vector once a group + each output vector once) * (operations / ports + stores)
-    weights     (matrices / 9) times the bytes of the convolution's own (just these where transformed ones are made),
-                read once a strip (once in all where a group's weights stay in the second-level cache); they arrive at
-                far_bytes a cycle from beyond that cache, or as fast as the memory gives them where the last level
-                would not keep them from run to run, in part beside the arithmetic
-    making      of transformed weights as the kernel runs (winograd_weights.py), only where one takes much longer to
-                arrive: channels * vectors of outputs * (operations / ports + stores), for every strip
+    weights     (matrices / 9) times the bytes of the convolution's own, read once a strip (once in all where a group's
+                weights stay in the second-level cache); they arrive at far_bytes a cycle from beyond that cache, or as
+                fast as the memory gives them where the last level would not keep them from run to run, in part beside
+                the arithmetic
 
 and the sum is shared by the cores as evenly as whole tasks allow. The direct convolution is counted the same way.
 """
@@ -25,7 +23,7 @@ from ...targets.target import Target
 from ..ahead import free_registers
 from .choose import choose_tile
 from .facts import ConvFacts
-from .winograd_math import F2, F6, STRIDED, TAPS, Transform
+from .winograd_math import F2, F6, STRIDED, Transform
 
 MEMORY = 5.0  # bytes a cycle that one core reads in order from memory, where the target doesn't say
 REACHED = 0.7  # of a memory's bandwidth at best, what programs get
@@ -41,10 +39,8 @@ FILL = (
 )
 STARVED = 12.0  # multiply-adds of a core while one vector arrives from beyond its second-level cache: from so many on,
 # products wait for the caches (measured with 13; with 5 they do not)
-STORED = 4.3  # cycles of a store into the second-level cache, of which starved cores wait for every one
 MOVED = 1.5  # cycles of a vector of transformed data beside its arithmetic
 MOVED_STARVED = 7.0  # the same on starved cores: it comes from where the kernel before left it, 7 to 12 with all
-MADE_SHARE = 6  # of the second-level cache, the part for two segments of weights that are made: 1 / 6
 LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
 NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
@@ -67,7 +63,6 @@ class Plan:
     chunks: int
     groups: int
     cycles: float
-    made: int = 0  # input channels whose weights are transformed at a time as the kernel runs; 0: at compile time
 
     @property
     def row_tiles(self) -> int:
@@ -85,8 +80,7 @@ class Plan:
         m = self.transform.m
         stride = "/2" if self.transform.stride == 2 else ""
         text = f"winograd F({m}x{m},3x3{stride}), strip {self.strip}, tile {self.rows}x{self.vectors}"
-        text += f", {self.groups} channel groups" if self.groups > 1 else ""
-        return text + (f", weights made for {self.made} channels" if self.made else "")
+        return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
 
 
 class Layer(NamedTuple):
@@ -224,34 +218,12 @@ def _plans(target: Target, facts: ConvFacts | Layer, transform: Transform) -> It
             for groups in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks}):
                 per = -(-chunks // groups)
                 plan = Plan(transform, grid, rows, vectors, strip, used, chunks, -(-chunks // per), cycles=0.0)
-                for made in (0, segment(target, facts, transform, vectors)) if makes(target, transform) else (0,):
-                    plan = replace(plan, made=made)
-                    yield replace(plan, cycles=_cycles(target, facts, plan))
+                yield replace(plan, cycles=_cycles(target, facts, plan))
 
 
 def starved(target: Target) -> bool:
     """True if a core multiplies much faster than its weights arrive."""
     return target.lanes() * 4 / target.far_bytes * target.fma_ports >= STARVED
-
-
-def makes(target: Target, transform: Transform) -> bool:
-    """True if weights may be transformed as the kernel runs: a transformed one takes longer to arrive than to make."""
-    saved = (transform.matrices - TAPS) * target.lanes() * 4 / target.far_bytes
-    return starved(target) and saved > _making(target, transform)
-
-
-def _making(target: Target, transform: Transform) -> float:
-    """Cycles to transform the taps of one vector of outputs, for one input channel."""
-    return (transform.rows + 3) * transform.weight_operations / target.fma_ports + STORED * transform.matrices
-
-
-def segment(target: Target, facts: ConvFacts | Layer, transform: Transform, vectors: int) -> int:
-    """Input channels whose weights are made at a time: whole vectors, about equal, within their part of the cache."""
-    lanes = target.lanes()
-    most = target.l2_bytes // MADE_SHARE // (2 * 4 * transform.matrices * vectors * lanes)
-    blocks = -(-facts.channels // lanes)
-    count = -(-blocks // max(1, most // lanes))
-    return -(-blocks // count) * lanes
 
 
 def _register_tiles(target: Target, blocks: int) -> Iterator[tuple[int, int]]:
@@ -274,25 +246,24 @@ def _strip_counts(total: int, rows: int) -> Iterator[int]:
             yield count
 
 
-def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int, int]:
-    """Bytes of the transformed data, of the products of one chunk of output channels, and of weights that are made."""
+def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
+    """Bytes of the transformed data, and of the products of one chunk of output channels."""
     padded = plan.row_tiles * plan.rows
     data = plan.transform.products * (-(-channels // lanes) * padded * lanes + lanes)
     products = plan.transform.products * (padded * plan.vectors * lanes + lanes)
-    made = plan.transform.matrices * (plan.made * plan.vectors * lanes + lanes) if plan.made else 0
-    return 4 * data, 4 * products, 2 * 4 * made
+    return 4 * data, 4 * products
 
 
 def weight_bytes(lanes: int, channels: int, plan: Plan) -> int:
     """Bytes of the weights as the kernel reads them."""
-    return 4 * (TAPS if plan.made else plan.transform.matrices) * channels * plan.chunks * plan.vectors * lanes
+    return 4 * plan.transform.matrices * channels * plan.chunks * plan.vectors * lanes
 
 
 def _cycles(target: Target, facts: ConvFacts | Layer, plan: Plan) -> float:
     lanes, t = target.lanes(), plan.transform
     channels = facts.channels
     blocks_in = -(-channels // lanes)
-    data_bytes, product_bytes, made_bytes = scratch_bytes(lanes, channels, plan)
+    data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)
     step = LOOP + max(
         plan.rows * plan.vectors / target.fma_ports,
         (plan.rows + plan.vectors) / 2,
@@ -301,26 +272,23 @@ def _cycles(target: Target, facts: ConvFacts | Layer, plan: Plan) -> float:
     )
     share = plan.chunks_per_group / plan.chunks
     read = weight_bytes(lanes, channels, plan) * share
-    panel = made_bytes or t.matrices * channels * plan.vectors * lanes * 4
-    passes = -(-channels // plan.made) if plan.made else 1
+    panel = t.matrices * channels * plan.vectors * lanes * 4
     # a task: transform the strip's data, multiply by a group's weights, transform the products
     products = (
         t.products
         * plan.row_tiles
         * plan.chunks_per_group
-        * (channels * step + 2 * passes * plan.rows * plan.vectors)
+        * (channels * step + 2 * plan.rows * plan.vectors)
     )
-    if plan.made:
-        products += plan.chunks_per_group * plan.vectors * channels * _making(target, t)
     data_ops = 2 * t.extent * t.data_operations / target.fma_ports
     data_ops += (MOVED_STARVED if starved(target) else MOVED) * t.products
     result_ops = (t.extent + t.m) * t.result_operations / target.fma_ports + t.products + 2.0 * t.m**2
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
-    scratch, again_read = data_bytes + product_bytes + made_bytes, 0.0
-    if data_bytes + product_bytes + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
+    scratch, again_read = data_bytes + product_bytes, 0.0
+    if scratch + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
         transforms += 2 * data_bytes / target.far_bytes  # written to and read from beyond the cache
         again_read = plan.chunks_per_group * data_bytes / target.far_bytes
-    beside = starved(target) and not plan.made  # data that return arrive beside the products, as weights do
+    beside = starved(target)  # data that return arrive beside the products, as weights do
     if not beside:
         products += again_read
     readers = max(1, target.cores // plan.groups)

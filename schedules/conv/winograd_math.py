@@ -25,9 +25,6 @@ Name = Callable[[Any], Any]
 Apply = Callable[[Sequence[Any], Callable[[float], Any], Name], "list[Any]"]
 
 
-TAPS = 9  # weights of a kernel
-
-
 @dataclass(frozen=True)
 class Transform:
     """``m`` outputs an axis from ``extent`` inputs; its error is bounded by :func:`error_bound`. Products from the last
@@ -39,10 +36,8 @@ class Transform:
     result: np.ndarray  # AT: m x extent
     apply_data: Apply
     apply_result: Apply
-    apply_weights: Apply
     data_operations: int
     result_operations: int
-    weight_operations: int
     stride: int = 1
 
     @property
@@ -93,14 +88,6 @@ def _result6(m: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[An
     ]
 
 
-def _weights6(w: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
-    outer, inner = name((w[0] + w[2]) * c(-2 / 9)), w[1] * c(2 / 9)
-    s = name(w[2] * c(2 / 45) + w[0] * c(1 / 90))
-    t = name(w[0] * c(32 / 45) + w[2] * c(8 / 45))
-    u, v = c(1 / 45) * w[1], c(16 / 45) * w[1]  # each becomes part of two multiply-adds
-    return [w[0], outer - inner, outer + inner, s + u, s - u, t + v, t - v, w[2]]
-
-
 def _data4(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
     a, b = name(d[4] - c(4) * d[2]), name(d[3] - c(4) * d[1])
     e, f = name(d[4] - d[2]), name(d[3] - d[1])
@@ -115,24 +102,12 @@ def _result4(m: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[An
     return [m[0] + s + t, d + c(2) * u, s + c(4) * t, (d + c(8) * u) + m[5]]
 
 
-def _weights4(w: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
-    outer = name((w[0] + w[2]) * c(-1 / 6))
-    s = name(w[2] * c(1 / 6) + w[0] * c(1 / 24))
-    sixth, twelfth = c(1 / 6) * w[1], c(1 / 12) * w[1]  # each becomes part of two multiply-adds
-    return [w[0] * c(1 / 4), outer - sixth, outer + sixth, s + twelfth, s - twelfth, w[2]]
-
-
 def _data2(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
     return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
 
 
 def _result2(m: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
     return [m[0] + m[1] + m[2], m[1] - m[2] - m[3]]
-
-
-def _weights2(w: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
-    outer, inner = name((w[0] + w[2]) * c(1 / 2)), name(w[1] * c(1 / 2))
-    return [w[0], outer + inner, outer - inner, w[2]]
 
 
 F6 = Transform(
@@ -173,10 +148,8 @@ F6 = Transform(
     ),
     apply_data=_data6,
     apply_result=_result6,
-    apply_weights=_weights6,
     data_operations=24,
     result_operations=20,
-    weight_operations=13,
 )
 
 F4 = Transform(
@@ -204,10 +177,8 @@ F4 = Transform(
     result=np.array([[1.0, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]]),
     apply_data=_data4,
     apply_result=_result4,
-    apply_weights=_weights4,
     data_operations=12,
     result_operations=10,
-    weight_operations=9,
 )
 
 F2 = Transform(
@@ -217,10 +188,8 @@ F2 = Transform(
     result=np.array([[1.0, 1, 1, 0], [0, 1, -1, -1]]),
     apply_data=_data2,
     apply_result=_result2,
-    apply_weights=_weights2,
     data_operations=4,
     result_operations=4,
-    weight_operations=5,
 )
 
 
@@ -246,16 +215,6 @@ def _data2_strided(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> l
 
 def _result2_strided(m: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
     return [(m[0] + m[1]) + m[3], (m[1] + m[2]) + m[4]]
-
-
-def _weights4_strided(w: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
-    third = name(w[2] * c(1 / 6))
-    sixth = name(w[0] * c(1 / 6))
-    return [w[0] * c(1 / 2), (w[0] + w[2]) * c(-1 / 2), third - sixth, sixth + c(2) * third, w[2], w[1]]
-
-
-def _weights2_strided(w: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
-    return [w[0], w[0] + w[2], w[2], w[1]]
 
 
 S4 = Transform(
@@ -293,10 +252,8 @@ S4 = Transform(
     ),
     apply_data=_data4_strided,
     apply_result=_result4_strided,
-    apply_weights=_weights4_strided,
     data_operations=10,
     result_operations=12,
-    weight_operations=7,
     stride=2,
 )
 
@@ -307,17 +264,15 @@ S2 = Transform(
     result=np.array([[1.0, 1, 0, 1, 0], [0, 1, 1, 0, 1]]),
     apply_data=_data2_strided,
     apply_result=_result2_strided,
-    apply_weights=_weights2_strided,
     data_operations=2,
     result_operations=4,
-    weight_operations=1,
     stride=2,
 )
 
 STRIDED = {1: (F6, F4, F2), 2: (S4, S2)}  # by stride, those with more outputs a tile first
 
 
-def error_bound(transform: Transform, channels: int, made: bool = False) -> float:
+def error_bound(transform: Transform, channels: int) -> float:
     """``b`` such that every sum is within ``b * max|x| * max|w| * channels`` of the exact one, in float32.
 
     First-order analysis of the bilinear form. An intermediate result is at most what absolute values would give; along
@@ -327,12 +282,9 @@ def error_bound(transform: Transform, channels: int, made: bool = False) -> floa
 
         |error| <= 2^-24 * (1 + 2 * 4 + (1 + channels) + 2 * 4) * K^2 * max|x| * max|w| * channels
 
-    Weights that are ``made`` while the kernel runs are rounded like the data: at most four times an axis, constants
-    included, instead of once.
-
     It holds for the worst signs everywhere at once; random data stays thousands of times below it.
     """
     shared = np.minimum(np.arange(transform.extent), transform.rows - 1)
     through = np.abs(transform.weights).sum(1)[shared] * np.abs(transform.data).sum(1)
     worst = float((np.abs(transform.result) @ through).max())
-    return 2.0**-24 * ((25 if made else 18) + channels) * worst**2
+    return 2.0**-24 * (18 + channels) * worst**2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import winograd_choose as choose
-from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.winograd_math import F2, F4, F6, Transform
+from halotile.schedules.conv.winograd_math import F2, F4, F6
 from tvm import relax
+from winograd_layers import convolution, plans_of, random
 
 R = relax.op
 
@@ -30,31 +28,6 @@ SHAPES: dict[str, tuple[int, int, int, int, int, tuple[int, int, int, int], tupl
     "far": (1, 48, 16, 26, 25, (6, 6, 6, 6), (6, 6)),
     "unpadded": (1, 24, 24, 20, 21, (0, 0, 0, 0), (2, 2)),
 }
-
-
-def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def convolution(x: np.ndarray, w: np.ndarray, pads: tuple[int, ...], dilation: tuple[int, int]) -> np.ndarray:
-    """The exact result, in float64."""
-    top, left, bottom, right = pads
-    down, along = dilation
-    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (2 * down + 1, 2 * along + 1), axis=(2, 3))
-    taps = windows[..., ::down, ::along]
-    return np.einsum("nihwyx,oiyx->nohw", taps, w.astype(np.float64), optimize=True)
-
-
-def plans_of(transform: Transform, pick: int) -> Callable[..., Any]:
-    """A choice that takes ``transform`` wherever it fits, with strips, groups and register tiles that differ."""
-
-    def choice(target: Any, facts: ConvFacts) -> Any:
-        fits = choose.applies(facts) and choose.least_phase(facts) >= transform.m
-        plans = list(choose._plans(target, facts, transform if fits else F2))
-        return plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)]
-
-    return choice
 
 
 @pytest.fixture(

@@ -1,0 +1,150 @@
+"""When Winograd's algorithm is chosen and by what plan, and which weights its products ask for next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from compiled import module_of, native, staged
+from halotile.compiler import pipeline
+from halotile.compiler.pipeline import Build, Options
+from halotile.schedules import operators  # noqa: F401  (defines them)
+from halotile.schedules.conv import build as conv_build
+from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv import winograd_weights
+from halotile.schedules.conv.facts import ConvFacts
+from halotile.schedules.conv.winograd_math import F2, F4, F6
+from winograd_layers import conv, facts_of, random, server
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 56, 56), (128, 128, 28, 28), (256, 256, 56, 56)])
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_chosen_where_products_dominate(shape: tuple[int, int, int, int], cores: int) -> None:
+    plan = choose.choose_plan(server(cores=cores), facts_of(*shape))
+    assert plan is not None and plan.transform is F4
+    assert plan.tasks >= cores
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+def test_large_images_take_larger_tiles(ports: int) -> None:
+    """Where 6 nearly divides the image, and the transformed weights stay near: 67 MB do not."""
+    target = server(fma_ports=ports)
+    for shape in ((64, 64, 360, 640), (32, 48, 511, 512), (64, 64, 112, 112)):
+        plan = choose.choose_plan(target, facts_of(*shape))
+        assert plan is not None and plan.transform is F6
+    plan = choose.choose_plan(target, facts_of(512, 512, 360, 360))
+    assert plan is not None and plan.transform is F4
+
+
+def test_weights_from_memory_count_for_more() -> None:
+    """At 7 x 7, 21 MB for F(4x4) take longer to arrive than F(2x2) takes to multiply by 9 MB, unless they stay."""
+    facts = facts_of(384, 384, 7, 7)
+    target = server(fma_ports=1)
+    far, near = (choose.choose_plan(replace(target, l3_bytes=m << 20), facts) for m in (32, 512))
+    assert far is not None and far.transform is F2
+    assert near is not None and near.transform is F4
+
+
+@pytest.mark.parametrize("row_tiles", [1, 2, 4])
+def test_tiles_that_share_weights_ask_for_the_next_ones(row_tiles: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint for each vector of a step; where register tiles share a matrix, each asks for its part of the next."""
+    found = [
+        p
+        for p in choose._plans(server(), facts_of(64, 64, 16, 16), F4)
+        if (p.row_tiles, p.vectors) == (row_tiles, 4)
+    ]
+    monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts: found[0])
+    x, k = random((1, 64, 16, 16), 1), random((64, 64, 3, 3), 2)
+    kernels = staged(module_of([x], lambda x: conv(x, k)), server(), tiled=False).kernels
+    text = next(str(kernel.function) for kernel in kernels if "winograd" in kernel.schedule)
+    assert text.count("T.prefetch") == 4 // row_tiles
+
+
+@pytest.mark.parametrize("vectors,row_tiles", [(2, 2), (4, 2), (2, 4), (3, 2), (2, 3)])
+def test_the_next_weights_are_asked_for_line_by_line(
+    vectors: int, row_tiles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lines of the next matrix, in order, at an even rate: a line's neighbour comes with it."""
+    channels, lanes, asked = 10, 16, []
+    monkeypatch.setattr(
+        winograd_weights, "prefetch", lambda k, w, at, count, *_, **__: asked.append((int(at), count))
+    )
+    conv = SimpleNamespace(
+        k=None,
+        lanes=lanes,
+        facts=SimpleNamespace(channels=channels),
+        bind=lambda v, _: v,
+        request=SimpleNamespace(target=server()),
+    )
+    weights = winograd_weights.Weights(conv, SimpleNamespace(vectors=vectors, row_tiles=row_tiles))  # type: ignore
+    size = channels * vectors
+    for panel in range(row_tiles):
+        ask = weights.hints(panel, 3)  # type: ignore
+        for channel in range(channels):
+            ask(None, channel)
+    lines = [at // lanes + i for at, count in asked for i in range(count)]
+    assert set(range(4 * size, 5 * size)) <= set(lines) and max(lines) <= 5 * size
+    done = [at // lanes - 4 * size for at, _ in asked]
+    assert done == [step * size // (row_tiles * channels) for step in range(row_tiles * channels)]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        facts_of(3, 64, 224, 224),
+        facts_of(64, 1, 56, 56),
+        facts_of(64, 64, 56, 56, strides=(2, 1)),
+        facts_of(64, 64, 56, 56, dilation=(2, 2), strides=(2, 2)),
+        facts_of(64, 64, 56, 56, dilation=(29, 1)),
+        facts_of(64, 64, 56, 56, groups=4),
+        facts_of(64, 64, 56, 56, kernel=(5, 5)),
+        facts_of(64, 64, 56, 1),
+        facts_of(2048, 2048, 4, 4),
+    ],
+    ids=[
+        "first-layer",
+        "one-output",
+        "stride",
+        "dilation-and-stride",
+        "dilation-beyond-the-outputs",
+        "groups",
+        "5x5",
+        "one-column",
+        "weights-dominate",
+    ],
+)
+def test_not_chosen(facts: ConvFacts) -> None:
+    assert choose.choose_plan(server(), facts) is None
+
+
+@pytest.mark.parametrize(
+    "cin,cout,h,w", [(64, 64, 56, 56), (256, 256, 14, 14), (16, 40, 9, 33), (512, 512, 28, 28)]
+)
+@pytest.mark.parametrize("bits", [128, 256, 512])
+def test_plans_cover_every_tile_and_channel(cin: int, cout: int, h: int, w: int, bits: int) -> None:
+    target = replace(native(), vector_bits=bits, vector_registers=32 if bits != 256 else 16)
+    for transform in (F2, F4, F6):
+        for plan in choose._plans(target, facts_of(cin, cout, h, w, batch=2), transform):
+            total = 2 * plan.tiles[0] * plan.tiles[1]
+            assert plan.strip * (plan.strips - 1) < total <= plan.strip * plan.strips
+            assert (
+                plan.chunks_per_group * (plan.groups - 1) < plan.chunks <= plan.chunks_per_group * plan.groups
+            )
+            assert plan.chunks * plan.vectors * target.lanes() >= cout
+            assert plan.rows * plan.vectors + plan.vectors + 1 <= target.vector_registers
+
+
+def schedules(exact: bool, winograd: bool) -> list[str]:
+    x, k = random((1, 32, 28, 28), 1), random((32, 32, 3, 3), 2)
+    build = Build(None, Options(server(), exact=exact, winograd=winograd))
+    build.module = module_of([x], lambda x: conv(x, k))
+    for stage in (pipeline.fuse, pipeline.layout, pipeline.tile, pipeline.schedule):
+        stage(build)
+    return [kernel.schedule for kernel in build.kernels]
+
+
+def test_off_when_exact_or_switched_off() -> None:
+    assert any("winograd F(4x4,3x3)" in s for s in schedules(False, True))
+    assert not any("winograd" in s for s in schedules(True, True))
+    assert not any("winograd" in s for s in schedules(False, False))

@@ -1,0 +1,70 @@
+"""Layers for the tests of Winograd convolutions: exact results, plans that are forced, facts of a server's core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from compiled import native, weight
+from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv.facts import ConvFacts
+from halotile.schedules.conv.winograd_math import F2, Transform
+from halotile.schedules.group import Value
+from halotile.targets.target import Target
+from tvm import relax
+
+Pads = tuple[int, int, int, int]  # top, left, bottom, right
+ONES = (1, 1, 1, 1)
+
+
+def convolution(
+    x: np.ndarray, w: np.ndarray, pads: Pads, dilation: tuple[int, int] = (1, 1), stride: int = 1
+) -> np.ndarray:
+    """The exact result, in float64."""
+    top, left, bottom, right = pads
+    down, along = dilation
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (2 * down + 1, 2 * along + 1), axis=(2, 3))
+    taps = windows[:, :, ::stride, ::stride, ::down, ::along]
+    return np.einsum("nihwyx,oiyx->nohw", taps, w.astype(np.float64), optimize=True)
+
+
+def conv(x: Any, w: np.ndarray, pads: Pads = ONES, stride: int = 1) -> Any:
+    return relax.op.nn.conv2d(x, weight(w), strides=stride, padding=list(pads))
+
+
+def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def plans_of(transform: Transform, pick: int) -> Callable[..., Any]:
+    """A choice that takes ``transform`` wherever it fits, with strips, groups and register tiles that differ."""
+
+    def choice(target: Any, facts: ConvFacts) -> Any:
+        fits = choose.applies(facts) and choose.least_phase(facts) >= transform.m
+        plans = list(choose._plans(target, facts, transform if fits else F2))
+        if facts.dilation == (1, 1):
+            plans = [p for p in plans if p.strip > 1 or p.strips == 1]
+        return plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)]
+
+    return choice
+
+
+def facts_of(cin: int, cout: int, h: int, w: int, batch: int = 1, **other: Any) -> ConvFacts:
+    """Of a layer with ``h`` x ``w`` outputs."""
+    kernel = other.pop("kernel", (3, 3))
+    strides = other.pop("strides", (1, 1))
+    data = Value("x", (batch, cin, h * strides[0], w * strides[1]), "float32")
+    result = Value("y", (batch, cout, h, w), "float32")
+    taps = Value("w", (cout, cin // other.get("groups", 1), *kernel), "float32")
+    plain = {"dilation": (1, 1), "before": (1, 1), "after": (1, 1), "groups": 1, **other}
+    return ConvFacts(data, taps, result, kernel, strides=strides, **plain)
+
+
+def server(**other: Any) -> Target:
+    """A server core's facts, so that choices do not depend on where the tests run."""
+    facts = {"vector_bits": 512, "vector_registers": 32, "fma_ports": 2, "fma_latency": 4, "cores": 2}
+    caches = {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20, "l3_bytes": 32 << 20}
+    return replace(native(), **{**facts, **caches, **other})
