@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .peak import Peak
-from .results import OURS, EngineResult, ModelResult, mean_ratio, peak_of
+from .results import OURS, EngineResult, ModelResult, mean_cost, mean_ratio, peak_of, variants_of
 
 
 def render(results: Sequence[ModelResult]) -> str:
@@ -28,9 +28,10 @@ def render(results: Sequence[ModelResult]) -> str:
 
 
 def _section(results: list[ModelResult], threads: int, peak: Peak | None) -> str:
-    peers = _names(results, ours=False)
-    variants = [n for n in _names(results, ours=True) if n != OURS]
-    header = ["model", OURS, *peers, "ratio", *(f"ratio {v.removeprefix(OURS).strip()}" for v in variants)]
+    peers = list(dict.fromkeys(e.engine for r in results for e in r.engines if not e.engine.startswith(OURS)))
+    variants = variants_of(results)
+    short = [v.removeprefix(OURS).strip() for v in variants]
+    header = ["model", OURS, *peers, "ratio", *(f"ratio {v}" for v in short), *(f"{v} / ours" for v in short)]
     header += ["FMA peak", "of limit", "arena", "RSS", "peers' RSS", "compile"]
     rows = [_row(r, peers, variants) for r in results]
     title = f"### {threads} thread{'s' if threads > 1 else ''}"
@@ -48,18 +49,17 @@ def _section(results: list[ModelResult], threads: int, peak: Peak | None) -> str
     mean = mean_ratio(results, threads)
     if mean is not None:
         lines += ["", f"Geometric mean of the ratios: **{mean:.2f}**"]
+    for variant, name in zip(variants, short):
+        cost = mean_cost(results, threads, variant)
+        if cost is not None:
+            lines += ["", f"Geometric mean of {name} / ours: **{cost:.2f}**"]
     return "\n".join(lines)
-
-
-def _names(results: list[ModelResult], ours: bool) -> list[str]:
-    return list(
-        dict.fromkeys(e.engine for r in results for e in r.engines if e.engine.startswith(OURS) == ours)
-    )
 
 
 def _row(result: ModelResult, peers: list[str], variants: list[str]) -> list[str]:
     cells = [result.model, *(_time(result.engine(n)) for n in (OURS, *peers))]
     cells += [_ratio(result.ratio()), *(_ratio(result.ratio(v)) for v in variants)]
+    cells += [_ratio(result.cost_of(v)) for v in variants]
     cells += [_percent(result.fma_fraction), _percent(result.limit_fraction)]
     ours = result.engine(OURS)
     cells.append(_megabytes(result.build.arena_bytes) if result.build else "")

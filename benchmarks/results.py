@@ -71,6 +71,13 @@ class ModelResult:
             return None
         return peer.times.median / ours.times.median
 
+    def cost_of(self, variant: str) -> float | None:
+        """Median of ``variant``, one of our builds without something, over that of ours: what it is worth."""
+        ours, other = self.engine(OURS), self.engine(variant)
+        if ours is None or other is None or not other.counts or ours.times is None or other.times is None:
+            return None
+        return other.times.median / ours.times.median
+
     def ratio_range(self) -> tuple[float, float] | None:
         """Lowest and highest ratio over the rounds, each of which ran both engines one after the other."""
         peer, ours = self.best_peer, self.engine(OURS)
@@ -83,6 +90,18 @@ def mean_ratio(results: Iterable[ModelResult], threads: int) -> float | None:
     """Geometric mean of the ratios at one thread count; None when there is none."""
     ratios = [r for result in results if result.threads == threads and (r := result.ratio()) is not None]
     return geometric_mean(ratios) if ratios else None
+
+
+def mean_cost(results: Iterable[ModelResult], threads: int, variant: str) -> float | None:
+    """Geometric mean of what ``variant`` costs at one thread count; None when there is no figure."""
+    costs = [c for result in results if result.threads == threads and (c := result.cost_of(variant)) is not None]
+    return geometric_mean(costs) if costs else None
+
+
+def variants_of(results: Iterable[ModelResult]) -> list[str]:
+    """Our builds without something, in the order they were measured."""
+    engines = [e.engine for r in results for e in r.engines]
+    return [name for name in dict.fromkeys(engines) if name.startswith(OURS) and name != OURS]
 
 
 def peak_of(results: Iterable[ModelResult], threads: int) -> Peak | None:
@@ -101,11 +120,13 @@ def as_data(results: list[ModelResult], machine: dict[str, Any]) -> dict[str, An
             "ratio": result.ratio(),
             "ratio_range": result.ratio_range(),
             "best_peer": best.engine if best else None,
+            "costs": {v: result.cost_of(v) for v in variants_of([result])},
         }
         models.append(plain)
     counts = sorted({r.threads for r in results})
     return {
         "machine": machine,
         "geometric_mean": {str(t): mean_ratio(results, t) for t in counts},
+        "geometric_mean_costs": {str(t): {v: mean_cost(results, t, v) for v in variants_of(results)} for t in counts},
         "models": models,
     }

@@ -55,6 +55,18 @@ def test_an_ablation_is_ours_and_never_the_best_peer() -> None:
     assert "ratio (exact)" in as_markdown([r])
 
 
+def test_what_an_ablation_costs_needs_no_peer() -> None:
+    times = {"a": 0.02, "b": 0.08}
+    results = [result(m, engine("halotile", 0.01), engine("halotile (no fuse)", s)) for m, s in times.items()]
+    assert results[0].ratio() is None and results[0].cost_of("halotile (no fuse)") == pytest.approx(2.0)
+    assert results[0].cost_of("halotile (exact)") is None
+    text = as_markdown(results)
+    assert "| (no fuse) / ours |" in text and "Geometric mean of (no fuse) / ours: **4.00**" in text
+    data = as_data(results, {})
+    assert data["models"][1]["costs"] == {"halotile (no fuse)": pytest.approx(8.0)}
+    assert data["geometric_mean_costs"]["1"]["halotile (no fuse)"] == pytest.approx(4.0)
+
+
 def test_geometric_mean_and_table() -> None:
     results = [result(m, engine("halotile", 0.01), engine("fast", s)) for m, s in (("a", 0.02), ("b", 0.08))]
     assert mean_ratio(results, 1) == pytest.approx(4.0)
