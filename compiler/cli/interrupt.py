@@ -1,4 +1,4 @@
-"""Ctrl-C and a polite kill end a command promptly and leave nothing behind, whatever it is doing.
+"""Ctrl-C, a polite kill and a lost terminal end a command promptly and leave nothing behind, whatever it is doing.
 
 Python sees a signal only between its own instructions, and LLVM may work for a minute on one call; an exception
 raised there comes back as some other error. So a thread of ours hears of every signal too: it gives the command a
@@ -21,22 +21,24 @@ from types import FrameType
 
 GRACE_SECONDS = 1.5
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _received: list[int] = []
 _sweeps: list[Callable[[], None]] = []
 
 
 def install() -> None:
-    """Handles SIGINT and SIGTERM from now on. Call it once, from the main thread."""
+    """Handles SIGINT, SIGTERM and, unless nohup ignores it, SIGHUP from now on. Call it once, from the main thread."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _raise)
+    for number in _SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _raise)
     threading.Thread(target=_watch, args=(reader,), name="interrupt", daemon=True).start()
 
 
 def received() -> int:
-    """The exit code of the signal that came (130, 143), or 0."""
+    """The exit code of the signal that came (130, 143, 129), or 0."""
     return 128 + _received[0] if _received else 0
 
 
@@ -45,7 +47,7 @@ def removed_on_exit(destination: Path | None = None) -> Iterator[None]:
     """Temporary files of the enclosed work go into one folder that is removed in any case.
 
     ``destination`` is the folder that the work will make: what stands there afterwards is left alone, but folders above
-    it that were not there before, and staging folders beside it, go when the process has to be ended.
+    it that were not there before, and staging folders beside it or in it, go when the process has to be ended.
     """
     folder = Path(tempfile.mkdtemp(prefix="halotile-"))
     before, tempfile.tempdir = tempfile.tempdir, str(folder)
@@ -60,12 +62,15 @@ def removed_on_exit(destination: Path | None = None) -> Iterator[None]:
 
 
 def _sweep_of(temporary: Path, destination: Path | None) -> Callable[[], None]:
-    """Removes ``temporary``, and what this process has made beside and above ``destination``."""
+    """Removes ``temporary``, and what this process has made beside, in and above ``destination``."""
     final = Path(os.path.abspath(destination)) if destination is not None else None
     above = [p for p in final.parents if not p.exists()] if final is not None else []
 
     def staging() -> set[Path]:
-        return set(final.parent.glob(f".{glob.escape(final.name)}.????????")) if final is not None else set()
+        if final is None:
+            return set()
+        name = f".{glob.escape(final.name)}.????????"
+        return {*final.parent.glob(name), *final.glob(name)}
 
     others = staging()
 
@@ -102,7 +107,7 @@ def _importing(frame: FrameType | None) -> bool:
 def _watch(reader: int) -> None:
     while True:
         numbers = os.read(reader, 1)
-        if numbers and numbers[0] in (signal.SIGINT, signal.SIGTERM):
+        if numbers and numbers[0] in _SIGNALS:
             threading.Event().wait(GRACE_SECONDS)
             _end(numbers[0])
 
@@ -113,5 +118,6 @@ def _end(number: int) -> None:
         sweep()
     with contextlib.suppress(OSError):
         os.write(2, b"interrupted\n")
-    sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
     os._exit(128 + number)

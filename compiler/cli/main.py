@@ -1,11 +1,12 @@
 """``halotile``: the list of commands, and what becomes of their errors.
 
 Exit codes: 0 done, 1 the user can mend it, 2 usage, 3 outputs differ from the reference, 70 a defect of ours,
-130 interrupted (143 by a polite kill), 141 the reader of our output went away.
+130 interrupted (143 by a polite kill, 129 by a lost terminal), 141 the reader of our output went away.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -83,7 +84,8 @@ def run(arguments: Sequence[str], last: bool = False) -> int:
 
 
 def _interrupted(last: bool) -> int:
-    print("interrupted", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print("interrupted", file=sys.stderr)
     if last:
         _mute()
     return interrupt.received() or 130
@@ -100,7 +102,8 @@ def entry() -> None:
     interrupt.install()
     code = run(sys.argv[1:], last=True)
     if interrupt.received():  # everything is cleaned up; TVM need not take itself apart in the middle of its work
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
         os._exit(code)
     sys.exit(code)
 

@@ -247,5 +247,5 @@ def _version_text(command: Sequence[str]) -> str:
 def _last_lines(text: str, count: int = 3) -> str:
     """The end of a compiler's output on one line; the lines that name an error where there are any."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower() or "undefined" in line.lower()]
+    errors = [line for line in lines if any(word in line.lower() for word in ("error", "undefined", "failed"))]
     return " | ".join((errors or lines)[-count:]) or "it said nothing"

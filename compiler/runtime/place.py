@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -85,8 +86,29 @@ def _make_parents(folder: Path) -> list[Path]:
 
 def _place(result: Path, directory: Path) -> None:
     if not directory.exists():
-        os.replace(result, directory)
-        return
+        try:
+            os.replace(result, directory)
+            return
+        except OSError:
+            if not directory.is_dir():
+                raise  # else another build was first
+    with _held(directory):
+        _replace(result, directory)
+
+
+@contextlib.contextmanager
+def _held(directory: Path) -> Iterator[None]:
+    """One build after the other replaces files of a folder, where the file system has locks."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _replace(result: Path, directory: Path) -> None:
     before = read_manifest(directory) or {}
     names = sorted((p.name for p in result.iterdir()), key=lambda name: name == MANIFEST)
     for name in names:

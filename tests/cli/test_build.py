@@ -263,7 +263,7 @@ def test_an_interrupt_never_unloads_a_module_that_is_half_imported(folder: Path,
     assert not (folder / "deep").exists()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_interrupt_ends_even_a_call_that_never_returns(folder: Path, number: int, code: int) -> None:
     """LLVM can't be interrupted from Python; the key derivation stands in for it. All folders are gone afterwards."""
     blocking = (
@@ -277,6 +277,21 @@ def test_an_interrupt_ends_even_a_call_that_never_returns(folder: Path, number: 
     assert (folder / "deep" / "er").is_dir()
     assert interrupted(process, number) == (code, "interrupted\n")
     assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*")) == ["tiny.onnx", "tmp"]
+
+
+def test_an_interrupted_build_leaves_an_existing_folder_as_it_was(folder: Path) -> None:
+    """There the stage stands in the folder itself."""
+    (folder / "lib").mkdir()
+    (folder / "lib" / "mine").write_text("mine")
+    blocking = (
+        "import hashlib\n"
+        "def work(model, options, progress, output):\n"
+        "    output.mkdir()\n    print('started', flush=True)\n    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)\n"
+    )
+    process = started(folder, blocking, "lib")
+    assert len(list((folder / "lib").iterdir())) == 2
+    assert interrupted(process, signal.SIGTERM) == (143, "interrupted\n")
+    assert [p.name for p in (folder / "lib").iterdir()] == ["mine"]
 
 
 def test_verify_command(folder: Path) -> None:

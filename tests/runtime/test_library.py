@@ -238,6 +238,15 @@ def test_a_compiler_of_the_users_choice_is_used_or_named(make_spec, cc):
         find_toolchain(make_spec().target, "no-such-cc")
 
 
+def test_a_failed_link_says_what_the_linker_said(tmp_path):
+    cc = tmp_path / "cc"
+    said = "ld: final link failed: No space left on device\ncollect2: error: ld returned 1 exit status"
+    cc.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    cc.chmod(0o755)
+    with pytest.raises(ToolchainError, match="No space left on device . collect2: error"):
+        Toolchain((str(cc),), "gcc", "").run([], tmp_path, "linking x.so")
+
+
 def test_the_package_ziglang_serves_where_there_is_no_system_compiler(make_spec, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
