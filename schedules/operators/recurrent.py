@@ -120,8 +120,8 @@ class _Layer:
         """acc[row, gate, lane] = sum over k of source(row, k) * weights: a register tile, k rolled."""
         k, lanes = self.k, self.lanes
         acc = k.local("acc", self.wide, self.rows * gates * lanes)
-        with k.loop(self.rows * gates * lanes, "vectorized") as v:
-            k.store(acc, v, tirx.FloatImm(self.wide, 0.0))
+        with k.loop(self.rows * gates, "unroll") as tile, k.loop(lanes, "vectorized") as v:  # LLVM keeps whole vectors
+            k.store(acc, tile * lanes + v, tirx.FloatImm(self.wide, 0.0))
         with k.loop(self.hidden, name="k") as i:
             h = [k.bind(source(first + r, i)) for r in range(self.rows)]
             for g in range(gates):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import halotile
@@ -9,8 +11,10 @@ import numpy as np
 import pytest
 from evaluate import evaluate, one_node, peer
 from halotile.compiler.frontend import import_model
+from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.errors import UnsupportedError
-from halotile.schedules.operators.recurrent import _rows
+from halotile.schedules.operators.recurrent import LANES, _rows
+from halotile.targets.resolve import resolve
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -140,3 +144,14 @@ def test_rows_that_share_the_weights() -> None:
     assert _rows(7, 64, 512, 16) == 1 and _rows(5, 64, 512, 16) == 5
     check("LSTM", case("LSTM", (3, 12, 3, 17), states=True, peepholes=True))
     check("GRU", case("GRU", (3, 5, 3, 17), lengths=[3, 1, 2, 3, 0]))
+
+
+@pytest.mark.parametrize("operator", ["GRU", "LSTM"])
+def test_no_store_spans_several_vectors(operator: str, tmp_path: Path) -> None:
+    """LLVM would take a store of three vectors apart, and carry the sums of a GRU from step to step as scalars."""
+    variant = {"linear_before_reset": 1} if operator == "GRU" else {}
+    model, _ = one_node(operator, case(operator, (3, 3, 4, 32)), 1, hidden_size=32, opset=14, **variant)
+    run_pipeline(model, Options(resolve("native"), threads=1, stop_after="schedule", dump_ir=tmp_path))
+    text = (tmp_path / "6-schedule.txt").read_text()
+    kernel = text[text.index("recurrent: loops") :].split("\n# g")[0]
+    assert set(re.findall(r"T\.vectorized\((\d+)\)", kernel)) == {str(LANES)}
