@@ -21,7 +21,7 @@ from ..bands import has_bands
 from ..group import Kernel, Packed, Request
 from .choose import Tile
 from .facts import ConvFacts
-from .tile import ConvKernel, new_context
+from .tile import ConvKernel, finish, new_context
 
 UNROLLED_TAPS = 12  # taps that are unrolled completely: 3 x 3, and 1-D kernels up to 12
 
@@ -32,15 +32,7 @@ def build_depthwise(request: Request, facts: ConvFacts, columns: int | None = No
     tile = Tile(1, columns or column_counts(request, facts)[0], 1)
     conv = ConvKernel(request, facts, tile, lanes, new_context(request))
     _emit(conv)
-    return Kernel(
-        function=conv.k.finish(),
-        operands=tuple(conv.ctx.operands),
-        outputs=request.group.outputs,
-        schedule=f"depthwise conv C{lanes}, tile {tile}",
-        flops=facts.flops,
-        scalars=tuple(conv.ctx.scalars),
-        least=(tile.rows, tile.columns),
-    )
+    return finish(conv.ctx, f"depthwise conv C{lanes}, tile {tile}", facts.flops, [tile])
 
 
 def column_counts(request: Request, facts: ConvFacts) -> list[int]:

@@ -40,7 +40,7 @@ from .facts import ConvFacts
 from .following import ask_for_data, below_of, data_distance, image_bytes, next_of, row_below
 from .prefetch import Next, Runs, ask, next_panel, prefetch, spread_runs
 from .tails import emit_tail, pack_tail, tail_parts, tail_tile
-from .tile import SHORT, ConvKernel, new_context
+from .tile import SHORT, ConvKernel, finish, new_context
 
 PANEL = 1 / 16  # of the second-level cache
 STAYS = 0.75  # of the second-level cache, that stay there from pass to pass
@@ -63,15 +63,7 @@ def build_direct(request: Request, facts: ConvFacts, tile: Tile | None = None) -
     ctx = new_context(request)
     tiles = emit_direct(request, facts, ctx, tile=tile)
     lanes = request.layout(request.group.outputs[0]).block
-    return Kernel(
-        function=ctx.k.finish(),
-        operands=tuple(ctx.operands),
-        outputs=request.group.outputs,
-        schedule=f"direct conv C{lanes}, tile {' and '.join(map(str, tiles))}",
-        flops=facts.flops,
-        scalars=tuple(ctx.scalars),
-        least=(tiles[0].rows, max(t.columns for t in tiles)),
-    )
+    return finish(ctx, f"direct conv C{lanes}, tile {' and '.join(map(str, tiles))}", facts.flops, tiles)
 
 
 def emit_direct(

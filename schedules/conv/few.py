@@ -24,7 +24,7 @@ from ..group import Kernel, Packed, Request
 from ..matmul.moves import producers
 from .choose import LOAD_CYCLES, Tile
 from .facts import ConvFacts
-from .tile import ConvKernel, new_context
+from .tile import ConvKernel, finish, new_context
 
 FEW = 4  # a vector holds at least so many times the outputs
 
@@ -46,15 +46,8 @@ def build_few(request: Request, facts: ConvFacts) -> Kernel:
     lanes = request.layout(request.group.outputs[0]).block
     tile = choose_few_tile(request.target, facts, lanes)
     _emit(ConvKernel(request, facts, tile, lanes, ctx))
-    return Kernel(
-        function=ctx.k.finish(),
-        operands=tuple(ctx.operands),
-        outputs=request.group.outputs,
-        schedule=f"few outputs conv C{lanes}, tile {tile}, {facts.outputs} outputs",
-        flops=facts.flops,
-        scalars=tuple(ctx.scalars),
-        least=(tile.rows, tile.columns),
-    )
+    schedule = f"few outputs conv C{lanes}, tile {tile}, {facts.outputs} outputs"
+    return finish(ctx, schedule, facts.flops, [tile])
 
 
 def choose_few_tile(target: Target, facts: ConvFacts, lanes: int) -> Tile:

@@ -25,7 +25,7 @@ from ..group import Kernel, Packed, Request
 from ..matmul.moves import producers
 from .choose import LOAD_CYCLES, Tile
 from .facts import ConvFacts
-from .tile import ConvKernel, new_context
+from .tile import ConvKernel, finish, new_context
 
 GAIN = 0.9  # of the direct kernel's cycles that this one may take
 MOST_TAPS = 7  # of the last axis, which are unrolled
@@ -92,15 +92,8 @@ def build_grouped(request: Request, facts: ConvFacts) -> Kernel:
     lanes = request.layout(request.group.outputs[0]).block
     tile = choose_grouped_tile(request.target, facts)
     _emit(ConvKernel(request, facts, tile, lanes, ctx))
-    return Kernel(
-        function=ctx.k.finish(),
-        operands=tuple(ctx.operands),
-        outputs=request.group.outputs,
-        schedule=f"grouped conv C{lanes}, tile {tile}, {facts.group_in} channels a group",
-        flops=facts.flops,
-        scalars=tuple(ctx.scalars),
-        least=(tile.rows, tile.columns),
-    )
+    schedule = f"grouped conv C{lanes}, tile {tile}, {facts.group_in} channels a group"
+    return finish(ctx, schedule, facts.flops, [tile])
 
 
 def pack_grouped_weights(facts: ConvFacts, lanes: int) -> np.ndarray:

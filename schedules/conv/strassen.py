@@ -37,7 +37,7 @@ from .choose import Tile, choose_tile, step_cycles
 from .direct import OWN_GROUPS, tile_space
 from .facts import ConvFacts
 from .prefetch import next_panel, prefetch
-from .tile import PARALLEL_FLOPS, ConvKernel, new_context
+from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
 
 STATE_COST = 30  # cycles for each vector of a quarter of the outputs: what passes through U and W
 SUM_COST = 18  # and for each vector of a quarter of the input: loads, sums and five stores
@@ -136,14 +136,7 @@ def build_halves(request: Request, facts: ConvFacts) -> Kernel:
     tile = _tile(request, facts)
     conv = _Positions(request, facts, tile, request.target.lanes(facts.output.dtype), ctx)
     _Halves(conv).emit()
-    return Kernel(
-        function=ctx.k.finish(),
-        operands=tuple(ctx.operands),
-        outputs=request.group.outputs,
-        schedule=f"conv by seven products of halves C{conv.lanes}, tile {tile}",
-        flops=facts.flops,
-        scalars=tuple(ctx.scalars),
-    )
+    return finish(ctx, f"conv by seven products of halves C{conv.lanes}, tile {tile}", facts.flops)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from tvm import tirx
 from ..bands import bands
 from ..classify import Facts
 from ..context import Channel, Context
-from ..group import Request, Value
+from ..group import Kernel, Request, Value
 from ..inline import key
 from ..matmul.moves import producers
 from ..tegraph import GroupGraph
@@ -33,6 +33,22 @@ def new_context(request: Request) -> Context:
     if request.box is None:
         ctx.expect_margins()
     return ctx
+
+
+def finish(
+    ctx: Context, schedule: str, flops: int, tiles: Sequence[Tile] = (Tile(1, 1, 1),), steps: tuple[int, ...] = (1, 1)
+) -> Kernel:
+    """What :func:`new_context` began. A box is no smaller than its largest tile, of outputs ``steps`` apart."""
+    rows = max(t.rows for t in tiles) * (steps[-2] if len(steps) > 1 else 1)
+    return Kernel(
+        function=ctx.k.finish(),
+        operands=tuple(ctx.operands),
+        outputs=ctx.request.group.outputs,
+        schedule=schedule,
+        flops=flops,
+        scalars=tuple(ctx.scalars),
+        least=(rows, max(t.columns for t in tiles) * steps[-1]),
+    )
 
 
 @dataclass

@@ -20,7 +20,7 @@ from ..group import Kernel, Node, Request, Value
 from ..operator import attributes
 from .direct import emit_direct
 from .facts import ConvFacts
-from .tile import new_context
+from .tile import finish, new_context
 
 
 @dataclass(frozen=True)
@@ -116,15 +116,5 @@ def build_transposed(request: Request) -> Kernel:
     lanes = request.layout(request.group.outputs[0]).block
     tiles = [t for each in phase_tiles for t in each]
     names = [" and ".join(map(str, each)) for each in phase_tiles]
-    return Kernel(
-        function=ctx.k.finish(),
-        operands=tuple(ctx.operands),
-        outputs=request.group.outputs,
-        schedule=f"transposed conv C{lanes}, {len(phases)} phases, tile {max(set(names), key=names.count)}",
-        flops=sum(p.facts.flops for p in phases),
-        scalars=tuple(ctx.scalars),
-        least=(
-            max(t.rows for t in tiles) * strides[-2] if len(strides) > 1 else 1,
-            max(t.columns for t in tiles) * strides[-1],
-        ),
-    )
+    schedule = f"transposed conv C{lanes}, {len(phases)} phases, tile {max(set(names), key=names.count)}"
+    return finish(ctx, schedule, sum(p.facts.flops for p in phases), tiles, strides)

@@ -30,7 +30,7 @@ from tvm import tirx
 from ..group import Kernel, Packed, Request, Scratch
 from .choose import Tile
 from .facts import ConvFacts
-from .tile import PARALLEL_FLOPS, ConvKernel, new_context
+from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
 from .winograd_choose import Plan
 from .winograd_weights import Weights
 
@@ -44,15 +44,8 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
         ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request)), plan
     )
     winograd.emit()
-    return Kernel(
-        function=winograd.k.finish(),
-        operands=tuple(winograd.conv.ctx.operands),
-        outputs=request.group.outputs,
-        schedule=f"{plan} C{lanes}",
-        flops=facts.flops,
-        scalars=tuple(winograd.conv.ctx.scalars),
-        least=(plan.transform.m * facts.dilation[0], plan.transform.m * facts.dilation[1]),
-    )
+    tile = Tile(plan.transform.m, plan.transform.m, plan.vectors)
+    return finish(winograd.conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.dilation)
 
 
 @dataclass
