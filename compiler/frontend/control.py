@@ -7,7 +7,7 @@ Where a condition is only known at run time, both branches are computed, and as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import onnx
@@ -25,7 +25,12 @@ from .value import POISON, Poison, Value
 
 LONGEST = 256  # rounds that are written out
 
-Run = Callable[[onnx.GraphProto, dict[str, Slot], str], list[Slot]]
+
+class Run(Protocol):
+    def __call__(
+        self, graph: onnx.GraphProto, given: dict[str, Slot], part: str, guarded: bool = False, /
+    ) -> list[Slot]:
+        """The outputs of a body for the ``given`` inputs; ``guarded`` by a condition of run time."""
 
 
 def graph_attribute(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
@@ -42,7 +47,7 @@ def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node) -> lis
         given = _tensor(inputs[0] if inputs else None)
         if given.is_symbolic:
             raise Open("its condition depends on open dimensions")
-        branches = [run(graph_attribute(proto, name), {}, name) for name in ("then_branch", "else_branch")]
+        branches = [run(graph_attribute(proto, name), {}, name, True) for name in ("then_branch", "else_branch")]
         return [_chosen(node, node.reshape(given, ()), a, b) for a, b in zip(*branches)]
     wanted = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
     return run(graph_attribute(proto, wanted), {}, wanted)
@@ -84,7 +89,7 @@ def run_loop(
             raise Refusal(f"it has more than {LONGEST} rounds")
         here = held if limit is None else _and(node, held, node.do(relax.op.less, node.const(number, "int64"), limit))
         counter: list[Slot] = [node.const(number, "int64"), node.const(True, "bool")]
-        results = run(body, dict(zip(names, [*counter, *state])), f"round {number}")
+        results = run(body, dict(zip(names, [*counter, *state])), f"round {number}", here is not None)
         if any(isinstance(r, Poison) for r in results):
             return [POISON] * len(proto.output)
         going, left = results[0], results[1 : 1 + len(state)]

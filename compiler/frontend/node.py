@@ -23,7 +23,8 @@ class Node:
     """One ONNX node with its operands resolved.
 
     ``node[i]`` is operand ``i`` or None where it was left out; ``attr`` reads an attribute; ``do`` emits a Relax
-    operator and ``own`` one of Halotile's, both taking and returning values whose shapes are exact.
+    operator and ``own`` one of Halotile's, both taking and returning values whose shapes are exact. ``guarded`` says
+    that a condition of run time stands before it: what it gives counts only where that holds.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Node:
         outputs: Sequence[str],
         builder: relax.BlockBuilder,
         used: Sequence[bool] | None = None,
+        guarded: bool = False,
     ) -> None:
         self.operator = operator
         self.domain = domain
@@ -45,12 +47,14 @@ class Node:
         self.outputs = list(outputs)
         self.used = list(used) if used is not None else [bool(o) for o in outputs]
         self.builder = builder
+        self.guarded = guarded
 
     def on(self, inputs: Sequence[Value | None]) -> Node:
         """The same node on other operands."""
         return Node(
-            self.operator, self.domain, self.opset, inputs, self.attributes, self.outputs, self.builder, self.used
-        )
+            self.operator, self.domain, self.opset, inputs, self.attributes, self.outputs, self.builder, self.used,
+            self.guarded,
+        )  # fmt: skip
 
     def __getitem__(self, index: int) -> Value | None:
         return self.inputs[index] if index < len(self.inputs) else None

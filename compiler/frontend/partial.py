@@ -200,10 +200,13 @@ def _gather(node: Node, write: Write) -> Sequence[Value | None]:
             raise Refusal("both its operands have a length that depends on the data")
         at = x.part.axis + (indices.rank - 1 if x.part.axis > axis else 0)
         return tagged(write(whole), at, x.part.count)
-    if indices.is_constant:
+    if indices.is_constant and not node.guarded:
         raise Refusal(f"{told(node)}, and may be shorter than the positions that it reads")
     assert whole[1] is not None
-    whole[1] = wrapped(node, whole[1], x.part, x.shape[axis])
+    if indices.array is None or (indices.array < 0).any():
+        whole[1] = wrapped(node, whole[1], x.part, x.shape[axis])
+    else:  # behind a condition, which sees to it that they are there
+        whole[1] = node.const(np.minimum(indices.array, x.shape[axis] - 1))
     results = write(whole)
     return results if indices.part is None else tagged(results, axis + indices.part.axis, indices.part.count)
 

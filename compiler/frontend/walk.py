@@ -61,6 +61,7 @@ class Walk:
         self.offenders: list[Offender] = []
         self.notes: list[str] = []
         self.weights: set[str] = set()
+        self.guarded = False  # in a branch or a round that a condition of run time stands before
 
     def graph(self, graph: onnx.GraphProto, scope: Scope, opsets: dict[str, int], where: str = "") -> None:
         """Converts the live nodes of ``graph`` into ``scope``, which maps names to values."""
@@ -204,7 +205,8 @@ class Walk:
         """The node as a converter sees it."""
         attributes = {a.name: self._attribute(a) for a in proto.attribute}
         wanted = [bool(o) and o in used for o in proto.output]
-        return Node(proto.op_type, domain, opset, inputs, attributes, proto.output, self.builder, wanted)
+        return Node(proto.op_type, domain, opset, inputs, attributes, proto.output, self.builder, wanted,
+                    self.guarded)  # fmt: skip
 
     def _lengthy(self, write: Converter, node: Node) -> list[Value | None] | None:
         """A node some of whose operands are there only in part, or whose sizes are known at run time only."""
@@ -257,9 +259,11 @@ class Walk:
         if proto.op_type not in ("If", "Loop"):  # these follow lengths themselves
             _refuse_partial(proto, operands)
 
-        def run(graph: onnx.GraphProto, given: dict[str, Slot], part: str) -> list[Slot]:
+        def run(graph: onnx.GraphProto, given: dict[str, Slot], part: str, guarded: bool = False) -> list[Slot]:
             inner: Scope = ChainMap(dict(given), scope)
+            before, self.guarded = self.guarded, self.guarded or guarded
             self.graph(graph, inner, opsets, f"{where} in its {part}")
+            self.guarded = before
             return [inner[o.name] for o in graph.output]
 
         attributes = {

@@ -414,6 +414,37 @@ def test_branches_of_different_length() -> None:
     same(nodes, feeds, "y", "z", opset=13, more=[{"x": -np.abs(noise(9, 4))}], **known)
 
 
+def test_positions_of_what_a_condition_says_is_there() -> None:
+    """Rounds over as many rows as there are, with a growing state, and the first and the last row if there are any."""
+
+    def graph(name: str, inputs: list[Any], outputs: str, *nodes: Any) -> Any:
+        return helper.make_graph(list(nodes), name, inputs, [onnx.ValueInfoProto(name=o) for o in outputs.split()])
+
+    counter = [helper.make_tensor_value_info("i", TensorProto.INT64, []),
+               helper.make_tensor_value_info("c", TensorProto.BOOL, [])]  # fmt: skip
+    grown = helper.make_tensor_value_info("s", TensorProto.FLOAT, ["k", 4])
+    body = graph(
+        "body", [*counter, grown], "go s2 sum", node("Identity", "c", "go"), node("Gather", "r i", "row"),
+        node("Unsqueeze", "row o", "up"), node("Neg", "up", "less"), node("Concat", "s less", "s2", axis=0),
+        node("ReduceSum", "row", "sum", keepdims=0),
+    )  # fmt: skip
+    some = graph("some", [], "ends", node("Gather", "r ends_at", "ends"))
+    none = graph("none", [], "zeros", node("Identity", "two", "zeros"))
+    nodes = [
+        node("Compress", "x keep", "r", axis=0),
+        node("Shape", "r", "shape"),
+        node("Gather", "shape zero", "n"),
+        helper.make_node("Loop", ["n", "", "nothing"], ["negative", "sums"], body=body),
+        node("Greater", "n zero", "any"),
+        helper.make_node("If", ["any"], ["y"], then_branch=some, else_branch=none),
+    ]
+    feeds = {"x": noise(5, 4), "keep": np.array([False, True, True, False, True])}
+    more = [{"keep": np.zeros(5, "bool")}, {"keep": np.ones(5, "bool")}]
+    known = {"zero": np.array(0), "o": np.array([0]), "nothing": np.empty((0, 4), "float32"),
+             "ends_at": np.array([0, -1]), "two": np.ones((2, 4), "float32")}  # fmt: skip
+    same(nodes, feeds, "negative", "sums", "y", more=more, **known)
+
+
 def test_an_output_of_the_lengths_own_name_is_refused() -> None:
     nodes = [node("NonZero", "x", "y"), node("Identity", "x", "y.length")]
     with pytest.raises(ModelError, match=r"y\.length"):
