@@ -38,7 +38,7 @@ class Value:
     dimensions; then ``contents`` also knows tensors that are arithmetic on those (the Shape of something).
     """
 
-    __slots__ = ("_array", "_contents", "_expr", "chosen", "dtype", "part", "shape", "told", "wide")
+    __slots__ = ("_array", "_contents", "_expr", "carried", "chosen", "dtype", "part", "shape", "told", "wide")
 
     def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
         self.shape: tuple[Any, ...] = tuple(as_dim(d) for d in shape)
@@ -47,6 +47,7 @@ class Value:
         self._array = array
         self._contents: np.ndarray | None = None
         self.wide: Value | None = None  # the same in float32, unrounded (see precision.py)
+        self.carried: Value | None = None  # its numbers in float32, of a type that does not run (see narrow.py)
         self.part: Part | None = None
         self.told: np.ndarray | None = None  # its elements, as numbers and lengths of run time (see lengths.py)
         self.chosen: Value | None = None  # where it is not zero, once something has asked for that
@@ -78,6 +79,7 @@ class Value:
         """The same tensor with other words on how much of it is there."""
         other = Value(self.shape, self.dtype, self._expr, self._array)
         other._contents, other.wide, other.part, other.told = self._contents, self.wide, part, self.told
+        other.carried = self.carried
         return other
 
     @property
@@ -109,7 +111,7 @@ class Value:
         if self._expr is None and self._contents is not None:
             self._expr = _from_shape(self._contents, self.dtype)
         if self._expr is None:
-            if self.dtype not in PLAIN:
+            if self.carried is not None or self.dtype not in PLAIN:
                 raise Refusal(f"the type {self.dtype} is not supported")
             self._expr = relax.const(_shared(np.asarray(self._array), self.shape), self.dtype)
         return self._expr

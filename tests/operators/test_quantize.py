@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from evaluate import agree, evaluate, one_node
+from halotile.errors import UnsupportedError
 from onnx import TensorProto, helper, numpy_helper
 
 RNG = np.random.default_rng(11)
@@ -86,3 +88,50 @@ def test_weights_of_four_bits_in_blocks(kind: int, zero: bool) -> None:
     wide = weights.astype("float32") - (np.repeat(zeros.astype("float32"), 32, 0) if zero else 0)
     expected = x @ (wide * np.repeat(scales, 32, 0))
     np.testing.assert_allclose(evaluate(model, {"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int4", "uint4", "int2", "float4_e2m1fn", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"]
+)
+def test_activations_of_types_that_do_not_run(dtype: str) -> None:
+    """To such a type and back, as in models that were trained for it: the numbers that the type holds, ties to even."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    whole = dtype.strip("u").startswith("int")
+    limits = ml_dtypes.iinfo(dtype) if whole else ml_dtypes.finfo(dtype)
+    held = np.arange(4 if "2" == dtype[-1] and whole else 16 if "4" in dtype[:6] else 256, dtype="uint8").view(dtype)
+    held = np.unique(held.astype("float32")[np.isfinite(held.astype("float32"))])
+    middles = (held[1:] + held[:-1]) / 2
+    x = np.concatenate([held, middles, middles * (1 + 2**-20), RNG.standard_normal(99) * 3, [9e9, -9e9, np.inf, 1e-30]])
+    scale, offset = 0.25, 1 if whole else 0
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+    ]
+    if not whole:
+        nodes += [helper.make_node("Cast", ["x"], ["c"], to=kind), helper.make_node("Cast", ["c"], ["z"], to=1)]
+    zero = helper.make_tensor("zero", kind, [], [offset])
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [x.size])],
+        [helper.make_tensor_value_info(n, 1, [x.size]) for n in ("y", "z")[: 1 if whole else 2]],
+        [zero, numpy_helper.from_array(np.float32(scale), "scale")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=12)
+    got = evaluate(model, {"x": (x * scale).astype("float32")})
+    x = x.astype("float32")
+    clipped = np.clip(np.rint(x) + offset if whole else x, float(limits.min), float(limits.max))
+    np.testing.assert_array_equal(got["y"], (clipped.astype(dtype).astype("float32") - offset) * np.float32(scale))
+    if not whole:
+        clipped = np.clip(x * np.float32(scale), float(limits.min), float(limits.max))
+        np.testing.assert_array_equal(got["z"], clipped.astype(dtype).astype("float32"))
+
+
+def test_nothing_else_takes_such_a_type() -> None:
+    nodes = [helper.make_node("Cast", ["x"], ["c"], to=TensorProto.FLOAT8E4M3FN),
+             helper.make_node("Reshape", ["c", "s"], ["y"])]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [4])], [helper.make_tensor_value_info("y", 17, [2, 2])],
+        [numpy_helper.from_array(np.array([2, 2]), "s")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+    with pytest.raises(UnsupportedError, match="float8_e4m3fn is not supported"):
+        evaluate(model, {"x": np.ones(4, "float32")})

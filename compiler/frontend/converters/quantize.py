@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from .. import narrow
 from ..functions import dtype_name
 from ..node import Node, normal_axis
 from ..registry import Refusal, converts
@@ -22,11 +23,14 @@ def quantize_linear(node: Node) -> Value:
     """saturate(round_half_even(x / scale) + zero_point)"""
     x, scale, zero = node.need(0), node.need(1), node[2]
     target = zero.dtype if zero is not None else (dtype_name(node.attr("output_dtype", 0)) or "uint8")
-    _need_integer(target)
+    if target not in (*narrow.INTEGERS, *narrow.FLOATS):
+        _need_integer(target)
     precision = dtype_name(node.attr("precision", 0)) or scale.dtype
     axis, block = node.attr("axis", 1), node.attr("block_size", 0)
     spread = _spread(node, scale, x, axis, block)
     quotient = node.do(R.divide, node.cast(x, precision), node.cast(spread, precision))
+    if target not in INTEGERS:
+        return narrow.narrowed(node, _moved(node, quotient, zero, x, axis, block), target)
     offset = None if zero is None else _spread(node, zero, x, axis, block)
     return _quantized(node, quotient, offset, target)
 
@@ -39,6 +43,9 @@ def dequantize_linear(node: Node) -> Value:
     axis, block = node.attr("axis", 1), node.attr("block_size", 0)
     if x.array is not None and x.dtype not in PLAIN:
         return _known(node, x.array, scale, zero, axis, block, target)
+    if x.carried is not None:
+        x = node.do(R.subtract, x.carried, _offset(node, zero, x, axis, block))
+        return node.cast(node.do(R.multiply, x, node.cast(_spread(node, scale, x, axis, block), "float32")), target)
     _need_integer(x.dtype)
     x = node.cast(x, "int32")
     if zero is not None and not (zero.array is not None and not zero.array.any()):
@@ -46,6 +53,23 @@ def dequantize_linear(node: Node) -> Value:
     wide = "float64" if target == "float64" else "float32"
     spread = node.cast(_spread(node, scale, x, axis, block), wide)
     return node.cast(node.do(R.multiply, node.cast(x, wide), spread), target)
+
+
+def _offset(node: Node, zero: Value | None, x: Value, axis: int, block: int) -> Value:
+    """The zero point in float32, of a type that only files have."""
+    if zero is None:
+        return node.const(np.zeros((), "float32"))
+    if zero.array is None:
+        raise Refusal(f"the quantised type {zero.dtype} is only supported with constant zero points")
+    return _spread(node, Value.of_array(zero.array.astype("float32")), x, axis, block)
+
+
+def _moved(node: Node, quotient: Value, zero: Value | None, x: Value, axis: int, block: int) -> Value:
+    """Whole numbers are rounded before the zero point is added."""
+    if zero is None or zero.array is not None and not zero.array.any():
+        return quotient
+    whole = node.do(R.round, node.cast(quotient, "float32"))
+    return node.do(R.add, whole, _offset(node, zero, x, axis, block))
 
 
 def _known(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from .. import narrow
 from ..dims import Dim, Open, is_whole, maximum
 from ..functions import dtype_name
 from ..node import Node, normal_axis
@@ -67,6 +68,10 @@ def to_dtype(node: Node, x: Value, dtype: str | None) -> Value:
     """Floats become integers towards zero, anything becomes bool by comparison with zero."""
     if dtype is None:
         raise Refusal("strings are not supported")
+    if x.carried is not None:
+        x = x.carried
+    if dtype in narrow.FLOATS and x.array is None:
+        return narrow.narrowed(node, x, dtype)
     for name in (x.dtype, dtype):
         if name not in PLAIN:
             raise Refusal(f"the type {name} is not supported")
