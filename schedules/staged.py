@@ -36,6 +36,7 @@ from .tegraph import GroupGraph
 # what is stored is also computed in whole vectors, where the reader jumps.
 SPREAD_BLOCKED, SPREAD_PLAIN = 2 / 3, 4.0
 SIDE = 4  # rows of windows side by side: as many cycles as a store needs to reach the cache
+PAIR = 2  # rows of norms side by side: the work of one fills the time in which the other's lanes are combined
 MANY_ROWS = 4  # rows that keep the cores of common machines busy
 
 
@@ -162,7 +163,7 @@ class _Staged:
                 for phase in self.plan.phases:
                     self._phase(phase, list(indices), parallel=False)
             return
-        side = self._side(prefix) if rows > 1 else 1
+        side = self._side(prefix, rows)
         blocks = -(-rows // side)
         with self.k.loop(blocks, "parallel" if parallel else "serial", "row") as block:
             self.ctx.ranged(block, blocks)
@@ -194,14 +195,26 @@ class _Staged:
         rows, workers = self.plan.phases[-1].shape[2:3], self.request.workers
         return windows and prefix == 3 and workers > 1 and has_bands(rows[0], workers) and self.request.box is None
 
-    def _side(self, prefix: int) -> int:
-        """Rows that take turns in every phase where windows read what was stored just before: a load that spans two
-        stores waits until both are in the cache."""
-        if self.request.box is not None or not any(p.stands_for is not None for p in self.plan.phases):
+    def _side(self, prefix: int, count: int) -> int:
+        """How many of the ``count`` rows take turns in every phase. Where windows read what was stored just before, a
+        load that spans two stores waits until both are in the cache."""
+        if self.request.box is not None or count == 1:
             return 1
+        if not any(p.stands_for is not None for p in self.plan.phases):
+            return PAIR if self._pairs(count) else 1
         rows = [p.tensors[0] for p in self.plan.phases if p.values[0] is None]
         elements = max(int(np.prod([int(d) for d in t.shape[prefix:]])) for t in rows) * max(1, self.block)
         return max(1, min(SIDE, STACK_BYTES // (elements * max(dtype_bytes(str(t.dtype)) for t in rows))))
+
+    def _pairs(self, count: int) -> bool:
+        """True for rows of plain memory that are summed, if two leave most of the first-level cache free and the cores
+        enough to share."""
+        reduces = any(p.reduce for p in self.plan.phases)
+        if self.block or not reduces or count < PAIR * MANY_ROWS * self.request.workers:
+            return False
+        moved = [v for v in (*self.group.inputs, *self.group.outputs) if v.constant is None]
+        row = sum(v.elements * dtype_bytes(v.dtype) for v in moved) // count
+        return 3 * PAIR * row <= self.request.target.l1_bytes
 
     # -- one phase -------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, narrow, staged, weight
+from halotile.targets.detect import native
 from tvm import relax
 
 R = relax.op
@@ -211,6 +212,25 @@ def test_few_large_rows_are_a_launch_for_each_phase() -> None:
     many = Compiled(staged(module_of([np.zeros((64, 21, 64), F)], lambda x: R.nn.softmax(x, 2))))
     many.run([np.zeros((64, 21, 64), F)])
     assert few.launches >= 3 and many.launches == 1
+
+
+def softmax_of(rows: int, columns: int) -> tuple[Compiled, str]:
+    x = normal(rows, columns)
+    build = staged(module_of([x], lambda x: R.nn.softmax(x, 1)))
+    compiled = Compiled(build)
+    powers = np.exp(x.astype("float64"))
+    np.testing.assert_allclose(compiled.run([x])[0], powers / powers.sum(1, keepdims=True), 1e-5, 1e-7)
+    return compiled, str(build.kernels[0].function)
+
+
+def test_rows_take_turns_in_every_phase() -> None:
+    """Two at a time, also where one is left over; not where rows are large, or too few for the cores."""
+    cores = native().cores
+    _, text = softmax_of(8 * cores + 3, 45)
+    assert f"T.min(2, {8 * cores + 3} - row" in text
+    for rows, columns in ((8 * cores - 1, 45), (8 * cores + 3, native().l1_bytes // 8)):
+        _, text = softmax_of(rows, columns)
+        assert "T.min(2," not in text
 
 
 @pytest.mark.parametrize("name", list(filled(None).cases))
