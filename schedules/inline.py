@@ -21,7 +21,7 @@ from tvm import te, tirx
 from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
-from . import mathlib
+from . import mathlib, powers, trigonometry
 
 Source = Callable[[tuple[Any, ...]], Any]
 
@@ -50,6 +50,9 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
 
 
 _FLOAT_TRAPS = (prim.Sub, prim.Mul, prim.Div, prim.EQ, prim.NE)
+# plain forms of functions, by TVM's name and by that of the C library
+FLOAT32: dict[str, Callable[..., Any]] = {**mathlib.FLOAT32, **trigonometry.FLOAT32}
+LIBM: dict[str, Callable[..., Any]] = {**mathlib.LIBM, **trigonometry.LIBM, **powers.LIBM}
 _DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 
 
@@ -238,11 +241,12 @@ class Inliner:
         args = [self.expression(a, axes) for a in expr.args]
         if name.endswith(".isnan"):
             return mathlib.is_nan(self.bind(args[0]))
-        if name.endswith("call_pure_extern") and (plain := mathlib.LIBM.get(str(args[0].value))) is not None:
+        if name.endswith("call_pure_extern") and (plain := LIBM.get(str(args[0].value))) is not None:
             return plain(self.bind(args[1]), self.bind)
-        fast = mathlib.FLOAT32.get(name)
-        if fast is not None and str(expr.ty.dtype) == "float32":
+        if str(expr.ty.dtype) == "float32" and (fast := FLOAT32.get(name)) is not None:
             return fast(self.bind(args[0]), self.bind)
+        if str(expr.ty.dtype) == "float32" and name == "tirx.pow" and self._bind is not None and not self._guards:
+            return powers.power(self.bind(args[0]), self.bind(args[1]), self.bind)  # too long without names
         return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
 
 

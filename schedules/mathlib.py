@@ -39,15 +39,15 @@ def is_nan(x: Any) -> Any:
     return magnitude > tirx.IntImm(kind, exponent)
 
 
-def _bits(x: Any) -> Any:
+def bits_of(x: Any) -> Any:
     return tirx.reinterpret("int32", x)
 
 
-def _float(x: Any) -> Any:
+def float_of(x: Any) -> Any:
     return tirx.reinterpret(_F, x)
 
 
-def _poly(x: Any, coefficients: list[float]) -> Any:
+def poly(x: Any, coefficients: list[float]) -> Any:
     """Horner, highest power first."""
     total = f32(coefficients[0])
     for c in coefficients[1:]:
@@ -55,7 +55,13 @@ def _poly(x: Any, coefficients: list[float]) -> Any:
     return total
 
 
-_ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, which is then in the low bits
+ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, which is then in the low bits
+BIASED = ROUND + 127  # the same, and those low bits are the exponent's of a float32
+
+
+def _scale(m: Any) -> Any:
+    """2**k, where k + 127 is in the low bits of ``m``: what is above them is shifted out."""
+    return float_of(m << tirx.IntImm("int32", 23))
 
 
 def _reduced(c: Any, bind: Bind) -> tuple[Any, Any]:
@@ -66,11 +72,11 @@ def _reduced(c: Any, bind: Bind) -> tuple[Any, Any]:
 
     The polynomial is a minimax fit of the relative error within ln 2 / 2 (3e-9 in real numbers, 6e-8 in float32).
     """
-    m = bind(_bits(c * f32(1.44269504088896341) + f32(_ROUND)))
-    n = bind(_float(m) - f32(_ROUND))
+    m = bind(bits_of(c * f32(1.44269504088896341) + f32(ROUND)))
+    n = bind(float_of(m) - f32(ROUND))
     r = bind((c - n * f32(0.693359375)) - n * f32(-2.12194440e-4))
     tail = [1.381460228e-3, 8.368715644e-3, 4.166838899e-2, 1.666652113e-1, 4.999999404e-1, 1.0, 1.0]
-    return m, bind(_poly(r, tail))
+    return m, bind(poly(r, tail))
 
 
 def _clamped(x: Any, low: float, high: float, bind: Bind) -> Any:
@@ -82,11 +88,11 @@ def _clamped(x: Any, low: float, high: float, bind: Bind) -> Any:
 def exp(x: Any, bind: Bind) -> Any:
     """exp(x); relative error below 2e-7; 0 below -103.97, inf above 88.73, denormal results kept."""
     m, p = _reduced(_clamped(x, -104.0, 88.8, bind), bind)
-    k = bind(m - tirx.IntImm("int32", int(np.float32(_ROUND).view(np.int32))))
+    k = bind(m - tirx.IntImm("int32", int(np.float32(ROUND).view(np.int32))))
     # scale in two steps, so that 2**k may lie outside the range of normal numbers
     half = bind(k >> 1)
     one, shift = tirx.IntImm("int32", 127), tirx.IntImm("int32", 23)
-    return p * _float((half + one) << shift) * _float((k - half + one) << shift)
+    return p * float_of((half + one) << shift) * float_of((k - half + one) << shift)
 
 
 def exp_of_negative(x: Any, bind: Bind) -> Any:
@@ -97,11 +103,11 @@ def exp_of_negative(x: Any, bind: Bind) -> Any:
     and one factor scales. Without fused multiply-add the error is below 1e-7 * (3 + |x|).
     """
     c = bind(tirx.Select(x < f32(-87.7), f32(-87.7), x))  # there 2**n becomes 0
-    m = bind(_bits(c * f32(1.44269504088896341) + f32(_ROUND)))
-    n = bind(_float(m) - f32(_ROUND))
+    m = bind(bits_of(c * f32(1.44269504088896341) + f32(BIASED)))
+    n = bind(float_of(m) - f32(BIASED))
     r = bind(n * f32(-0.69314718055994531) + c)
-    p = _poly(r, [8.524437435e-3, 4.195518419e-2, 1.666465700e-1, 4.999848008e-1, 1.000000358, 1.000000119])
-    return p * _float((m << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 127 << 23))
+    p = poly(r, [8.524437435e-3, 4.195518419e-2, 1.666465700e-1, 4.999848008e-1, 1.000000358, 1.000000119])
+    return p * _scale(m)
 
 
 def expm1(x: Any, bind: Bind) -> Any:
@@ -110,19 +116,18 @@ def expm1(x: Any, bind: Bind) -> Any:
     2**n (1 + q) - 1 = 2 (h q + (h - 1/2)) with h = 2**(n - 1), which is finite wherever the result is; q = exp(r) - 1
     is the polynomial of :func:`exp` without its 1.
     """
-    half, q = _reduced1(_clamped(x, -25.0, 88.8, bind), bind)
+    half, q = fraction(_clamped(x, -25.0, 88.8, bind), 1, bind)
     total = bind(q * half + (half - f32(0.5)))
     return total + total
 
 
-def _reduced1(c: Any, bind: Bind) -> tuple[Any, Any]:
-    """``(h, q)`` with exp(c) = 2 h (1 + q) and h a power of two."""
-    m = bind(_bits(c * f32(1.44269504088896341) + f32(_ROUND)))
-    n = bind(_float(m) - f32(_ROUND))
+def fraction(c: Any, less: int, bind: Bind) -> tuple[Any, Any]:
+    """``(h, q)`` with exp(c) = 2**less h (1 + q) and h a power of two."""
+    m = bind(bits_of(c * f32(1.44269504088896341) + f32(BIASED - less)))
+    n = bind(float_of(m) - f32(BIASED - less))
     r = bind((c - n * f32(0.693359375)) - n * f32(-2.12194440e-4))
-    p = _poly(r, [1.381460228e-3, 8.368715644e-3, 4.166838899e-2, 1.666652113e-1, 4.999999404e-1])
-    half = _float((m << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 126 << 23))
-    return bind(half), bind(r * r * p + r)
+    p = poly(r, [1.381460228e-3, 8.368715644e-3, 4.166838899e-2, 1.666652113e-1, 4.999999404e-1])
+    return bind(_scale(m)), bind(r * r * p + r)
 
 
 def atan(x: Any, bind: Bind) -> Any:
@@ -138,7 +143,7 @@ def atan(x: Any, bind: Bind) -> Any:
     c = bind(tirx.Select(near, above / below, a))
     start = tirx.Select(far, f32(1.5707963267948966), tirx.Select(near, f32(0.7853981633974483), f32(0.0)))
     z = bind(c * c)
-    p = _poly(z, [8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1])
+    p = poly(z, [8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1])
     total = bind(start + (c + c * (z * p)))
     signed = tirx.Select(x < f32(0.0), f32(0.0) - total, total)
     return tirx.Select(x == f32(0.0), x, signed)
@@ -149,16 +154,16 @@ def log(x: Any, bind: Bind) -> Any:
     tiny = f32(1.17549435e-38)
     small = x < tiny
     scaled = bind(tirx.Select(small, x * f32(8388608.0), x))
-    bits = bind(_bits(scaled))
+    bits = bind(bits_of(scaled))
     e = bind(
         tirx.Cast(_F, ((bits >> 23) & 255) - 126) - tirx.Select(small, f32(23.0), f32(0.0))
     )
-    m = bind(_float((bits & 0x007FFFFF) | 0x3F000000))
+    m = bind(float_of((bits & 0x007FFFFF) | 0x3F000000))
     low = m < f32(0.707106781186547524)
     e = bind(tirx.Select(low, e - f32(1.0), e))
     m = bind(tirx.Select(low, m + m, m) - f32(1.0))
     z = bind(m * m)
-    p = _poly(
+    p = poly(
         m,
         [
             7.0376836292e-2,
@@ -190,12 +195,11 @@ def gated(a: Any, x: Any, bind: Bind) -> Any:
     """
     # beyond the limits 2**-n is 0 or inf in one step, and the result a or 0
     c = _clamped(x, -88.6, 88.0, bind)
-    m = bind(_bits(c * f32(-1.44269504088896341) + f32(_ROUND)))
-    n = bind(_float(m) - f32(_ROUND))
+    m = bind(bits_of(c * f32(-1.44269504088896341) + f32(BIASED)))
+    n = bind(float_of(m) - f32(BIASED))
     r = bind(n * f32(0.69314718055994531) + c)
     coefficients = [-8.524437435e-3, 4.195518419e-2, -1.666465700e-1, 4.999848008e-1, -1.000000358, 1.000000119]
-    scale = _float((m << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 127 << 23))
-    return a / bind(_poly(r, coefficients) * scale + f32(1.0))
+    return a / bind(poly(r, coefficients) * _scale(m) + f32(1.0))
 
 
 def sigmoid(x: Any, bind: Bind) -> Any:
@@ -207,14 +211,13 @@ def sigmoid(x: Any, bind: Bind) -> Any:
     """
     # beyond the limits 2**n is 0 or inf in one step, and the result 1 or 0
     c = _clamped(x, -88.6, 88.0, bind)
-    m = bind(_bits(c * f32(-1.44269504088896341) + f32(_ROUND)))
-    n = bind(_float(m) - f32(_ROUND))
+    m = bind(bits_of(c * f32(-1.44269504088896341) + f32(BIASED)))
+    n = bind(float_of(m) - f32(BIASED))
     r = bind(c + n * f32(0.693359375) + n * f32(-2.12194440e-4))
     z = bind(r * r)
     d = bind((z * f32(-2.7659242e-3) + f32(0.16666616)) * z + f32(2.0))
     upper = bind(d + r)
-    scale = _float((m << tirx.IntImm("int32", 23)) + tirx.IntImm("int32", 127 << 23))
-    return upper / bind((d - r) * scale + upper)
+    return upper / bind((d - r) * _scale(m) + upper)
 
 
 def tanh(x: Any, bind: Bind) -> Any:
@@ -222,12 +225,12 @@ def tanh(x: Any, bind: Bind) -> Any:
 
     u keeps its digits near zero (see :func:`expm1`), so there is one form for all x.
     """
-    bits = bind(_bits(x))
-    a = bind(_float(bits & tirx.IntImm("int32", 0x7FFFFFFF)))
-    half, q = _reduced1(bind(tirx.Select(a > f32(10.0), f32(20.0), a + a)), bind)
+    bits = bind(bits_of(x))
+    a = bind(float_of(bits & tirx.IntImm("int32", 0x7FFFFFFF)))
+    half, q = fraction(bind(tirx.Select(a > f32(10.0), f32(20.0), a + a)), 1, bind)
     u = bind(q * half + (half - f32(0.5)))
-    large = bind(_bits(u / (u + f32(1.0))))
-    return _float(large | (bits & tirx.IntImm("int32", -(1 << 31))))
+    large = bind(bits_of(u / (u + f32(1.0))))
+    return float_of(large | (bits & tirx.IntImm("int32", -(1 << 31))))
 
 
 def erf(x: Any, bind: Bind) -> Any:
@@ -240,7 +243,7 @@ def erf(x: Any, bind: Bind) -> Any:
     """
     c = _clamped(x, -3.92, 3.92, bind)
     z = bind(c * c)
-    p = _poly(
+    p = poly(
         z,
         [
             2.050092634e-06,
@@ -251,7 +254,7 @@ def erf(x: Any, bind: Bind) -> Any:
             1.128379146e+00,
         ],
     )
-    q = _poly(
+    q = poly(
         z,
         [
             3.809171062e-05,
@@ -272,7 +275,7 @@ def normal_cdf(x: Any, bind: Bind) -> Any:
     z = bind(c * c)
     p = [2.265053756e-08, 6.295053733e-06, 1.664165133e-04, 4.662361531e-03, 3.365926200e-02, 3.989422729e-01]
     q = [1.190365957e-06, 7.265781900e-05, 1.871141968e-03, 2.852718175e-02, 2.510376285e-01, 1.0]
-    return _clamped(bind(c * _poly(z, p) / _poly(z, q)), -0.5, 0.5, bind) + f32(0.5)
+    return _clamped(bind(c * poly(z, p) / poly(z, q)), -0.5, 0.5, bind) + f32(0.5)
 
 
 BELOW_ZERO = "halotile.below_zero"  # attribute of a TE stage exp(x) in float32 whose x is never above 0
