@@ -34,6 +34,7 @@ from .facts import AttentionFacts
 from .panels import Panels, Region
 from .rows import Rows
 from .softmax import SoftmaxRows, softmax_source
+from .turned import lies_turned, turn
 
 PARALLEL_FLOPS = 200_000
 BLOCK_ROWS, LEAST_ROWS = 64, 16  # queries of a block: each panel of K serves that many
@@ -63,6 +64,7 @@ class _Attention:
         # an odd number of lines from row to row, so that the rows of a tile lie in different sets of the cache
         line = max(1, request.target.line_bytes // dtype_bytes(self.dtype))
         self.stride = (-(-self.keys.padded // line) | 1) * line
+        self.turned = facts.depth >= lanes > 1 and lies_turned(request.group, self.graph, facts.k)
         self.rows = Rows(request, self.ctx, self.graph, plan_phases(self.graph, (facts.weights,)), facts)
         source = softmax_source(request, self.graph, facts)
         self.softmax = None if source is None else SoftmaxRows(self.ctx, self.graph, facts, source, lanes)
@@ -104,6 +106,8 @@ class _Attention:
         else:
             self._packed_first()
         form = "a task is a head" if together else "packed first"
+        if self.turned:
+            form += ", keys turned in registers"
         if self.softmax is not None:
             form += ", rows of the output scaled"
         return Kernel(
@@ -211,7 +215,11 @@ class _Attention:
         return self.ctx.inliner().at(self.graph.tensors[value], [*indices, row, column])
 
     def _pack_keys(self, keys: Any, base: Any, batch: list[Any], first: Any, count: Any) -> None:
-        """Depths ``first + [0, count)`` of all panels: a vector of keys at a time, so that lines serve all depths."""
+        """Depths ``first + [0, count)`` of all panels: squares that are turned where K lies along its depth, else a
+        vector of keys at a time, so that lines serve all depths."""
+        if self.turned:
+            self._turn_keys(keys, base, batch, first, count)
+            return
 
         def line(start: Any, width: int, zero: bool) -> None:
             with self.k.loop(count, name="d") as d:
@@ -223,6 +231,30 @@ class _Attention:
                     self.ctx.ranged(v, width)
                     value = tirx.const(0, self.dtype) if zero else self._read(self.facts.k, batch, depth, start + v)
                     self.k.store(keys, at + v, value)
+
+        self._lines(self.keys, line)
+
+    def _turn_keys(self, keys: Any, base: Any, batch: list[Any], first: Any, count: Any) -> None:
+        """The last square of depths is moved back where lanes don't divide them."""
+        k, depth, lanes = self.k, self.facts.depth, self.keys.lanes
+
+        def line(start: Any, width: int, zero: bool) -> None:
+            if zero and start.value < self.facts.keys:
+                return  # the square writes the zeros beside its columns
+            squares = tirx.floordiv(count + (lanes - 1), lanes)
+            with k.loop(self.ctx.analyzer.simplify(squares), name="d") as d:
+                self.ctx.ranged(d, -(-depth // lanes))
+                at = self._bind(tirx.min(first + d * lanes, depth - lanes), depth - lanes + 1)
+
+                def read(i: int, local: Any) -> None:
+                    with k.loop(lanes, "vectorized", "v") as v:
+                        self.ctx.ranged(v, lanes)
+                        k.store(local, v, self._read(self.facts.k, batch, at + v, start + i))
+
+                def write(j: int, vector: Any) -> None:
+                    k.store(keys, tirx.Ramp(self.keys.position(base, at + j, start), 1, lanes), vector)
+
+                turn(k, lanes, self.dtype, 0 if zero else width, read, write)
 
         self._lines(self.keys, line)
 

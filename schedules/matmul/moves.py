@@ -119,7 +119,7 @@ def _agree(places: list[Place], value: Value) -> bool:
 
 def along_memory(result: Value, place: Place, value: Value) -> bool:
     """True if neighbours on the last axis of ``result`` are neighbours in ``value``."""
-    return result.shape[-1] == 1 or _step_of(result, place, value, len(result.shape) - 1) == 1
+    return result.shape[-1] == 1 or step_of(result, place, value, len(result.shape) - 1) == 1
 
 
 def moved_only(group: Group, anchor: Node, value: Value) -> bool:
@@ -145,11 +145,11 @@ def moved_only(group: Group, anchor: Node, value: Value) -> bool:
     if not place([tirx.IntImm("int32", 0)] * len(value.shape)):
         return False
     origin, rank = found[0][0], len(value.shape)
-    inner, outer = (_step_of(value, place, origin, axis) for axis in (rank - 1, rank - 2))
+    inner, outer = (step_of(value, place, origin, axis) for axis in (rank - 1, rank - 2))
     return inner is not None and (inner == 1 or outer == 1)
 
 
-def _step_of(source: Value, place: Place, target: Value, axis: int) -> int | None:
+def step_of(source: Value, place: Place, target: Value, axis: int) -> int | None:
     """How far two neighbours on ``axis`` of ``source`` lie apart in ``target``; None if that varies."""
     analyzer = sym.Analyzer()
     marks = [tirx.Var(f"m{i}", "int32") for i in range(len(source.shape))]

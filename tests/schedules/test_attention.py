@@ -309,3 +309,29 @@ def test_blocks_waste_little_and_leave_room_in_the_first_level() -> None:
         (kernel,) = run_pipeline(model, Options(target, stop_after="schedule")).kernels
         rows[queries] = int(kernel.schedule.split()[1])
     assert rows[128] == 32 and rows[49] == 49 and rows[64] * 5000 * 4 <= 1 << 18
+
+
+@pytest.mark.parametrize("rows, heads, keys, depth", [(1, 4, 67, 32), (3, 1, 41, 20), (9, 2, 16, 37)])
+def test_keys_that_lie_along_their_depth_are_turned_in_registers(rows: int, heads: int, keys: int, depth: int) -> None:
+    """A cache of keys, as decoders read it; by one launch for all heads, and by a head a task."""
+
+    def build(g: Graph) -> str:
+        k = transpose(g, g.input("k", (1, heads, keys, depth)), 0, 1, 3, 2)
+        return _sdpa(g, g.input("q", (1, heads, rows, depth)), k, g.input("v", (1, heads, keys, 24)))
+
+    model = _model(build)
+    feeds = _feeds(model)
+    for threads in (1, 3):
+        compiled = halotile.compile(model, threads=threads)
+        (kernel,) = _attention(compiled.report)
+        assert ("turned in registers" in kernel["schedule"]) == (native().lanes("float32") > 1)
+        np.testing.assert_allclose(compiled(feeds)["y"], _reference(model, feeds), rtol=1e-4, atol=1e-5)
+
+
+def test_keys_that_lie_as_the_product_reads_them_are_not_turned() -> None:
+    def build(g: Graph) -> str:
+        q, k, v = g.input("q", (1, 2, 20, 32)), g.input("k", (1, 2, 32, 40)), g.input("v", (1, 2, 40, 32))
+        return _sdpa(g, q, k, v)
+
+    (kernel,) = _attention(halotile.compile(_model(build), threads=1).report)
+    assert "turned" not in kernel["schedule"]
