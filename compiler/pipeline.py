@@ -82,6 +82,7 @@ class Build:
     layouts: dict[Any, Any] = field(default_factory=dict)
     vanished: dict[Any, Any] = field(default_factory=dict)  # a concatenation's result -> the group that slices replaced
     tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
+    rooms: dict[Any, int] = field(default_factory=dict)  # whole group -> the most bytes that a core holds beside
     ready: dict[Any, Any] = field(default_factory=dict)  # group -> its kernel, where the tile stage had to know it
     kernels: tuple[Any, ...] = ()
     memory: Any = None
@@ -235,6 +236,7 @@ def tile(build: Build) -> None:
         build.groups, build.layouts, build.places, placed, build.target, partial(_kernel, build), build.vanished
     )
     build.groups, build.tiled, build.ready = result.groups, dict(result.plans), dict(result.kernels)
+    build.rooms = dict(result.rooms)
     build.places = result.places or build.places
     build.notes["tile"] = list(result.notes)
     if result.details:
@@ -245,7 +247,7 @@ def schedule(build: Build) -> None:
     kernels: list[Any] = []
     for i, group in enumerate(build.groups):
         build.tell("schedule", i, len(build.groups))
-        kernels.append(build.ready.get(group) or _kernel(build, group, build.tiled.get(group)))
+        kernels.append(build.ready.get(group) or _kernel(build, group, build.tiled.get(group), build.rooms.get(group)))
     build.kernels = tuple(kernels)
     if build.options.tuning:  # what is recorded with the library is what it has of the tuning
         used = {k.decision.key for k in kernels if k.decision is not None}
@@ -253,7 +255,7 @@ def schedule(build: Build) -> None:
         build.options = replace(build.options, tuning=taken)
 
 
-def _kernel(build: Build, group: Any, plan: Any) -> Any:
+def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any:
     from ..schedules.dispatch import build_kernel
     from ..schedules.group import Request
     from ..schedules.stripeplan import StripePlan
@@ -264,6 +266,7 @@ def _kernel(build: Build, group: Any, plan: Any) -> Any:
     choices: dict[str, Any] = {"winograd": options.winograd, "weights": options.weights, "threads": workers}
     choices["strassen"] = _only_speed(options)
     choices["closing"] = not build.closing.isdisjoint(group.outputs)
+    choices["room"] = room
     if options.tuning is not None:
         choices |= {"tuning": options.tuning, "candidate": options.candidate}
     if isinstance(plan, StripePlan):

@@ -31,7 +31,7 @@ def changes(model: Model) -> list[Change]:
     program = model.program
     total = sum(model.whole(i).cycles for i in range(len(program.groups)))
     memory = Live(model)
-    peak = max(memory.peak(i, i, 0.0) for i in range(len(program.groups)))
+    peak = max(memory.of(model.whole(i)) for i in range(len(program.groups)))
     chosen: dict[Value, list[int]] = {}
     for value, made in program.producer.items():
         late = [r for r in program.readers.get(value, ()) if r - made >= FAR]

@@ -21,6 +21,7 @@ from ...schedules.conv.few import choose_few_tile, few_step, has_few
 from ...schedules.conv.grouped import choose_grouped_tile, grouped_step, has_small_groups
 from ...schedules.conv.winograd_choose import (
     FILL,
+    STACK_BYTES,
     Plan,
     choose_plan,
     least_plans,
@@ -33,7 +34,6 @@ from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...targets.target import Target
 
-STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack
 EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
 PHASED = 1.0  # the same where a kernel first moves data and then computes (Winograd's transforms and products)
 STREAMED = 0.3  # the same of arithmetic and weights, which kernels ask for ahead
@@ -88,7 +88,6 @@ class MemberCost:
     lost: float = 0.0
     fit: Fit | None = None
     others: tuple[MemberCost, ...] = ()
-    whole: tuple[int, int] = (0, 1)  # bytes beside, a core, where the layer is computed whole, and cores that share it
 
     @property
     def gathers(self) -> bool:
@@ -174,8 +173,7 @@ def member_cost(
             own = _winograd(facts, alone, plan, lanes, extra)
             m = plan.transform.m
             less = [p for p in least_plans(alone, facts) if F2.m < p.transform.m < m] if m > 4 else []
-            others = tuple(_winograd(facts, alone, p, lanes, extra) for p in less)
-            return replace(own, others=others, whole=_whole(facts, choose_plan(target, facts) or plan, lanes))
+            return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
         return MemberCost(unit, cycles, weights, positions, fit=fit)
     work, weights = 0.0, 0
@@ -201,11 +199,6 @@ def _winograd(facts: ConvFacts, target: Target, plan: Plan, lanes: int, extra: f
     unit = (m * facts.dilation[0], m * facts.dilation[1])
     positions = math.prod(facts.out_spatial)
     return MemberCost(unit, cycles, transformed, positions, sum(sizes), PHASED, strip, lost)
-
-
-def _whole(facts: ConvFacts, plan: Plan, lanes: int) -> tuple[int, int]:
-    sizes = scratch_bytes(lanes, facts.channels, plan)
-    return sum(s for s in sizes if s > STACK_BYTES), plan.tasks
 
 
 def _direct(

@@ -20,7 +20,7 @@ from .estimate import Model, Segment
 from .form import RECOMPUTE, Form, Untileable
 from .lower import lower
 from .refine import refined
-from .search import Choice, Live, Search
+from .search import Choice, Live, Rooms, Search
 
 GAIN = 0.05
 SURE = 0.06  # so far off is the model: what promised 0.05 was 0.97 to 1.05 times as fast
@@ -29,7 +29,7 @@ TRIES = 12
 SMALLEST = 16  # points planned for real before a budget is refused: the smallest, and as many along each curve
 CLOSE = 8  # points planned for real where the smallest is wanted
 Plans = list[tuple[int, int, TilePlan]]
-Arena = Callable[[Program, Plans], int]  # bytes of the arena that a run needs with these plans
+Arena = Callable[[Program, Plans, Rooms], int]  # bytes of the arena that a run needs with these plans
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _smallest(searches: Sequence[Search], arena: Arena) -> Decision:
             plans = _lowered(search, choice)
             if plans is None:
                 continue
-            size = arena(search.model.program, plans)
+            size = arena(search.model.program, plans, choice.rooms)
             if best is None or best.bytes is None or size < best.bytes:
                 best = Decision(search.model.program, choice, plans, tuple(search.curve()), size)
         if best is not None:
@@ -93,7 +93,7 @@ def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str
             plans = _lowered(searches[at], choice)
             if plans is None:
                 return None
-            real[at, choice] = arena(searches[at].model.program, plans), plans
+            real[at, choice] = arena(searches[at].model.program, plans, choice.rooms), plans
         return real[at, choice]
 
     more = 0.0  # real bytes beyond predicted ones, as far as they were seen
@@ -172,7 +172,7 @@ def sure(model: Model, choice: Choice) -> Choice:
         certain = part.shape is None or sum(m.cycles for m in members) >= (1 + SURE) * part.cycles
         parts += [part] if certain else members
     memory = Live(model)
-    peak = max((memory.peak(p.first, p.last, p.scratch) for p in parts), default=0.0)
+    peak = max((memory.of(p) for p in parts), default=0.0)
     return replace(choice, bytes=peak, cycles=sum(p.cycles for p in parts), segments=tuple(parts))
 
 
@@ -181,7 +181,7 @@ def untiled(program: Program, model: Model) -> Choice:
     memory = Live(model)
     parts = tuple(model.whole(i) for i in range(len(program.groups)))
     cycles = sum(s.cycles for s in parts)
-    return Choice(max(memory.peak(s.first, s.last, s.scratch) for s in parts), cycles, parts, cycles)
+    return Choice(max(memory.of(s) for s in parts), cycles, parts, cycles)
 
 
 def points(curve: Sequence[Choice]) -> list[dict[str, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from ...schedules.conv import overwritten, share_by_halves, supports_conv
+from ...schedules.conv import Beside, besides
 from ...schedules.group import Group, Request, Value
 from ...schedules.tiled.support import box_alignment
 from ...targets.target import Target
@@ -51,14 +51,15 @@ class Shape:
 
 @dataclass(frozen=True)
 class Segment:
-    """Groups ``first`` to ``last`` in one piece. ``shape`` None: a single group, computed whole. ``scratch`` bytes of
-    all workers; ``cycles`` predicted."""
+    """Groups ``first`` to ``last`` in one piece. ``shape`` None: a single group, computed whole, in ``room`` bytes a
+    core beside what it reads and writes (None: any number). ``scratch`` bytes of all workers; ``cycles`` predicted."""
 
     first: int
     last: int
     shape: Shape | None
     scratch: float
     cycles: float
+    room: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,12 @@ class Model:
     threads: int
     exact: bool = False
     halves: Halves = Halves()
+    tight: bool = False  # memory counts: layers may take less scratch, and more time
     needs: Needs = group_needs_of
     costs: dict[Group, MemberCost] = field(default_factory=dict)
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
-    residuals: dict[Group, tuple[Value, ...]] = field(default_factory=dict)
+    held: dict[Group, tuple[Beside, ...]] = field(default_factory=dict)
     fits: Known = field(default_factory=dict)
     options: dict[int, list[tuple[float, Segment]]] | None = None  # what search found worth a look, by first group
 
@@ -106,13 +108,16 @@ class Model:
             self.costs[group] = member_cost(group, self.program.layouts, self.target, self.exact, self.fits)
         return self.costs[group]
 
-    def overwritten(self, index: int) -> tuple[Value, ...]:
-        """The inputs whose memory group ``index`` may take for its output, computed whole."""
+    def besides(self, index: int) -> tuple[Beside, ...]:
+        """What group ``index`` holds where it is computed whole, with as much room as it likes, and with less."""
         group = self.program.groups[index]
-        if group not in self.residuals:
-            conv = group.anchor is not None and supports_conv(group.anchor) and len(group.outputs[0].shape) == 4
-            self.residuals[group] = overwritten(self.request(group)) if conv else ()
-        return self.residuals[group]
+        if group not in self.held:
+            self.held[group] = besides(self.request(group), self.tight)
+        return self.held[group]
+
+    def overwritten(self, index: int, room: int | None) -> tuple[Value, ...]:
+        """The inputs whose memory group ``index`` may take for its output, computed whole."""
+        return next(b.overwritten for b in self.besides(index) if b.room == room)
 
     def request(self, group: Group) -> Request:
         closing = not self.halves.closing.isdisjoint(group.outputs)
@@ -140,23 +145,29 @@ class Model:
 
     def whole(self, index: int) -> Segment:
         """Group ``index`` computed whole by a kernel of its own."""
+        return self.wholes(index)[0]
+
+    def wholes(self, index: int) -> list[Segment]:
+        """The same, then with less and less scratch, where that matters."""
         group, cores = self.program.groups[index], self.threads
         cost = self.cost(index)
         height, width = (*group.outputs[0].shape[2:4], 1, 1)[:2] if len(group.outputs[0].shape) == 4 else (1, 1)
         if len(group.outputs[0].shape) == 4:
-            arithmetic = cost.box(height, width) * share_by_halves(self.request(group))
+            own = cost.box(height, width)
         else:
-            arithmetic = cost.cycles * cost.positions
+            own = cost.cycles * cost.positions
         read = sum(value_bytes(v, self.program.layouts) for v in group.inputs if v.constant is None)
         written = sum(value_bytes(v, self.program.layouts) for v in group.outputs)
         footprint = read + written + cost.weights
         traffic = read / self.rates.at(footprint, cores, cost.gathers)
         traffic += written * self.rates.writes(footprint, cores) / self.rates.at(footprint, cores)
         weights = cost.read(height, width) / self.rates.streamed(4 * cost.weights, cores, cost.weights)
-        arithmetic, traffic = self.streaming(arithmetic, traffic, weights)
-        beside = float(cost.whole[0] * min(cores, cost.whole[1]))
-        cycles = float(joined(arithmetic, traffic, cost.exposed)) / cores + LAUNCH
-        return Segment(index, index, None, beside, cycles)
+        found = []
+        for way in self.besides(index):
+            both = self.streaming(own * way.share, traffic, weights)
+            cycles = float(joined(*both, cost.exposed)) / cores + LAUNCH
+            found.append(Segment(index, index, None, float(way.bytes), cycles, way.room))
+        return found
 
 
 def shapes(height: int, width: int, cores: int, large: bool = False) -> list[Shape]:

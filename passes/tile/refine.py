@@ -24,7 +24,7 @@ def refined(model: Model, choice: Choice, most: float) -> Choice:
     parts = []
     peak = 0.0
     for part in choice.segments:
-        between = memory.peak(part.first, part.last, 0.0)
+        between = memory.of(part) - part.scratch
         if part.shape is not None:
             part = better(model, part, max(part.scratch, most - between))
         peak = max(peak, between + part.scratch)

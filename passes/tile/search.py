@@ -21,6 +21,7 @@ from .estimate import Model, Segment, shapes
 from .grow import Grown, segments
 
 T = TypeVar("T")
+Rooms = dict[int, int]  # by index: the bytes beside that a group, computed whole, must do with
 ALIGNMENT = 64
 POINTS = 48  # of a curve that are kept
 OPTIONS = 8  # shapes of one segment that are kept
@@ -39,6 +40,10 @@ class Choice:
     @property
     def tiled(self) -> tuple[Segment, ...]:
         return tuple(s for s in self.segments if s.shape is not None)
+
+    @property
+    def rooms(self) -> Rooms:
+        return {s.first: s.room for s in self.segments if s.room is not None}
 
 
 @dataclass(frozen=True)
@@ -87,8 +92,7 @@ class Search:
         found: dict[tuple[int, int], list[tuple[float, Segment]]] = {}
         large = any(self.model.cost(i).unit[0] % 6 == 0 for i in range(count) if program.refusal(i) is None)
         for last in range(count):
-            whole = self.model.whole(last)
-            found[last, last] = [(memory.peak(last, last, whole.scratch), whole)]
+            found[last, last] = [(memory.of(w), w) for w in self.model.wholes(last)]
             if program.refusal(last) is not None:
                 continue
             height, width = program.groups[last].outputs[-1].shape[2:4]
@@ -146,17 +150,21 @@ class Live:
                 inner = first <= made and read <= last and first != last
                 if not inner or root in self.program.shared:
                     total += size
-            if first == last:
-                total -= self._taken(first)
             self.between[key] = float(total)
         return self.between[key] + scratch
 
+    def of(self, segment: Segment) -> float:
+        """While ``segment`` runs."""
+        if segment.shape is not None:
+            return self.peak(segment.first, segment.last, segment.scratch)
+        taken = self._taken(segment.first, segment.room)
+        return self.peak(segment.first, segment.last, segment.scratch) - taken
 
-    def _taken(self, index: int) -> int:
+    def _taken(self, index: int, room: int | None) -> int:
         """Bytes of an input that group ``index``, computed whole, writes its result over."""
         place = self.program.places
         output = place.root(self.program.groups[index].outputs[0])
-        for value in self.model.overwritten(index):
+        for value in self.model.overwritten(index, room):
             root = place.root(value)
             alone = root not in place.parts() and output not in place.parts()
             if alone and self.read.get(root) == index and self.size.get(root, -1) == self.size.get(output):

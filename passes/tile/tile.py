@@ -22,6 +22,9 @@ from .concatenations import with_concatenations
 from .decide import decide, points, untiled
 from .estimate import Halves, Model
 from .forced import forced
+from .search import Rooms
+
+Build = Callable[[Group, TilePlan | None, int | None], Kernel]  # the last: a whole group's room
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class TileResult:
     plans: Mapping[Group, TilePlan] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    rooms: Mapping[Group, int] = field(default_factory=dict)  # of whole groups: the most bytes beside
     kernels: Mapping[Group, Kernel] = field(default_factory=dict)
     places: Places | None = None  # None: as they were
 
@@ -58,7 +62,7 @@ class Tile:
         places: Places,
         placed: Sequence[Value],
         target: Target,
-        build: Callable[[Group, TilePlan | None], Kernel],
+        build: Build,
         vanished: Mapping[Value, Group] | None = None,
     ) -> TileResult:
         """``placed`` are inputs and outputs of the model, ``build`` makes a group's kernel, ``vanished`` has the
@@ -71,15 +75,15 @@ class Tile:
             return self._off(program, arena)
         if not isinstance(self.tile, str):
             return replaced(groups, forced(program, self.tile, threads))
-        model = Model(program, target, threads, self.exact, self.halves)
         speed = self.optimize == "speed" and self.memory_budget is None
+        model = Model(program, target, threads, self.exact, self.halves, tight=not speed)
         variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget, speed)]
         if not speed:
             variants += with_concatenations(model, vanished or {}, self.memory_budget, speed, again=True)
             for variant in variants:
                 layouts.update(variant.program.layouts)  # of what is computed again
         decision = decide(variants, self.optimize, self.memory_budget, arena)
-        result = replaced(decision.program.groups, decision.plans)
+        result = replaced(decision.program.groups, decision.plans, decision.choice.rooms)
         whole = untiled(program, model)
         details: dict[str, Any] = {
             "untiled": points([whole])[0],
@@ -91,12 +95,13 @@ class Tile:
         return replace(result, details=details, kernels=arena.kernels_of(result), places=decision.program.places)
 
     def _off(self, program: Program, arena: Arena) -> TileResult:
-        if self.memory_budget is not None and (needed := arena(program, [])) > self.memory_budget:
+        if self.memory_budget is not None and (needed := arena(program, [], {})) > self.memory_budget:
             raise HalotileError(
                 f"the memory budget of {self.memory_budget} bytes can't be met with tile='off': the arena is "
                 f"{needed} bytes"
             )
-        return TileResult(tuple(program.groups), {}, ("every group is computed whole",), kernels=dict(arena.whole))
+        kernels = {g: kernel for (g, _), kernel in arena.whole.items()}
+        return TileResult(tuple(program.groups), {}, ("every group is computed whole",), kernels=kernels)
 
 
 @dataclass
@@ -105,34 +110,37 @@ class Arena:
 
     placed: Sequence[Value]
     threads: int
-    build: Callable[[Group, TilePlan | None], Kernel]
-    whole: dict[Group, Kernel] = field(default_factory=dict)
+    build: Build
+    whole: dict[tuple[Group, int | None], Kernel] = field(default_factory=dict)
     tiled: dict[TilePlan, Kernel] = field(default_factory=dict)
 
-    def __call__(self, program: Program, plans: Sequence[tuple[int, int, TilePlan]]) -> int:
-        result = replaced(program.groups, plans)
-        kernels = [self._kernel(group, result.plans.get(group)) for group in result.groups]
+    def __call__(self, program: Program, plans: Sequence[tuple[int, int, TilePlan]], rooms: Rooms) -> int:
+        result = replaced(program.groups, plans, rooms)
+        kernels = [self._kernel(g, result.plans.get(g), result.rooms.get(g)) for g in result.groups]
         memory = plan_memory(kernels, program.layouts, program.places, set(self.placed))
         most = max((kernel.workspace for kernel in kernels), default=0)
         return memory.planned_bytes + self.threads * (-(-most // 64) * 64)
 
-    def _kernel(self, group: Group, plan: TilePlan | None) -> Kernel:
+    def _kernel(self, group: Group, plan: TilePlan | None, room: int | None) -> Kernel:
         if plan is None:
-            if group not in self.whole:
-                self.whole[group] = self.build(group, None)
-            return self.whole[group]
+            if (group, room) not in self.whole:
+                self.whole[group, room] = self.build(group, None, room)
+            return self.whole[group, room]
         if plan not in self.tiled:
-            self.tiled[plan] = self.build(group, plan)
+            self.tiled[plan] = self.build(group, plan, None)
         return self.tiled[plan]
 
     def kernels_of(self, result: TileResult) -> dict[Group, Kernel]:
         """What was built of ``result``."""
-        found = {g: self.whole[g] for g in result.groups if g in self.whole}
+        keys = [(g, result.rooms.get(g)) for g in result.groups]
+        found = {key[0]: self.whole[key] for key in keys if key in self.whole}
         found.update({g: self.tiled[p] for g, p in result.plans.items() if p in self.tiled})
         return found
 
 
-def replaced(groups: Sequence[Group], plans: Sequence[tuple[int, int, TilePlan]]) -> TileResult:
+def replaced(
+    groups: Sequence[Group], plans: Sequence[tuple[int, int, TilePlan]], rooms: Rooms | None = None
+) -> TileResult:
     """``groups`` with ``first`` to ``last`` of each plan as one entry."""
     result: list[Group] = []
     by_group: dict[Group, TilePlan] = {}
@@ -146,7 +154,9 @@ def replaced(groups: Sequence[Group], plans: Sequence[tuple[int, int, TilePlan]]
         notes.append(note(plan))
         at = last + 1
     result += groups[at:]
-    return TileResult(tuple(result), by_group, tuple(notes) or ("every group is computed whole",))
+    limits = {groups[i]: room for i, room in sorted((rooms or {}).items())}
+    notes += [f"{group.name} holds at most {room} bytes a core beside" for group, room in limits.items()]
+    return TileResult(tuple(result), by_group, tuple(notes) or ("every group is computed whole",), rooms=limits)
 
 
 def joined(plan: TilePlan) -> Group:

@@ -15,10 +15,10 @@ from .facts import ConvFacts
 from .few import build_few, few_applies
 from .grouped import build_grouped, grouped_applies
 from .inplace import has_residual, taken_over
-from .strassen import build_halves, halves_pay, halves_share
+from .strassen import build_halves, halves_bytes, halves_pay
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
-from .winograd_choose import Plan, choose_plan
+from .winograd_choose import Plan, choose_plan, held_bytes
 
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 TRANSPOSED = "halotile.conv_transpose"
@@ -64,12 +64,12 @@ def build_conv(request: Request) -> Kernel:
         return build_transposed(request)
     facts = ConvFacts.of(request.group.anchor)
     if request.box is None and "tuning" in request.options:
-        own, winograd = _own_way(request, facts), _winograd_allowed(request, facts)
+        own, winograd = own_way(request, facts), _winograd_allowed(request, facts)
         found = candidates(request, facts, own, winograd, partial(_make, request, facts))
         return decide(request, decision_key(request, facts), found)
     if request.box is not None:
         facts = facts.cut(request.box.rows, request.box.columns)
-    return _make(request, facts, _own_way(request, facts))
+    return _make(request, facts, own_way(request, facts))
 
 
 def overwritten(request: Request) -> tuple[Value, ...]:
@@ -80,22 +80,10 @@ def overwritten(request: Request) -> tuple[Value, ...]:
     if anchor.operator == TRANSPOSED or not blocked or not has_residual(request):
         return ()
     facts = ConvFacts.of(anchor)
-    return _overwritten(request, facts, _own_way(request, facts))
+    return _overwritten(request, facts, own_way(request, facts))
 
 
-def share_by_halves(request: Request) -> float:
-    """What a whole group takes of a direct convolution's cycles, where it is computed by products of halves; else 1."""
-    anchor = request.group.anchor
-    if anchor is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:
-        return 1.0
-    if not request.layout(request.group.outputs[0]).block:
-        return 1.0  # it is left to the general generator
-    facts = ConvFacts.of(anchor)
-    share = halves_share(request, facts) if _own_way(request, facts) == HALVES else None
-    return 1.0 if share is None else min(1.0, share)
-
-
-def _own_way(request: Request, facts: ConvFacts) -> Way:
+def own_way(request: Request, facts: ConvFacts) -> Way:
     """What the family takes by its own estimate; every question about a convolution's kernel begins here."""
     if facts.is_depthwise and request.layout(facts.data).block > 0:
         return DEPTHWISE
@@ -103,9 +91,12 @@ def _own_way(request: Request, facts: ConvFacts) -> Way:
         return FEW
     if grouped_applies(request, facts):
         return GROUPED
-    if halves_pay(request, facts):
+    room = request.options.get("room")
+    if halves_pay(request, facts) and (room is None or halves_bytes(request, facts) <= room * request.workers):
         return HALVES
     plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
+    if plan is not None and room is not None and held_bytes(request.target.lanes(), facts.channels, plan) > room:
+        plan = choose_plan(request.target, facts, room)
     return plan if plan is not None else own_tile(request, facts)
 
 

@@ -11,7 +11,7 @@ from .choose import Tile, best_tiles
 from .depthwise import column_counts
 from .direct import tile_space
 from .facts import ConvFacts
-from .winograd_choose import Plan, applies, sorted_plans
+from .winograd_choose import Plan, applies, held_bytes, sorted_plans
 
 FEW, HALVES, DEPTHWISE, GROUPED = "few outputs", "seven products of halves", "depthwise", "small groups"
 Way = Plan | Tile | str | int  # a transform's plan, a direct register tile, one of the above, a depthwise one's columns
@@ -42,8 +42,13 @@ def candidates(
         return offered(column_counts(request, facts))
     classes = [offered(best_tiles(request.target, *tile_space(request, facts)))]
     for plans in sorted_plans(request.target, facts) if winograd and applies(facts) else ():
-        classes.append(offered(plans))
+        classes.append(offered(p for p in plans if _fits(request, facts, p)))
     return own_first(_name(own), [*offered([own]), *alternating(classes)])
+
+
+def _fits(request: Request, facts: ConvFacts, plan: Plan) -> bool:
+    room = request.options.get("room")
+    return room is None or held_bytes(request.target.lanes(), facts.channels, plan) <= room
 
 
 def _name(way: Way) -> str:

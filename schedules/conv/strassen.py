@@ -131,10 +131,19 @@ def _tile(request: Request, facts: ConvFacts) -> Tile:
     return choose_tile(request.target, 1, pairs, vectors, vectors)
 
 
+def halves_bytes(request: Request, facts: ConvFacts) -> int:
+    """Bytes of the left operands that lie in memory at a time, on all cores."""
+    return _Halves(_positions(request, facts)).held
+
+
+def _positions(request: Request, facts: ConvFacts) -> _Positions:
+    lanes = request.target.lanes(facts.output.dtype)
+    return _Positions(request, facts, _tile(request, facts), lanes, new_context(request))
+
+
 def build_halves(request: Request, facts: ConvFacts) -> Kernel:
-    ctx = new_context(request)
-    tile = _tile(request, facts)
-    conv = _Positions(request, facts, tile, request.target.lanes(facts.output.dtype), ctx)
+    conv = _positions(request, facts)
+    ctx, tile = conv.ctx, conv.tile
     _Halves(conv).emit()
     return finish(ctx, f"conv by seven products of halves C{conv.lanes}, tile {tile}", facts.flops)
 
@@ -183,15 +192,23 @@ class _Halves:
         most = max(1, min(STATE_BYTES // state, (target.l2_bytes or 1 << 18) // 2 // lefts, self.tiles))
         return -(-self.tiles // -(-self.tiles // most))
 
+    @property
+    def lefts(self) -> int:
+        """Elements of left operands that a task makes at a time."""
+        return len(self.slots) * self.block_tiles * self.depth * self.tile.columns * self.lanes
+
+    @property
+    def held(self) -> int:
+        return self.images * self.parts * self.lefts * dtype_bytes(self.dtype)
+
     def emit(self) -> None:
         k, ctx = self.k, self.ctx
         packed = self._packed()
         self.conv.far = packed.nbytes > self.conv.request.target.l2_bytes // 2
         weights = ctx.packed(Packed(f"w_{self.facts.weight.name}", packed), narrow=False)
-        size = len(self.slots) * self.block_tiles * self.depth * self.tile.columns * self.lanes
-        tasks = self.images * self.parts
+        size, tasks = self.lefts, self.images * self.parts
         lefts = k.pointer(k.fresh("lefts"), self.dtype, tasks * size)
-        ctx.operands.append(Scratch(tasks * size * dtype_bytes(self.dtype)))
+        ctx.operands.append(Scratch(self.held))
         if self.by_panels:
             self._shared_panels(weights, lefts, size)
             return

@@ -31,11 +31,10 @@ from ..group import Kernel, Packed, Request, Scratch
 from .choose import Tile
 from .facts import ConvFacts
 from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
-from .winograd_choose import Plan
+from .winograd_choose import STACK_BYTES, Plan
 from .winograd_weights import Weights
 
 LINE = 16  # floats of a cache line, which two cores must not share
-STACK_BYTES = 64 * 1024  # larger scratch lies in the memory plan
 
 
 def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
@@ -46,6 +45,11 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
     winograd.emit()
     tile = Tile(plan.transform.m, plan.transform.m, plan.vectors)
     return finish(winograd.conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.dilation)
+
+
+def workers_of(request: Request, facts: ConvFacts, plan: Plan) -> int:
+    """Cores that share the tasks; a box has one."""
+    return min(request.workers, plan.tasks) if facts.flops >= PARALLEL_FLOPS else 1
 
 
 @dataclass
@@ -67,8 +71,7 @@ class _Winograd:
     @property
     def workers(self) -> int:
         """Cores that share the tasks; each has scratch of its own."""
-        shared = self.facts.flops >= PARALLEL_FLOPS and not self.k.serial and not self.conv.is_open
-        return min(self.conv.request.workers, self.plan.tasks) if shared else 1
+        return workers_of(self.conv.request, self.facts, self.plan)
 
     def emit(self) -> None:
         k, plan, facts = self.k, self.plan, self.facts

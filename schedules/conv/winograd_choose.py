@@ -46,6 +46,7 @@ MARGIN = 0.93  # the estimate must beat the direct one by this much
 NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
 LAST = 0.5  # the same where no third level is behind the second
 LARGER = 0.95  # F(6x6, 3x3) must beat smaller tiles by this much: it doubles the bound of errors and bytes of weights
+STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack; larger one in the memory plan
 
 
 @dataclass(frozen=True)
@@ -118,32 +119,57 @@ def least_phase(facts: ConvFacts | Layer) -> int:
     return min(extent // d for extent, d in zip(facts.out_spatial, facts.dilation))
 
 
-def choose_plan(target: Target, facts: ConvFacts) -> Plan | None:
-    """The best plan, or None where the direct convolution is expected to be as fast."""
+def choose_plan(target: Target, facts: ConvFacts, room: int | None = None) -> Plan | None:
+    """The best plan, or None where the direct convolution is expected to be as fast. ``room``: the most bytes that each
+    core may hold beside what it reads and writes; None is any number."""
     if not applies(facts) or facts.channels < LEAST_CHANNELS or facts.outputs < target.lanes() // 2:
         return None
-    best = best_plan(target, facts)
+    best = best_plan(target, facts, room)
     if best is None or best.cycles > MARGIN * direct_cycles(target, facts):
         return None
     return best
 
 
-def best_plan(target: Target, facts: ConvFacts) -> Plan | None:
+def best_plan(target: Target, facts: ConvFacts, room: int | None = None) -> Plan | None:
     """The plan with the fewest cycles, whatever a direct convolution would take."""
-    return min(
-        least_plans(target, facts), key=lambda p: p.cycles / (LARGER if p.transform is F6 else 1), default=None
-    )
+    return min(least_plans(target, facts, room), key=_weighed, default=None)
 
 
-def least_plans(target: Target, facts: ConvFacts) -> tuple[Plan, ...]:
-    """The plan with the fewest cycles of each transform that the outputs have room for."""
-    return _least_plans(target, target.native, Layer.of(facts))
+def _weighed(plan: Plan) -> float:
+    return plan.cycles / (LARGER if plan.transform is F6 else 1)
+
+
+def least_plans(target: Target, facts: ConvFacts, room: int | None = None) -> tuple[Plan, ...]:
+    """The plan with the fewest cycles of each transform that the outputs, and its scratch, have room for."""
+    fronts = _fronts(target, target.native, Layer.of(facts))
+    fitting = ([p for held, p in front if room is None or held <= room] for front in fronts)
+    return tuple(plans[0] for plans in fitting if plans)
+
+
+def smaller_plans(target: Target, facts: ConvFacts) -> list[tuple[int, Plan]]:
+    """What :func:`choose_plan` takes where there is less and less room than for its free choice, and the bytes that
+    a core holds of each: from the fastest to the smallest."""
+    found: list[tuple[int, Plan]] = []
+    for held in sorted({h for front in _fronts(target, target.native, Layer.of(facts)) for h, _ in front})[::-1]:
+        plan = choose_plan(target, facts, held)
+        if plan is not None and (not found or found[-1][1] != plan):
+            found.append((held_bytes(target.lanes(), facts.channels, plan), plan))
+    return found[1:]
 
 
 @lru_cache(maxsize=1024)
-def _least_plans(target: Target, native: bool, layer: Layer) -> tuple[Plan, ...]:
-    """``native`` makes targets differ that are equal otherwise."""
-    return tuple(min(_plans(target, layer, t), key=lambda p: p.cycles) for t in _fitting(target, layer))
+def _fronts(target: Target, native: bool, layer: Layer) -> tuple[tuple[tuple[int, Plan], ...], ...]:
+    """Of each transform that the outputs have room for: the bytes that a core holds, and the plan, for all plans that
+    no other beats in both, from the fastest on. ``native`` makes targets differ that are equal otherwise."""
+    fronts = []
+    for transform in _fitting(target, layer):
+        front: list[tuple[int, Plan]] = []
+        for plan in sorted(_plans(target, layer, transform), key=lambda p: p.cycles):
+            held = held_bytes(target.lanes(), layer.channels, plan)
+            if not front or held < front[-1][0]:
+                front.append((held, plan))
+        fronts.append(tuple(front))
+    return tuple(fronts)
 
 
 def sorted_plans(target: Target, facts: ConvFacts) -> list[list[Plan]]:
@@ -252,6 +278,11 @@ def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
     data = plan.transform.products * (-(-channels // lanes) * padded * lanes + lanes)
     products = plan.transform.products * (padded * plan.vectors * lanes + lanes)
     return 4 * data, 4 * products
+
+
+def held_bytes(lanes: int, channels: int, plan: Plan) -> int:
+    """Bytes of a core's scratch that lie in the memory plan."""
+    return sum(-(-size // 64) * 64 for size in scratch_bytes(lanes, channels, plan) if size > STACK_BYTES)
 
 
 def weight_bytes(lanes: int, channels: int, plan: Plan) -> int:

@@ -38,8 +38,8 @@ def test_a_budget_is_never_exceeded_and_the_report_is_exact(edsr: onnx.ModelProt
     build = planned(edsr, memory_budget=budget)
     assert build.report["arena_bytes"] <= budget
     assert build.report["arena_bytes"] == build.memory.planned_bytes + 2 * build.report["workspace_bytes"]
-    if share < 1:
-        assert build.tiled
+    if share < 1:  # smaller strips of the transform's tiles are enough at first
+        assert build.tiled or (share >= 0.5 and build.rooms)
     for plan in build.tiled.values():
         assert check_plan(plan).problems == []
 

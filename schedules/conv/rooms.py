@@ -1,0 +1,68 @@
+"""How much memory a convolution that is computed whole holds beside what it reads and writes, and what less costs.
+
+The option ``room`` of a request is the most bytes that each core may hold so: of the transform's plans the fastest that
+fits is taken (smaller strips, smaller tiles), products of halves if their left operands fit, and the direct
+convolution, which holds nothing, where neither does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..group import Request, Value
+from .build import TRANSPOSED, overwritten, own_way, supports_conv
+from .candidates import HALVES
+from .facts import ConvFacts
+from .strassen import halves_bytes, halves_share
+from .winograd import workers_of
+from .winograd_choose import Plan, direct_cycles, held_bytes, smaller_plans
+
+CLOSE = 0.9  # of the bytes of a faster way: nearer than that, a slower one is not worth a look
+
+
+@dataclass(frozen=True)
+class Beside:
+    """With ``room`` a layer holds ``bytes`` on all cores together and takes ``share`` of what it takes with any number
+    (for products of halves: of the direct form); its output may take over ``overwritten``."""
+
+    room: int | None = None
+    bytes: int = 0
+    share: float = 1.0
+    overwritten: tuple[Value, ...] = ()
+
+
+def besides(request: Request, less: bool) -> tuple[Beside, ...]:
+    """What the kernel of a whole group holds; and if ``less``, what it would with less and less room."""
+    anchor = request.group.anchor
+    if anchor is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:
+        return (Beside(),)
+    if not request.layout(request.group.outputs[0]).block or len(request.group.outputs[0].shape) != 4:
+        return (Beside(),)  # it is left to the general generator
+    facts = ConvFacts.of(anchor)
+    way = own_way(request, facts)
+    found = [Beside(None, overwritten=overwritten(request))]
+    if way == HALVES:
+        held, share = halves_bytes(request, facts), halves_share(request, facts)
+        found = [replace(found[0], bytes=held, share=min(1.0, share or 1.0))]
+        if less:
+            found.append(_with(request, 0, 0, 1.0))
+    if not isinstance(way, Plan):
+        return tuple(found)
+    lanes, target = request.layout(request.group.outputs[0]).block, request.target
+    held = held_bytes(lanes, facts.channels, way)
+    found = [replace(found[0], bytes=held * workers_of(request, facts, way))]
+    if not less or not held:
+        return tuple(found)
+    last = held
+    for held, plan in smaller_plans(target, facts):
+        if held <= CLOSE * last:
+            last = held
+            found.append(_with(request, held, held * workers_of(request, facts, plan), plan.cycles / way.cycles))
+    if last:
+        found.append(_with(request, 0, 0, direct_cycles(target, facts) / way.cycles))
+    return tuple(found)
+
+
+def _with(request: Request, room: int, held: int, share: float) -> Beside:
+    options = {**request.options, "room": room}
+    return Beside(room, held, share, overwritten(replace(request, options=options)))
