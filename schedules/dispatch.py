@@ -6,7 +6,7 @@ from .attention import attention_facts, build_attention
 from .classify import Facts
 from .conv import build_conv, supports_conv
 from .group import Group, Kernel, Request
-from .matmul import build_matmul, supports_matmul
+from .matmul import build_matmul, makes_one_column, supports_matmul
 from .opaque import build_opaque
 from .shuffle import build_shuffle, shuffles_channels
 from .staged import build_staged
@@ -20,7 +20,7 @@ def build_kernel(request: Request) -> Kernel:
             return build_conv(request)
         if supports_matmul(anchor) and _all_plain(request):
             if sum(supports_matmul(n) for n in request.group.nodes) == 1:
-                return build_matmul(request)
+                return build_staged(request) if makes_one_column(request) else build_matmul(request)
             attention = attention_facts(request.group)
             assert not isinstance(attention, str), attention
             return build_attention(request, attention)

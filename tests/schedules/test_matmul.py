@@ -197,3 +197,21 @@ def test_a_large_variable_operand_is_packed_first() -> None:
     for i in range(len(PACKED_FIRST)):
         suite.check(f"{i}")
         assert [s.split(",")[0] for s in suite.schedules(f"{i}")] == ["matmul packed first"]
+
+
+def test_one_column_is_summed_along_memory() -> None:
+    """A register tile would use one lane; operands of either kind, epilogue included. Short sums stay with the family."""
+    suite, random = Suite(narrow(512)), np.random.default_rng(3)
+    for k in (9, 77):
+        a, b = (random.standard_normal(s).astype("float32") for s in ((2, 13, k), (2, k, 1)))
+
+        def constant(a: Any, b: Any = b[0]) -> Any:
+            return R.nn.relu(R.matmul(a, weight(b)))
+
+        suite.add(f"variable{k}", [a, b], lambda a, b: R.nn.relu(R.matmul(a, b)), np.maximum(a @ b, 0), 1e-5, 1e-5)
+        suite.add(f"constant{k}", [a], constant, np.maximum(a @ b[0], 0), 1e-5, 1e-5)
+    for kind in ("variable", "constant"):
+        for k, family in ((9, "matmul"), (77, "staged")):
+            (schedule,) = suite.schedules(f"{kind}{k}")
+            assert schedule.startswith(family)
+            suite.check(f"{kind}{k}")
