@@ -24,6 +24,7 @@ from .facts import ConvFacts
 from .tile import ConvKernel, finish, new_context
 
 UNROLLED_TAPS = 12  # taps that are unrolled completely: 3 x 3, and 1-D kernels up to 12
+COLUMNS = 8  # of outputs in registers: with more, the rest of a row is longer
 
 
 def build_depthwise(request: Request, facts: ConvFacts, columns: int | None = None) -> Kernel:
@@ -37,10 +38,16 @@ def build_depthwise(request: Request, facts: ConvFacts, columns: int | None = No
 
 def column_counts(request: Request, facts: ConvFacts) -> list[int]:
     """Accumulators, the loads they share and a weight fit the registers; the fewest positions wasted at the edge
-    first."""
-    width = facts.out_spatial[-1]
-    registers = request.target.vector_registers
-    most = max(1, min(width, 8, (registers - 2) // (1 + min(facts.strides[-1], 2))))
+    first.
+
+    An accumulator is a chain of as many multiply-adds as there are taps. Where a core has as many under way as COLUMNS,
+    fewer chains leave it waiting (seven, at a width of 14), and long ones until the next tile is in sight: those have
+    up to twice as many columns.
+    """
+    width, target = facts.out_spatial[-1], request.target
+    busy = facts.taps > UNROLLED_TAPS and target.fma_ports * target.fma_latency >= COLUMNS
+    fit = (target.vector_registers - 2) // (1 + min(facts.strides[-1], 2))
+    most = max(1, min(width, 2 * COLUMNS if busy else COLUMNS, fit))
     return sorted(range(1, most + 1), key=lambda c: (-(-width // c) * (c + 1), -c))
 
 
