@@ -16,6 +16,7 @@ from ...targets.target import Target
 from ..halves import Widened
 from ..hints import LINE, hint
 
+MOST = 4  # hints for rows of A in one step
 ROWS = 8  # of a tile: where memory gives a vector in the cycles that these take for it, nothing has to be asked for
 
 
@@ -33,3 +34,12 @@ def follow(k: Any, b: Any, behind: Any, step: Any, elements: int, tiles: int, el
     each = -(-elements // tiles)
     for first in range(0, each, LINE // size):
         hint(k, stored, behind + step * each + first)
+
+
+def ask_for_rows(k: Any, a: Any, behind: Any, step: Any, elements: int, element: int) -> None:
+    """Hints for the share of the next ``elements`` of A, from ``behind`` on, that falls to one step (number, of how
+    many); none where that is a burst."""
+    line = LINE // element
+    each = -(-elements // (line * step[1]))
+    for i in range(each if each <= MOST else 0):
+        hint(k, a, behind + (step[0] * each + i) * line)

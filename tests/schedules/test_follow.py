@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -56,13 +57,31 @@ def test_products_ask_where_they_stream(rows: int, hints: int) -> None:
         (3136, 96, 384, 3),  # nine rows of three lines, in 36 of 96 steps
         (784, 192, 768, 2),
         (784, 64, 768, 0),  # too few steps
-        (784, 768, 192, 0),  # so many that the wait counts for nothing
+        (784, 768, 192, 2),  # many, but rows of A are asked for as well, since the weights stay
+        (784, 1536, 192, 0),  # so many that the wait counts for nothing
     ],
 )
 def test_a_tile_asks_for_its_results_row_by_row(rows: int, depth: int, columns: int, lines: int) -> None:
     text = product(rows, depth, columns, TWO_PORTS)[1]
     assert text.count(WRITTEN) == lines
     assert WRITTEN not in product(rows, depth, columns, ONE_PORT)[1]
+
+
+def order_of_loops(text: str) -> str:
+    """Of tiles of rows (t) and of panels (n), outermost first."""
+    names = [name[0] for loops in re.findall(r"for (.+?) in", text) for name in loops.split(", ")]
+    return "".join(n for n in names if n in "tn")[:2]
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns", "order"), [(784, 192, 768, "tn"), (784, 1536, 192, "nt")])
+def test_rows_pass_once_where_weights_stay(rows: int, depth: int, columns: int, order: str) -> None:
+    """In half of the second-level cache, that is; each tile then asks for the rows of the next one."""
+    text = product(rows, depth, columns, TWO_PORTS)[1]
+    assert order_of_loops(text) == order
+    assert text.count(WEIGHTS) == 1, "a line of rows or of weights in a step"
+    assert order_of_loops(product(rows, depth, columns, ONE_PORT)[1]) == "nt"
+    assert order_of_loops(product(rows // 4, depth, columns, TWO_PORTS)[1]) == "nt", "few tiles bring the weights"
+    assert order_of_loops(product(rows, depth, columns, replace(TWO_PORTS, l2_bytes=1 << 20))[1]) == "nt"
 
 
 def test_hints_for_results_change_no_number() -> None:
@@ -115,9 +134,10 @@ def test_equals_numpy_where_hints_pass_the_end() -> None:
     """The last panel's hints lie behind the weights; so do those of a last part of K that is cut short."""
     suite = Suite(replace(TWO_PORTS, l2_bytes=64 << 10))
     random = np.random.default_rng(0)
-    for rows, depth, columns in ((50, 1531, 48), (9, 130, 33), (131, 64, 139)):
+    for rows, depth, columns in ((50, 1531, 48), (9, 130, 33), (131, 64, 139), (707, 75, 96)):
         a, b = (random.standard_normal(s).astype("float32") for s in ((rows, depth), (depth, columns)))
         exact = (a.astype("float64") @ b).astype("float32")
         suite.add(f"{depth}", [a], lambda a, b=b: R.matmul(a, weight(b)), exact, 1e-4, 1e-3)
-    for name in ("1531", "130", "64"):
+    assert order_of_loops(product(707, 75, 96, suite.target)[1]) == "tn"
+    for name in ("1531", "130", "64", "75"):
         suite.check(name)
