@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tvm import te, tirx
 
+from ..emit import KernelBuilder
 from ..operator import define
 from .common import dtype_of, larger, lowest, shape_of
+from .loops import PARALLEL_WORK, written
+
+LANES = 16  # positions side by side, whose places and weights all channels share
 
 
 def _clamped(i: Any, length: int) -> Any:
@@ -231,57 +235,71 @@ def col2im(
     return te.compute([n, c, *image], total, name="col2im")
 
 
-@define("halotile.deform_conv")
-def deform_conv(
+@define("halotile.deformed")
+def deformed(
     x: te.Tensor,
-    w: te.Tensor,
     offset: te.Tensor,
     *mask: te.Tensor,
+    kernel: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
     begin: Sequence[int],
-    groups: int,
     offset_groups: int,
 ) -> te.Tensor:
-    """A 2-D convolution whose taps are moved by ``offset`` and weighed by ``mask``, read bilinearly, zero outside."""
+    """x [N, C, H, W] -> [N, C * kh * kw, OH * OW]: what each tap of a deformable convolution reads, moved by ``offset``
+    and weighed by ``mask``, bilinearly, zero outside. A product with the weights does the rest: as a part of it, every
+    output channel would read all of this again."""
     n, channels, rows, columns = shape_of(x)
-    outputs, per_group, kh, kw = shape_of(w)
     _, _, oh, ow = shape_of(offset)
-    dtype = dtype_of(x)
+    kh, kw = kernel
+    dtype, positions, taps = dtype_of(x), oh * ow, kh * kw
     share = channels // offset_groups
+    lanes = min(positions, LANES)
+    blocks = -(-positions // lanes)
 
-    def moved(b: Any, ch: Any, ky: Any, kx: Any, oy: Any, ox: Any) -> Any:
-        group = tirx.floordiv(ch, share)
-        tap = (group * kh + ky) * kw + kx
-        y = (oy * strides[0] - begin[0] + ky * dilations[0]).astype(dtype) + offset(b, tap * 2, oy, ox)
-        xx = (ox * strides[1] - begin[1] + kx * dilations[1]).astype(dtype) + offset(b, tap * 2 + 1, oy, ox)
-        read = _bilinear(lambda i, j: x(b, ch, i, j), y, xx, rows, columns, dtype)
-        return read * mask[0](b, tap, oy, ox) if mask else read
+    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+        kind = "parallel" if n * channels * taps * positions >= PARALLEL_WORK else "serial"
+        with k.loop(n * offset_groups * taps * blocks, kind, "row") as row:
+            block, tap = row % blocks, row // blocks  # of all images and groups
+            image, group = tap // (offset_groups * taps), tap // taps % offset_groups
+            ky, kx = tap % taps // kw, tap % kw
+            first = k.bind(tirx.min(block * lanes, positions - lanes))  # the last one overlaps the one before it
+            places, weights = (k.local(name, d, 4 * lanes) for name, d in (("at", "int32"), ("w", dtype)))
+            with k.loop(lanes, "vectorized") as v:
+                p = first + v
+                shifts = [k.load(ins[1], (tap * 2 + axis) * positions + p) for axis in range(2)]
+                y = k.bind((p // ow * strides[0] - begin[0] + ky * dilations[0]).astype(dtype) + shifts[0])
+                xx = k.bind((p % ow * strides[1] - begin[1] + kx * dilations[1]).astype(dtype) + shifts[1])
+                for i, (weight, inside, at) in enumerate(_around(y, xx, rows, columns, dtype, k.bind)):
+                    k.store(weights, i * lanes + v, weight)
+                    k.store(places, i * lanes + v, tirx.Select(inside, at, tirx.IntImm("int32", -1)))
+            with k.loop(share, name="c") as c:
+                channel = k.bind(image * channels + group * share + c)
+                with k.loop(lanes, "vectorized") as v:
+                    terms = []
+                    for i in range(4):
+                        at = k.bind(places[i * lanes + v])
+                        value = k.load(ins[0], channel * (rows * columns) + tirx.max(at, 0))
+                        terms.append(tirx.Select(at >= 0, weights[i * lanes + v] * value, tirx.const(0, dtype)))
+                    total = _sum(terms)
+                    if mask:
+                        total = total * k.load(ins[2], tap * positions + first + v)
+                    k.store(outs[0], (channel * taps + tap % taps) * positions + first + v, total)
 
-    columns_ = te.compute([n, channels, kh, kw, oh, ow], moved, name="moved")
-    c = te.reduce_axis((0, per_group), name="rc")
-    ky, kx = te.reduce_axis((0, kh), name="ry"), te.reduce_axis((0, kw), name="rx")
-
-    def total(b: Any, m: Any, oy: Any, ox: Any) -> Any:
-        ch = tirx.floordiv(m, outputs // groups) * per_group + c if groups > 1 else c
-        return te.sum(columns_(b, ch, ky, kx, oy, ox) * w(m, c, ky, kx), axis=[c, ky, kx])
-
-    return te.compute([n, outputs, oh, ow], total, name="deform_conv")
+    return written("deformed", [x, offset, *mask], [((n, channels * taps, positions), dtype)], write)[0]
 
 
-def _bilinear(read: Callable[[Any, Any], Any], y: Any, x: Any, rows: int, columns: int, dtype: str) -> Any:
-    """The four elements around (y, x), each zero when it lies outside."""
+def _around(y: Any, x: Any, rows: int, columns: int, dtype: str, bind: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Weight, whether it lies inside, and place of the four elements around (y, x) of one image."""
     limit = [
-        tirx.max(tirx.min(p, tirx.const(m + 1, dtype)), tirx.const(-2, dtype))
+        bind(tirx.max(tirx.min(p, tirx.const(m + 1, dtype)), tirx.const(-2, dtype)))
         for p, m in ((y, rows), (x, columns))
     ]
-    base = [tirx.floor(p) for p in limit]
-    weights = [_linear_weights(p - f) for p, f in zip(limit, base)]
-    terms = []
+    base = [bind(tirx.floor(p)) for p in limit]
+    corner = [bind(b.astype("int32")) for b in base]
+    weights = [_linear_weights(bind(p - f)) for p, f in zip(limit, base)]
     for dy in range(2):
         for dx in range(2):
-            i, j = base[0].astype("int32") + dy, base[1].astype("int32") + dx
+            i, j = corner[0] + dy, corner[1] + dx
             inside = tirx.all(_inside(i, rows), _inside(j, columns))
-            value = read(_clamped(i, rows), _clamped(j, columns))
-            terms.append(tirx.Select(inside, weights[0][dy] * weights[1][dx] * value, tirx.const(0, dtype)))
-    return _sum(terms)
+            yield weights[0][dy] * weights[1][dx], inside, _clamped(i, rows) * columns + _clamped(j, columns)

@@ -200,7 +200,7 @@ def test_a_large_variable_operand_is_packed_first() -> None:
 
 
 def test_one_column_is_summed_along_memory() -> None:
-    """A register tile would use one lane; operands of either kind, epilogue included. Short sums stay with the family."""
+    """A register tile would use one lane. Either kind of operands, epilogue included; short sums stay in the family."""
     suite, random = Suite(narrow(512)), np.random.default_rng(3)
     for k in (9, 77):
         a, b = (random.standard_normal(s).astype("float32") for s in ((2, 13, k), (2, k, 1)))

@@ -144,17 +144,24 @@ def deform_conv(node: Node) -> Value:
     if not fits or mask is not None and mask.shape != (x.shape[0], taps, *offset.shape[2:]):
         raise Refusal(f"its weights {w}, offsets {offset} and mask {mask or 'of ones'} do not fit {x}")
     operands = [x, w, offset] + ([mask] if mask is not None else [])
+    outputs, per_group, *kernel = w.shape
+    groups, (batch, _, *size) = node.attr("group", 1), offset.shape
 
-    def run(*values: Value) -> Value:
-        return node.own(
-            "halotile.deform_conv",
-            *values,
+    def run(x: Value, w: Value, *moves: Value) -> Value:
+        columns = node.own(
+            "halotile.deformed",
+            x,
+            *moves,
+            kernel=kernel,
             strides=list(node.attr("strides", [1, 1])),
             dilations=list(node.attr("dilations", [1, 1])),
             begin=list(node.attr("pads", [0, 0, 0, 0]))[:2],
-            groups=node.attr("group", 1),
             offset_groups=node.attr("offset_group", 1),
         )
+        depth = per_group * math.prod(kernel)
+        columns = node.reshape(columns, (batch, groups, depth, math.prod(size)))
+        product = node.do(R.matmul, node.reshape(w, (1, groups, outputs // groups, depth)), columns)
+        return node.reshape(product, (batch, outputs, *size))
 
     result = node.in_float32(run, *operands)
     return result if bias is None else node.do(R.add, result, per_channel(node, bias, result.rank))
