@@ -12,15 +12,18 @@ second one that holds the count, and zeros behind it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
+from . import quantised
 from .lengths import run_time
 from .node import Node, normal_axes, normal_axis
 from .parts import (
+    Rule,
+    Write,
     count_of,
     filled,
     in_one_room,
@@ -28,6 +31,7 @@ from .parts import (
     only,
     part_of,
     partial_operands,
+    row_by_row,
     tagged,
     there,
     told,
@@ -40,8 +44,6 @@ from .registry import Refusal
 from .value import Value
 
 R = relax.op
-Write = Callable[[Sequence["Value | None"]], "Sequence[Value | None]"]
-Rule = Callable[[Node, Write], "Sequence[Value | None]"]
 
 
 def converted(node: Node, write: Write) -> Sequence[Value | None]:
@@ -71,14 +73,6 @@ def _elementwise(node: Node, write: Write) -> Sequence[Value | None]:
     return tagged(write(whole), rank - back, count)
 
 
-def _rows(node: Node, write: Write) -> Sequence[Value | None]:
-    """What works on each row of its first operand by itself."""
-    only(node, 0)
-    if part_of(node[0]).axis != 0:
-        raise Refusal(f"{told(node)}, and it does not work row by row along it")
-    return tagged(write(untagged(node.inputs)), 0, count_of(node))
-
-
 def _along(default: int) -> Rule:
     """What works along the axis that it names, of its first operand."""
 
@@ -100,13 +94,13 @@ def _along(default: int) -> Rule:
 def _flatten(node: Node, write: Write) -> Sequence[Value | None]:
     if normal_axis(node.attr("axis", 1), node.need(0).rank) != 1:
         raise Refusal(f"{told(node)}, and it joins it with another")
-    return _rows(node, write)
+    return row_by_row(node, write)
 
 
 def _gemm(node: Node, write: Write) -> Sequence[Value | None]:
     if node.attr("transA", 0):
         raise Refusal(f"{told(node)}, and it sums along it")
-    return _rows(node, write)
+    return row_by_row(node, write)
 
 
 def _matmul(node: Node, write: Write) -> Sequence[Value | None]:
@@ -393,37 +387,42 @@ def _resized(node: Node, write: Write) -> Sequence[Value | None]:
     return tagged(write(untagged(node.inputs)), part.axis, part.count)
 
 
-def _quantised(node: Node, write: Write) -> Sequence[Value | None]:
-    only(node, 0)
-    if any(v is not None and v.size != 1 for v in node.inputs[1:]):
-        raise Refusal(f"{told(node)}, and its scales are many")
-    return tagged(write(untagged(node.inputs)), part_of(node[0]).axis, count_of(node))
+def _cast_like(node: Node, write: Write) -> Sequence[Value | None]:
+    """Of the second operand only the type counts."""
+    return [None if r is None else r.with_part(node.need(0).part) for r in write(untagged(node.inputs))]
 
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(
         """
-        Abs Acos Acosh Add And Asin Asinh Atan Atanh BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Celu
-        Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu FastGelu QuickGelu Greater GreaterOrEqual HardSigmoid
-        HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or
-        PRelu Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish
-        Tan Tanh ThresholdedRelu Where Xor
+        Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast
+        Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu FastGelu QuickGelu Greater GreaterOrEqual
+        HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul
+        Neg Not Or PRelu Pow QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid Reciprocal Relu Round Selu
+        Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor
         """.split(),
         _elementwise,
     ),
     **dict.fromkeys(
-        "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace Dropout GlobalAveragePool GlobalMaxPool "
-        "GroupNormalization InstanceNormalization LRN LpPool MaxPool SpaceToDepth".split(),
-        _rows,
+        """
+        AveragePool BatchNormalization Conv ConvInteger ConvTranspose DepthToSpace Dropout GlobalAveragePool
+        GlobalMaxPool GroupNormalization InstanceNormalization LRN LpPool MaxPool QLinearAveragePool
+        QLinearConv QLinearGlobalAveragePool SpaceToDepth
+        """.split(),
+        row_by_row,
     ),
     **dict.fromkeys(
         "Hardmax LayerNormalization LogSoftmax LpNormalization RMSNormalization Softmax".split(), _along(-1)
     ),
     **dict.fromkeys([*_NEUTRAL, "ReduceMean", "ReduceLogSum"], _reduction),
     **dict.fromkeys("CumProd CumSum".split(), _cumulative),
+    **dict.fromkeys("MatMulInteger MatMulIntegerToFloat QLinearMatMul".split(), quantised.rows),
+    "CastLike": _cast_like,
     "Compress": _compress,
     "Concat": _concat,
-    "DequantizeLinear": _quantised,
+    "DequantizeLinear": quantised.elements,
+    "DynamicQuantizeLinear": quantised.dynamic,
+    "DynamicQuantizeMatMul": quantised.dynamic_product,
     "Flatten": _flatten,
     "Gather": _gather,
     "GatherElements": _gather_elements,
@@ -433,7 +432,8 @@ _RULES: dict[str, Rule] = {
     "NonMaxSuppression": _suppression,
     "NonZero": _non_zero,
     "OneHot": _one_hot,
-    "QuantizeLinear": _quantised,
+    "QGemm": _gemm,
+    "QuantizeLinear": quantised.elements,
     "Resize": _resized,
     "RoiAlign": _roi_align,
     "ScatterElements": _scatter,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from .registry import Refusal
 from .value import Part, Value
 
 R = relax.op
+Write = Callable[[Sequence["Value | None"]], "Sequence[Value | None]"]
+Rule = Callable[[Node, Write], "Sequence[Value | None]"]
 
 
 def is_partial(value: object) -> bool:
@@ -108,3 +110,11 @@ def wrapped(node: Node, indices: Value, part: Part, length: int, columns: np.nda
         left = node.do(R.multiply, left, node.const(columns.astype(indices.dtype)))
     moved = node.do(R.add, indices, left)
     return node.do(R.where, node.do(R.less, indices, node.scalar(0, indices)), moved, indices)
+
+
+def row_by_row(node: Node, write: Write) -> Sequence[Value | None]:
+    """What works on each row of its first operand by itself."""
+    only(node, 0)
+    if part_of(node[0]).axis != 0:
+        raise Refusal(f"{told(node)}, and it does not work row by row along it")
+    return tagged(write(untagged(node.inputs)), 0, count_of(node))

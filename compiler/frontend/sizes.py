@@ -21,8 +21,7 @@ from .converters.movement import constant_pad, take
 from .dims import Dim, Open, bounds, floor_div, is_open, maximum, minimum, quotient
 from .lengths import most_of, run_time
 from .node import Node, normal_axes, normal_axis
-from .partial import Rule, Write
-from .parts import filled, length, with_part
+from .parts import Rule, Write, filled, length, with_part
 from .registry import Refusal
 from .value import Value
 

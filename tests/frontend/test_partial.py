@@ -43,7 +43,8 @@ def model_of(
     )
     for output in graph.output:
         output.ClearField("type")
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
 def same(
@@ -392,6 +393,26 @@ def test_unique(shape: tuple[int, ...], axis: int | None, in_order: int) -> None
     at = {} if axis is None else {"axis": axis}
     same([node("Unique", "x", "y first inverse times", sorted=in_order, **at)], {"x": x}, "y", "first", "inverse",
          "times", more=[{"x": np.zeros(shape, "int64")}])  # fmt: skip
+
+
+def test_quantised_rows() -> None:
+    """What quantisation leaves of a head that works on the rows that are there; zeros behind them change no range."""
+    weights = RNG.integers(-90, 90, (6, 5)).astype("int8")
+    nodes = [
+        node("Compress", "x keep", "r", axis=0),
+        node("DynamicQuantizeLinear", "r", "q scale zero"),
+        node("MatMulInteger", "q w zero", "sums"),
+        node("CastLike", "sums x", "floats"),
+        node("Mul", "floats scale", "a"),
+        node("QuantizeLinear", "r s z", "fixed"),
+        node("QLinearMatMul", "fixed s z w s wz s z", "product"),
+        node("DequantizeLinear", "product s z", "b"),
+        helper.make_node("QLinearAdd", "product s z product s z s z".split(), ["twice"], domain="com.microsoft"),
+        helper.make_node("DynamicQuantizeMatMul", "r w s".split(), ["c"], domain="com.microsoft"),
+    ]
+    feeds = {"x": noise(7, 6), "keep": np.arange(7) % 3 != 1}
+    known = {"w": weights, "s": np.float32(0.05), "z": np.uint8(120), "wz": np.int8(0)}
+    same(nodes, feeds, "a", "b", "twice", "c", more=[{"keep": np.zeros(7, "bool")}, {"x": noise(7, 6) + 3}], **known)
 
 
 def test_branches_of_different_length() -> None:
