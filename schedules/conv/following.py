@@ -61,8 +61,13 @@ def row_below(conv: ConvKernel, n: Any, group: Any, origins: list[Any]) -> Calla
 
 
 def image_bytes(conv: ConvKernel) -> int:
-    data = conv.facts.data
-    return conv.request.layout(data).elements * dtype_bytes(data.dtype) // data.shape[0]
+    """What an image takes in a cache: rows that no tap reads are left out, but not columns, since neighbouring lines
+    come in pairs, and lines two apart lie in half of its sets."""
+    facts = conv.facts
+    size = conv.request.layout(facts.data).elements * dtype_bytes(facts.data.dtype) // facts.data.shape[0]
+    for taps, stride in zip(facts.kernel[:-1], facts.strides):
+        size = size * min(taps, stride) // stride
+    return size
 
 
 def data_distance(conv: ConvKernel) -> int:

@@ -19,10 +19,11 @@ R = relax.op
 F = "float32"
 
 
-def order(cin: int, cout: int, size: int, kernel: int, rows: int) -> bool:
+def order(cin: int, cout: int, size: int, kernel: int, rows: int, stride: int = 1) -> bool:
     """Whether all channel groups of a row of tiles follow each other, for a core with a megabyte of second level."""
     x, k = np.zeros((1, cin, size, size), F), np.zeros((cout, cin, kernel, kernel), F)
-    build = staged(module_of([x], lambda x: R.nn.conv2d(x, weight(k), padding=kernel // 2)), tiled=False)
+    module = module_of([x], lambda x: R.nn.conv2d(x, weight(k), strides=stride, padding=kernel // 2))
+    build = staged(module, tiled=False)
     group = next(g for g in build.groups if g.anchor is not None)
     target = replace(native(), l2_bytes=1 << 20, vector_bits=512, vector_registers=32)
     request = Request(group, build.layouts, target)
@@ -42,6 +43,12 @@ def order(cin: int, cout: int, size: int, kernel: int, rows: int) -> bool:
 )
 def test_the_order_that_moves_less(cin: int, cout: int, size: int, kernel: int, rows: int, expected: bool) -> None:
     assert order(cin, cout, size, kernel, rows) is expected
+
+
+@pytest.mark.parametrize(("stride", "expected"), [(1, True), (2, False)])
+def test_rows_that_no_tap_reads_need_no_room(stride: int, expected: bool) -> None:
+    """Every second row of 800 KB stays in half of the cache, so the two megabytes of weights pass by once."""
+    assert order(256, 2048, 28, 1, 2, stride) is expected
 
 
 @pytest.mark.parametrize("first", [True, False])
