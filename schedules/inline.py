@@ -21,7 +21,7 @@ from tvm import te, tirx
 from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
-from . import mathlib, powers, trigonometry
+from . import mathlib, powers, remainders, trigonometry
 
 Source = Callable[[tuple[Any, ...]], Any]
 
@@ -245,8 +245,11 @@ class Inliner:
             return plain(self.bind(args[1]), self.bind)
         if str(expr.ty.dtype) == "float32" and (fast := FLOAT32.get(name)) is not None:
             return fast(self.bind(args[0]), self.bind)
-        if str(expr.ty.dtype) == "float32" and name == "tirx.pow" and self._bind is not None and not self._guards:
-            return powers.power(self.bind(args[0]), self.bind(args[1]), self.bind)  # too long without names
+        named = self._bind is not None and not self._guards  # without names these would be too long
+        if named and str(expr.ty.dtype) == "float32" and name == "tirx.pow":
+            return powers.power(self.bind(args[0]), self.bind(args[1]), self.bind)
+        if named and name.endswith("call_pure_extern") and str(args[0].value) == "fmodf":
+            return remainders.remainder(self.bind(args[1]), self.bind(args[2]), self.bind)
         return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
 
 
