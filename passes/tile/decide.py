@@ -104,14 +104,15 @@ def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str
         if not fitting:
             break
         choice, at = min(fitting, key=lambda f: f[0].bytes if optimize == "memory" else f[0].weighed)
-        found = measured(at, choice)
+        better = refined(searches[at].model, choice, budget - more)
+        found = measured(at, better) if better.cycles < choice.cycles and (at, better) not in real else None
+        if found is not None:  # made better at once: kernels of what is made better afterwards are built in vain
+            choice = better
+        else:
+            found = measured(at, choice)
         if found is None:
             curves[at] = searches[at].curve()
         elif found[0] <= budget:
-            better = refined(searches[at].model, choice, min(budget, budget - found[0] + choice.bytes))
-            refound = measured(at, better) if better.cycles < choice.cycles else None
-            if refound is not None and refound[0] <= budget:
-                choice, found = better, refound
             return Decision(searches[at].model.program, choice, found[1], tuple(curves[at]), found[0])
         else:
             more = max(more, found[0] - choice.bytes)
@@ -127,7 +128,7 @@ def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str
     if fits:
         choice, at, found = min(fits, key=lambda f: f[0].weighed)
         return Decision(searches[at].model.program, choice, found[1], tuple(curves[at]), found[0])
-    smallest = min(size for size, _ in real.values())
+    smallest = min(size for _, _, (size, _) in able)  # not of what was made better for this budget alone
     threads = searches[0].model.threads
     raise HalotileError(
         f"the memory budget of {budget} bytes can't be met: the smallest arena that Halotile finds for this model on "

@@ -19,7 +19,8 @@ WORTH = 0.998  # of the cycles: what a step must come to
 
 
 def refined(model: Model, choice: Choice, most: float) -> Choice:
-    """``choice`` with the shapes of its tile groups improved, at a peak of at most ``most`` bytes."""
+    """``choice`` with the shapes of its tile groups improved, and groups computed whole with as much scratch as there
+    is room for, at a peak of at most ``most`` bytes."""
     memory = Live(model)
     parts = []
     peak = 0.0
@@ -27,7 +28,11 @@ def refined(model: Model, choice: Choice, most: float) -> Choice:
         between = memory.of(part) - part.scratch
         if part.shape is not None:
             part = better(model, part, max(part.scratch, most - between))
-        peak = max(peak, between + part.scratch)
+            peak = max(peak, between + part.scratch)
+        else:
+            ways = [w for w in model.wholes(part.first) if memory.of(w) <= most and w.cycles < part.cycles]
+            part = min(ways, key=lambda w: w.cycles, default=part)
+            peak = max(peak, memory.of(part))
         parts.append(part)
     return replace(choice, bytes=peak, cycles=sum(p.cycles for p in parts), segments=tuple(parts))
 

@@ -9,9 +9,10 @@ choices for the first k groups are a curve of (bytes, cycles) pairs of which non
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -46,8 +47,7 @@ class Choice:
         return {s.first: s.room for s in self.segments if s.room is not None}
 
 
-@dataclass(frozen=True)
-class _Point:
+class _Point(NamedTuple):
     bytes: float
     weighed: float
     cycles: float
@@ -72,13 +72,15 @@ class Search:
         points[0] = [_Point(0.0, 0.0, 0.0, None, None)]
         for first in range(count):
             points[first] = _curve(points[first], POINTS)
+            sizes = [p.bytes for p in points[first]]
             for peak, segment in self.model.options[first]:
                 if (segment.first, segment.last, segment.shape) in self.forbidden:
                     continue
                 weighed = segment.cycles
                 if segment.shape is not None and self.gain:
                     weighed += self.gain * segment.cycles + SETTLE
-                for point in points[first]:
+                below = max(0, bisect_right(sizes, peak) - 1)  # of those that peak no higher, the fastest
+                for point in points[first][below:]:
                     new = _Point(
                         max(point.bytes, peak), point.weighed + weighed, point.cycles + segment.cycles, segment, point
                     )

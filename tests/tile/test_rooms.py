@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from halotile.benchmarks.models import MODELS, random_inputs
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.estimate import Model
+from halotile.passes.tile.refine import refined
+from halotile.passes.tile.search import Search
 from halotile.schedules.dispatch import build_kernel
 from halotile.schedules.group import Scratch
 
@@ -39,6 +42,20 @@ def test_a_kernel_holds_what_its_room_was_said_to_leave_it(edsr: onnx.ModelProto
         assert sum(o.bytes for o in kernel.operands if isinstance(o, Scratch)) == way.bytes
         assert way.room is None or way.bytes <= threads * way.room
         assert kernel.inplace == way.overwritten
+
+
+def test_room_that_is_there_is_taken() -> None:
+    """The smallest choice that goes without, given more bytes than it was made for."""
+    small = MODELS["edsr"].model(small=True, height=8, width=8, features=64, blocks=1)
+    build = run_pipeline(small, Options(target=native(), stop_after="layout", threads=1))
+    program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
+    model = Model(program, native(), 1, tight=True)
+    choice = next(c for c in Search(model).curve() if c.rooms)
+    better = refined(model, choice, math.inf)
+    assert choice.rooms and not better.rooms
+    assert better.cycles < choice.cycles and better.bytes > choice.bytes
+    same = refined(model, choice, choice.bytes)
+    assert same.rooms and same.bytes <= choice.bytes
 
 
 def test_a_budget_that_the_free_choice_of_kernels_exceeds_is_met(edsr: onnx.ModelProto, tmp_path: Path) -> None:
