@@ -29,6 +29,7 @@ from .tile import ConvKernel, finish, new_context
 
 GAIN = 0.9  # of the direct kernel's cycles that this one may take
 MOST_TAPS = 7  # of the last axis, which are unrolled
+MOST_UNROLLED = 800  # multiply-adds written out: LLVM takes 1.5 s for 624 of them, 7 s for 1456
 
 
 def has_small_groups(target: Target, facts: ConvFacts) -> bool:
@@ -66,7 +67,8 @@ def choose_grouped_tile(target: Target, facts: ConvFacts) -> Tile:
 
 
 def _most_positions(target: Target, facts: ConvFacts) -> int:
-    return max(1, target.vector_registers - min(facts.kernel[-1], 3) - 3)
+    registers = target.vector_registers - min(facts.kernel[-1], 3) - 3
+    return max(1, min(registers, MOST_UNROLLED // (facts.group_in * facts.kernel[-1])))
 
 
 def grouped_step(target: Target, facts: ConvFacts, tile: Tile) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from halotile import compile as compile_model
 from halotile import load
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.grouped import columns_read, has_small_groups
+from halotile.schedules.conv.grouped import MOST_UNROLLED, choose_grouped_tile, columns_read, has_small_groups
 from halotile.schedules.group import Value
 from onnx import TensorProto, helper, numpy_helper
 
@@ -121,3 +122,12 @@ def test_only_where_shuffles_pay() -> None:
     assert pays(lanes // 2, 3)
     assert not pays(lanes, 3)  # a vector lies in one group
     assert not pays(1, 3)  # depthwise
+
+
+@pytest.mark.parametrize("taps, columns", [(3, 26), (7, 14)])
+def test_what_is_written_out_stays_small(taps: int, columns: int) -> None:
+    """LLVM's time grows faster than the multiply-adds of a tile: seven taps of 8 channels by 26 would be 1456."""
+    target = replace(native(), vector_bits=512, vector_registers=32, fma_ports=2, fma_latency=4)
+    facts: Any = SimpleNamespace(out_spatial=(16384,), kernel=(taps,), group_in=8, strides=(1,), dilation=(1,))
+    tile = choose_grouped_tile(target, facts)
+    assert tile.columns == columns and taps * 8 * tile.positions <= MOST_UNROLLED
