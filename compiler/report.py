@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
@@ -23,7 +24,7 @@ def build_report(build: Build) -> dict[str, Any]:
         "float_mode": options.float_mode,
         "seconds": dict(build.seconds),
         "notes": {stage: notes for stage, notes in build.notes.items() if notes},
-        "versions": _versions(),
+        "versions": dict(_versions()),
     }
     if build.imported is not None:
         report["operators_before"] = dict(build.imported.operators)
@@ -118,6 +119,7 @@ def _kernel(build: Build, index: int) -> dict[str, Any]:
     return entry
 
 
+@cache
 def _versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
