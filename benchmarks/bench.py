@@ -20,10 +20,10 @@ import numpy as np
 import onnx
 import psutil
 
-from ..errors import RunError
+from ..errors import HalotileError, RunError
 from ..targets.detect import native
 from .check_models import TOLERANCE, compare, reference
-from .models import MODELS, ModelEntry
+from .models import MODELS, ModelEntry, ModelFile
 from .peak import Meter, Peak
 from .peers.environment import OURS, PEERS, Peer, python_of
 from .peers.process import EngineProcess
@@ -43,9 +43,10 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """``seconds`` is for each model at each thread count, all engines together; at least ``rounds`` rounds run."""
+    """``models`` by name, or files. ``seconds`` is for each at each thread count, all engines together; at least
+    ``rounds`` rounds run."""
 
-    models: tuple[str, ...]
+    models: tuple[str | ModelFile, ...]
     threads: tuple[int, ...] = (1, 2)
     peers: tuple[str, ...] = tuple(PEERS)
     ablate: tuple[str, ...] = ()
@@ -75,13 +76,14 @@ def measure(
 ) -> Iterator[ModelResult]:
     """One result for each model and thread count, as they come."""
     interpreters = {name: python_of(PEERS[name], settings.peers_folder) for name in settings.peers}
-    for name in settings.models:
+    for model in settings.models:
+        entry = MODELS[model] if isinstance(model, str) else model
         with tempfile.TemporaryDirectory(prefix="halotile-bench-") as folder:
-            yield from _measure_model(MODELS[name], Path(folder), settings, interpreters, meter, say)
+            yield from _measure_model(entry, Path(folder), settings, interpreters, meter, say)
 
 
 def _measure_model(
-    entry: ModelEntry,
+    entry: ModelEntry | ModelFile,
     folder: Path,
     settings: Settings,
     interpreters: dict[str, Path],
@@ -89,17 +91,23 @@ def _measure_model(
     say: Say,
 ) -> Iterator[ModelResult]:
     model = entry.model(small=settings.small)
-    feeds = entry.inputs(model, seed=7)
-    path = folder / f"{entry.name}.onnx"
-    onnx.save(model, path)
-    expected = reference(model, feeds)
+    try:
+        feeds = entry.inputs(model, seed=7)
+    except HalotileError as error:  # of a file; the figures of the other models must not be lost
+        failed = [EngineResult(OURS.name, error=str(error))]
+        yield from (ModelResult(entry.name, threads, failed, None, []) for threads in settings.threads)
+        return
+    path = entry.path or folder / f"{entry.name}.onnx"
+    if entry.path is None:
+        onnx.save(model, path)
+    expected = reference(path, feeds)
     contenders = [Contender(name, PEERS[name], path) for name in settings.peers]
-    failed: list[EngineResult] = []
+    failed = []
     build: BuildResult | None = None
     for label, options in _variants(settings.ablate):
         say(f"{entry.name}: compiling{label.removeprefix(OURS.name)}")
         try:
-            built = _compile(path, folder / label, max(settings.threads), options)
+            built = _compile(path, folder / label, max(settings.threads), {"shapes": entry.shapes, **options})
         except Exception as error:  # whatever it is, the figures of the other models must not be lost
             text = str(error).strip().splitlines() or [""]
             failed.append(EngineResult(label, error=f"{type(error).__name__}: {text[-1]}"))
@@ -109,7 +117,7 @@ def _measure_model(
     timed = folder / "timed"
     if settings.profile and build is not None:
         say(f"{entry.name}: compiling with timers")
-        _compile(path, timed, max(settings.threads), {"timers": True})
+        _compile(path, timed, max(settings.threads), {"shapes": entry.shapes, "timers": True})
     for threads in settings.threads:
         say(f"{entry.name}: measuring at {threads} thread{'s' if threads > 1 else ''}")
         before = meter.now(threads) if meter else None

@@ -9,11 +9,14 @@ from typing import Any
 
 import click
 
+from ..compiler.cli import parameters
+
 ORDER = ("onnxruntime", "openvino")
 
 
 @click.command("bench")
-@click.argument("directory", metavar="[DIR]", required=False)
+@click.argument("places", metavar="[DIR | MODEL.onnx ...]", nargs=-1)
+@parameters.shape_option
 @click.option("--on", metavar="PLACE", help="Run DIR elsewhere: ssh://user@host[:port], or behind a command.")
 @click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Of DIR, before the runs.")
 @click.option("--runs", type=click.IntRange(1), default=50, show_default=True, help="Of DIR.")
@@ -21,8 +24,7 @@ ORDER = ("onnxruntime", "openvino")
 @click.option(
     "--models",
     "-m",
-    help="Names separated by commas, a tag (cnn, transformer, light), or 'all'.",
-    default="bench",
+    help="Names separated by commas, a tag (cnn, transformer, light), or 'all'.  [default: bench]",
 )
 @click.option("--threads", "-j", default="1,2", show_default=True, help="Thread counts, separated by commas.")
 @click.option("--seconds", "-s", default=8.0, show_default=True, help="For each model at each thread count.")
@@ -48,12 +50,13 @@ ORDER = ("onnxruntime", "openvino")
 @click.option("--no-peak", is_flag=True, help="Leave out the measurement of the machine's limits.")
 @click.option("--list", "list_models", is_flag=True, help="List the models and their tags.")
 def bench(
-    directory: str | None,
+    places: tuple[str, ...],
+    shapes: Any,
     on: str | None,
     warmup: int,
     runs: int,
     affinity: str | None,
-    models: str,
+    models: str | None,
     threads: str,
     seconds: float,
     peers: str,
@@ -67,19 +70,26 @@ def bench(
     no_peak: bool,
     list_models: bool,
 ) -> None:
-    """Measures Halotile beside its peers, or the build in DIR by its own program; tables go to stdout.
+    """Measures Halotile beside its peers, on the harness's models or yours, or the build in DIR by its own program;
+    tables go to stdout.
 
     Every engine runs in its own process, peers in environments of their own that are made at first use. Outputs are
     compared before anything is timed. Run it on a machine that does nothing else.
     """
-    if directory is not None:
-        _bench_build(directory, on, threads, warmup, runs, affinity, json_path)
+    files = tuple(p for p in places if p.endswith(".onnx") and not Path(p).is_dir())
+    fixed = parameters.shapes_of(shapes)
+    if fixed and not files:
+        raise click.UsageError("--shape is for a model's file; name it: halotile bench model.onnx --shape ...")
+    if len(places) > 1 and len(files) < len(places):
+        raise click.UsageError("a build is measured alone; several places must be models, MODEL.onnx ...")
+    if places and not files:
+        _bench_build(places[0], on, threads, warmup, runs, affinity, json_path)
         return
     if on is not None:
         raise click.UsageError("--on measures a built folder; name it: halotile bench DIR --on ...")
     from .bench import ABLATIONS, Settings, machine, measure
     from .markdown import render as as_markdown
-    from .models import MODELS
+    from .models import MODELS, ModelFile
     from .peak import Meter
     from .peers.environment import PEERS
     from .picture import render as as_picture
@@ -91,8 +101,12 @@ def bench(
             click.echo(f"{name:24s} {' '.join(sorted(entry.tags))}")
         return
     counts = tuple(dict.fromkeys(_positive(part) for part in _parts(threads)))
+    named = models or ("" if files else "bench")
     settings = Settings(
-        models=_chosen(models, {name: entry.tags for name, entry in MODELS.items()}),
+        models=(
+            *(ModelFile(parameters.check_model_path(path), fixed) for path in files),
+            *_chosen(named, {name: entry.tags for name, entry in MODELS.items()}),
+        ),
         threads=counts or (1,),
         peers=_known(peers, tuple(PEERS), "--peers"),
         ablate=_known(ablate, tuple(ABLATIONS), "--ablate"),
@@ -119,16 +133,18 @@ def bench(
 
 
 def _pareto(settings: Any, path: Path | None) -> None:
+    from .models import MODELS
     from .pareto import curve, render
 
     found = []
-    for name in settings.models:
+    for model in settings.models:
+        entry = MODELS[model] if isinstance(model, str) else model
         for threads in settings.threads:
             points = curve(
-                name, threads, settings.seconds, settings.small, 8, lambda line: click.echo(line, err=True)
+                entry, threads, settings.seconds, settings.small, 8, lambda line: click.echo(line, err=True)
             )
-            click.echo(render(name, threads, points))
-            found.append({"model": name, "threads": threads, "points": [p.data() for p in points]})
+            click.echo(render(entry.name, threads, points))
+            found.append({"model": entry.name, "threads": threads, "points": [p.data() for p in points]})
     if path:
         path.write_text(json.dumps(found, indent=1) + "\n")
 

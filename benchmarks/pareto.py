@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.errors import HalotileError
 from halotile.targets.resolve import resolve
 
-from .models import MODELS
+from .models import ModelEntry, ModelFile
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,14 @@ class Point:
         return asdict(self)
 
 
-def curve(name: str, threads: int, seconds: float, small: bool, points: int, say: Callable[[str], None]) -> list[Point]:
+def curve(
+    entry: ModelEntry | ModelFile, threads: int, seconds: float, small: bool, points: int, say: Callable[[str], None]
+) -> list[Point]:
     """The untiled build first, then the others from the largest arena to the smallest."""
-    entry = MODELS[name]
     model = entry.model(small=small)
     feeds = entry.inputs(model, 1)
     with tempfile.TemporaryDirectory(prefix="halotile-pareto-") as folder:
-        builds = _builds(model, threads, Path(folder), points, say)
+        builds = _builds(entry.path or model, entry.shapes, threads, Path(folder), points, say)
         best = _timed([Path(folder) / str(i) for i in range(len(builds))], feeds, threads, seconds)
     base, cycles = best[0], _cycles(builds[0])
     return [
@@ -56,20 +57,22 @@ def _cycles(build: Build) -> float:
     return float(details["chosen" if build.tiled else "untiled"]["cycles"])
 
 
-def _builds(model: Any, threads: int, folder: Path, points: int, say: Callable[[str], None]) -> list[Build]:
+def _builds(
+    model: Any, shapes: Any, threads: int, folder: Path, points: int, say: Callable[[str], None]
+) -> list[Build]:
     """One build for each of ``points`` budgets between the untiled arena and the smallest; no arena twice."""
     target = resolve("native")
-    probe = run_pipeline(model, Options(target=target, threads=threads, tile="auto", stop_after="tile"))
+    plain = Options(target=target, threads=threads, shapes=shapes)
+    probe = run_pipeline(model, replace(plain, tile="auto", stop_after="tile"))
     sizes = [p["bytes"] for p in probe.details["tile"]["curve"]]
-    whole = run_pipeline(model, Options(target=target, threads=threads, tile="off"), output=folder / "0")
+    whole = run_pipeline(model, replace(plain, tile="off"), output=folder / "0")
     whole.details["tile"] = probe.details["tile"]
     builds = [whole]
     low, high = min(sizes), max(whole.report["arena_bytes"], max(sizes))
     for step in range(points - 1):
         budget = int(high * (1.02 * low / high) ** (step / max(1, points - 2)) * 1.05)
-        options = Options(target=target, threads=threads, memory_budget=budget)
         try:
-            build = run_pipeline(model, options, output=folder / str(len(builds)))
+            build = run_pipeline(model, replace(plain, memory_budget=budget), output=folder / str(len(builds)))
         except HalotileError as error:
             say(str(error))
             break

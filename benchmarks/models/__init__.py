@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -21,6 +22,7 @@ from .convnext import convnext
 from .densenet import densenet
 from .detector import detector_neck
 from .efficientnet import efficientnet_b0
+from .file import ModelFile, Shapes
 from .inception import inception
 from .light import NAMES as LIGHT_NAMES
 from .light import light
@@ -34,7 +36,7 @@ from .unet import unet
 from .vgg import vgg16
 from .vit import vit
 
-__all__ = ["MODELS", "Form", "ModelEntry", "random_inputs"]
+__all__ = ["MODELS", "Form", "ModelEntry", "ModelFile", "random_inputs"]
 
 DYNAMO = Form("dynamo", 20)
 RAW = Form("torchscript", 13, raw=True)
@@ -54,6 +56,8 @@ class ModelEntry:
     small: Mapping[str, Any] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     tags: frozenset[str] = frozenset()
+    path: ClassVar[Path | None] = None  # where it lies already
+    shapes: ClassVar[Shapes | None] = None
 
     def model(self, small: bool = False, **overrides: Any) -> onnx.ModelProto:
         """Builds the model; ``overrides`` are arguments of the builder (``form``, ``batch``, ``size`` ...)."""

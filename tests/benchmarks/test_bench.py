@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import halotile.benchmarks.bench as bench_module
 import halotile.benchmarks.cli as cli_module
+import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 from halotile.benchmarks.bench import Settings, measure
+from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.layers import conv
+from halotile.benchmarks.models import ModelFile
 from halotile.benchmarks.peak import Meter
 from halotile.benchmarks.peers import environment
 from halotile.benchmarks.peers.environment import Peer, python_of
@@ -92,6 +98,39 @@ def test_wrong_arguments_are_refused_before_anything_runs(arguments: list[str], 
     done = CliRunner().invoke(cli_module.bench, arguments)
     assert done.exit_code == 2
     assert message in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-m", "espcn", "--shape", "x=1,3"], "--shape is for a model's file"),
+        (["out/", "a.onnx"], "several places must be models"),
+    ],
+)
+def test_places_and_shapes_must_fit(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(cli_module.bench, arguments)
+    assert done.exit_code == 2 and message in done.output
+
+
+@pytest.mark.usefixtures("here")
+def test_files_are_measured_too_and_one_that_fails_costs_only_its_own_figure(tmp_path: Path) -> None:
+    """Open dimensions are fixed by ``--shape``; weights may lie beside the file; indices stay within their table."""
+    g = Graph("lookup", Form(opset=17))
+    x, ids = g.input("x", (1, 3, "h", 9)), g.input("ids", (1, 4), "int64")
+    table = g.weight("table", np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32))
+    model = g.finish(y=conv(g, x, 8), z=g.op("Gather", table, ids, axis=0))
+    onnx.save(model, tmp_path / "mine.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    onnx.save(model, tmp_path / "open.onnx")
+    arguments = [str(tmp_path / "mine.onnx"), "-j", "1", "-s", "0.1", "--peers", "here", "--no-peak"]
+    out = tmp_path / "r.json"
+    done = CliRunner().invoke(cli_module.bench, [*arguments, "--shape", "x=1,3,7,9", "--json", str(out)])
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(out.read_text())["models"]
+    assert result["model"] == "mine" and result["best_peer"] == "here" and result["ratio"] > 0
+    files = tuple(ModelFile(tmp_path / f"{n}.onnx", s) for n, s in (("open", None), ("mine", {"x": (1, 3, 7, 9)})))
+    first, second = measure(replace(QUICK, models=files))
+    assert first.model == "open" and "open" in (first.engines[0].error or "") and first.ratio() is None
+    assert second.ratio() is not None
 
 
 def test_tags_and_names_choose_models() -> None:
