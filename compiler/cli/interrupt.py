@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ GRACE_SECONDS = 1.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _received: list[int] = []
 _sweeps: list[Callable[[], None]] = []
+_endings = itertools.count()
 
 
 def install() -> None:
@@ -113,11 +115,13 @@ def _watch(reader: int) -> None:
 
 
 def _end(number: int) -> None:
-    """The command did not end by itself: clean up in its place."""
+    """The command did not end by itself: clean up in its place. Where that takes longer than the moment it has, two
+    threads do; the first one says so."""
     for sweep in list(_sweeps):
         sweep()
-    with contextlib.suppress(OSError):
-        os.write(2, b"interrupted\n")
+    if next(_endings) == 0:
+        with contextlib.suppress(OSError):
+            os.write(2, b"interrupted\n")
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(128 + number)

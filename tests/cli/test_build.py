@@ -263,6 +263,19 @@ def test_an_interrupt_never_unloads_a_module_that_is_half_imported(folder: Path,
     assert not (folder / "deep").exists()
 
 
+def test_an_end_that_takes_long_is_told_once(folder: Path) -> None:
+    """The thread that watches loses patience with the one that cleans up, and cleans up as well."""
+    (folder / "half.py").write_text("import time\nprint('started', flush=True)\ntime.sleep(60)\n")
+    slow = (
+        "import time\nfrom halotile.compiler.cli import interrupt\n"
+        "interrupt.GRACE_SECONDS = 0.1\n"
+        "interrupt._sweeps.append(lambda: time.sleep(0.5))\n"
+        "real, interrupt.os._exit = interrupt.os._exit, lambda code: (time.sleep(1), real(code))\n"
+        "def work(model, options, progress, output):\n    import half\n"
+    )
+    assert interrupted(started(folder, slow, "lib"), signal.SIGTERM) == (143, "interrupted\n")
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_interrupt_ends_even_a_call_that_never_returns(folder: Path, number: int, code: int) -> None:
     """LLVM can't be interrupted from Python; the key derivation stands in for it. All folders are gone afterwards."""
