@@ -1,7 +1,8 @@
 """Measures Halotile beside its peers: outputs compared first, then short bursts in turn, with pauses between them.
 
-Each engine runs in its own process. A peer's threads spin on for a while after its run, so every burst is preceded by a
-pause, begins with an uncounted run, and the order of the engines turns from round to round.
+Each engine runs in its own process, and plans for the number of threads it is measured with: ours is built for each, as
+peers load for each. A peer's threads spin on for a while after its run, so every burst is preceded by a pause, begins
+with an uncounted run, and the order of the engines turns from round to round.
 """
 
 from __future__ import annotations
@@ -101,25 +102,27 @@ def _measure_model(
     if entry.path is None:
         onnx.save(model, path)
     expected = reference(path, feeds)
-    contenders = [Contender(name, PEERS[name], path) for name in settings.peers]
-    failed = []
-    build: BuildResult | None = None
-    for label, options in _variants(settings.ablate):
-        say(f"{entry.name}: compiling{label.removeprefix(OURS.name)}")
-        try:
-            built = _compile(path, folder / label, max(settings.threads), {"shapes": entry.shapes, **options})
-        except Exception as error:  # whatever it is, the figures of the other models must not be lost
-            text = str(error).strip().splitlines() or [""]
-            failed.append(EngineResult(label, error=f"{type(error).__name__}: {text[-1]}"))
-            continue
-        build = built if label == OURS.name else build
-        contenders.append(Contender(label, OURS, folder / label))
-    timed = folder / "timed"
-    if settings.profile and build is not None:
-        say(f"{entry.name}: compiling with timers")
-        _compile(path, timed, max(settings.threads), {"shapes": entry.shapes, "timers": True})
     for threads in settings.threads:
-        say(f"{entry.name}: measuring at {threads} thread{'s' if threads > 1 else ''}")
+        count = f"{threads} thread{'s' if threads > 1 else ''}"
+        contenders = [Contender(name, PEERS[name], path) for name in settings.peers]
+        failed = []
+        build: BuildResult | None = None
+        for label, options in _variants(settings.ablate):
+            say(f"{entry.name}: compiling{label.removeprefix(OURS.name)} for {count}")
+            output = folder / f"{label} {threads}"
+            try:
+                built = _compile(path, output, threads, {"shapes": entry.shapes, **options})
+            except Exception as error:  # whatever it is, the figures of the other models must not be lost
+                text = str(error).strip().splitlines() or [""]
+                failed.append(EngineResult(label, error=f"{type(error).__name__}: {text[-1]}"))
+                continue
+            build = built if label == OURS.name else build
+            contenders.append(Contender(label, OURS, output))
+        timed = folder / f"timed {threads}"
+        if settings.profile and build is not None:
+            say(f"{entry.name}: compiling with timers for {count}")
+            _compile(path, timed, threads, {"shapes": entry.shapes, "timers": True})
+        say(f"{entry.name}: measuring at {count}")
         before = meter.now(threads) if meter else None
         engines, notes = _measure_engines(contenders, feeds, expected, threads, settings, interpreters)
         result = ModelResult(entry.name, threads, [*engines, *failed], build, notes)
