@@ -122,6 +122,6 @@ def _end(number: int) -> None:
     if next(_endings) == 0:
         with contextlib.suppress(OSError):
             os.write(2, b"interrupted\n")
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(Exception):  # RuntimeError where the signal came in the middle of a write
         sys.stdout.flush()
     os._exit(128 + number)

@@ -263,6 +263,21 @@ def test_an_interrupt_never_unloads_a_module_that_is_half_imported(folder: Path,
     assert not (folder / "deep").exists()
 
 
+def test_a_signal_in_the_middle_of_a_write_ends_the_command(folder: Path) -> None:
+    """The stream can't be flushed from there; that must not bring the command back into a module half imported."""
+    (folder / "half.py").write_text(
+        "import io, os, signal, sys\n"
+        "class Raw(io.RawIOBase):\n"
+        "    def writable(self):\n        return True\n"
+        "    def write(self, data):\n        os.kill(os.getpid(), signal.SIGTERM)\n        return len(data)\n"
+        "print('started', flush=True)\n"
+        "sys.stdout = io.TextIOWrapper(io.BufferedWriter(Raw()))\n"
+        "try:\n    print('more', flush=True)\nexcept BaseException:\n    os._exit(7)\n"
+    )
+    process = started(folder, "def work(model, options, progress, output):\n    import half\n", "lib")
+    assert process.communicate(timeout=60)[1] == "interrupted\n" and process.returncode == 143
+
+
 def test_an_end_that_takes_long_is_told_once(folder: Path) -> None:
     """The thread that watches loses patience with the one that cleans up, and cleans up as well."""
     (folder / "half.py").write_text("import time\nprint('started', flush=True)\ntime.sleep(60)\n")
