@@ -1,8 +1,9 @@
 """This machine as a target: what the kernel says it has, never what a processor's name promises.
 
 A hypervisor may hide instructions or show another model's number, so the processor is chosen by its features: the one
-of the same vendor whose feature list is nearest to /proc/cpuinfo's flags. What that one has and the flags lack is
-switched off; vector instructions it lacks and the flags have are switched on.
+of the same vendor whose feature list is nearest to /proc/cpuinfo's flags, first in what computes, then in its
+second-level cache, last in what belongs to the operating system. What that one has and the flags lack is switched off;
+vector instructions it lacks and the flags have are switched on.
 """
 
 from __future__ import annotations
@@ -104,7 +105,10 @@ def describe(machine: Machine) -> Target:
 def nearest_cpu(machine: Machine, has: set[str]) -> str:
     """The processor whose features are nearest to ``has``; what it has and the machine lacks counts double.
 
-    Ties go to LLVM's own guess, then to the first name, so that the choice is deterministic.
+    Features that compute come before all others, which hypervisors hide: a server without protection keys, user
+    interrupts and the like is nearer to a client core in number, and that one has half the multiply-add units. Among
+    processors that compute alike the one with the machine's second-level cache is taken, then the one nearest in the
+    rest. Ties go to LLVM's own guess, then to the first name, so that the choice is deterministic.
     """
     names = {
         name
@@ -118,12 +122,18 @@ def nearest_cpu(machine: Machine, has: set[str]) -> str:
     if machine.arch != "x86_64" or not names:
         return "generic"
     visible = kernel_flags.visible(machine.arch)
+    second = next((size for level, size, _ in machine.caches if level == 2), None)
 
-    def distance(name: str) -> tuple[int, bool, str]:
+    def distance(own: set[str], there: set[str]) -> int:
+        return 2 * len(own - there) + len(there - own)
+
+    def order(name: str) -> tuple[int, bool, int, bool, str]:
         own = llvm.features(machine.arch, name) & visible
-        return 2 * len(own - has) + len(has - own), name != machine.llvm_cpu, name
+        computing = distance(kernel_flags.computing(own), kernel_flags.computing(has))
+        other_cache = second is not None and core(name).l2_bytes != second
+        return computing, other_cache, distance(own, has), name != machine.llvm_cpu, name
 
-    return min(names, key=distance)
+    return min(names, key=order)
 
 
 def parse_cpuinfo(text: str) -> tuple[str, frozenset[str]]:

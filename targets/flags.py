@@ -77,6 +77,13 @@ _ARM = {
     "idivt": "hwdiv",
 }
 
+# What belongs to the operating system or to a device, beside what computes: hypervisors hide it on processors that have
+# it (protection keys, shadow stacks, user interrupts, work queues, transactions, tiles), and it tells a core badly.
+_SYSTEM = frozenset(
+    "amx-bf16 amx-fp16 amx-int8 amx-tile clwb cldemote enqcmd fsgsbase invpcid mwaitx pconfig pku prefetchi ptwrite"
+    " rdpid rdpru rtm serialize shstk tsxldtrk uintr waitpkg wbnoinvd xsave xsavec xsaveopt xsaves".split()
+)
+
 _TABLES = {"x86_64": {**_X86, **{name: name for name in _X86_SAME}}, "aarch64": _AARCH64, "armv7l": _ARM}
 
 # What kernels may profit from beyond the chosen processor's own list. AMX stays off: its tiles need the operating
@@ -108,6 +115,11 @@ def translate(arch: str, flags: set[str]) -> set[str]:
 def visible(arch: str) -> set[str]:
     """The LLVM features whose presence the kernel's flags tell."""
     return set(_TABLES[arch].values())
+
+
+def computing(features: set[str]) -> set[str]:
+    """Those that hypervisors pass through, because programs compute with them."""
+    return features - _SYSTEM
 
 
 def useful(features: set[str]) -> set[str]:

@@ -19,8 +19,8 @@ AVX512 = (
 )
 
 
-def machine(arch: str, vendor: str, flags: str, cpu: str) -> Machine:
-    return Machine(arch, vendor, frozenset(flags.split()), cpu, ((1, 32768, 64), (2, 1048576, 64)), 4)
+def machine(arch: str, vendor: str, flags: str, cpu: str, second: int = 1 << 20) -> Machine:
+    return Machine(arch, vendor, frozenset(flags.split()), cpu, ((1, 32768, 64), (2, second, 64)), 4)
 
 
 def test_avx2_machine() -> None:
@@ -54,6 +54,31 @@ def test_a_wrong_model_number_does_not_cost_instructions() -> None:
     on = llvm.features("x86_64", target.cpu, target.features)
     assert {"avx512f", "avx512vl", "avx512vnni", "avx512bf16"} <= on
     assert any("nehalem" in note for note in target.notes)
+
+
+ICELAKE = (
+    AVX512.replace(" pku", "") + " avx512ifma avx512vbmi avx512_vbmi2 avx512_vnni avx512_bitalg avx512_vpopcntdq sha_ni"
+    " gfni vaes vpclmulqdq rdpid fsrm"
+)
+SAPPHIRE = ICELAKE + " avx_vnni avx512_bf16 avx512_fp16 cldemote movdiri movdir64b serialize tsxldtrk"
+
+
+@pytest.mark.parametrize(
+    ("flags", "guess", "second", "cpus"),
+    [
+        # Rocket Lake's model number and no protection keys: that core lacks nothing, a server's seven hidden features.
+        (SAPPHIRE + " amx_bf16 amx_tile amx_int8 hle rtm", "rocketlake", 2 << 20, {"emeraldrapids", "sapphirerapids"}),
+        (SAPPHIRE, "rocketlake", 2 << 20, {"emeraldrapids", "sapphirerapids"}),  # tiles are hidden, too
+        (ICELAKE, "generic", 1280 << 10, {"icelake-server"}),
+        (ICELAKE, "rocketlake", 512 << 10, {"rocketlake"}),
+    ],
+)
+def test_what_a_hypervisor_hides_does_not_make_a_server_a_client(
+    flags: str, guess: str, second: int, cpus: set[str]
+) -> None:
+    target = describe(machine("x86_64", "GenuineIntel", flags, guess, second))
+    assert target.cpu in cpus
+    assert target.fma_ports == (1 if target.cpu == "rocketlake" else 2)
 
 
 def test_amd_is_never_taken_for_intel() -> None:
