@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,7 +125,7 @@ def nearest_cpu(machine: Machine, has: set[str]) -> str:
     visible = kernel_flags.visible(machine.arch)
     second = next((size for level, size, _ in machine.caches if level == 2), None)
 
-    def distance(own: set[str], there: set[str]) -> int:
+    def distance(own: Set[str], there: Set[str]) -> int:
         return 2 * len(own - there) + len(there - own)
 
     def order(name: str) -> tuple[int, bool, int, bool, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 # LLVM's name differs from the kernel's; everything in _SAME is spelt alike.
 _X86 = {
     "3dnowprefetch": "prfchw",
@@ -117,7 +119,7 @@ def visible(arch: str) -> set[str]:
     return set(_TABLES[arch].values())
 
 
-def computing(features: set[str]) -> set[str]:
+def computing(features: Set[str]) -> Set[str]:
     """Those that hypervisors pass through, because programs compute with them."""
     return features - _SYSTEM
 
