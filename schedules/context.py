@@ -167,7 +167,8 @@ class Context:
         for value in self.graph.group.inputs:
             table[key(self.graph.tensors[value])] = self.source(value)
         table.update(sources or {})
-        return Inliner(table, self.k.bind if bind else None, self.k.guard, self.analyzer.simplify)
+        rounds = self.request.target.rounds
+        return Inliner(table, self.k.bind if bind else None, self.k.guard, self.analyzer.simplify, rounds)
 
     def write(self, value: Value, indices: Sequence[Any], element: Any) -> None:
         """Stores one element of an output; lanes past the last channel get zero, or nothing in a plain tensor."""

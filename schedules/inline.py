@@ -70,8 +70,10 @@ class Inliner:
         bind: Callable[[Any], Any] | None = None,
         guard: Callable[[Any], None] | None = None,
         simplify: Callable[[Any], Any] | None = None,
+        rounds: bool = True,
     ) -> None:
         self.sources = sources
+        self._rounds = rounds
         self._bind = bind
         self._guard = guard
         self._simplify = simplify
@@ -245,6 +247,8 @@ class Inliner:
             return plain(self.bind(args[1]), self.bind)
         if str(expr.ty.dtype) == "float32" and (fast := FLOAT32.get(name)) is not None:
             return fast(self.bind(args[0]), self.bind)
+        if name == "tirx.nearbyint" and str(expr.ty.dtype) == "float32" and not self._rounds:
+            return mathlib.nearest(self.bind(args[0]), self.bind)
         named = self._bind is not None and not self._guards  # without names these would be too long
         if named and str(expr.ty.dtype) == "float32" and name == "tirx.pow":
             return powers.power(self.bind(args[0]), self.bind(args[1]), self.bind)

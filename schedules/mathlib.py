@@ -85,6 +85,17 @@ def _clamped(x: Any, low: float, high: float, bind: Bind) -> Any:
     return bind(tirx.Select(c > f32(high), f32(high), c))
 
 
+def nearest(x: Any, bind: Bind) -> Any:
+    """The whole number nearest to ``x``, even where two are, as C's nearbyint to the bit: for machines that round no
+    vectors. A sum of 2**23 and less than that is rounded to it; what is larger is whole."""
+    sign, size = tirx.IntImm("int32", -(1 << 31)), tirx.IntImm("int32", 0x7FFFFFFF)
+    bits = bind(bits_of(x))
+    a = bind(float_of(bits & size))
+    summed = bind(bits_of(a + f32(8388608.0)))
+    whole = bind(tirx.Select(a < f32(8388608.0), float_of(summed) - f32(8388608.0), a))
+    return float_of(bits_of(whole) | (bits & sign))
+
+
 def exp(x: Any, bind: Bind) -> Any:
     """exp(x); relative error below 2e-7; 0 below -103.97, inf above 88.73, denormal results kept."""
     m, p = _reduced(_clamped(x, -104.0, 88.8, bind), bind)

@@ -69,6 +69,11 @@ class Target:
     def pointer_bytes(self) -> int:
         return 4 if self.triple.startswith(("arm", "i386", "i686")) else 8
 
+    @property
+    def rounds(self) -> bool:
+        """True if an instruction rounds the elements of a vector to whole numbers. 32-bit ARM calls libm for each."""
+        return not self.triple.startswith("arm")
+
     def tvm(self) -> Any:
         """The TVM target that generates code for this machine."""
         import tvm

@@ -10,6 +10,8 @@ import pytest
 from compiled import Suite
 from halotile.schedules.inline import LIBM, Inliner, key
 from halotile.schedules.operator import call as own
+from halotile.targets.resolve import resolve
+from halotile.targets.target import Target
 from tvm import relax, te, tirx
 from tvm.ir.prim import expr as prim
 
@@ -253,3 +255,21 @@ def test_functions_of_guarded_reads(name: str) -> None:
     suite.add("pooled", [x], body, wanted.astype(np.float32), rtol=1e-6, atol=1e-6)
     suite.check("pooled")
     assert len(suite.schedules("pooled")) == 1, "the function is not part of the pooling's kernel"
+
+
+def test_machines_that_round_no_vectors_take_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit of C's nearbyint, the sign of a zero included; and no call is left."""
+    monkeypatch.setattr(Target, "rounds", False)
+    suite = Suite()
+    halves = [*np.arange(-9, 9.5, 0.5), 2.0**22 - 0.5, 2.0**23 - 0.5, -(2.0**23) - 1]
+    x = np.concatenate([X, np.array(halves, np.float32)])
+    suite.add("round", [x], relax.op.round, np.rint(x))
+    suite.compile()
+    got = suite.cases["round"].results[0]
+    real = ~np.isnan(x)
+    np.testing.assert_array_equal(got[real].view(np.int32), np.rint(x)[real].view(np.int32))
+    assert np.isnan(got[~real]).all()
+    assert suite.compiled is not None and "nearbyint" not in str(suite.compiled.build.kernels[0].function)
+    monkeypatch.undo()
+    assert not resolve("raspberry-pi-2-32").rounds
+    assert resolve("raspberry-pi-4").rounds and resolve("x86-64-v3").rounds
