@@ -1,6 +1,7 @@
 """Single kernels at given shapes: how near each family comes to the limits of this machine.
 
     python -m halotile.benchmarks.kernels [conv matmul depthwise pool elementwise ...] [--threads 1] [--seconds 1]
+        [--wide]
 
 One line a shape: milliseconds, GFLOP/s and its share of the FMA peak, which is measured on the same core before and
 after every hundredth of a second of runs (a clock moves by a third within a tenth of a second, and with it both), GB/s
@@ -29,43 +30,15 @@ import onnx
 
 from ..compiler.pipeline import Options, run_pipeline
 from ..targets.detect import native
+from .cases import ANCHORED, CASES, Case, network_layers
 from .check_models import TOLERANCE, compare, reference
-from .graph import Form, Graph
-from .layers import activation, avg_pool, conv, layer_norm, linear, max_pool
 from .models import random_inputs
 from .peak import Meter, Peak
 from .peers.engine_halotile import Engine
 
-Body = Callable[[Graph, str], str]
-ANCHORED = ("conv", "matmul")  # families whose limit is arithmetic
 SLICE = 0.01  # seconds of runs between two looks at the peak
 STEADY = 0.02  # a slice is left out where the clock moved by more, unless it did in all
 ALONE = (*ANCHORED, "gemv", "depthwise")  # timed apart from the conversions at a model's edges
-
-
-@dataclass(frozen=True)
-class Case:
-    """One layer on one input.
-
-    ``operations`` are what our formula takes for an element of the output, of those that wait for the ports of
-    multiply-adds (products, maxima, comparisons, a division as one; no sums, which have their own on many machines).
-    """
-
-    family: str
-    name: str
-    shape: tuple[int, ...]
-    body: Body
-    odd: bool = False  # extents that no register tile divides
-    operations: int = 0
-
-    @property
-    def mark(self) -> float:
-        """The share of its limit that a kernel of this shape should reach."""
-        return (0.88 if self.odd else 0.95) if self.family in ANCHORED else 0.80
-
-    def model(self) -> onnx.ModelProto:
-        g = Graph(f"{self.family}_{self.name}", Form(opset=17))
-        return g.finish(y=self.body(g, g.input("x", self.shape)))
 
 
 @dataclass(frozen=True)
@@ -76,86 +49,6 @@ class Figure:
     wrong: str | None
     operations: float = 0.0  # of all elements
     peak: float = 0.0  # FLOP/s that the machine could do meanwhile, if asked
-
-
-def conv_case(
-    cin: int, cout: int, size: int, kernel: int, stride: int = 1, groups: int = 1, odd: bool = False
-) -> Case:
-    def body(g: Graph, x: str) -> str:
-        return activation(g, conv(g, x, cout, kernel, stride=stride, groups=groups), "relu")
-
-    family = "depthwise" if groups == cin and groups > 1 else "conv"
-    name = f"{kernel}x{kernel}/{stride} {cin}->{cout} at {size}" + (
-        f" g{groups}" if groups not in (1, cin) else ""
-    )
-    return Case(family, name, (1, cin, size, size), body, odd)
-
-
-def matmul_case(m: int, k: int, n: int, odd: bool = False) -> Case:
-    """A linear layer; with one row (a fully connected layer at batch 1) its limit is bandwidth."""
-    return Case("matmul" if m > 1 else "gemv", f"{m}x{k}x{n}", (m, k), lambda g, x: linear(g, x, n), odd)
-
-
-def _unary(
-    name: str, shape: tuple[int, ...], body: Body, family: str = "elementwise", operations: int = 0
-) -> Case:
-    return Case(family, f"{name} {'x'.join(map(str, shape))}", shape, body, operations=operations)
-
-
-def _softmax(g: Graph, x: str) -> str:
-    return g.op("Softmax", x, axis=-1)
-
-
-CASES: tuple[Case, ...] = (
-    conv_case(64, 64, 56, 3),
-    conv_case(128, 128, 28, 3),
-    conv_case(256, 256, 14, 3),
-    conv_case(512, 512, 7, 3),
-    conv_case(64, 256, 56, 1),
-    conv_case(256, 64, 56, 1),
-    conv_case(512, 128, 28, 1),
-    conv_case(1024, 256, 14, 1),
-    conv_case(128, 128, 56, 3, stride=2),
-    conv_case(256, 512, 56, 1, stride=2),
-    conv_case(3, 64, 224, 7, stride=2),
-    conv_case(48, 96, 27, 5, odd=True),
-    conv_case(50, 70, 29, 3, odd=True),
-    conv_case(33, 65, 31, 3, odd=True),
-    conv_case(64, 64, 56, 3, groups=4, odd=True),
-    conv_case(32, 3, 256, 3, odd=True),
-    matmul_case(128, 384, 1536),
-    matmul_case(128, 1536, 384),
-    matmul_case(512, 512, 512),
-    matmul_case(197, 384, 1152),
-    matmul_case(197, 1536, 384),
-    matmul_case(3136, 96, 384),
-    matmul_case(784, 192, 768),
-    matmul_case(784, 768, 192),
-    matmul_case(512, 1024, 1024),
-    matmul_case(128, 1024, 4096),
-    matmul_case(256, 2048, 512),
-    matmul_case(49, 768, 3072),
-    matmul_case(49, 3072, 768, odd=True),
-    matmul_case(1000, 1000, 1000, odd=True),
-    matmul_case(61, 127, 251, odd=True),
-    matmul_case(331, 509, 613, odd=True),
-    matmul_case(1, 1280, 1000),
-    matmul_case(1, 4096, 4096),
-    conv_case(32, 32, 112, 3, groups=32),
-    conv_case(96, 96, 112, 3, stride=2, groups=96),
-    conv_case(144, 144, 56, 3, groups=144),
-    conv_case(384, 384, 14, 5, groups=384),
-    conv_case(96, 96, 56, 7, groups=96),
-    _unary("maxpool 3/2", (1, 64, 112, 112), lambda g, x: max_pool(g, x, 3, 2, 1), "pool", 18),
-    _unary("maxpool 2/2", (1, 64, 112, 112), lambda g, x: max_pool(g, x, 2, 2, 0), "pool", 8),
-    _unary("avgpool 3/1", (1, 192, 35, 35), lambda g, x: avg_pool(g, x, 3, 1, 1), "pool"),
-    _unary("global pool", (1, 1280, 7, 7), lambda g, x: g.op("GlobalAveragePool", x), "pool"),
-    _unary("relu", (1, 64, 112, 112), lambda g, x: activation(g, x, "relu")),
-    _unary("silu", (1, 64, 112, 112), lambda g, x: activation(g, x, "silu"), operations=11),
-    _unary("gelu", (1, 128, 1536), lambda g, x: activation(g, x, "gelu"), operations=18),
-    _unary("softmax", (12, 128, 128), _softmax, "reduce", 11),
-    _unary("layer norm", (1, 197, 384), lambda g, x: layer_norm(g, x), "reduce", 5),
-)
 
 
 def measure(
@@ -247,11 +140,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--winograd", action="store_true", help="let convolutions use Winograd where it is chosen")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each shape")
+    parser.add_argument("--wide", action="store_true", help="all dense layers of the harness's networks")
     options = parser.parse_args(arguments)
     unknown = [f for f in options.families if f not in families]
     if unknown:
         parser.error(f"unknown family {', '.join(unknown)}; known: {', '.join(families)}")
-    chosen = [c for c in CASES if not options.families or c.family in options.families]
+    cases = network_layers() if options.wide else CASES
+    chosen = [c for c in cases if not options.families or c.family in options.families]
     with Meter() as meter:
         shares = [
             (case, _report(case, meter, options.threads, options.seconds, options.winograd)) for case in chosen

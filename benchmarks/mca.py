@@ -32,7 +32,7 @@ from ..compiler.pipeline import Options, run_pipeline
 from ..errors import HalotileError, ToolchainError
 from ..targets.resolve import resolve
 from ..targets.target import Target
-from .kernels import Case, conv_case, matmul_case
+from .cases import Case, conv_case, matmul_case
 
 CPUS = {
     "cortex-a53": "aarch64-linux-gnu",

@@ -2,22 +2,20 @@ from __future__ import annotations
 
 import onnx
 import pytest
+from halotile.benchmarks.cases import CASES, Case, layers_of, matmul_case, network_layers
 from halotile.benchmarks.check_models import reference
 from halotile.benchmarks.kernels import (
-    CASES,
-    Case,
     Figure,
     _least_bytes,
     _slices,
     both_shares,
     limits,
     line,
-    matmul_case,
     measure,
     share_of_limit,
     summary,
 )
-from halotile.benchmarks.models import random_inputs
+from halotile.benchmarks.models import MODELS, random_inputs
 from halotile.benchmarks.peak import Meter, Peak
 
 
@@ -49,6 +47,24 @@ def test_there_are_ten_ordinary_shapes_and_odd_ones_of_each_anchor() -> None:
     for family in ("conv", "matmul"):
         assert sum(c.family == family and not c.odd for c in CASES) >= 10
         assert sum(c.family == family and c.odd for c in CASES) >= 3
+
+
+def test_the_dense_layers_of_a_network_are_all_there_once() -> None:
+    found = network_layers(["resnet50"])
+    names = [case.name for case in found]
+    assert len(set(names)) == len(names) == 23 and {case.family for case in found} == {"conv"}
+    assert {"7x7/2 3->64 at 224", "3x3/2 128->128 at 56", "1x1/2 256->512 at 56", "1x1/1 2048->512 at 7"} <= set(names)
+    assert not any(case.odd for case in found)
+
+
+@pytest.mark.parametrize("name", ["swin", "convnext", "bert", "edsr"])
+def test_layers_of_a_network_are_valid_models(name: str) -> None:
+    """Products among them; a convolution of one group a channel, or a classifier of one row, is none."""
+    cases = list(layers_of(MODELS[name].model(small=True)))
+    assert any(case.family == ("conv" if name == "edsr" else "matmul") for case in cases)
+    assert {case.family for case in cases} <= {"conv", "matmul"}
+    for case in cases:
+        onnx.checker.check_model(case.model(), full_check=True)
 
 
 def test_the_summary_counts_shapes_at_their_mark() -> None:
