@@ -12,6 +12,10 @@ import click
 from ..compiler.cli import parameters
 
 ORDER = ("onnxruntime", "openvino")
+# Options that one kind of measurement reads, and the others would pass over.
+_OF_BUILDS = ("on", "warmup", "runs", "affinity")
+_BESIDE = ("peers", "ablate", "markdown_path", "picture_path", "profile", "no_peak")
+_OF_MODELS = ("models", "seconds", "small", "pareto", "list_models", *_BESIDE)
 
 
 @click.command("bench")
@@ -27,7 +31,10 @@ ORDER = ("onnxruntime", "openvino")
     help="Names separated by commas, a tag (cnn, transformer, light), or 'all'.  [default: bench]",
 )
 @click.option("--threads", "-j", default="1,2", show_default=True, help="Thread counts, separated by commas.")
-@click.option("--seconds", "-s", default=8.0, show_default=True, help="For each model at each thread count.")
+@click.option(
+    "--seconds", "-s", type=click.FloatRange(0, 1e6), default=8.0, show_default=True,
+    help="For each model at each thread count.",
+)  # fmt: skip
 @click.option("--peers", default=",".join(ORDER), show_default=True, help="Engines beside ours; '' for none.")
 @click.option("--ablate", default="", help="Also measure ours without: simplify, fuse, layout, winograd; or exact.")
 @click.option(
@@ -78,15 +85,14 @@ def bench(
     """
     files = tuple(p for p in places if p.endswith(".onnx") and not Path(p).is_dir())
     fixed = parameters.shapes_of(shapes)
-    if fixed and not files:
-        raise click.UsageError("--shape is for a model's file; name it: halotile bench model.onnx --shape ...")
-    if len(places) > 1 and len(files) < len(places):
-        raise click.UsageError("a build is measured alone; several places must be models, MODEL.onnx ...")
-    if places and not files:
+    build = bool(places and not files)
+    _check(places, files, bool(fixed), build, pareto)
+    for path in (json_path, markdown_path, picture_path):
+        if path is not None:
+            parameters.check_file_destination(path)
+    if build:
         _bench_build(places[0], on, threads, warmup, runs, affinity, json_path)
         return
-    if on is not None:
-        raise click.UsageError("--on measures a built folder; name it: halotile bench DIR --on ...")
     from .bench import ABLATIONS, Settings, machine, measure
     from .markdown import render as as_markdown
     from .models import MODELS, ModelFile
@@ -130,6 +136,20 @@ def bench(
         markdown_path.write_text(text)
     if picture_path:
         picture_path.write_text(as_picture(results))
+
+
+def _check(places: tuple[str, ...], files: tuple[str, ...], shaped: bool, build: bool, pareto: bool) -> None:
+    """Usage errors for what does not go together."""
+    if shaped and not files:
+        raise click.UsageError("--shape is for a model's file; name it: halotile bench model.onnx --shape ...")
+    if len(places) > 1 and len(files) < len(places):
+        raise click.UsageError("a build is measured alone; several places must be models, MODEL.onnx ...")
+    if build:
+        parameters.refuse_given(_OF_MODELS, "is for models; a build is measured as it is")
+    else:
+        parameters.refuse_given(_OF_BUILDS, "measures a built folder; name it: halotile bench DIR ...")
+    if pareto:
+        parameters.refuse_given(_BESIDE, "can't go with --pareto, which measures ours alone")
 
 
 def _pareto(settings: Any, path: Path | None) -> None:

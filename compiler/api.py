@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from .model import Model
 
-ModelSource = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 Progress = Callable[[str, int, int], None]
 
 
@@ -166,19 +165,28 @@ def inspect(
     target: str | Target = "native",
     float_mode: str = "strict",
     check: bool = False,
+    tile: str | Mapping[str, Any] | None = None,
+    memory_budget: int | str | None = None,
+    optimize: str = "speed",
 ) -> dict[str, Any]:
     """What is in a model, as plain data, without compiling it.
 
     Without ``stage``: operators and how many of each, which of them Halotile covers, multiply-adds, weights, inputs and
     outputs of the file. With ``stage`` (``import`` to ``plan``): the pipeline runs that far and the operators left are
     listed with shapes and attributes, beside what each pass did and declined. Up to ``simplify``, dimensions may stay
-    open. ``float_mode`` is that of :func:`compile`; with ``check``, every rewrite of the simplification is validated on
-    numbers (slow).
+    open. ``float_mode``, ``tile``, ``memory_budget`` and ``optimize`` are those of :func:`compile`; with ``check``,
+    every rewrite of the simplification is validated on numbers (slow).
     """
     from .inspection import inspect_file, inspect_stage
-    from .options import checked_shapes
+    from .options import checked_budget, checked_float_mode, checked_optimize, checked_shapes, checked_tile
 
     fixed = checked_shapes(shapes)
+    options = {
+        "float_mode": checked_float_mode(float_mode),
+        "tile": checked_tile(tile),
+        "memory_budget": checked_budget(memory_budget),
+        "optimize": checked_optimize(optimize),
+    }
     if stage is None:
         return inspect_file(model, fixed)
-    return inspect_stage(model, stage, fixed, target, float_mode, check)
+    return inspect_stage(model, stage, fixed, target, check, options)

@@ -57,10 +57,12 @@ def inspect_stage(
     stage: str,
     shapes: Mapping[str, tuple[int, ...]] | None,
     target: str | Target,
-    float_mode: str = "strict",
     check: bool = False,
+    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The pipeline run up to ``stage``: operators before and after, each operator left, and every pass's notes."""
+    """The pipeline run up to ``stage``: operators before and after, each operator left, and every pass's notes.
+
+    ``more``: further options of the pipeline."""
     from ..targets.resolve import resolve
     from .listing import operators
     from .pipeline import STAGES, Options, run_pipeline
@@ -70,7 +72,7 @@ def inspect_stage(
         raise HalotileError(f"stage {stage!r} can't be inspected; choose one of {', '.join(names)}")
     chosen = resolve(target) if isinstance(target, str) else target
     fixed = dict(shapes) if shapes else None
-    options = Options(target=chosen, shapes=fixed, float_mode=float_mode, stop_after=stage, check=check)
+    options = Options(target=chosen, shapes=fixed, stop_after=stage, check=check, **(more or {}))
     build = run_pipeline(model, options)
     module = build.imported.module if stage == "import" else build.module
     listed = operators(module, composites=stage == "simplify")

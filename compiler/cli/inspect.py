@@ -11,6 +11,13 @@ from .console import columns, count, emit, emit_json, seconds, size
 from .summary import explanation
 
 STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan")
+_TILING = ("tile", "memory_budget", "optimize")
+# What each view reads beside --shape, --target and --json; the first names are the options that choose it.
+_VIEWS = {
+    "--timeline": ("timeline", "svg"),
+    "--plan": ("plan", "pareto", "float_mode", *_TILING),
+    "--stop-after": ("stage", "explain", "check", "float_mode", *_TILING),
+}
 
 
 @click.command()
@@ -45,6 +52,7 @@ def inspect(
         stage = "simplify"
     if explain and stage is None:
         stage = "plan"
+    _refuse_unread("--timeline" if timeline or svg else "--plan" if plan or pareto else "--stop-after" if stage else "")
     if check and stage == "import":
         raise click.UsageError("--check validates the simplification, which --stop-after import leaves out")
     fixed = parameters.shapes_of(shapes)
@@ -59,16 +67,23 @@ def inspect(
     if plan or pareto:
         from .plan import show as show_plan
 
-        return show_plan(path, fixed, target, pareto, as_json, tiling)
+        return show_plan(path, fixed, target, pareto, as_json, {"float_mode": float_mode, **tiling})
     from ..api import inspect as look
 
-    data = look(path, stage, fixed, target=target, float_mode=float_mode, check=check)
+    data = look(path, stage, fixed, target=target, float_mode=float_mode, check=check, **tiling)
     if as_json:
         emit_json(data)
     elif explain:
         emit(explanation(data))
     else:
         emit(_file_text(data) if stage is None else _stage_text(data))
+
+
+def _refuse_unread(view: str) -> None:
+    """A usage error for an option that the chosen view would pass over."""
+    read = _VIEWS.get(view, ())
+    others = {name for names in _VIEWS.values() for name in names} - set(read)
+    parameters.refuse_given(others, f"can't go with {view}" if view else "needs --plan, --explain or --stop-after")
 
 
 def _file_text(data: dict[str, Any]) -> str:

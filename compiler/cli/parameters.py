@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -193,6 +193,28 @@ def check_library_path(path: str) -> Path:
         )
         raise OutputError(f"{path} is not a Halotile library: it {what}")
     return folder
+
+
+def refuse_given(names: Collection[str], why: str) -> None:
+    """A usage error where an option of these stands on the command line: it would be passed over."""
+    ctx = click.get_current_context()
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[0]} {why}")
+
+
+def check_file_destination(path: Path) -> None:
+    """Refuses, before anything long begins, a file that can't be written at the end."""
+    import os
+
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise OutputError(f"output {path} can't be written: there is no folder {folder}")
+    if path.is_dir():
+        raise OutputError(f"output {path} can't be written: it is a folder")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise OutputError(f"output {path} can't be written: no permission")
 
 
 def check_destination(final: Path) -> None:

@@ -15,15 +15,17 @@ def show(
     target: str,
     pareto: bool,
     as_json: bool,
-    tiling: Any,
+    options: Any,
 ) -> None:
-    """Prints the plans of the tile groups, and with ``pareto`` the curve that they were chosen from."""
+    """Prints the plans of the tile groups, and with ``pareto`` the curve that they were chosen from.
+
+    ``options`` are the pipeline's: float_mode, tile, memory_budget and optimize."""
     from ...passes.tile.describe import plan_text
     from ...targets.resolve import resolve
     from ..pipeline import Options
     from ..plans import plans
 
-    wish = dict(tiling)
+    wish = dict(options)
     if wish.get("tile") is None:
         wish["tile"] = "auto"
     data = plans(model, Options(target=resolve(target), shapes=dict(shapes) if shapes else None, **wish))

@@ -107,11 +107,7 @@ def _destinations(texts: Any, names: list[str]) -> dict[str, list[str]]:
     for text in texts:
         name, path = parameters.split_file(text, names, "output")
         found[path] = [name] if name else names
-        folder = Path(path).absolute().parent
-        if not folder.is_dir():
-            raise OutputError(f"output {path} can't be written: there is no folder {folder}")
-        if Path(path).is_dir():
-            raise OutputError(f"output {path} can't be written: it is a folder")
+        parameters.check_file_destination(Path(path))
     return found
 
 

@@ -133,6 +133,12 @@ def test_files_are_measured_too_and_one_that_fails_costs_only_its_own_figure(tmp
     assert second.ratio() is not None
 
 
+def test_a_file_that_can_not_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
+    for option in ("--json", "--markdown", "--picture"):
+        done = CliRunner().invoke(cli_module.bench, ["-m", "espcn", option, str(tmp_path / "nowhere" / "it")])
+        assert isinstance(done.exception, OutputError) and "there is no folder" in str(done.exception)
+
+
 def test_tags_and_names_choose_models() -> None:
     tags = {"a": frozenset({"cnn"}), "b": frozenset({"cnn", "bench"}), "c": frozenset()}
     assert cli_module._chosen("c, cnn", tags) == ("c", "a", "b")

@@ -70,6 +70,13 @@ def test_each_command_has_help_without_tvm(command: str) -> None:
         ["build", "m.onnx", "--float-mode", "loose"],
         ["verify", "m.onnx", "--rtol", "-1"],
         ["run", "lib", "--repeat", "0"],
+        ["inspect", "m.onnx", "--memory-budget", "2MiB"],
+        ["inspect", "m.onnx", "--stop-after", "tile", "--svg", "t.svg"],
+        ["inspect", "m.onnx", "--plan", "--explain"],
+        ["inspect", "m.onnx", "--timeline", "--optimize", "memory"],
+        ["bench", "m.onnx", "--runs", "7"],
+        ["bench", "lib", "--profile"],
+        ["bench", "--pareto", "--peers", ""],
         ["targets", "paint"],
     ],
 )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from halotile import inspect
+from halotile.benchmarks.models import MODELS
+from halotile.compiler.cli.main import run
 from halotile.errors import HalotileError, ModelError, ShapeError
 from onnx import TensorProto, helper, numpy_helper
 from small_models import external, model_of, tiny
@@ -96,3 +99,16 @@ def test_operators_after_a_stage_have_shapes_and_attributes() -> None:
     assert conv["outputs"] == "float32[2, 8, 4, 10]"
     assert conv["attributes"]["groups"] == 2 and conv["attributes"]["strides"] == [2, 1]
     json.dumps(data)
+
+
+def test_what_is_inspected_is_tiled_as_a_build_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--explain listed the kernels of the fastest plan, whatever the budget."""
+    path = tmp_path / "edsr.onnx"
+    onnx.save(MODELS["edsr"].model(small=True, height=48, width=64), path)
+    plain = {k["name"] for k in inspect(path, "plan")["kernels"]}
+    tiled = {k["name"] for k in inspect(path, "plan", optimize="memory")["kernels"]}
+    assert len(tiled) < len(plain)
+    assert run(["inspect", str(path), "--explain", "--optimize", "memory", "--json"]) == 0
+    assert {k["name"] for k in json.loads(capsys.readouterr().out)["kernels"]} == tiled
+    with pytest.raises(HalotileError, match="memory_budget"):
+        inspect(path, "plan", memory_budget="much")
