@@ -58,22 +58,30 @@ def checked_path(path: Any, what: str) -> Path | None:
     """A path or None; ``what`` names the argument."""
     if path is None:
         return None
-    if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
+    found = path_of(path)
+    if found is None or "\0" in str(found):
         raise HalotileError(f"{what}={path!r} is no path")
-    return Path(path)
+    return found
+
+
+def path_of(path: Any) -> Path | None:
+    """What is named by text, or by an object that stands for text; None for anything else, bytes included."""
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        return None
+    return Path(text) if isinstance(text, str) else None
 
 
 def checked_float_mode(mode: str) -> str:
     """``strict``, ``finite`` or ``exact``."""
-    if mode not in FLOAT_MODES:
-        raise HalotileError(f"float_mode={mode!r} is not one of {', '.join(FLOAT_MODES)}")
-    return mode
+    return _one_of(mode, FLOAT_MODES, "float_mode")
 
 
 def checked_tile(tile: Any) -> Any:
     """``auto``, ``off``, a mapping (its keys are checked against the model), or None."""
     if isinstance(tile, Mapping):
-        return dict(tile)
+        return _plain(tile)
     if tile is None or (isinstance(tile, str) and tile in ("auto", "off")):
         return tile
     raise HalotileError(f"tile={tile!r}: give 'auto', 'off' or a dict such as {{'last': name, 'shape': (16, 64)}}")
@@ -98,17 +106,14 @@ def checked_budget(budget: Any) -> int | None:
 
 def checked_optimize(optimize: str) -> str:
     """``speed`` or ``memory``."""
-    if optimize not in OBJECTIVES:
-        raise HalotileError(f"optimize={optimize!r} is not one of {', '.join(OBJECTIVES)}")
-    return optimize
+    return _one_of(optimize, OBJECTIVES, "optimize")
 
 
 def checked_weights(weights: str, target: Any, exact: bool) -> str:
     """``float32``, or ``float16`` where the target can widen it and nobody asked for exactness."""
     from ..targets.llvm import widens_float16
 
-    if weights not in WEIGHTS:
-        raise HalotileError(f"weights={weights!r} is not one of {', '.join(WEIGHTS)}")
+    _one_of(weights, WEIGHTS, "weights")
     if weights == "float16" and exact:
         raise HalotileError("float16 weights are rounded, which exact forbids: choose one of them")
     if weights == "float16" and not widens_float16(target.triple, target.cpu, target.features):
@@ -117,6 +122,22 @@ def checked_weights(weights: str, target: Any, exact: bool) -> str:
             "choose a target that has them (x86-64-v3, any 64-bit ARM), or float32 weights"
         )
     return weights
+
+
+def _one_of(value: str, choices: Sequence[str], what: str) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise HalotileError(f"{what}={value!r} is not one of {', '.join(choices)}")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Mappings as dicts, sequences as tuples, numpy's whole numbers as Python's, which a manifest can hold."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_plain, value))
+    number = _whole(value)
+    return value if number is None else number
 
 
 def _whole(value: Any) -> int | None:

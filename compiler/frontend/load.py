@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ...errors import ModelError
+from ..options import path_of
 
 TEXT, MESSAGE = 9, 11  # protobuf's numbers of field types
 
@@ -32,9 +33,9 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
     if isinstance(model, (bytes, bytearray, memoryview)):
         proto = _parse(bytes(model), "the bytes given")
         return Source(proto, None, proto.graph.name)
-    if not isinstance(model, (str, os.PathLike)):
+    path = path_of(model)
+    if path is None:
         raise ModelError(f"a model is a path, bytes or an onnx.ModelProto, not {_kind(model)}")
-    path = Path(model)
     try:
         data = path.read_bytes()
     except ValueError:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...errors import OutputError, RunError
+from ..options import path_of
 from ..spec import TensorSpec, length_name
 from .binding import Binding
 from .place import FILES, MANIFEST, folder_of, read_manifest, staged
@@ -29,11 +30,11 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedMode
     ``threads`` is the number used by default; None leaves it to the library. Raises OutputError when there is no
     library, or it is damaged, for another machine, or does not belong to its manifest.
     """
-    if not isinstance(path, (str, os.PathLike)):
+    place = path_of(path)
+    if place is None:
         raise OutputError(f"a library is named by a path, not by {type(path).__name__}")
     if threads is not None and (isinstance(threads, bool) or not hasattr(threads, "__index__")):
         raise RunError(f"threads must be a positive integer, got {threads!r}")
-    place = Path(path)
     if place.is_dir() or place.name == MANIFEST:
         folder = place if place.is_dir() else place.parent
         manifest = read_manifest(folder)

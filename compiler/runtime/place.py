@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError
+from ..options import path_of
 
 MANIFEST = "manifest.json"
 FILES = ("library", "header", "archive", "executable", "example", "cmake", "pkgconfig")  # entries of the manifest
@@ -29,9 +30,10 @@ class Stage:
 
 def folder_of(directory: Any) -> Path:
     """What was given as a folder, as a path; OutputError for anything that names none."""
-    if not isinstance(directory, (str, os.PathLike)) or not isinstance(os.fspath(directory), str):
+    path = path_of(directory)
+    if path is None:
         raise OutputError(f"a folder is named by a path, not by {type(directory).__name__}")
-    return Path(directory)
+    return path
 
 
 @contextlib.contextmanager

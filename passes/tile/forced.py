@@ -24,7 +24,7 @@ KEYS = ("first", "last", "shape", "bands", "modes", "quantum")
 
 def forced(program: Program, wish: Mapping[str, Any], cores: int) -> list[tuple[int, int, TilePlan]]:
     """The plan that ``wish`` asks for, as (index of the first group, of the last, plan)."""
-    unknown = sorted(set(wish) - set(KEYS))
+    unknown = [key for key in wish if key not in KEYS]
     if unknown:
         raise HalotileError(f"tile: unknown key {unknown[0]!r}; known are {', '.join(KEYS)}")
     rows, columns = checked_shape(wish.get("shape", (16, None)))
@@ -77,6 +77,8 @@ def _plan(program: Program, first: int, last: int, form: Form) -> TilePlan:
 def _find(program: Program, name: Any, default: int) -> int:
     if name is None:
         return default
+    if not isinstance(name, str):
+        raise HalotileError(f"tile: first and last are names, not {name!r}; halotile inspect --plan lists them")
     for i, group in enumerate(program.groups):
         names = {group.name, *(n.name for n in group.nodes), *(v.name for v in group.outputs)}
         if name in names:

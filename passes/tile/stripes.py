@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...errors import HalotileError
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...schedules.stripeplan import Part, Stream, Stripe, StripePlan
@@ -51,8 +52,12 @@ class Stripes:
 
     @staticmethod
     def of(tile: str | Mapping[str, Any], exact: bool, winograd: bool) -> Stripes:
-        """What a build asks for: ``{"shape": (rows, None)}`` fixes the height."""
-        rows = None if isinstance(tile, str) else checked_shape(tile.get("shape", (1, None)))[0]
+        """What a build asks for: ``{"shape": (rows, None)}`` fixes the height; HalotileError for any other wish."""
+        if isinstance(tile, str) or not tile:
+            return Stripes(None, exact, winograd)
+        rows, columns = checked_shape(tile["shape"]) if set(tile) == {"shape"} else (None, 0)
+        if columns is not None:
+            raise HalotileError("tile: stripes for a scratchpad have a height alone: {'shape': (rows, None)}")
         return Stripes(rows, exact, winograd)
 
     def apply(

@@ -147,10 +147,29 @@ def test_bad_comparisons(model, options: dict) -> None:
         model.verify(**options)
 
 
-@pytest.mark.parametrize("place", [5, None, b"lib", [Path("lib")]])
+class PathOf:
+    """An object that stands for a path of bytes, or of no path at all."""
+
+    def __init__(self, text: object) -> None:
+        self.text = text
+
+    def __fspath__(self) -> object:
+        return self.text
+
+
+@pytest.mark.parametrize("place", [5, None, b"lib", [Path("lib")], PathOf(b"lib"), PathOf(5)])
 def test_a_folder_is_named_by_a_path(model, place) -> None:
-    with pytest.raises(errors.OutputError, match="named by a path"):
-        model.save(place)
+    for function in (model.save, halotile.load):
+        with pytest.raises(errors.OutputError, match="named by a path"):
+            function(place)
+
+
+@pytest.mark.parametrize("path", [PathOf(b"lib"), PathOf(5)])
+def test_files_are_named_by_paths(path) -> None:
+    with pytest.raises(errors.ModelError, match="a model is a path"):
+        halotile.compile(path)
+    with pytest.raises(errors.HalotileError, match="is no path"):
+        halotile.compile(tiny(), dump_ir=path)
 
 
 @pytest.mark.parametrize("threads", ["a", 1.5, [1]])
@@ -195,6 +214,8 @@ def test_a_copy_would_end_what_it_shares(model, duplicate, tmp_path: Path) -> No
         ({"shapes": {"x": "wide"}}, errors.ShapeError),
         ({"shapes": {"x": (-1, 4)}}, errors.ShapeError),
         ({"float_mode": "loose"}, errors.HalotileError),
+        ({"float_mode": np.ones(3)}, errors.HalotileError),
+        ({"weights": ["float32"]}, errors.HalotileError),
     ],
 )
 def test_bad_arguments(arguments: dict, error: type[Exception]) -> None:

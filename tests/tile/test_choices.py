@@ -100,6 +100,8 @@ def test_a_wish_for_one_mode_is_obeyed(edsr: onnx.ModelProto) -> None:
         ({"last": "nothing of the kind"}, "no group, node or value"),
         ({"shape": (0, 4)}, "whole numbers from 1"),
         ({"shape": 16}, "whole numbers from 1"),
+        ({"last": ["a", "b"]}, "are names, not"),
+        ({1: 2, None: 3}, "unknown key 1"),
         ({"shape": (8, None), "colour": 1}, "unknown key 'colour'"),
         ({"shape": (8, None), "modes": "sideways"}, "mode 'sideways'"),
         ({"shape": (8, None), "bands": 0}, "bands is a whole number"),
@@ -120,6 +122,7 @@ def test_sizes_as_text() -> None:
             checked_budget(wrong)
     with pytest.raises(HalotileError):
         checked_tile("sometimes")
+    assert repr(checked_tile({"shape": [np.int64(4), None]})) == "{'shape': (4, None)}"
     with pytest.raises(HalotileError):
         checked_optimize("beauty")
 

@@ -244,6 +244,13 @@ def test_a_firmware_brings_its_own_scratchpad_and_transfers(tmp_path: Path) -> N
 QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 
 
+@pytest.mark.parametrize("wish", [{"last": "y"}, {"shape": (4, 8)}, {"shape": (4, None), "bands": 2}])
+def test_what_stripes_can_not_have_is_refused(wish: dict[str, Any]) -> None:
+    options = Options(resolve("scratchpad"), tile=wish, stop_after="tile")
+    with pytest.raises(HalotileError, match="have a height alone"):
+        run_pipeline(model((1, 8, 12, 12), ("Relu", "x", "y", {})).SerializeToString(), options)
+
+
 def test_off_is_off() -> None:
     options = Options(resolve("scratchpad"), tile="off", stop_after="plan")
     made = run_pipeline(three_convolutions().SerializeToString(), options)
