@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te, tirx, topi
 
-from ..operator import define
+from ..operator import define, override
 from .common import lowest, shape_of
 
 
@@ -18,7 +18,8 @@ def _padded(x: te.Tensor, begin: Sequence[int], end: Sequence[int], fill: Any) -
     n, c, *size = shape_of(x)
 
     def read(*i: Any) -> Any:
-        inside = [t for p, b, s in zip(i[2:], begin, size) for t in (p >= b, p < b + s)]
+        sides = zip(i[2:], begin, end, size)
+        inside = [t for p, b, e, s in sides for t, pad in ((p >= b, b), (p < b + s, e)) if pad]
         return tirx.if_then_else(tirx.all(*inside), x(*i[:2], *[p - b for p, b in zip(i[2:], begin)]), fill)
 
     return te.compute([n, c, *[s + b + e for s, b, e in zip(size, begin, end)]], read, name="padded")
@@ -35,6 +36,21 @@ def _reach(
     """Padding at the end that makes the last window fit."""
     spans = zip(size, kernel, strides, dilations, begin, output)
     return [max((o - 1) * s + (k - 1) * d + 1 - n - b, 0) for n, k, s, d, b, o in spans]
+
+
+def _largest(call: Any, x: te.Tensor) -> te.Tensor:
+    """The largest element of every window, -inf outside: Relax's own pads with the lowest finite number, which is more
+    than all of a window of -inf."""
+    attrs, spatial = call.attrs, len(x.shape) - 2
+    padding = [int(p) for p in attrs.padding]
+    data = _padded(x, padding[:spatial], padding[spatial:], lowest(x.dtype))
+    pool = {1: topi.nn.pool1d, 2: topi.nn.pool2d, 3: topi.nn.pool3d}[spatial]
+    steps = [[int(n) for n in given] for given in (attrs.pool_size, attrs.strides, attrs.dilation)]
+    return pool(data, *steps, [0] * len(padding), "max", bool(attrs.ceil_mode), str(attrs.layout))
+
+
+for _rank in (1, 2, 3):
+    override(f"relax.nn.max_pool{_rank}d")(_largest)
 
 
 @define("halotile.window_sum")

@@ -45,6 +45,23 @@ def test_padded_pools_in_plain_memory(width: int, pads: tuple[int, ...], stride:
             assert stride == 1 or "Shuffle" in text, "one element a lane is read"
 
 
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("channels", [3, 32])
+def test_a_window_of_minus_infinity_stays_one_in_the_padding(channels: int, size: int) -> None:
+    """Relax pads with the lowest finite number, which is more."""
+    x = np.random.default_rng(size).standard_normal((1, channels, 12, 20)).astype(F)
+    x[..., :7, :9] = -np.inf
+    pads = (size // 2,) * 4
+    ones = relax.const(np.ones((channels, 1, 1, 1), F))
+
+    def body(x: Any) -> Any:
+        same = R.nn.conv2d(x, ones, groups=channels)  # in channel blocks, where they fill them
+        return [R.nn.max_pool2d(v, (size, size), strides=(s, s), padding=pads) for v, s in ((same, 1), (x, 2))]
+
+    for got, stride in zip(Compiled(staged(module_of([x], body))).run([x]), (1, 2)):
+        np.testing.assert_array_equal(got, windows(x, (size, size), stride, pads, -np.inf).max((-1, -2)))
+
+
 @pytest.mark.parametrize("bits", [512, 128])
 @pytest.mark.parametrize("stride", [2, 3, 4, 5])
 def test_strided_reads_are_shuffles(stride: int, bits: int) -> None:
