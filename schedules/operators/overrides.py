@@ -143,6 +143,19 @@ def _comparable(x: Any) -> Any:
     return x.astype("uint8") if dtype_of(x) == "bool" else x
 
 
+@override("relax.sign")
+def sign(_call: Any, x: te.Tensor) -> te.Tensor:
+    """-1, 0 or 1, and NaN of a NaN, as in numpy; Relax's own takes it for 0."""
+    if not is_float(x.dtype):
+        return topi.sign(x)
+
+    def apply(v: Any) -> Any:
+        up, down, none = (tirx.const(c, dtype_of(v)) for c in (1, -1, 0))
+        return tirx.Select(v > 0, up, tirx.Select(v < 0, down, tirx.Select(v.equal(0), none, v)))
+
+    return elementwise("sign", apply, x)
+
+
 @override("relax.take")
 def take(call: Any, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
     """x at ``indices`` along an axis; an index outside the tensor reads the nearest element instead of stray memory."""

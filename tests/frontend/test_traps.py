@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from evaluate import agree, evaluate, one_node, peer
 from halotile.compiler.frontend import import_model
+from halotile.errors import UnsupportedError
 from onnx import TensorProto, helper, numpy_helper
 
 RNG = np.random.default_rng(7)
@@ -56,6 +57,18 @@ def test_resize_crop_and_extrapolate() -> None:
         "Resize", [noise(1, 1, 6, 6), roi, None, np.array([1, 1, 5, 4], "int64")],
         mode="linear", coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=9.5, atol=1e-4,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_an_image_without_elements_is_resized(mode: str) -> None:
+    """Along an empty axis, whose length divided another, and beside one."""
+    for shape in ((1, 2, 0, 4), (0, 2, 3, 4)):
+        agree("Resize", [noise(*shape), None, np.array([1, 1, 2, 0.5], "float32")], mode=mode)
+        model, _ = one_node("Resize", [noise(*shape), None, None, np.array([*shape[:2], 6, 2])], mode=mode)
+        if 0 in shape[2:]:
+            with pytest.raises(UnsupportedError, match="there is nothing of which 6"):
+                import_model(model)
+    agree("Upsample", [noise(1, 2, 0, 4), np.array([1, 1, 2, 2], "float32")], opset=9, mode="nearest")
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])

@@ -32,6 +32,12 @@ def test_six_digits_over_the_whole_range(operator: str, function, x: np.ndarray)
     np.testing.assert_allclose(evaluate(model, feeds)["o0"], expected, rtol=3e-6, atol=1e-38)
 
 
+def test_the_sign_of_nan_is_nan() -> None:
+    x = np.array([np.nan, -np.inf, -2, -1e-40, -0.0, 0, 1e-40, 3, np.inf], "float32")
+    model, feeds = one_node("Sign", [x])
+    np.testing.assert_array_equal(evaluate(model, feeds)["o0"], np.sign(x))
+
+
 def test_log_sum_exp_does_not_overflow() -> None:
     x = np.array([[1e4, 1e4], [-1e4, -1e4], [-np.inf, -np.inf], [np.inf, 0]], "float32")
     model, feeds = one_node("ReduceLogSumExp", [x, np.array([1], "int64")], keepdims=0, opset=18)

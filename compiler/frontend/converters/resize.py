@@ -62,6 +62,8 @@ def _simple(node: Node, x: Value, scales: list[float]) -> Value:
     mode = node.attr("mode", "nearest")
     if all(a.output == a.size for a in axes):
         return x
+    if any(a.size == 0 for a in axes):
+        return _nothing(node, x, axes)
     if mode == "nearest":
         return _nearest(node, x, axes, "asymmetric", "simple")
     if mode not in ("linear", "bilinear"):
@@ -79,6 +81,8 @@ def resize(node: Node) -> Value:
         return _open_ratio(node, x, coordinate, reason)
     if all(a.output == a.size for a in axes) and coordinate != "tf_crop_and_resize":
         return x  # whatever the scale: ONNX Runtime copies a tensor that keeps its shape
+    if any(a.size == 0 for a in axes):
+        return _nothing(node, x, axes)
     mode = node.attr("mode", "nearest")
     if mode in ("linear", "cubic") and is_open(a.size for a in axes):
         return _open_ratio(node, x, coordinate, Open(f"interpolating along an open dimension of {x}"), axes)
@@ -97,6 +101,12 @@ def resize(node: Node) -> Value:
     else:
         raise Refusal(f"mode '{mode}' does not exist")
     return _extrapolated(node, y, axes) if coordinate == "tf_crop_and_resize" else y
+
+
+def _nothing(node: Node, x: Value, axes: Sequence[Axis]) -> Value:
+    """An image without elements, resized along such an axis."""
+    outputs = {a.axis: a.output for a in axes}
+    return node.const(np.empty([outputs.get(i, d) for i, d in enumerate(x.shape)], x.dtype))
 
 
 def _open_ratio(
@@ -193,6 +203,8 @@ def _scaled(length: Any, scale: float) -> Any:
 def _ratio(target: Any, length: Any) -> float:
     if target == length:
         return 1.0
+    if length == 0:
+        raise Refusal(f"there is nothing of which {target} could be made")
     if not is_open((target, length)):
         return float(target / length)
     exact = quotient(target, length)
