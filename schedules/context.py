@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -294,6 +294,3 @@ def _uses(expr: Any, var: Any) -> bool:
 
 def positions(log: Sequence[Any]) -> list[Any]:
     return [p for p in log if not isinstance(p, (int, prim.IntImm))]
-
-
-Emit = Callable[..., None]

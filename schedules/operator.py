@@ -74,10 +74,6 @@ def is_own(name: str) -> bool:
     return name in _OWN
 
 
-def own_operators() -> list[str]:
-    return sorted(_OWN)
-
-
 def attributes(call_: Call) -> dict[str, Any]:
     """The attributes of a call as plain Python values."""
     return {str(k): _plain(v) for k, v in dict(call_.attrs).items()} if call_.attrs is not None else {}

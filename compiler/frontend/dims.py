@@ -21,7 +21,6 @@ from typing import Any
 
 from .registry import Refusal
 
-Number = "int | Fraction"
 Monomial = tuple["Atom", ...]  # sorted, an atom as often as its power
 INFINITY = math.inf
 LARGEST_DIVISOR = 1 << 10  # of floors whose remainders are looked at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from .node import Node
@@ -40,7 +40,3 @@ def converter(domain: str, operator: str, opset: int) -> Converter | None:
         if since <= opset:
             return function
     return None
-
-
-def supported_operators() -> list[Any]:
-    return sorted({(domain, name) for domain, name in _TABLE})

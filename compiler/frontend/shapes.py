@@ -14,7 +14,6 @@ from .functions import dtype_name, element_name
 from .value import PLAIN
 
 MOST = 1 << 31  # elements of a tensor: kernels count in 32 bits
-Dimension = "int | str | None"
 
 
 def run_time_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:

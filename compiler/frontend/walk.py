@@ -37,14 +37,13 @@ LARGEST_DEPTH = 64  # nested function bodies; deeper means recursion, which ONNX
 
 @dataclass(frozen=True)
 class Offender:
-    """A node that can't be converted, and why. ``defect`` marks a converter's failure rather than its refusal."""
+    """A node that can't be converted, and why."""
 
     node: str
     operator: str
     domain: str
     opset: int
     reason: str
-    defect: bool = False
 
     def __str__(self) -> str:
         domain = f"{self.domain}." if self.domain else ""
@@ -112,8 +111,8 @@ class Walk:
         opset = opsets.get(domain, 1)
         poisoned: list[Slot] = [POISON] * len(proto.output)
 
-        def offend(reason: str, defect: bool = False) -> list[Slot]:
-            self.offenders.append(Offender(where, proto.op_type, domain, opset, reason, defect))
+        def offend(reason: str) -> list[Slot]:
+            self.offenders.append(Offender(where, proto.op_type, domain, opset, reason))
             return poisoned
 
         operands = [scope[n] if n else None for n in proto.input]
@@ -136,7 +135,7 @@ class Walk:
             reason = objection(proto, opsets, inputs)
             if reason is not None:
                 return offend(f"its operands are {shown}: {reason}")
-            return offend(f"it can't be converted for operands {shown}: {_one_line(error)}", defect=True)
+            return offend(f"it can't be converted for operands {shown}: {_one_line(error)}")
         if results is None:
             return offend(self._is_known(proto, domain, opset) or "no converter and no function body")
         return results

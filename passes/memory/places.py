@@ -31,12 +31,6 @@ class Places:
     def root(self, value: Value) -> Value:
         return self.resolve(value)[0]
 
-    def is_part(self, value: Value) -> bool:
-        """True if ``value`` lies in a larger value."""
-        while value in self.views:
-            value = self.views[value]
-        return value in self.slices
-
     def parts(self) -> set[Value]:
         """Every value that has slices."""
         return {self.root(base) for base, _ in self.slices.values()}

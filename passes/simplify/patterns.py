@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 
 from .graph import CONST, Node
@@ -61,10 +59,6 @@ def is_float(node: Node) -> bool:
 
 def is_integer(node: Node) -> bool:
     return node.dtype in INTEGERS
-
-
-def is_const(node: Node | None) -> bool:
-    return node is not None and node.op == CONST
 
 
 def split_constant(node: Node) -> tuple[Node, Node] | None:
@@ -130,12 +124,6 @@ def ints(values: object) -> list[int] | None:
     if not isinstance(values, (list, tuple)) or not all(type(v) is int for v in values):
         return None
     return list(values)
-
-
-def broadcast_axes(shape: Collection[int], rank: int) -> list[int]:
-    """The axes of a ``rank``-dimensional result along which an operand of ``shape`` varies."""
-    offset = rank - len(shape)
-    return [offset + k for k, d in enumerate(shape) if d != 1]
 
 
 def squeeze_leading(array: np.ndarray) -> np.ndarray:

@@ -19,7 +19,6 @@ from .graph import CONST, ITEM, Graph, Node
 FLOAT_MODES = ("exact", "strict", "finite")
 EXACT = frozenset(FLOAT_MODES)
 STRICT = frozenset(("strict", "finite"))
-FINITE = frozenset(("finite",))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ Every window is a grid that remembers which element of its value each place hold
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -209,15 +208,3 @@ def _said(place: np.ndarray) -> str:
     if row == NOTHING:
         return "nothing"
     return "a fill" if row == FILLED else f"the element at {row}, {column}"
-
-
-def box_sizes(plan: TilePlan) -> Mapping[int, set[tuple[int, int]]]:
-    """The sizes of boxes that each member computes: one kernel each."""
-    sizes: dict[int, set[tuple[int, int]]] = {}
-    for task in plan.tasks:
-        for stripe in task.stripes:
-            for step in stripe:
-                if isinstance(step, Compute):
-                    size = step.rows[1] - step.rows[0], step.columns[1] - step.columns[0]
-                    sizes.setdefault(step.member, set()).add(size)
-    return sizes

@@ -135,7 +135,6 @@ class MemberCost:
 
 def member_cost(
     group: Group,
-    layouts: Mapping[Value, Layout],
     target: Target,
     exact: bool,
     known: Known | None = None,

@@ -105,7 +105,7 @@ class Model:
     def cost(self, index: int) -> MemberCost:
         group = self.program.groups[index]
         if group not in self.costs:
-            self.costs[group] = member_cost(group, self.program.layouts, self.target, self.exact, self.fits)
+            self.costs[group] = member_cost(group, self.target, self.exact, self.fits)
         return self.costs[group]
 
     def besides(self, index: int) -> tuple[Beside, ...]:
