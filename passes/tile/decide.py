@@ -63,7 +63,7 @@ def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: 
             plans = _lowered(search, chosen)
             if plans is not None:
                 return Decision(search.model.program, chosen, plans, tuple(curve))
-    raise HalotileError("tile: no plan could be made; use tile='off'")
+    return Decision(searches[0].model.program, whole, [], tuple(found[0][2]))  # none of those tried could be made
 
 
 def _smallest(searches: Sequence[Search], arena: Arena) -> Decision:

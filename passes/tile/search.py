@@ -99,6 +99,8 @@ class Search:
                 continue
             height, width = program.groups[last].outputs[-1].shape[2:4]
             for grown in segments(self.model, last, shapes(height, width, self.model.threads, large)):
+                if program.joined(grown.first, last) is not None:
+                    continue  # no shape of it can be lowered
                 between = memory.peak(grown.first, last, 0.0)
                 found[grown.first, last] = [(between + s.scratch, s) for s in _worth(grown)]
         result: dict[int, list[tuple[float, Segment]]] = {first: [] for first in range(count)}

@@ -15,7 +15,10 @@ from halotile.compiler.options import checked_budget, checked_optimize, checked_
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.compiler.runtime.loader import load
 from halotile.errors import HalotileError
+from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.checker import check_plan
+from halotile.passes.tile.estimate import Model
+from halotile.passes.tile.search import Search
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +114,20 @@ def test_bad_wishes_are_refused_in_a_line(edsr: onnx.ModelProto, wish: dict[str,
     with pytest.raises(HalotileError, match=says) as caught:
         planned(edsr, tile=wish)
     assert "\n" not in str(caught.value)
+
+
+def test_runs_that_read_beside_what_they_write_are_no_choice() -> None:
+    """Unfused bottlenecks: an add reads one half of a concatenation whose other half it writes. Every shape of such a
+    run was tried in turn, until a build gave up."""
+    neck = MODELS["detector_neck"].model(small=True, size=128)
+    build = run_pipeline(neck, Options(target=native(), stop_after="layout", threads=1, fuse=False))
+    program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
+    count = len(program.groups)
+    assert any(program.joined(f, last) for last in range(count) for f in range(max(0, last - 3), last + 1))
+    model = Model(program, native(), 1)
+    assert Search(model).curve() and model.options is not None
+    runs = [segment for options in model.options.values() for _, segment in options if segment.shape is not None]
+    assert runs and all(program.joined(segment.first, segment.last) is None for segment in runs)
 
 
 def test_sizes_as_text() -> None:
