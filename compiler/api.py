@@ -73,7 +73,7 @@ def compile(
 
     if progress is not None and not callable(progress):
         raise HalotileError(f"progress={progress!r} can't be called; give a function of (stage, done, total)")
-    chosen = target if isinstance(target, Target) else resolve(target)
+    chosen = resolve(target)
     options = Options(
         target=chosen,
         shapes=checked_shapes(shapes),

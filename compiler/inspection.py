@@ -68,11 +68,10 @@ def inspect_stage(
     from .pipeline import STAGES, Options, run_pipeline
 
     names = [s for s in STAGES if s not in ("assemble", "link")]
-    if stage not in names:
+    if not isinstance(stage, str) or stage not in names:
         raise HalotileError(f"stage {stage!r} can't be inspected; choose one of {', '.join(names)}")
-    chosen = resolve(target) if isinstance(target, str) else target
     fixed = dict(shapes) if shapes else None
-    options = Options(target=chosen, shapes=fixed, stop_after=stage, check=check, **(more or {}))
+    options = Options(target=resolve(target), shapes=fixed, stop_after=stage, check=check, **(more or {}))
     build = run_pipeline(model, options)
     module = build.imported.module if stage == "import" else build.module
     listed = operators(module, composites=stage == "simplify")

@@ -59,7 +59,7 @@ def checked_path(path: Any, what: str) -> Path | None:
     if path is None:
         return None
     found = path_of(path)
-    if found is None or "\0" in str(found):
+    if found is None or not can_be(found):
         raise HalotileError(f"{what}={path!r} is no path")
     return found
 
@@ -71,6 +71,14 @@ def path_of(path: Any) -> Path | None:
     except TypeError:
         return None
     return Path(text) if isinstance(text, str) else None
+
+
+def can_be(path: Path) -> bool:
+    """Whether a file can have this name."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
 
 
 def checked_float_mode(mode: str) -> str:

@@ -55,7 +55,7 @@ def timelines(
     from ..targets.resolve import resolve
     from .pipeline import Options, run_pipeline
 
-    chosen = resolve(target) if isinstance(target, str) else target
+    chosen = resolve(target)
     if chosen.memory_kind != "scratchpad":
         raise TargetError(
             f"target {chosen.id} has no scratchpad, so nothing is transferred; name one that has: -t scratchpad"

@@ -22,8 +22,10 @@ from .facts import assumed_bandwidth, core, known_cores, simd
 from .target import Target
 
 
-def resolve(text: str) -> Target:
-    """The target that ``text`` names; raises :class:`TargetError` with the nearest names when there is none."""
+def resolve(text: str | Target) -> Target:
+    """The target that ``text`` names, or is; raises :class:`TargetError` with the nearest names when there is none."""
+    if isinstance(text, Target):
+        return text
     if not isinstance(text, str):
         raise TargetError(f"a target is a name or a Target, not {type(text).__name__}")
     text = text.strip()

@@ -33,8 +33,9 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedMode
     place = path_of(path)
     if place is None:
         raise OutputError(f"a library is named by a path, not by {type(path).__name__}")
-    if threads is not None and (isinstance(threads, bool) or not hasattr(threads, "__index__")):
+    if isinstance(threads, bool):
         raise RunError(f"threads must be a positive integer, got {threads!r}")
+    count = _number(threads)
     if place.is_dir() or place.name == MANIFEST:
         folder = place if place.is_dir() else place.parent
         manifest = read_manifest(folder)
@@ -57,7 +58,7 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedMode
     binding = Binding(library)
     if manifest is not None and manifest.get("fingerprint") != binding.fingerprint:
         raise OutputError(f"{library} and its {MANIFEST} are from different builds; build it again")
-    return LoadedModel(binding, library, manifest or {}, threads)
+    return LoadedModel(binding, library, manifest or {}, count)
 
 
 class LoadedModel:
@@ -68,7 +69,7 @@ class LoadedModel:
     """
 
     def __init__(
-        self, binding: Binding, library: Path, manifest: dict[str, Any], threads: int | None
+        self, binding: Binding, library: Path, manifest: dict[str, Any], threads: int
     ) -> None:
         self.inputs: tuple[TensorSpec, ...] = binding.inputs
         self.outputs: tuple[TensorSpec, ...] = binding.outputs
@@ -85,7 +86,7 @@ class LoadedModel:
         self._in = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._out = (ctypes.c_void_p * max(1, len(self.outputs)))()
         self._in_address, self._out_address = ctypes.addressof(self._in), ctypes.addressof(self._out)
-        self._default = self._resolved(operator.index(threads or 0))
+        self._default = self._resolved(threads)
 
     @property
     def report(self) -> dict[str, Any]:
@@ -213,9 +214,8 @@ class LoadedModel:
     def _instance(self, threads: int | None) -> int:
         """The instance for a number of threads, made when first asked for. The caller holds the lock."""
         self._check_open()
-        number = threads or self._default
-        if not isinstance(number, int):
-            number = _number(number)
+        number = threads if isinstance(threads, int) else _number(threads)
+        number = number or self._default
         instance = self._instances.get(number)
         if instance is None:
             instance = self._instances[number] = self._binding.create(number)

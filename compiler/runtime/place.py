@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError
-from ..options import path_of
+from ..options import can_be, path_of
 
 MANIFEST = "manifest.json"
 FILES = ("library", "header", "archive", "executable", "example", "cmake", "pkgconfig")  # entries of the manifest
@@ -44,7 +44,7 @@ def staged(directory: Path) -> Iterator[Stage]:
     each file is replaced in one step, the manifest last, and files of an earlier library that have no successor go.
     After an exception nothing has changed. Raises OutputError when something can't be written.
     """
-    if "\0" in str(directory):
+    if not can_be(directory):
         raise OutputError(f"can't write a library to {str(directory)!r}: no folder can have that name")
     directory = Path(os.path.abspath(directory))
     made: list[Path] = []

@@ -164,20 +164,27 @@ def test_a_folder_is_named_by_a_path(model, place) -> None:
             function(place)
 
 
-@pytest.mark.parametrize("path", [PathOf(b"lib"), PathOf(5)])
+def test_a_name_that_has_no_bytes(model) -> None:
+    with pytest.raises(errors.OutputError, match="no folder can have that name"):
+        model.save("a\ud800")
+
+
+@pytest.mark.parametrize("path", [PathOf(b"lib"), PathOf(5), "a\ud800"])
 def test_files_are_named_by_paths(path) -> None:
-    with pytest.raises(errors.ModelError, match="a model is a path"):
+    with pytest.raises(errors.ModelError, match="a model is a path|a name that no file can have"):
         halotile.compile(path)
     with pytest.raises(errors.HalotileError, match="is no path"):
         halotile.compile(tiny(), dump_ir=path)
 
 
-@pytest.mark.parametrize("threads", ["a", 1.5, [1]])
+@pytest.mark.parametrize("threads", ["a", "", 1.5, [1], [], np.zeros(3)])
 def test_threads_are_a_number(model, tmp_path: Path, threads) -> None:
     with pytest.raises(errors.RunError, match="positive integer"):
         model({"x": X}, threads=threads)
     with halotile.load(model.save(tmp_path / "lib")) as loaded, pytest.raises(errors.RunError, match="integer"):
         loaded.arena_bytes(threads)
+    with pytest.raises(errors.RunError, match="integer"):
+        halotile.load(tmp_path / "lib", threads=threads)
 
 
 @pytest.mark.parametrize("options", [{"seconds": "a"}, {"candidates": 0}, {"candidates": "a"}])

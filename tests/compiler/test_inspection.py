@@ -112,3 +112,9 @@ def test_what_is_inspected_is_tiled_as_a_build_would_be(tmp_path: Path, capsys: 
     assert {k["name"] for k in json.loads(capsys.readouterr().out)["kernels"]} == tiled
     with pytest.raises(HalotileError, match="memory_budget"):
         inspect(path, "plan", memory_budget="much")
+
+
+@pytest.mark.parametrize("arguments", [{"target": None}, {"target": 5}, {"stage": np.zeros(3)}])
+def test_wrong_kinds_of_arguments(arguments: dict) -> None:
+    with pytest.raises(HalotileError, match="a target is a name or a Target|can't be inspected"):
+        inspect(tiny(), **{"stage": "fuse", **arguments})
