@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .failure import Progress, one_line
+from .failure import Progress, give_up_stdout, one_line
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -24,10 +24,15 @@ def emit(text: str) -> None:
             sys.stdout.write(plain + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # the interpreter flushes once more at exit
+        give_up_stdout()
         sys.exit(141)
+
+
+def open_streams() -> None:
+    """A program may be started with a standard stream closed: nothing is read there, and what is written is lost."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
 
 
 def emit_json(data: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import platform
 import sys
 import tempfile
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from ...errors import HalotileError, InternalError, OutputError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a write says, which has no file's name
 _PACKAGES = ("halotile", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "numpy", "ml_dtypes")
 
 
@@ -28,15 +31,25 @@ def report_error(error: HalotileError, *, as_json: bool, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     print(f"error[{error.code}]: {_told(error.message)}", file=sys.stderr)
-    if as_json:
-        print(json.dumps({"error": {"code": error.code, "message": error.message}}))
+    try:
+        if as_json:
+            print(json.dumps({"error": {"code": error.code, "message": error.message}}))
+        sys.stdout.flush()
+    except OSError:
+        give_up_stdout()
     return error.exit_code
+
+
+def give_up_stdout() -> None:
+    """What stdout still holds goes nowhere: the interpreter flushes once more at exit, and would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def internal_error(error: Exception, arguments: Sequence[str]) -> HalotileError:
     """What to tell about an exception that nobody expected; writes the report file."""
-    if isinstance(error, OSError) and error.filename is not None:
-        told: HalotileError = OutputError(f"{error.filename}: {error.strerror or error}")
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
+        where = "can't write" if error.filename is None else error.filename
+        told: HalotileError = OutputError(f"{where}: {error.strerror or error}")
         told.__cause__ = error
         return told
     where = f" in stage {Progress.stage}" if Progress.stage else ""

@@ -18,6 +18,7 @@ import click
 from ... import __version__
 from ...errors import HalotileError
 from . import interrupt
+from .console import open_streams
 from .failure import internal_error, report_error
 
 # Name -> module (from this folder), help line. A module is imported when its command runs, not to list it.
@@ -99,6 +100,7 @@ def _mute() -> None:
 
 def entry() -> None:
     """The console script."""
+    open_streams()
     interrupt.install()
     code = run(sys.argv[1:], last=True)
     if interrupt.received():  # everything is cleaned up; TVM need not take itself apart in the middle of its work

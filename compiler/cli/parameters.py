@@ -223,6 +223,8 @@ def check_destination(final: Path) -> None:
 
     if final.exists() and not final.is_dir():
         raise OutputError(f"output {final} is a file; name a folder")
+    if final.is_symlink() and not final.exists():
+        raise OutputError(f"output {final} is a link to nothing; name a folder")
     folder = final.absolute()
     while not folder.exists():
         folder = folder.parent

@@ -34,8 +34,8 @@ def show(
         return
     parts = [columns([("arena", size(data["arena_bytes"])), ("planned in", f"{data['seconds']:.2f} s")])]
     parts += [plan_text(g) for g in data["groups"]] or list(data["notes"])
-    if pareto and "curve" in data:
-        parts.append(_curve(data))
+    if pareto:
+        parts.append(_curve(data) if "curve" in data else "no curve: there was nothing to choose between")
     emit("\n\n".join(parts))
 
 

@@ -155,6 +155,16 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("arguments", ["targets list", "targets list --json", "--version", "doctor -h"])
+def test_output_that_is_full_or_closed(arguments: str) -> None:
+    command = f"{' '.join(COMMAND)} {arguments}"
+    full = subprocess.run(["bash", "-c", f"{command} > /dev/full"], capture_output=True, text=True, timeout=60)
+    assert full.returncode == 1
+    assert full.stderr == "error[E600]: can't write: No space left on device\n"
+    closed = subprocess.run(["bash", "-c", f"{command} >&-"], capture_output=True, text=True, timeout=60)
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
 def test_an_interrupt_is_clean(tmp_path: Path) -> None:
     """Ctrl-C while a command works: exit code 130, one word, no traceback."""
     code = (

@@ -43,6 +43,11 @@ def test_output_is_a_file(halotile, model, tmp_path) -> None:
     assert (tmp_path / "taken").read_text() == "mine"
 
 
+def test_output_is_a_link_to_nothing(halotile, model, tmp_path) -> None:
+    (tmp_path / "out").symlink_to("nowhere")
+    halotile("build", model, "-o", "out").refused("E600", "out", "a link to nothing")
+
+
 def test_output_below_a_file(halotile, model, tmp_path) -> None:
     (tmp_path / "taken").write_text("mine")
     halotile("build", model, "-o", "taken/deeper").refused("E600", "taken")
