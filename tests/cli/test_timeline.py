@@ -1,4 +1,4 @@
-"""``halotile inspect --timeline``: text, JSON and SVG, and what it refuses."""
+"""``halotile inspect --timeline``: text, JSON and SVG, and what it refuses; ``--pareto`` where there is no curve."""
 
 from __future__ import annotations
 
@@ -62,3 +62,9 @@ def test_a_file_that_cannot_be_written_is_an_error(path: Path, capsys: pytest.Ca
     assert run(["inspect", str(path), "-t", "scratchpad", "--svg", str(path / "no" / "x.svg")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "can't write" in line
+
+
+def test_a_plan_that_was_not_chosen_has_no_curve(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["-t", "scratchpad"], ["--tile", "off"]):
+        assert run(["inspect", str(path), "--pareto", *arguments]) == 0
+        assert capsys.readouterr().out.endswith("no curve: there was nothing to choose between\n")
