@@ -35,7 +35,7 @@ from tvm import tirx
 
 from ..context import Context
 from ..group import Kernel, Packed, Request, dtype_bytes
-from .choose import Tile, choose_tile
+from .choose import Tile, choose_tile, tiles_of
 from .facts import ConvFacts
 from .following import ask_for_data, below_of, data_distance, image_bytes, next_of, row_below
 from .prefetch import Next, Runs, ask, next_panel, prefetch, spread_runs
@@ -44,6 +44,7 @@ from .tile import SHORT, ConvKernel, finish, new_context
 
 PANEL = 1 / 16  # of the second-level cache
 STAYS = 0.75  # of the second-level cache, that stay there from pass to pass
+FEW_TILES = 2  # so many share a panel of weights in vain: it comes as slowly as they need it
 OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
 
 
@@ -175,7 +176,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
         packed = np.concatenate([packed[:whole].reshape(-1), pack_tail(facts, lanes, tail.tile.parts)])
     row = span * facts.taps * tile.blocks * lanes
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
-    conv.far = packed.nbytes > conv.request.target.l2_bytes // 2
+    conv.far = packed.nbytes > conv.request.target.l2_bytes // 2 or _passes_by(conv)
     if _rows_first(conv, packed.nbytes):
         conv.order = "rows"
     elif packed.nbytes > OWN_GROUPS * image_bytes(conv) or _leaves(conv, packed.nbytes // groups):
@@ -307,6 +308,13 @@ def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
         passes = height * -(-facts.out_spatial[1] // tile.columns)
     by_rows = image + weight_bytes * passes
     return by_rows < by_groups
+
+
+def _passes_by(conv: ConvKernel) -> bool:
+    """True for a box among others whose weights drive its own out of the second-level cache from stripe to stripe, if
+    so few tiles share a panel that they wait for it (with five of them hints already cost more than they give)."""
+    crowded = bool(conv.request.options.get("crowded")) and len(conv.facts.out_spatial) == 2
+    return crowded and tiles_of(conv.tile, *conv.facts.out_spatial) <= FEW_TILES
 
 
 def _leaves(conv: ConvKernel, panel_bytes: int) -> bool:

@@ -100,9 +100,11 @@ class Builder:
 
     def _prepare(self) -> None:
         """The members' requests, and the sizes of their boxes."""
-        self.alone = replace(self.target, cores=1)
+        self.alone = replace(self.target, cores=1, weights_stay=True)  # from one stripe to the next they do
         inner = {**self.layouts, **{v: w.layout for v, w in self.plan.windows.items()}}
-        self.requests = [Request(m, inner, self.alone, self.exact, self.options) for m in self.plan.members]
+        weights = sum(v.bytes for m in self.plan.members for v in m.inputs if v.constant is not None)
+        options = {**self.options, "crowded": weights > self.target.l2_bytes // 2}
+        self.requests = [Request(m, inner, self.alone, self.exact, options) for m in self.plan.members]
         self._sizes()
 
     def _part(self, key: Any, make: Any) -> int:
