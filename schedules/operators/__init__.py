@@ -18,6 +18,7 @@ from . import (  # noqa: F401
     pool,
     recurrent,
     resize,
+    roi_align,
     sampling,
     scan,
     scatter,

@@ -1,4 +1,4 @@
-"""Reading between the elements: GridSample, RoiAlign, deformable convolution; and Col2Im."""
+"""Reading between the elements: GridSample, deformable convolution; and Col2Im."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm import te, tirx
 
 from ..emit import KernelBuilder
 from ..operator import define
-from .common import dtype_of, larger, lowest, shape_of
+from .common import dtype_of, shape_of
 from .loops import PARALLEL_WORK, written
 
 LANES = 16  # positions side by side, whose places and weights all channels share
@@ -134,77 +134,11 @@ def _source(g: Any, length: int, dtype: str, mode: str, padding: str, align_corn
     return tirx.max(tirx.min(p, size + two), tirx.const(-3, dtype))
 
 
-@define("halotile.roi_align")
-def roi_align(
-    x: te.Tensor,
-    rois: te.Tensor,
-    batch: te.Tensor,
-    *,
-    height: int,
-    width: int,
-    ratio: int,
-    scale: float,
-    largest: bool,
-    half_pixel: bool,
-) -> te.Tensor:
-    """x [N, C, H, W] averaged (or its maximum) over ratio x ratio samples of every bin: [regions, C, height, width]."""
-    n, c, rows, columns = shape_of(x)
-    count = shape_of(rois)[0]
-    dtype = dtype_of(x)
-
-    def const(v: float) -> Any:
-        return tirx.const(v, dtype)
-
-    def along(r: Any, begin: int, bins: int, bin_: Any, sample: Any) -> Any:
-        offset = const(0.5 if half_pixel else 0.0)
-        start = rois(r, begin) * const(scale) - offset
-        extent = rois(r, begin + 2) * const(scale) - offset - start
-        if not half_pixel:
-            extent = tirx.max(extent, const(1))
-        step = extent / const(bins)
-        return start + bin_.astype(dtype) * step + (sample.astype(dtype) + const(0.5)) * step / const(ratio)
-
-    iy, ix = (te.reduce_axis((0, ratio), name=f"r{a}") for a in "yx")
-
-    def value(r: Any, ch: Any, ph: Any, pw: Any) -> list[Any]:
-        y, xx = along(r, 1, height, ph, iy.var), along(r, 0, width, pw, ix.var)
-        inside = tirx.all(y >= const(-1), y <= const(rows), xx >= const(-1), xx <= const(columns))
-        b = _clamped(batch(r).astype("int32"), n)
-        terms = []
-        (y0, y1, wy), (x0, x1, wx) = _corners(y, rows, dtype), _corners(xx, columns, dtype)
-        for yi, fy in ((y0, const(1) - wy), (y1, wy)):
-            for xi, fx in ((x0, const(1) - wx), (x1, wx)):
-                terms.append(tirx.Select(inside, fy * fx * x(b, ch, yi, xi), const(0)))
-        return terms
-
-    shape = [count, c, height, width]
-    if largest:
-        biggest = te.comm_reducer(larger, lowest, name="biggest")
-
-        def top(*i: Any) -> Any:
-            terms = value(*i)
-            best = terms[0]
-            for term in terms[1:]:
-                best = tirx.max(best, term)
-            return biggest(best, axis=[iy, ix])
-
-        return te.compute(shape, top, name="roi_align")
-    total = te.compute(shape, lambda *i: te.sum(_sum(value(*i)), axis=[iy, ix]), name="total")
-    return te.compute(shape, lambda *i: total(*i) * const(1.0 / (ratio * ratio)), name="roi_align")
-
-
 def _sum(terms: Sequence[Any]) -> Any:
     result = terms[0]
     for term in terms[1:]:
         result = result + term
     return result
-
-
-def _corners(p: Any, length: int, dtype: str) -> tuple[Any, Any, Any]:
-    """The two elements around p (clamped into the tensor) and the weight of the second."""
-    p = tirx.max(tirx.min(p, tirx.const(length - 1, dtype)), tirx.const(0, dtype))
-    low = tirx.floor(p).astype("int32")
-    return low, tirx.min(low + 1, length - 1), p - tirx.floor(p)
 
 
 @define("halotile.col2im")

@@ -83,7 +83,7 @@ def roi_align(node: Node) -> Value:
     )
 
     def run(x: Value, rois: Value) -> Value:
-        return node.own(
+        return node.own_many(
             "halotile.roi_align",
             x,
             rois,
@@ -94,7 +94,7 @@ def roi_align(node: Node) -> Value:
             scale=float(node.attr("spatial_scale", 1.0)),
             largest=node.attr("mode", "avg") == "max",
             half_pixel=mode == "half_pixel",
-        )
+        )[0]
 
     return node.in_float32(run, x, rois)
 
