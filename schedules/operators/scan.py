@@ -61,6 +61,8 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
     the root replaces it, and at the end the heap is taken apart from its root, back to front. A NaN counts as larger
     than any number.
     """
+    if k == 1:
+        return first_of(x, axis, order(is_float(dtype_of(x)), largest))
     shape = shape_of(x)
     outer, length, inner = split_at(x, axis)
     out = [k if a == axis else d for a, d in enumerate(shape)]
@@ -111,6 +113,47 @@ def order(floats: bool, largest: bool) -> Before:
         return tirx.any(wins, tirx.all(same, p < q))
 
     return before
+
+
+def first_of(x: te.Tensor, axis: int, before: Before) -> list[te.Tensor]:
+    """The first element in the order along ``axis``, and its position: in vectors of rows next to each other in memory,
+    or of parts of one row, whose best ones are compared at the end."""
+    outer, length, inner = split_at(x, axis)
+    dtype = dtype_of(x)
+    along = inner == 1
+    lanes = min(length if along else inner, LANES)
+    blocks = 1 if along else -(-inner // lanes)
+
+    def write(b: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+        kind = "parallel" if outer * length * inner >= PARALLEL_WORK else "serial"
+        with b.loop(outer * blocks, kind, "row") as row:
+            start = row // blocks * (length * inner)
+            column = tirx.min(row % blocks * lanes, inner - lanes) if not along else tirx.IntImm("int32", 0)
+            best, at = b.local("best", dtype, lanes), b.local("at", "int32", lanes)
+            steps = -(-length // lanes) if along else length
+            with b.loop(lanes, "vectorized") as v:
+                b.store(best, v, b.load(ins[0], start + column + v))
+                b.store(at, v, v if along else tirx.IntImm("int32", 0))
+            with b.loop(steps - 1, name="t") as t:
+                first = b.bind(tirx.min((t + 1) * lanes, length - lanes)) if along else t + 1
+                with b.loop(lanes, "vectorized") as v:
+                    place = first + v if along else tirx.Cast("int32", first)
+                    value = b.bind(b.load(ins[0], start + (place if along else place * inner + column + v)))
+                    wins = b.bind(before(value, place, best[v], at[v]))
+                    b.store(at, v, tirx.Select(wins, place, at[v]))
+                    b.store(best, v, tirx.Select(wins, value, best[v]))
+            if along:
+                with b.loop(lanes - 1, name="v") as v:
+                    with b.when(before(best[v + 1], at[v + 1], best[0], at[0])):
+                        b.store(best, 0, best[v + 1])
+                        b.store(at, 0, at[v + 1])
+            with b.loop(1 if along else lanes, "serial") as v:
+                target = row // blocks * inner + column + v
+                b.store(outs[0], target, best[v])
+                b.store(outs[1], target, cast("int64", at[v]))
+
+    out = [1 if a == axis else d for a, d in enumerate(shape_of(x))]
+    return written("first", [x], [(out, dtype), (out, "int64")], write)
 
 
 class Heap:

@@ -9,6 +9,7 @@ import halotile
 import numpy as np
 import pytest
 from evaluate import one_node, peer
+from halotile.schedules.operators import scan
 from halotile.schedules.operators.loops import PARALLEL_WORK
 
 RNG = np.random.default_rng(11)
@@ -58,6 +59,31 @@ def test_the_largest(length: int, k: int) -> None:
 def test_equals_keep_their_order(largest: int, axis: int, dtype: str) -> None:
     x = np.round(noise(9, 40, 11) * 2).astype(dtype)
     check("TopK", [x, np.array([7])], 2, axis=axis, largest=largest)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 40), 1), ((2, 999), 0), ((3, 9, 21), 1), ((4, 5, 3), 1), ((2, 1), 1)])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_the_first_alone_needs_no_heap(
+    shape: tuple[int, ...], axis: int, largest: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ties go to the earlier one, in whichever lane it is."""
+    monkeypatch.setattr(scan, "Heap", None)
+    x = np.round(noise(*shape) * 2).astype(dtype)
+    check("TopK", [x, np.array([1])], 2, axis=axis, largest=largest)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_nan_is_the_largest(axis: int) -> None:
+    x = noise(40, 37)
+    x[11, :], x[:, 5] = np.nan, np.nan
+    for largest in (0, 1):
+        given = [x, np.array([1])]
+        model, feeds = one_node("TopK", given, 2, axis=axis, largest=largest)
+        values, places = halotile.compile(model)(feeds).values()
+        several, _ = one_node("TopK", [x, np.array([2])], 2, axis=axis, largest=largest)
+        for ours, heap in zip((values, places), halotile.compile(several)(feeds).values()):
+            np.testing.assert_array_equal(ours, heap.take([0], axis=axis))
 
 
 def test_only_the_positions_are_wanted() -> None:
