@@ -21,6 +21,7 @@ before it, and the output written through those behind it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ LONG = 512  # steps of K after which waiting for the lines of the results counts
 STAYS = 0.5  # of the second-level cache: a B that stays there beside what passes by
 STAYS_TILES = 32  # of rows, beside which the first one counts little, whose B comes from afar and with no hints
 PACK_ROWS = 128  # rows of A for which packing a variable B pays: it costs as much as a few of them
+ALIASED = 2048  # bytes: rows of B that lie a multiple apart share few sets of a first-level cache
 PACK_CHUNK = 64  # rows of B that one task packs
 
 
@@ -95,13 +97,21 @@ class _Matmul:
         self.element = dtype_bytes(facts.output.dtype)
         self.moved = bool(producers(request.group, facts.a))  # A is read through moves
         large = facts.k * facts.n * self.element > (request.target.l2_bytes or 1 << 20) // 2
-        self.packs_first = not facts.packs and facts.rows >= PACK_ROWS and large
+        self.packs_first = not facts.packs and facts.rows >= self._least_rows(large)
         self.panelled = facts.packs or self.packs_first  # B lies in panels
         self.height, self.width = tile
         self.costly = any(Facts(n).costly for n in request.group.nodes if n is not anchor)
         places = outgoing(request.group, anchor)
         assert places is not None
         self.places = places
+
+    def _least_rows(self, large: bool) -> float:
+        """Rows of A from which on a variable B is packed: one that leaves the second-level cache, or whose own rows
+        meet in few sets of the first; earlier where it does both."""
+        aliased = self.facts.n * self.element % ALIASED == 0
+        if not large and not aliased:
+            return math.inf
+        return PACK_ROWS / 4 if large and aliased else PACK_ROWS
 
     def build(self) -> Kernel:
         a = None if self.moved else self.ctx.buffer(self.facts.a)

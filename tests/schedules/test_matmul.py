@@ -199,6 +199,20 @@ def test_a_large_variable_operand_is_packed_first() -> None:
         assert [s.split(",")[0] for s in suite.schedules(f"{i}")] == ["matmul packed first"]
 
 
+def test_rows_that_meet_in_few_sets_of_a_cache_are_packed_first() -> None:
+    """A variable operand whose rows lie a multiple of 2 KiB apart, where enough rows meet it."""
+    suite = Suite(replace(native(), l2_bytes=1 << 20))
+    cases = [((2, 130, 20), (2, 20, 512), True), ((130, 20), (20, 500), False), ((96, 20), (20, 512), False),
+             ((40, 300), (300, 512), True), ((40, 300), (300, 500), False)]  # fmt: skip
+    for i, (*shapes, _) in enumerate(cases):
+        a, b = operands(i, tuple(shapes), "float32")
+        suite.add(f"{i}", [a, b], R.matmul, (a.astype("float64") @ b).astype("float32"), 1e-4, 1e-4)
+    for i, (*_, packed) in enumerate(cases):
+        suite.check(f"{i}")
+        found = [s.split(",")[0] for s in suite.schedules(f"{i}")]
+        assert found == ["matmul packed first" if packed else "matmul in place"], i
+
+
 def test_one_column_is_summed_along_memory() -> None:
     """A register tile would use one lane. Either kind of operands, epilogue included; short sums stay in the family."""
     suite, random = Suite(narrow(512)), np.random.default_rng(3)

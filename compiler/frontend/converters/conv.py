@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,6 +52,8 @@ def convolve(node: Node, x: Value, w: Value) -> Value:
         raise Refusal(f"weights {w} do not fit the input {x} with pads {begin + end} and dilations {list(dilations)}")
     if groups < 1 or w.shape[0] % groups:
         raise Refusal(f"{groups} groups do not divide the weights {w}")
+    if is_product(x, w, groups):
+        return as_product(node, x, w, groups, (list(strides), list(dilations), begin, end))
     function = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}[spatial]
     return node.do(
         function,
@@ -61,6 +64,43 @@ def convolve(node: Node, x: Value, w: Value) -> Value:
         dilation=list(dilations),
         groups=groups,
     )
+
+
+LEAST_OUTPUTS = 4  # of a group, and
+LEAST_DEPTH = 8  # multiply-adds for each: with fewer, a product is no better than the sums as they stand
+MOST_COLUMNS = 1 << 26  # elements of memory that what the taps read may take
+
+
+def is_product(x: Value, w: Value, groups: int) -> bool:
+    """True for weights of run time, which no kernel can pack when it is compiled, in numbers worth a product."""
+    if w.array is not None or is_open(x.shape) or is_open(w.shape) or x.dtype not in ("float32", "float64"):
+        return False
+    depth = math.prod(w.shape[1:])
+    fits = math.prod(x.shape) * math.prod(w.shape[2:]) <= MOST_COLUMNS
+    return fits and w.shape[0] // groups >= LEAST_OUTPUTS and depth >= LEAST_DEPTH
+
+
+def as_product(
+    node: Node, x: Value, w: Value, groups: int, window: tuple[list[int], list[int], list[int], list[int]]
+) -> Value:
+    """The convolution as a product of its weights with what every tap reads of the image; of a single tap that is the
+    image."""
+    (batch, channels, *size), (outputs, *_), kernel = x.shape, w.shape, w.shape[2:]
+    strides, dilations, begin, end = window
+    spatial = [
+        (n + b + e - (k - 1) * d - 1) // s + 1 for n, b, e, k, d, s in zip(size, begin, end, kernel, dilations, strides)
+    ]
+    columns = x
+    if spatial != list(size) or math.prod(kernel) > 1:
+        columns = node.own(
+            "halotile.columns", x, kernel=list(kernel), strides=strides, dilations=dilations, begin=begin, size=spatial
+        )
+    depth = channels // groups * math.prod(kernel)
+    lead = (batch, groups) if groups > 1 else (batch,) if batch > 1 else ()
+    columns = node.reshape(columns, (*lead, depth, math.prod(spatial)))
+    weights = (1, groups, outputs // groups, depth) if groups > 1 else (outputs, depth)
+    product = node.do(R.matmul, node.reshape(w, weights), columns)
+    return node.reshape(product, (batch, outputs, *spatial))
 
 
 def require_window(node: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> None:

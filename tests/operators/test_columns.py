@@ -1,0 +1,45 @@
+"""Convolutions whose weights are known at run time only are products of these with what the taps read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halotile
+import numpy as np
+import pytest
+from evaluate import one_node, peer
+
+CASES: list[tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any], int]] = [
+    ((1, 16, 9, 11), (8, 16, 1, 1), 1, {}, 1),  # one tap: the image itself
+    ((2, 12, 9, 11), (8, 6, 3, 2), 2, {"strides": [2, 3], "pads": [2, 1, 0, 3], "dilations": [2, 1]}, 2),
+    ((3, 8, 13), (5, 8, 4), 1, {"strides": [2], "pads": [1, 2]}, 2),
+    ((1, 8, 5, 6, 7), (6, 8, 3, 2, 3), 1, {"pads": [1, 0, 1, 2, 1, 1], "dilations": [2, 1, 1]}, 2),
+    ((1, 8, 3, 40), (4, 8, 7, 5), 1, {"pads": [6, 4, 6, 4]}, 2),  # windows that lie in the padding altogether
+    ((1, 16, 5, 5), (4, 16, 3, 3), 1, {"auto_pad": "SAME_LOWER", "strides": [2, 2]}, 2),
+    ((1, 24, 64, 32), (16, 24, 3, 3), 1, {"pads": [1, 1, 1, 1]}, 2),  # enough for two cores
+]
+
+
+@pytest.mark.parametrize(("shape", "weights", "groups", "window", "kernels"), CASES)
+def test_a_product(
+    shape: tuple[int, ...], weights: tuple[int, ...], groups: int, window: dict[str, Any], kernels: int
+) -> None:
+    rng = np.random.default_rng(3)
+    inputs = [rng.standard_normal(s).astype("float32") for s in (shape, weights, weights[:1])]
+    model, feeds = one_node("Conv", inputs, 1, run_time=(0, 1, 2), group=groups, **window)
+    one, two = (halotile.compile(model, threads=n) for n in (1, 2))
+    schedules = [k["schedule"] for k in one.report["kernels"]]
+    assert schedules[:-1] == ["loops"] * (kernels - 1) and schedules[-1].startswith("matmul")
+    ours = one(feeds)["o0"]
+    np.testing.assert_allclose(ours, peer(model, feeds)[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(ours, two(feeds)["o0"])
+
+
+@pytest.mark.parametrize(("weights", "groups"), [((8, 1, 3, 3), 8), ((1, 8, 3, 3), 1)])
+def test_few_outputs_for_each_input_are_summed_as_they_stand(weights: tuple[int, ...], groups: int) -> None:
+    rng = np.random.default_rng(4)
+    inputs = [rng.standard_normal(s).astype("float32") for s in ((1, 8, 12, 12), weights)]
+    model, feeds = one_node("Conv", inputs, 1, run_time=(0, 1), group=groups)
+    built = halotile.compile(model)
+    assert [k["schedule"].split(",")[0] for k in built.report["kernels"]] == ["staged"]
+    np.testing.assert_allclose(built(feeds)["o0"], peer(model, feeds)[0], rtol=1e-4, atol=1e-4)
