@@ -23,6 +23,7 @@ from .phases import _costly, is_reduce
 from .tegraph import GroupGraph
 
 VIEWS = {"relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten", "relax.memory.view"}
+_WIDENING = {"sin", "cos", "pow"}
 ANCHORS = {
     "relax.nn.conv1d": "conv",
     "relax.nn.conv2d": "conv",
@@ -70,6 +71,12 @@ class Facts:
     def costly(self) -> bool:
         """True if an element takes more than a few plain instructions."""
         return any(_costly(t) for t in self.stages)
+
+    @cached_property
+    def widens(self) -> bool:
+        """True if an element is computed in float64 from many constants (trigonometry.py, powers.py): they take the
+        vector registers of whatever is around them."""
+        return any(_costly(t, _WIDENING) for t in self.stages)
 
     @cached_property
     def interpolates(self) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 
 from ...schedules.classify import Facts
 from ...schedules.group import Group, Node, Value
+from ...schedules.matmul import supports_matmul
 from ...schedules.shuffle import channel_tables
 from .attention import merge_attention, stays_whole
 from .graph import Graph
@@ -131,6 +132,8 @@ class _Fuser:
             return f"{producer.operator} has several results"
         if not facts.elementwise_in(value):
             return f"reads {value.name} at other elements"
+        if facts.widens and draft.anchor is not None and supports_matmul(draft.anchor):
+            return "its constants would take the registers of the product's sums"
         if len(draft.nodes) >= MOST_NODES:
             return f"the group has {MOST_NODES} operators already"
         if value in self.leaves and draft.kind != "anchor":

@@ -108,7 +108,8 @@ def _complete(fuser: _Fuser, node: Node, candidates: set[Node]) -> bool:
 
 
 def next_move(fuser: _Fuser, draft: _Draft) -> set[Node] | None:
-    """The only group that reads the result, views between included, if it is a group of maps."""
+    """The only group that reads the result, views between included, if it is a group of maps that leave registers to
+    the sums."""
     outputs = fuser._outputs(draft)
     views: set[Node] = set()
     while len(outputs) == 1 and outputs[0] not in fuser.leaves:
@@ -124,6 +125,8 @@ def next_move(fuser: _Fuser, draft: _Draft) -> set[Node] | None:
         own = {outputs[0], *(r for n in owner.nodes for r in n.results)}
         others = [v for n in owner.nodes for v in n.inputs if v not in own]
         if owner.kind != "injective" or owner is draft or fuser._depends(others, draft):
+            return None
+        if any(fuser.facts[n].widens for n in owner.nodes):
             return None
         return {*owner.nodes, *views}
     return None

@@ -264,3 +264,20 @@ def test_random_graphs_give_the_same_numbers(seed: int, monkeypatch: pytest.Monk
     assert len(Fuse().apply(build_graph(random_module(seed))).groups) <= len(plain.groups)
     for a, b in zip(Compiled(whole).run(arrays), Compiled(plain).run(arrays), strict=True):
         np.testing.assert_allclose(a, b, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize(("function", "joined"), [(R.sin, False), (R.cos, False), (R.tanh, True)])
+@pytest.mark.parametrize("moved", [False, True])
+def test_functions_of_many_constants_stay_out_of_products(function: Any, joined: bool, moved: bool) -> None:
+    """Their constants would push the sums out of the vector registers, which took three times as long."""
+
+    def body(emit: Any, x: Any, w: Any) -> Any:
+        product = emit(R.add(emit(R.matmul(x, w)), weight(np.ones(16, F))))
+        return emit(function(emit(R.reshape(product, (4, 8, 16))) if moved else product))
+
+    _, fusion = fused(body, np.zeros((32, 16), F), np.zeros((16, 16), F))
+    names = [n.operator for g in fusion.groups for n in g.nodes if n.operator not in ("relax.reshape",)]
+    assert len(names) == 3
+    assert len(fusion.groups) == (1 if joined else 2)
+    if not joined and not moved:
+        assert any("registers of the product's sums" in note for g in fusion.groups for note in g.notes)
