@@ -17,7 +17,7 @@ from ..inline import Inliner, key
 from ..layout import Layout
 from ..operator import attributes
 from ..phases import Phase, is_reduce, plan_phases
-from ..staged import opens
+from ..staged import SPREAD_PLAIN, opens
 from ..tegraph import GroupGraph
 
 
@@ -35,7 +35,7 @@ def box_refusal(group: Group, layouts: Mapping[Value, Layout]) -> str | None:
         return None
     if works_on_plain(group) or any(Facts(n).kind == "opaque" for n in group.nodes):
         return "it is computed whole"
-    return _staged_refusal(group)
+    return _staged_refusal(group, _blocked(group.outputs[0], layouts))
 
 
 def box_opens(request: Request) -> bool:
@@ -63,10 +63,14 @@ def _blocked(value: Value, layouts: Mapping[Value, Layout]) -> bool:
     return value in layouts and bool(layouts[value].block)
 
 
-def _staged_refusal(group: Group) -> str | None:
-    """Every stage must have the rows and columns of the outputs, and read the others' at its own place."""
+def _staged_refusal(group: Group, blocked: bool) -> str | None:
+    """Every stage must have the rows and columns of the outputs, and read the others' at its own place. What a whole
+    image takes columns first, then rows (windows, resizing), is taken tap by tap in a box: in plain memory one output
+    at a time."""
     graph = GroupGraph(group)
     phases = plan_phases(graph, group.outputs).phases
+    if not blocked and len(plan_phases(graph, group.outputs, spread=SPREAD_PLAIN).phases) > len(phases):
+        return "what it reads of plain memory several times is kept only by the whole"
     size = group.outputs[0].shape[2:]
     if any(phase.shape[2:] != size for phase in phases):
         return "a stage spans all rows and columns"

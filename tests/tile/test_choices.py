@@ -164,3 +164,22 @@ def test_mobilenet_has_a_curve_of_many_points() -> None:
     curve = build.details["tile"]["curve"]
     assert len(curve) >= 6
     assert all(a["bytes"] <= b["bytes"] and a["cycles"] >= b["cycles"] * 0.9 for a, b in zip(curve, curve[1:]))
+
+
+@pytest.mark.parametrize("last", ["max_pool2d", "resample"])
+def test_windows_on_plain_memory_are_computed_whole(last: str) -> None:
+    """In a box they are taken tap by tap, one output at a time: 100 times as long as columns first, then rows."""
+    scales = np.array([1, 1, 7.7, 7.7], np.float32)
+    nodes = [
+        onnx.helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[13, 13], pads=[6] * 4),
+        onnx.helper.make_node("MaxPool", ["p"], ["y"], kernel_shape=[3, 3], pads=[1] * 4)
+        if last == "max_pool2d"
+        else onnx.helper.make_node("Resize", ["p", "", "scales"], ["y"], mode="linear"),
+    ]
+    image = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 512, 20, 20])
+    graph = onnx.helper.make_graph(nodes, "pyramid", [image], [onnx.ValueInfoProto(name="y")],
+                                   [onnx.numpy_helper.from_array(scales, "scales")])  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    assert not planned(model).tiled
+    with pytest.raises(HalotileError, match="kept only by the whole"):
+        planned(model, tile=checked_tile({"last": f"g1_{last}", "shape": (8, 20)}))
