@@ -27,7 +27,7 @@ from .reach import Reach, reach
 from .regions import group_needs_of
 
 FOURS = (1, 2, 4, 8, 16, 24, 48, 96)  # rows of stripes
-SIXES = (12, 36, 72)  # those for tiles of six rows, also at a half or a third of the size
+SIXES = (12, 18, 36, 72)  # those for tiles of six rows, also at a half or a third of the size
 
 
 @dataclass(frozen=True)
@@ -171,16 +171,16 @@ class Model:
 
 
 def shapes(height: int, width: int, cores: int, large: bool = False) -> list[Shape]:
-    """The candidates for an output of ``height x width``. Wide blocks are multiples of 24, which is whole tiles of
-    Winograd's also where members before work at a half or a third of the size; ``large``: there are stripes of whole
-    tiles of six rows, which rings need not round."""
+    """The candidates for an output of ``height x width``. Wide blocks are of equal width, or of multiples of 24, which
+    is whole tiles of Winograd's also where members before work at a half or a third of the size, but leaves a narrower
+    block behind; ``large``: there are stripes of whole tiles of six rows, which rings need not round."""
     found = []
     widths = [width]
     for parts in (2, 4, 8, 16):
         block = -(-width // parts)
-        unit = 24 if block > 64 else 4 if block >= 16 else 1
+        units = (4, 24) if block > 64 else (4,) if block >= 16 else (1,)
         if block >= 7:
-            widths.append(min(width, -(-block // unit) * unit))
+            widths += [min(width, -(-block // unit) * unit) for unit in units]
     for rows in (*FOURS, *(SIXES if large else ())):
         if rows > max(1, height // 2) and rows > 2:
             continue

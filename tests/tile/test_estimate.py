@@ -9,7 +9,7 @@ from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.checker import check_plan
 from halotile.passes.tile.decide import plan_segment
-from halotile.passes.tile.estimate import Model, Shape
+from halotile.passes.tile.estimate import Model, Shape, shapes
 from halotile.passes.tile.form import RECOMPUTE, RING
 from halotile.passes.tile.grow import segments_of
 from halotile.schedules.group import Scratch
@@ -73,6 +73,12 @@ def test_many_shapes_at_once_are_each_as_alone(edsr: Model) -> None:
     assert all(s is not None for s in together)
     assert together == [segments_of(edsr, 2, 7, [shape])[0] for shape in shapes]
     assert len({s.cycles for s in together if s is not None}) == len(shapes)
+
+
+def test_wide_blocks_are_equal_or_whole_tiles() -> None:
+    """Eight blocks of 168 columns would leave 104 for the last, and are priced as eight."""
+    assert {s.columns for s in shapes(720, 1280, 1)} == {1280, 640, 648, 320, 336, 160, 168, 80, 96}
+    assert {s.columns for s in shapes(56, 56, 1)} == {56, 28, 14, 7}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
