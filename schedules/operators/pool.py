@@ -1,7 +1,8 @@
-"""Windowed sums and maxima with positions, for the pooling forms that Relax lacks."""
+"""Means by reciprocals, and windowed sums and maxima with positions, for the pooling forms that Relax lacks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,3 +136,32 @@ def max_pool_with_indices(
 
     indices, values = te.compute([n, c, *output], best, name="max_pool_with_indices")
     return [values, indices]
+
+
+@override("relax.nn.avg_pool1d")
+@override("relax.nn.avg_pool2d")
+@override("relax.nn.avg_pool3d")
+def average_pool(call: Any, x: te.Tensor) -> te.Tensor:
+    """The sum over a window times the reciprocal of its size, which is known at compile time but beside the edges: a
+    division of vectors takes as long as twenty additions."""
+    attrs, spatial = call.attrs, len(x.shape) - 2
+    pool = {1: topi.nn.pool1d, 2: topi.nn.pool2d, 3: topi.nn.pool3d}[spatial]
+    kernel, strides, pads = ([int(v) for v in a] for a in (attrs.pool_size, attrs.strides, attrs.padding))
+    dilations = [int(d) for d in attrs.dilation]
+    layout, include = str(attrs.layout), bool(attrs.count_include_pad)
+    pooled = pool(x, kernel, strides, dilations, pads, "avg", bool(attrs.ceil_mode), layout, include)
+    if attrs.ceil_mode or not layout.startswith("NC") or any(d > 1 for d in dilations):
+        return pooled
+    (total,) = pooled.op.input_tensors
+    whole = tirx.const(1.0 / math.prod(kernel), x.dtype)
+
+    def mean(*i: Any) -> Any:
+        if include or not any(pads):
+            return total(*i) * whole
+        count: Any = tirx.const(1, "int32")
+        for at, k, s, before, size in zip(i[2:], kernel, strides, pads, shape_of(x)[2:]):
+            first = at * s - before
+            count = count * (tirx.min(first + k, size) - tirx.max(first, 0))
+        return total(*i) * (tirx.const(1, x.dtype) / tirx.Cast(x.dtype, tirx.max(count, 1)))
+
+    return te.compute(pooled.shape, mean, name="average_pool")

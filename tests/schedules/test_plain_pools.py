@@ -62,6 +62,24 @@ def test_a_window_of_minus_infinity_stays_one_in_the_padding(channels: int, size
         np.testing.assert_array_equal(got, windows(x, (size, size), stride, pads, -np.inf).max((-1, -2)))
 
 
+@pytest.mark.parametrize("include", [True, False])
+def test_means_are_products_with_a_reciprocal(include: bool) -> None:
+    """Of the window's size, where that is the same everywhere; of what lies within the image otherwise."""
+    x = np.random.default_rng(3).standard_normal((2, 3, 11, 70)).astype(F)
+    x[0, 0, 4, 20] = np.inf
+
+    def body(x: Any) -> Any:
+        return R.nn.avg_pool2d(x, (3, 3), padding=(1, 1, 1, 1), count_include_pad=include)
+
+    compiled = Compiled(staged(module_of([x], body)))
+    (mean,) = compiled.run([x])
+    ones = windows(np.ones_like(x), (3, 3), 1, (1, 1, 1, 1), 0).sum((-1, -2))
+    total = windows(x, (3, 3), 1, (1, 1, 1, 1), 0).sum((-1, -2))
+    np.testing.assert_allclose(mean, total / (9 if include else ones), rtol=1e-5, atol=1e-6)
+    text = str(compiled.build.kernels[0].function)
+    assert include == (" / " not in text) and re.search(r"(?<!T.float32\(1.0\)) / ", text) is None, "sums are divided"
+
+
 @pytest.mark.parametrize("bits", [512, 128])
 @pytest.mark.parametrize("stride", [2, 3, 4, 5])
 def test_strided_reads_are_shuffles(stride: int, bits: int) -> None:
