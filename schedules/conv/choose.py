@@ -42,20 +42,26 @@ class Tile:
     def positions(self) -> int:
         return self.rows * self.columns
 
+    def is_flatter(self, other: Tile) -> bool:
+        """True for as many positions and vectors in fewer rows."""
+        return (self.positions, self.blocks) == (other.positions, other.blocks) and self.rows < other.rows
+
     def __str__(self) -> str:
         return f"{self.rows}x{self.columns}x{self.blocks}" + (f"/{self.parts}" if self.parts > 1 else "")
 
 
 def choose_tile(
-    target: Target, height: int, width: int, channel_blocks: int, block_limit: int, workers: int = 1
+    target: Target, height: int, width: int, channel_blocks: int, block_limit: int, workers: int = 1, flat: bool = False
 ) -> Tile:
     """``height x width`` outputs in ``channel_blocks`` vectors, of which ``block_limit`` (a divisor bound) may share a
     tile. Of tiles that cost the same, one whose rows can be dealt evenly to ``workers``: none of them is shared, and
-    what the next layer reads lies with the core that reads it."""
+    what the next layer reads lies with the core that reads it. Where rows have no taps in common (``flat``), one of few
+    rows: its lines follow each other."""
     best, best_cost, best_uneven = Tile(1, 1, 1), float("inf"), True
     for cost, tile in _tiles(target, height, width, channel_blocks, block_limit):
         uneven = -(-height // tile.rows) % workers > 0
-        if cost < best_cost - 1e-9 or (cost < best_cost + 1e-9 and uneven < best_uneven):
+        flatter = flat and uneven == best_uneven and tile.is_flatter(best)
+        if cost < best_cost - 1e-9 or (cost < best_cost + 1e-9 and (uneven < best_uneven or flatter)):
             best, best_cost, best_uneven = tile, cost, uneven
     return best
 

@@ -39,6 +39,8 @@ def below_of(conv: ConvKernel, groups: int) -> Next | None:
         return None
     if conv.has_prologue or facts.groups > 1 or image_bytes(conv) <= request.target.l2_bytes // 2:
         return None
+    if facts.taps > 1:
+        return None  # few lines come in a step, and in runs that the hardware follows
     pitch = facts.data.shape[3] + sum(facts.margins()[3])
     size = tile.rows * facts.strides[0] * pitch * layout.block
     tiles = groups * -(-conv.spatial[-1] // tile.columns)

@@ -21,7 +21,7 @@ from .choose import Tile
 from .facts import ConvFacts
 from .prefetch import Next, Runs, ask
 
-SHORT = 1024  # steps of a reduction after which waiting for the lines of its result counts for nothing
+SHORT = 256  # steps of a reduction after which waiting for the lines of its result counts for nothing
 PARALLEL_FLOPS = 100_000  # below this a launch costs more than the second core saves, its data moving included
 
 

@@ -214,6 +214,8 @@ def test_tiles_of_common_layers() -> None:
         "neon32": choose_tile(NARROW_NEON, 56, 56, 16, 16),
     }
     assert chosen == TILES
+    assert choose_tile(AVX512, 56, 56, 4, 4, flat=True) == Tile(1, 14, 2)  # as many positions in fewer rows
+    assert choose_tile(AVX512, 7, 7, 4, 4, flat=True) == choose_tile(AVX512, 7, 7, 4, 4)
 
 
 TILES = {

@@ -60,7 +60,7 @@ def hints(
     [
         (TWO, 1024, 256, 14, (1, 0)),  # 14 tiles share 32 lines of each block: 3 lines for 16 channels
         (TWO, 2048, 512, 7, (1, 0)),  # 7 do
-        (TWO, 128, 128, 14, (1, 0)),  # a small layer's weights are as far in a whole network
+        (TWO, 128, 128, 14, (2, 0)),  # a small layer's are as far in a whole network; two loops, one asks for results
         (replace(TWO, l2_bytes=8 << 20), 64, 64, 112, (0, 0)),  # of hundreds of tiles one waits
         (ONE, 1024, 256, 14, (1, 0)),  # 2.2 bytes a cycle keep up, with hints in the stream itself
         (ONE, 2048, 512, 7, (2, 0)),
@@ -75,7 +75,8 @@ def test_where_which_hints_are(target: Target, cin: int, cout: int, size: int, e
     "target,cin,cout,size,kernel,expected",
     [
         (TWO, 512, 128, 28, 1, (1, 0)),  # 16 tiles a row of tiles, 56 lines of each block in the next one
-        (TWO, 256, 64, 56, 1, (1, 0)),
+        (TWO, 256, 64, 56, 1, (2, 0)),
+        (TWO, 256, 64, 56, 3, (0, 0)),  # rows of taps: few lines in a step
         (replace(TWO, l2_bytes=8 << 20), 512, 128, 28, 1, (1, 0)),  # the image stays: groups, and their next panel
         (ONE, 512, 128, 28, 1, (0, 0)),
     ],
@@ -86,30 +87,27 @@ def test_rows_ask_for_the_input_of_the_next(
     assert hints(target, cin, cout, size, kernel) == expected
 
 
-@pytest.mark.parametrize(
-    "kernel,stride,first,rows",
-    [(1, 1, 10, 2), (3, 2, 20, 4)],  # the tile of rows 8 and 9 reads 8 and 9, or 15 to 19
-)
-def test_the_tiles_of_a_row_ask_for_the_next_rows(kernel: int, stride: int, first: int, rows: int) -> None:
-    x, w = np.zeros((1, 64, 28, 28), F), np.zeros((64, 64, kernel, kernel), F)
-    module = module_of([x], lambda x: R.nn.conv2d(x, weight(w), strides=stride, padding=kernel // 2))
+def test_the_tiles_of_a_row_ask_for_the_next_rows() -> None:
+    """The tile of rows 8 and 9 for 10 and 11."""
+    x, w = np.zeros((1, 64, 28, 28), F), np.zeros((64, 64, 1, 1), F)
+    module = module_of([x], lambda x: R.nn.conv2d(x, weight(w)))
     build = staged(module, TWO, tiled=False, exact=True)
     group = next(g for g in build.groups if g.anchor is not None)
     assert group.anchor is not None
     request = Request(group, build.layouts, replace(TWO, l2_bytes=64 << 10))
     conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), WIDE, 16, tile.new_context(request))
-    conv.order, columns = "rows", -(-28 // stride // 7)
+    conv.order, columns = "rows", 4
     below = conv.below = following.below_of(conv, 2)
     assert below is not None
     layout, asked = build.layouts[conv.facts.data], set()
     for number in range(2 * columns):
         conv.across = number % columns
         begin = following.row_below(conv, 0, number // columns, [8])(3)
-        steps = range(below.lines * kernel * kernel)
+        steps = range(below.lines)
         asked |= {int(tirx_value(begin + step * below.line)) // 16 for step in steps}
-    wanted = [[0, 0, first + y, x] for y in range(rows) for x in range(28)]
+    wanted = [[0, 0, y, x] for y in (10, 11) for x in range(28)]
     assert asked >= {int(tirx_value(layout.offset(at, 3, 0))) // 16 for at in wanted}
-    assert len(asked) <= 2 * columns * below.lines * kernel * kernel
+    assert len(asked) <= 2 * columns * below.lines
 
 
 def test_the_rate_decides() -> None:
@@ -173,9 +171,10 @@ def test_few_or_unknown_channels_get_all_hints_at_once() -> None:
 @pytest.mark.parametrize(
     "cin,cout,size,kernel,expected",
     [
-        (64, 256, 56, 1, (1, 0)),  # four runs of seven lines in four steps of sixteen channels
-        (32, 256, 56, 1, (2, 0)),
-        (16, 256, 56, 1, (0, 1)),  # one step: a burst, in a loop that will be unrolled
+        (64, 256, 56, 1, (1, 0)),  # two runs of fourteen lines in the first of four steps of sixteen channels
+        (128, 256, 56, 1, (1, 0)),
+        (32, 256, 56, 1, (1, 0)),
+        (16, 256, 56, 1, (2, 0)),  # two in the only step
         (3, 64, 56, 7, (1, 0)),  # twelve runs of three lines in 49 steps of three channels
         (128, 64, 56, 3, (0, 0)),  # a long reduction: the wait counts for nothing
     ],
@@ -184,6 +183,14 @@ def test_where_hints_for_results_are(
     cin: int, cout: int, size: int, kernel: int, expected: tuple[int, int]
 ) -> None:
     assert hints(TWO, cin, cout, size, kernel, WRITTEN) == expected
+
+
+def test_no_step_asks_for_results_again() -> None:
+    """Two runs, one a block of channels: six blocks of eight have a loop of their own."""
+    text = str(kernel_of(TWO, 128, 56).function)
+    loops = re.findall(r"for (cb\d+) in (?:T\.serial\(|range\()([\d, ]+)\)", text)
+    assert [extent for _, extent in loops] == ["2", "2, 8"]
+    assert text.index(WRITTEN) < text.index(loops[1][0]) and WRITTEN not in text[text.index(loops[1][0]) :]
 
 
 @pytest.mark.parametrize("cin,kernel", [(64, 1), (32, 1), (40, 1), (16, 3), (3, 7)])
@@ -298,8 +305,8 @@ def kernel_of(target: Target, channels: int, size: int, batch: int = 1, kernel: 
     "cores,channels,size,batch,kernel,expected,schedule",
     [
         (2, 384, 14, 1, 1, True, "1x14x2"),
-        (1, 384, 14, 1, 1, False, "2x7x2"),  # one core: all of it is its own
-        (2, 384, 14, 2, 1, False, "2x7x2"),  # an image for each
+        (1, 384, 14, 1, 1, False, "1x14x2"),  # one core: all of it is its own
+        (2, 384, 14, 2, 1, False, "1x14x2"),  # an image for each
         (2, 384, 14, 1, 3, False, "1x14x2"),  # neighbouring taps read the same lines
         (2, 384, 7, 1, 1, True, "1x7x2"),
         (2, 16, 14, 1, 1, False, "1x14x2"),  # one block: nothing is ahead
