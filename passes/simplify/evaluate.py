@@ -201,7 +201,7 @@ TABLE: dict[str, Evaluator] = {
     **{f"relax.{n}": _unary(getattr(np, n)) for n in "isnan isinf isfinite logical_not negative".split()},
     "relax.bitwise_not": _unary(np.invert),
     "relax.round": _unary(np.rint),
-    "relax.sign": _unary(lambda a: (a > 0).astype(a.dtype) - (a < 0).astype(a.dtype)),
+    "relax.sign": _unary(np.sign),
     "relax.sigmoid": _unary(lambda a: (1 / (1 + np.exp(-a.astype(np.float64)))).astype(a.dtype)),
     "relax.rsqrt": _unary(lambda a: (1 / np.sqrt(a.astype(np.float64))).astype(a.dtype)),
     "relax.nn.relu": _unary(lambda a: np.maximum(a, np.zeros((), a.dtype))),
