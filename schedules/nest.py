@@ -21,6 +21,7 @@ from .emit import KernelBuilder
 from .group import Box, Request, Value, dtype_bytes
 from .inline import key, narrow
 from .interchange import block_of, innermost_axis
+from .periodic import chunks, period
 from .phases import Phase
 from .written import MOST_VECTORS, Written
 
@@ -37,6 +38,7 @@ class Owner(Protocol):
     k: KernelBuilder
     block: int
     stored: dict[Any, Any]
+    notes: list[str]
 
 
 @dataclass
@@ -149,6 +151,9 @@ class Nest:
             return
         merged = self._merge(extents, 0)
         outer, inner = merged.outer, merged.inner
+        if not merged.contiguous and (periods := self._periods(extents)) is not None:
+            self._periodic(*periods)
+            return
         if outer and inner >= self.lanes and not merged.contiguous:
             axis = innermost_axis(extents, len(extents) - 1, self._positions, self.ctx.analyzer.simplify)
             if axis is not None and axis < len(outer):
@@ -174,6 +179,22 @@ class Nest:
         """The flat positions of all accesses of one element, as expressions."""
         log, _ = self._dry(list(coordinates), 0)
         return [tirx.IntImm("int32", p) if isinstance(p, int) else p for p in log]
+
+    def _periods(self, extents: list[Any]) -> tuple[int, int] | None:
+        """After how many rows and columns of an image accesses repeat, where they do; see :mod:`.periodic`."""
+        if len(extents) != 4 or self.ctx.size or self.ctx.origin is not None:
+            return None
+        marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(extents)]
+        positions = self._positions(marks)
+        rows, columns = (period(positions, mark) for mark in marks[2:])
+        if not columns or extents[3] % columns or rows and extents[2] % rows:
+            return None
+        return max(rows, 1), columns
+
+    def _periodic(self, rows: int, columns: int) -> None:
+        self.s.notes.append(f"reads repeat after {rows} rows and {columns} columns")
+        body = chunks(self.ctx, self.extents(), (rows, columns), lambda at: self._element(self.indices(at, None)))
+        self._loops(*body)
 
     def _interchanged(self, merged: Merged, axis: int) -> None:
         """Vectors of the last axis with ``axis``, along which reads are contiguous, as the innermost loop."""

@@ -70,6 +70,7 @@ class Rows:
         self.block = 0
         self.slot: Any = 0  # one row at a time
         self.stored: dict[Any, Any] = {}
+        self.notes: list[str] = []
         owners = takes_over(graph, plan, facts)
         assert owners is not None
         self.owners = owners

@@ -1,0 +1,80 @@
+"""Maps of images whose reads repeat along rows and columns: pixel shuffles (depth to space) into plain memory.
+
+    y[c, h, w] = x[9 c + 3 (h mod 3) + w mod 3, h // 3, w // 3]
+
+Lanes along w would each compute their place and read a line of their own. With the remainders apart, places are known
+but for a base, and what lies side by side is read together, while its lines are near:
+
+    for n, h // 3 (shared by cores)
+      for chunk of w // 3
+        for c, h mod 3
+          for w // 3 in the chunk
+            w mod 3 written out                one read and one write each
+
+Channels in blocks are all read by the lines of one chunk: 64 columns of 27 channels are 8 KiB. 43 ms became 25 for 27
+channels of 720 x 1280 to 3 of 2160 x 3840, of which 15 are what memory takes (Granite Rapids).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.ir.prim import expr as prim
+
+from .context import Context
+from .inline import children
+
+MOST = 8  # elements of a period, which are written out
+CHUNK = 64  # periods of a row whose lines are near
+
+
+def period(positions: Sequence[Any], axis: Any) -> int:
+    """After how many elements along the variable ``axis`` the accesses repeat, elsewhere: what all divisions and
+    remainders of it divide by, if there are remainders; else 0."""
+    divisors: set[int] = set()
+    remainders = False
+    for position in positions:
+        for node in _innermost(position, axis):
+            divisors.add(int(node.b.value))
+            remainders = remainders or isinstance(node, prim.FloorMod)
+    found = divisors.pop() if len(divisors) == 1 else 0
+    return found if remainders and 1 < found <= MOST else 0
+
+
+def _innermost(expression: Any, axis: Any) -> list[Any]:
+    """Divisions and remainders of ``axis`` by constants in which there is no other one."""
+    below = [node for part in children(expression) for node in _innermost(part, axis)]
+    if below or not isinstance(expression, (prim.FloorDiv, prim.FloorMod)):
+        return below
+    if not isinstance(expression.b, prim.IntImm):
+        return []
+    return [expression] * any(v.same_as(axis) for v in tirx.analysis.undefined_vars(expression.a))
+
+
+def chunks(
+    ctx: Context, extents: Sequence[int], steps: tuple[int, int], element: Callable[[list[Any]], None]
+) -> tuple[list[int], Callable[[list[Any]], None]]:
+    """Extents of the loops over images, periods of rows and chunks of a row, and their body, for accesses that repeat
+    after ``steps`` (rows, columns). ``element`` emits the one at four coordinates."""
+    k, (rows, columns), (images, channels, height, width) = ctx.k, steps, extents
+    periods = width // columns
+    size = chunk_of(periods)
+
+    def body(loops: list[Any]) -> None:
+        image, row, part = loops
+        with k.loop(channels, name="c") as c, k.loop(rows, name="i") as i:
+            ctx.ranged(c, channels)
+            ctx.ranged(i, rows)
+            with k.loop(size if periods % size == 0 else tirx.min(periods - part * size, size), name="x") as x:
+                ctx.ranged(x, size)
+                for j in range(columns):
+                    element([image, c, row * rows + i, (part * size + x) * columns + j])
+
+    return [images, height // rows, -(-periods // size)], body
+
+
+def chunk_of(periods: int) -> int:
+    """How many of a row's periods are one chunk: no more than CHUNK, in as few chunks of about one size as can be."""
+    return -(-periods // -(-periods // CHUNK))
