@@ -83,6 +83,11 @@ def _softmax(g: Graph, x: str) -> str:
     return g.op("Softmax", x, axis=-1)
 
 
+PRODUCTS = (
+    (128, 384, 1536), (128, 1536, 384), (512, 512, 512), (197, 384, 1152), (197, 1536, 384), (3136, 96, 384),
+    (784, 192, 768), (784, 768, 192), (512, 1024, 1024), (128, 1024, 4096), (256, 2048, 512), (49, 768, 3072),
+)  # fmt: skip
+ODD_PRODUCTS = ((49, 3072, 768), (1000, 1000, 1000), (61, 127, 251), (331, 509, 613))
 CASES: tuple[Case, ...] = (
     conv_case(64, 64, 56, 3),
     conv_case(128, 128, 28, 3),
@@ -100,24 +105,9 @@ CASES: tuple[Case, ...] = (
     conv_case(33, 65, 31, 3, odd=True),
     conv_case(64, 64, 56, 3, groups=4, odd=True),
     conv_case(32, 3, 256, 3, odd=True),
-    matmul_case(128, 384, 1536),
-    matmul_case(128, 1536, 384),
-    matmul_case(512, 512, 512),
-    matmul_case(197, 384, 1152),
-    matmul_case(197, 1536, 384),
-    matmul_case(3136, 96, 384),
-    matmul_case(784, 192, 768),
-    matmul_case(784, 768, 192),
-    matmul_case(512, 1024, 1024),
-    matmul_case(128, 1024, 4096),
-    matmul_case(256, 2048, 512),
-    matmul_case(49, 768, 3072),
-    matmul_case(49, 3072, 768, odd=True),
-    matmul_case(1000, 1000, 1000, odd=True),
-    matmul_case(61, 127, 251, odd=True),
-    matmul_case(331, 509, 613, odd=True),
-    matmul_case(1, 1280, 1000),
-    matmul_case(1, 4096, 4096),
+    *(matmul_case(*shape) for shape in PRODUCTS),
+    *(matmul_case(*shape, odd=True) for shape in ODD_PRODUCTS),
+    *(matmul_case(1, depth, columns) for depth, columns in ((1280, 1000), (4096, 4096))),
     conv_case(32, 32, 112, 3, groups=32),
     conv_case(96, 96, 112, 3, stride=2, groups=96),
     conv_case(144, 144, 56, 3, groups=144),

@@ -114,7 +114,7 @@ def own_tile(request: Request, facts: ConvFacts) -> Tile:
 
 def _flat(target: Target, facts: ConvFacts) -> bool:
     """True for 1x1 layers of cores so fast that these wait for the lines of a tile: 64 to 256 channels at 56 take 0.97
-    of the time in tiles of one row, 96 to 24 channels 0.95 (Emerald Rapids)."""
+    of the time in tiles of one row, 96 to 24 channels 0.95 (Granite Rapids)."""
     return facts.taps == 1 and target.fma_ports > 1
 
 

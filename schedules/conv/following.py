@@ -31,8 +31,8 @@ def next_of(conv: ConvKernel, blocks: int, panel: int) -> Next | None:
 
 
 def below_of(conv: ConvKernel, groups: int) -> Next | None:
-    """How the tiles of a row, of all channel groups, ask for the input of the next row, of each block of channels,
-    where the image doesn't stay in the second-level cache."""
+    """How the tiles of a row of a 1x1 layer, of all channel groups, ask for the input of the next row, of each block of
+    channels, where the image doesn't stay in the second-level cache."""
     facts, tile, request = conv.facts, conv.tile, conv.request
     layout = request.layout(facts.data)
     if conv.is_open or (conv.order != "rows" and groups > 1) or layout.block != conv.lanes or len(facts.kernel) != 2:
@@ -44,7 +44,7 @@ def below_of(conv: ConvKernel, groups: int) -> Next | None:
     pitch = facts.data.shape[3] + sum(facts.margins()[3])
     size = tile.rows * facts.strides[0] * pitch * layout.block
     tiles = groups * -(-conv.spatial[-1] // tile.columns)
-    return next_panel(request.target, tile, size, tiles, facts.taps, dtype_bytes(facts.output.dtype))
+    return next_panel(request.target, tile, size, tiles, 1, dtype_bytes(facts.output.dtype))
 
 
 def row_below(conv: ConvKernel, n: Any, group: Any, origins: list[Any]) -> Callable[[Any], Any]:
@@ -52,8 +52,8 @@ def row_below(conv: ConvKernel, n: Any, group: Any, origins: list[Any]) -> Calla
     ones that this row of tiles doesn't read; the image's last ask for what lies behind it."""
     facts, tile, below = conv.facts, conv.tile, conv.below
     assert below is not None
-    layout, stride, reach = conv.request.layout(facts.data), facts.strides[0], facts.dilation[0] * (facts.kernel[0] - 1)
-    first = (origins[-1] + tile.rows - 1) * stride + reach + 1 - facts.before[0]
+    layout = conv.request.layout(facts.data)
+    first = (origins[-1] + tile.rows - 1) * facts.strides[0] + 1 - facts.before[0]
     own = below.share(conv.bind, group * -(-conv.spatial[-1] // tile.columns) + conv.across) - below.size
 
     def begin(block: Any) -> Any:

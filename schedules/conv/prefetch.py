@@ -99,7 +99,7 @@ class Runs:
     for runs s, s + steps ... of ``count``, each channel for ``stride`` elements further on; a row of a tile's positions
     falls into ``parts`` of ``reach`` elements. In a burst before the reduction they take the loads' time, and the
     buffers for lines on their way: 1x1 convolutions of 64 channels gain 3 to 4%. Blocks of channels behind the last run
-    have a loop without: a hint a channel for what is there already takes 3 to 7% (Emerald Rapids)."""
+    have a loop without: a hint a channel for what is there already takes 3 to 7% (Granite Rapids)."""
 
     count: int
     steps: int

@@ -87,27 +87,30 @@ def test_rows_ask_for_the_input_of_the_next(
     assert hints(target, cin, cout, size, kernel) == expected
 
 
-def test_the_tiles_of_a_row_ask_for_the_next_rows() -> None:
-    """The tile of rows 8 and 9 for 10 and 11."""
+@pytest.mark.parametrize(
+    "stride,first,rows",
+    [(1, 10, 2), (2, 19, 4)],  # the tile of rows 8 and 9 reads 8 and 9, or 16 and 18
+)
+def test_the_tiles_of_a_row_ask_for_the_next_rows(stride: int, first: int, rows: int) -> None:
     x, w = np.zeros((1, 64, 28, 28), F), np.zeros((64, 64, 1, 1), F)
-    module = module_of([x], lambda x: R.nn.conv2d(x, weight(w)))
+    module = module_of([x], lambda x: R.nn.conv2d(x, weight(w), strides=stride))
     build = staged(module, TWO, tiled=False, exact=True)
     group = next(g for g in build.groups if g.anchor is not None)
     assert group.anchor is not None
     request = Request(group, build.layouts, replace(TWO, l2_bytes=64 << 10))
     conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), WIDE, 16, tile.new_context(request))
-    conv.order, columns = "rows", 4
-    below = conv.below = following.below_of(conv, 2)
+    conv.order, columns, groups = "rows", -(-28 // stride // 7), 2 * stride
+    below = conv.below = following.below_of(conv, groups)
     assert below is not None
     layout, asked = build.layouts[conv.facts.data], set()
-    for number in range(2 * columns):
+    for number in range(groups * columns):
         conv.across = number % columns
         begin = following.row_below(conv, 0, number // columns, [8])(3)
         steps = range(below.lines)
         asked |= {int(tirx_value(begin + step * below.line)) // 16 for step in steps}
-    wanted = [[0, 0, y, x] for y in (10, 11) for x in range(28)]
+    wanted = [[0, 0, y, x] for y in range(first, first + rows) for x in range(28)]
     assert asked >= {int(tirx_value(layout.offset(at, 3, 0))) // 16 for at in wanted}
-    assert len(asked) <= 2 * columns * below.lines
+    assert len(asked) <= groups * columns * below.lines
 
 
 def test_the_rate_decides() -> None:
