@@ -1,0 +1,111 @@
+"""NonMaxSuppression and what detectors do around it: as many boxes as there are, zeros behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import halotile
+import numpy as np
+import pytest
+from evaluate import peer
+from halotile.compiler.frontend import import_model
+from onnx import TensorProto
+from partial_models import RNG, boxes_of, close, model_of, node, same
+
+KEEP = {"most": np.array([7]), "overlap": np.array([0.4], "float32"), "above": np.array([0.2], "float32")}
+
+
+@pytest.mark.parametrize("centre", [0, 1])
+@pytest.mark.parametrize(
+    "given", ["boxes scores most overlap above", "boxes scores most overlap", "boxes scores most"]
+)
+def test_suppression(given: str, centre: int) -> None:
+    feeds = {"boxes": boxes_of(2, 40), "scores": np.round(RNG.random((2, 3, 40)), 1).astype("float32")}  # with ties
+    used = {n: a for n, a in KEEP.items() if n in given}
+    same([node("NonMaxSuppression", given, "kept", center_point_box=centre)], feeds, "kept", **used)
+
+
+@pytest.mark.parametrize("most", [0, 1, 1000])
+def test_suppression_keeps_at_most_so_many(most: int) -> None:
+    feeds = {"boxes": boxes_of(1, 20), "scores": RNG.random((1, 2, 20)).astype("float32")}
+    known = {**KEEP, "most": np.array([most])}
+    same([node("NonMaxSuppression", "boxes scores most overlap above", "kept")], feeds, "kept", **known)
+
+
+def test_suppression_of_nothing() -> None:
+    feeds = {"boxes": boxes_of(1, 20), "scores": np.zeros((1, 2, 20), "float32")}
+    same([node("NonMaxSuppression", "boxes scores most overlap above", "kept")], feeds, "kept", **KEEP)
+
+
+def test_a_detector_ends_in_suppression(tmp_path: Path) -> None:
+    """Boxes, scores and classes that are kept in rows, as detectors are exported; compiled, on one thread and two."""
+    feeds = {"boxes": boxes_of(2, 200), "scores": RNG.random((2, 3, 200)).astype("float32")}
+    nodes = [
+        node("NonMaxSuppression", "boxes scores most overlap above", "kept"),
+        node("Gather", "kept first", "image", axis=1),
+        node("Gather", "kept ends", "places", axis=1),
+        node("GatherND", "boxes places", "best"),
+        node("GatherND", "scores kept", "score"),
+        node("Unsqueeze", "score one", "column"),
+        node("Cast", "image", "number", to=TensorProto.FLOAT),
+        node("Unsqueeze", "number one", "numbers"),
+        node("Concat", "numbers best column", "found", axis=1),
+        node("Softmax", "best", "soft", axis=1),
+        node("ReduceMax", "best", "top", axes=[0], keepdims=0),
+    ]
+    known = {**KEEP, "first": np.array(0), "ends": np.array([0, 2]), "one": np.array([1])}
+    model = model_of(nodes, feeds, ("found", "soft", "top"), **known)
+    results = []
+    for threads in (1, 2):
+        compiled = halotile.compile(model, threads=threads)
+        assert "loops" in [k["schedule"] for k in compiled.report["kernels"]]
+        assert [o.name for o in compiled.outputs] == ["found", "soft", "top", "found.length", "soft.length"]
+        assert any("found.length" in note for note in compiled.report["notes"]["import"])
+        check = compiled.verify(feeds)
+        assert check.ok, check.message()
+        results.append(compiled(feeds))
+        for name, wanted in zip(("found", "soft", "top"), peer(model, feeds), strict=True):
+            assert results[-1][name].shape == wanted.shape
+        room = {o.name: np.full(o.shape, 7, o.dtype) for o in compiled.outputs}
+        loaded = halotile.load(compiled.save(tmp_path / str(threads)))
+        loaded.bind(feeds, room)()
+        for name in ("found", "soft"):
+            close(room[name], room[f"{name}.length"], results[-1][name])
+    for name, array in results[0].items():
+        np.testing.assert_array_equal(array, results[1][name])
+    wrong = compiled.verify({**feeds, "scores": feeds["scores"] * 0})
+    assert wrong.ok, wrong.message()
+
+
+def test_boxes_are_filtered_before_they_are_suppressed() -> None:
+    """scores > t picks boxes; what is picked is suppressed by classes, and the first few are taken."""
+    scores, kinds = RNG.random(60).astype("float32"), RNG.integers(0, 3, 60)
+    feeds = {"boxes": boxes_of(1, 60)[0], "scores": scores, "kinds": kinds}
+    nodes = [
+        node("Greater", "scores above", "good"),
+        node("NonZero", "good", "at"),
+        node("Transpose", "at", "rows", perm=[1, 0]),
+        *(node("GatherND", f"{n} rows", f"some_{n}") for n in feeds),
+        node("ReduceMax", "some_boxes", "largest", keepdims=0),
+        node("Cast", "some_kinds", "kind", to=TensorProto.FLOAT),
+        node("Mul", "kind largest", "moved"),
+        node("Unsqueeze", "moved one", "moves"),
+        node("Add", "some_boxes moves", "apart"),
+        node("Unsqueeze", "apart zero", "b"),
+        node("Unsqueeze", "some_scores both", "s"),
+        node("NonMaxSuppression", "b s many overlap", "kept"),
+        node("Gather", "kept two", "which", axis=1),
+        node("Slice", "which zero five zero", "few"),
+        node("Gather", "some_boxes few", "best"),
+        node("Gather", "some_kinds few", "kinds_kept"),
+        node("NonZero", "good", "again"),
+    ]
+    known = {
+        "above": np.array(0.4, "float32"), "overlap": KEEP["overlap"], "many": np.array([2**62]),
+        "zero": np.array([0]), "one": np.array([1]), "both": np.array([0, 1]), "two": np.array(2),
+        "five": np.array([5]),
+    }  # fmt: skip
+    same(nodes, feeds, "best", "kinds_kept", "again", opset=13, **known)
+    model = model_of(nodes, feeds, ("best", "kinds_kept"), 13, **known)
+    text = import_model(model).module.script()
+    assert text.count("halotile.nonzero") == 1  # the same positions are found once
