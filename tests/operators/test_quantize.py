@@ -41,6 +41,16 @@ def test_integer_products(per_column: bool) -> None:
     np.testing.assert_array_equal(evaluate(model, feeds)["o0"], expected)
 
 
+@pytest.mark.parametrize("scales", [(0.05, 0.05, 0.05), (0.1, 0.3, 0.06), (0.02, 0.7, 0.28)])
+def test_products_that_fall_between_two_whole_numbers(scales: tuple[float, float, float]) -> None:
+    """Half of the quotients are ties in decimal: the scales are one factor, which decides where each of them falls."""
+    a, b, y = (np.float32(s) for s in scales)
+    rows, column = np.arange(256, dtype="uint8")[:, None], np.array([[10, -10, 5]], "int8")
+    agree("QLinearMatMul", [rows, a, np.uint8(9), column, b, np.int8(0), y, np.uint8(120)], atol=0)
+    image, kernel = rows.reshape(1, 1, 16, 16), column.reshape(3, 1, 1, 1)
+    agree("QLinearConv", [image, a, np.uint8(9), kernel, b, np.int8(0), y, np.uint8(120)], atol=0)
+
+
 def test_integer_convolution_pads_with_the_zero_point() -> None:
     x = np.full((1, 1, 3, 3), 9, "uint8")
     w = np.ones((1, 1, 3, 3), "uint8")

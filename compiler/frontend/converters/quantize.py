@@ -111,8 +111,8 @@ def qlinear_matmul(node: Node) -> Value:
         node.cast(_rows(node, a_scale, a, True), "float32"),
         node.cast(_rows(node, b_scale, b, False), "float32"),
     )
-    scaled = node.do(R.multiply, node.cast(total, "float32"), factor)
-    quotient = node.do(R.divide, scaled, node.cast(_rows(node, y_scale, total, True), "float32"))
+    factor = node.do(R.divide, factor, node.cast(_rows(node, y_scale, total, True), "float32"))
+    quotient = node.do(R.multiply, node.cast(total, "float32"), factor)  # in this order a tie rounds as elsewhere
     return _quantized(node, quotient, _rows(node, y_zero, total, True), y_zero.dtype)
 
 
