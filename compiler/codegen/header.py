@@ -35,7 +35,7 @@ _CODES = ("OK", "ERROR_ARGUMENT", "ERROR_THREADS", "ERROR_MEMORY", "ERROR_ARENA"
 def header_text(spec: LibrarySpec) -> str:
     """The public header: what the model takes and gives, then how to create, run and destroy it."""
     name, upper = spec.identifier, spec.identifier.upper()
-    guard = f"{upper}_H"
+    guard = f"{name}_H"  # in the name's own letters: foo.h and FOO.h are two headers
     constants = "\n".join(
         [
             f"#define {upper}_INPUTS {len(spec.inputs)}",
@@ -60,9 +60,10 @@ def header_text(spec: LibrarySpec) -> str:
     body = _TEMPLATE.format(
         name=name, upper=upper, constants=constants, tensors=tensors, codes=codes, timers=timers
     )
+    taken = _TAKEN.format(name=name, upper=upper)
     return (
         f"/* {comment(spec.name)}: a model compiled by Halotile {spec.version} for {comment(spec.target.id)}.\n *\n"
-        f"{_outline(spec)} */\n#ifndef {guard}\n#define {guard}\n{body}\n#endif\n"
+        f"{_outline(spec)} */\n#ifndef {guard}\n#define {guard}\n{taken}{body}\n#endif\n"
     )
 
 
@@ -98,6 +99,12 @@ def _tensor_constants(upper: str, kind: str, index: int, tensor: TensorSpec) -> 
         lines.append(f"#define {prefix}_SHAPE {{{', '.join(map(str, tensor.shape))}}}")
     return "\n".join(lines)
 
+
+_TAKEN = """
+#ifdef {upper}_INPUTS
+#error "{name}.h: another header has defined {upper}_...; give one of the two models another name (--name)"
+#endif
+"""
 
 _TEMPLATE = """
 #include <stddef.h>

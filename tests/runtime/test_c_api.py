@@ -78,6 +78,17 @@ def test_names_that_would_break_c_do_not(make_spec, cc, tmp_path):
     )
 
 
+def test_names_that_differ_in_case_alone_do_not_meet_in_silence(make_spec, cc, tmp_path):
+    """Their functions differ, their constants would not: the second header says so instead of being passed over."""
+    for name in ("foo", "FOO"):
+        build_library(make_spec(name=name), tmp_path / name)
+    (tmp_path / "use.c").write_text('#include "foo.h"\n#include "foo.h"\n#include "FOO.h"\n')
+    command = [cc, "-std=c89", *STRICT, "-c", "use.c", "-Ifoo", "-IFOO"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode != 0
+    assert "FOO.h: another header has defined FOO_...; give one of the two models another name" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
