@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from evaluate import agree, evaluate, one_node
+from evaluate import agree, evaluate, one_node, peer
 from halotile.errors import UnsupportedError
 from onnx import TensorProto, helper, numpy_helper
 
@@ -145,3 +145,15 @@ def test_nothing_else_takes_such_a_type() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
     with pytest.raises(UnsupportedError, match="float8_e4m3fn is not supported"):
         evaluate(model, {"x": np.ones(4, "float32")})
+
+
+@pytest.mark.parametrize("sign", [0.0, 1.0, -1.0, None])
+def test_a_range_of_its_own(sign: float | None) -> None:
+    """Of zeros alone the scale is 1, not 0."""
+    x = RNG.standard_normal((4, 33)).astype("float32")
+    x = x if sign is None else np.abs(x) * np.float32(sign)
+    model, feeds = one_node("DynamicQuantizeLinear", [x], 3)
+    got = evaluate(model, feeds)
+    for name, expected in zip(("o0", "o1", "o2"), peer(model, feeds)):
+        np.testing.assert_array_equal(got[name], expected)
+    assert sign != 0.0 or got["o1"] == 1

@@ -15,7 +15,7 @@ from ..value import Value
 from .fused import MICROSOFT
 from .matmul import product
 from .pooling import average_pool
-from .quantize import _centred, _quantized, _rows, _spread, dequantize_linear, quantize_linear
+from .quantize import _centred, _quantized, _rows, _spread, by_own_range, dequantize_linear, quantize_linear
 
 R = relax.op
 
@@ -110,15 +110,7 @@ def matmul_integer_to_float(node: Node) -> Value:
 def dynamic_quantize_matmul(node: Node) -> Value:
     """A quantised by its own range to unsigned bytes, times B."""
     x, b = node.need(0), node.need(1)
-    zero = node.scalar(0, x)
-    axes = list(range(x.rank))
-    low = node.do(R.minimum, node.do(R.min, x, axis=axes), zero)
-    high = node.do(R.maximum, node.do(R.max, x, axis=axes), zero)
-    scale = node.do(R.divide, node.do(R.subtract, high, low), node.scalar(255, x))
-    scale = node.do(R.where, node.do(R.equal, scale, zero), node.scalar(1, x), scale)
-    place = node.do(R.divide, node.do(R.subtract, zero, low), scale)
-    offset = node.do(R.clip, node.do(R.round, place), min=0.0, max=255.0)
-    a = _quantized(node, node.do(R.divide, x, scale), offset, "uint8")
+    a, scale, offset = by_own_range(node, x)
     total = product(node, node.do(R.subtract, node.cast(a, "int32"), node.cast(offset, "int32")),
                     _centred(node, b, node[3], rows=False))  # fmt: skip
     return _scaled(node, total, scale, node.need(2), node[4], a)

@@ -87,6 +87,27 @@ def _known(
     return node.const((x.astype("float32") - offset) * spread.astype("float32"), target)
 
 
+@converts("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(node: Node) -> list[Value | None]:
+    y, scale, offset = by_own_range(node, node.need(0))
+    return [y, scale, node.cast(offset, "uint8")]
+
+
+def by_own_range(node: Node, x: Value) -> tuple[Value, Value, Value]:
+    """x as unsigned bytes of its own range, which holds zero; their scale, and their zero point in float32.
+
+    Where x is zero throughout the scale is 1, as ONNX Runtime has it (ONNX's function body divides zero by zero).
+    """
+    zero, axes = node.scalar(0, x), list(range(x.rank))
+    low = node.do(R.minimum, node.do(R.min, x, axis=axes), zero)
+    high = node.do(R.maximum, node.do(R.max, x, axis=axes), zero)
+    scale = node.do(R.divide, node.do(R.subtract, high, low), node.scalar(255, x))
+    scale = node.do(R.where, node.do(R.equal, high, low), node.scalar(1, x), scale)
+    place = node.do(R.divide, node.do(R.subtract, zero, low), scale)
+    offset = node.do(R.clip, node.do(R.round, place), min=0.0, max=255.0)
+    return _quantized(node, node.do(R.divide, x, scale), offset, "uint8"), scale, offset
+
+
 @converts("MatMulInteger", since=10)
 def matmul_integer(node: Node) -> Value:
     a, b = node.need(0), node.need(1)
