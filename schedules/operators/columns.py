@@ -2,7 +2,8 @@
 
     columns[n][c, ky, kx][oy, ox] = x[n][c][oy * stride + ky * dilation - begin][ox * ... + kx ...], 0 outside
 
-Each row of outputs is one run of the image between zeros, whose ends follow from the tap.
+Each row of outputs is one run of the image between zeros, whose ends follow from the tap. The way back, for transposed
+convolutions and Col2Im, adds what falls on the same place.
 """
 
 from __future__ import annotations
@@ -68,3 +69,51 @@ def columns(
 def _first(distance: Any, stride: int, most: int) -> Any:
     """The first output that lies at least ``distance`` from the first one's place."""
     return tirx.min(tirx.max(tirx.floordiv(distance + (stride - 1), stride), 0), most)
+
+
+@define("halotile.col2im")
+def col2im(
+    x: te.Tensor,
+    *,
+    image: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+) -> te.Tensor:
+    """x [N, C, taps..., counts...] -> [N, C, image...]: every place sums what the taps give it, in their order.
+
+        y[oy * stride + ky * dilation - begin][ox * ...] += x[ky, kx][oy, ox]
+    """
+    n, channels, *rest = shape_of(x)
+    rank, dtype = len(image), dtype_of(x)
+    kernel, counts = rest[:rank], rest[rank:]
+    plane, taps, width = math.prod(image), math.prod(kernel), counts[-1]
+    lines = math.prod(counts) // width if width else 0
+
+    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+        parallel = n * channels * (plane + taps * lines * width) >= PARALLEL_WORK
+        with k.loop(n * channels, "parallel" if parallel else "serial", "row") as row:
+            with k.loop(plane, name="z") as z:
+                k.store(outs[0], row * plane + z, tirx.const(0, dtype))
+            with k.loop(taps, name="tap") as tap:
+                places, rest = [], tap
+                for extent, dilation, first in reversed(list(zip(kernel, dilations, begin))):
+                    places.append(k.bind(rest % extent * dilation - first))  # of the first count, along an axis
+                    rest = rest // extent
+                places.reverse()
+                low = k.bind(_first(-places[-1], strides[-1], width))
+                high = k.bind(tirx.max(low, _first(image[-1] - places[-1], strides[-1], width)))
+                with k.loop(lines, name="line") as line:
+                    target, inside, rest, step = row * plane, [high > low], line, image[-1]
+                    for axis in range(rank - 2, -1, -1):
+                        at = k.bind(rest % counts[axis] * strides[axis] + places[axis])
+                        inside += [at >= 0, at < image[axis]]
+                        target, rest, step = target + at * step, rest // counts[axis], step * image[axis]
+                    target = k.bind(target + places[-1])
+                    source = k.bind(((row * taps + tap) * lines + line) * width)
+                    with k.when(tirx.all(*inside)):
+                        with k.loop(high - low, name="i", begin=low) as i:
+                            there = target + i * strides[-1]
+                            k.store(outs[0], there, k.load(outs[0], there) + k.load(ins[0], source + i))
+
+    return written("col2im", [x], [((n, channels, *image), dtype)], write)[0]

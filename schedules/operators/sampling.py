@@ -1,4 +1,4 @@
-"""Reading between the elements: GridSample, deformable convolution; and Col2Im."""
+"""Reading between the elements: GridSample, deformable convolution."""
 
 from __future__ import annotations
 
@@ -139,34 +139,6 @@ def _sum(terms: Sequence[Any]) -> Any:
     for term in terms[1:]:
         result = result + term
     return result
-
-
-@define("halotile.col2im")
-def col2im(
-    x: te.Tensor,
-    *,
-    image: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    begin: Sequence[int],
-) -> te.Tensor:
-    """x [N, C, block..., counts...] -> [N, C, image...]: every position sums the block elements that fall on it."""
-    n, c, *rest = shape_of(x)
-    spatial = len(image)
-    block, counts = rest[:spatial], rest[spatial:]
-    taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(block)]
-
-    def total(b: Any, ch: Any, *o: Any) -> Any:
-        at, inside = [], []
-        for p, t, s, d, f, m in zip(o, taps, strides, dilations, begin, counts):
-            distance = p + f - t.var * d
-            step = tirx.floordiv(distance, s)
-            inside += [distance >= 0, tirx.floormod(distance, s) == 0, step < m]
-            at.append(_clamped(step, m))
-        value = x(b, ch, *[t.var for t in taps], *at)
-        return te.sum(tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, dtype_of(x))), axis=taps)
-
-    return te.compute([n, c, *image], total, name="col2im")
 
 
 @define("halotile.deformed")

@@ -1,4 +1,5 @@
-"""Convolutions whose weights are known at run time only are products of these with what the taps read."""
+"""Convolutions whose weights are known at run time only are products of these with what the taps read, transposed ones
+products added where the taps fall; Col2Im."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import halotile
 import numpy as np
 import pytest
 from evaluate import one_node, peer
+from onnx.reference import ReferenceEvaluator
 
 CASES: list[tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any], int]] = [
     ((1, 16, 9, 11), (8, 16, 1, 1), 1, {}, 1),  # one tap: the image itself
@@ -43,3 +45,53 @@ def test_few_outputs_for_each_input_are_summed_as_they_stand(weights: tuple[int,
     built = halotile.compile(model)
     assert [k["schedule"].split(",")[0] for k in built.report["kernels"]] == ["staged"]
     np.testing.assert_allclose(built(feeds)["o0"], peer(model, feeds)[0], rtol=1e-4, atol=1e-4)
+
+
+TRANSPOSED: list[tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] = [
+    ((1, 16, 7, 9), (16, 5, 3, 3), 1, {"strides": [2, 2]}),
+    ((2, 24, 5, 6), (24, 4, 4, 3), 2, {"strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [1, 0]}),
+    ((3, 8, 13), (8, 5, 4), 1, {"strides": [3], "pads": [5, 2], "dilations": [2]}),
+    ((1, 8, 3, 4, 5), (8, 6, 3, 2, 3), 1, {"pads": [1, 0, 1, 2, 1, 1], "dilations": [2, 1, 1]}),
+    ((1, 96, 16, 16), (96, 8, 3, 3), 3, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),  # enough for two cores
+    ((2, 16, 4, 4), (16, 3, 2, 2), 1, {"strides": [3, 3]}),  # gaps that no tap reaches
+    ((1, 8, 4, 2), (8, 4, 3, 3), 1, {"pads": [2, 2, 3, 1]}),  # taps that fall outside altogether
+]
+
+
+@pytest.mark.parametrize(("shape", "weights", "groups", "window"), TRANSPOSED)
+def test_a_transposed_product(
+    shape: tuple[int, ...], weights: tuple[int, ...], groups: int, window: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(3)
+    sizes = (shape, weights, (weights[1] * groups,))
+    inputs = [rng.standard_normal(s).astype("float32") for s in sizes]
+    model, feeds = one_node("ConvTranspose", inputs, 1, run_time=(0, 1, 2), group=groups, **window)
+    one, two = (halotile.compile(model, threads=n) for n in (1, 2))
+    schedules = [k["schedule"].split(",")[0] for k in one.report["kernels"]]
+    assert sum(s.startswith("matmul") for s in schedules) == 1 and "loops" in schedules
+    ours = one(feeds)["o0"]
+    np.testing.assert_allclose(ours, peer(model, feeds)[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(ours, two(feeds)["o0"])
+
+
+def test_little_depth_stays_a_transposed_convolution() -> None:
+    rng = np.random.default_rng(4)
+    inputs = [rng.standard_normal(s).astype("float32") for s in ((1, 8, 6, 6), (8, 1, 3, 3))]
+    model, feeds = one_node("ConvTranspose", inputs, 1, run_time=(0, 1), group=8)
+    built = halotile.compile(model)
+    assert [k["schedule"].split(",")[0] for k in built.report["kernels"]] == ["staged"]
+    np.testing.assert_allclose(built(feeds)["o0"], peer(model, feeds)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_col2im(dtype: str) -> None:
+    """Overlaps, gaps and pads."""
+    rng = np.random.default_rng(5)
+    sizes = np.array([9, 11]), np.array([3, 2])
+    window: dict[str, Any] = {"strides": [2, 3], "pads": [1, 0, 2, 1], "dilations": [1, 2]}
+    inputs = [rng.standard_normal((2, 5 * 6, 5 * 4)).astype(dtype), *sizes]
+    model, feeds = one_node("Col2Im", inputs, 1, **window)
+    built = halotile.compile(model)
+    assert [k["schedule"] for k in built.report["kernels"]] == ["loops"]
+    expected = peer(model, feeds)[0] if dtype == "float32" else ReferenceEvaluator(model).run(None, feeds)[0]
+    np.testing.assert_allclose(built(feeds)["o0"], expected, rtol=1e-5, atol=1e-5)

@@ -166,21 +166,35 @@ def conv_transpose(node: Node) -> Value:
         return y if bias is None else node.do(R.add, y, per_channel(node, bias, y.rank))
     if not is_open(output) and any(n < 1 for n in output):
         raise Refusal(f"its result would be {list(output)} long")
-    result = node.in_float32(
-        lambda a, b: node.own(
-            "halotile.conv_transpose",
-            a,
-            b,
-            strides=strides,
-            dilations=dilations,
-            begin=begin,
-            output=output,
-            groups=groups,
-        ),
-        x,
-        w,
-    )
+    place = {"strides": strides, "dilations": dilations, "begin": begin}
+
+    def run(x: Value, w: Value) -> Value:
+        if is_spread_product(x, w, groups):
+            return as_spread_product(node, x, w, groups, output, place)
+        return node.own("halotile.conv_transpose", x, w, output=output, groups=groups, **place)
+
+    result = node.in_float32(run, x, w)
     return result if bias is None else node.do(R.add, result, per_channel(node, bias, result.rank))
+
+
+def is_spread_product(x: Value, w: Value, groups: int) -> bool:
+    """True for weights of run time whose product with the image, a value for each tap, is worth its memory."""
+    if w.array is not None or is_open(x.shape) or is_open(w.shape) or x.dtype not in ("float32", "float64"):
+        return False
+    fits = x.shape[0] * groups * math.prod(w.shape[1:]) * math.prod(x.shape[2:]) <= MOST_COLUMNS
+    return fits and x.shape[1] // groups >= LEAST_DEPTH
+
+
+def as_spread_product(
+    node: Node, x: Value, w: Value, groups: int, output: Sequence[int], place: dict[str, list[int]]
+) -> Value:
+    """The transposed convolution as a product of every tap's weights with the image, added where they fall."""
+    (batch, channels, *size), (_, outputs, *kernel) = x.shape, w.shape
+    depth, rows = channels // groups, outputs * math.prod(kernel)
+    weights = node.transpose(node.reshape(w, (1, groups, depth, rows)), (0, 1, 3, 2))
+    product = node.do(R.matmul, weights, node.reshape(x, (batch, groups, depth, math.prod(size))))
+    taps = node.reshape(product, (batch, groups * outputs, *kernel, *size))
+    return node.own("halotile.col2im", taps, image=list(output), **place)
 
 
 def _open_transpose(
