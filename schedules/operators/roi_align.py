@@ -5,7 +5,8 @@
         for every sample row, every sample column: places of the two elements around it, and their weights
         for vectors of channels, bin:  total = sum over samples, taps of weight * turned[place]
 
-Regions that together read fewer elements than the images have are read from them as they lie.
+Regions that together read fewer elements than the images have are read from them as they lie. A ratio of 0 takes as
+many samples as a bin has elements: the loops over samples end where a region says, and no places are kept.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .loops import PARALLEL_WORK, cast, written
 
 LANES = 16  # channels side by side
 ACCUMULATORS = 8  # vectors of channels that one pass over the samples of a bin sums
+MOST_SAMPLES = 1 << 14  # along one axis of a bin whose region says how many; longer ones are no region of any image
 
 
 @define("halotile.roi_align")
@@ -40,10 +42,10 @@ def roi_align(
     half_pixel: bool,
 ) -> list[te.Tensor]:
     """x [N, C, H, W] averaged (or its maximum) over ratio x ratio samples of every bin: [regions, C, height, width];
-    what follows is memory to work in."""
+    what follows is memory to work in. Ratio 0: one sample for each element that a bin is high and wide, rounded up."""
     n, c, *image = shape_of(x)
     count, dtype, pixels = shape_of(rois)[0], dtype_of(x), image[0] * image[1]
-    samples = height * width * ratio * ratio
+    samples = height * width * max(ratio, 1) ** 2
     turned = 4 * count * samples >= n * pixels
     bins = [_Bins(1, height, image[0], image[1], ratio), _Bins(0, width, image[1], 1, ratio)]
 
@@ -54,8 +56,8 @@ def roi_align(
         with k.loop(count, "parallel" if count * c * samples >= PARALLEL_WORK else "serial", "region") as region:
             number = tirx.max(tirx.min(cast("int32", k.load(ins[2], region)), n - 1), 0)
             start = k.bind(number * (c * pixels))
-            taps = [_taps(k, b, ins[1], region * 4, scale, half_pixel, pixel, dtype) for b in bins]
-            _sum(k, outs[1] if turned else ins[0], start, channel, taps, ratio, largest, outs[0], (region, c, bins))
+            taps = [_Taps(k, b, ins[1], region * 4, scale, half_pixel, pixel, dtype) for b in bins]
+            _sum(k, outs[1] if turned else ins[0], start, channel, taps, largest, outs[0], (region, c))
 
     shapes = [((count, c, height, width), dtype), ((n, pixels, c) if turned else (1,), dtype)]
     return written("roi_align", [x, rois, batch], shapes, write)
@@ -72,67 +74,102 @@ class _Bins:
     ratio: int
 
 
-def _taps(
-    k: KernelBuilder, bins: _Bins, rois: Any, region: Any, scale: float, half_pixel: bool, pixel: int, dtype: str
-) -> tuple[list[Any], list[Any]]:
-    """Places of the lower and the upper element around every sample along an axis, and their weights: zero outside."""
+class _Taps:
+    """Places of the lower and the upper element around every sample along an axis of a region, and their weights: zero
+    outside. Of a fixed number of samples they are kept."""
 
-    def const(v: float) -> Any:
-        return tirx.const(v, dtype)
+    def __init__(
+        self, k: KernelBuilder, bins: _Bins, rois: Any, region: Any, scale: float, half_pixel: bool, pixel: int,
+        dtype: str,
+    ) -> None:  # fmt: skip
+        def const(v: float) -> Any:
+            return tirx.const(v, dtype)
 
-    samples = bins.count * bins.ratio
-    places, weights = ([k.local(name, d, samples) for _ in range(2)] for name, d in (("at", "int32"), ("w", dtype)))
-    offset = const(0.5 if half_pixel else 0.0)
-    first, last = (k.load(rois, region + bins.coordinate + i) * const(scale) - offset for i in (0, 2))
-    start = k.bind(first)
-    extent = k.bind(last - start if half_pixel else tirx.max(last - start, const(1)))
-    step = k.bind(extent / const(bins.count))
-    with k.loop(samples, name="s") as s:
-        inner = (s % bins.ratio).astype(dtype) + const(0.5)
-        at = k.bind(start + (s // bins.ratio).astype(dtype) * step + inner * step / const(bins.ratio))
-        inside = tirx.all(at >= const(-1), at <= const(bins.length))
-        kept = k.bind(tirx.max(tirx.min(at, const(bins.length - 1)), const(0)))
+        self.k, self.bins, self.pixel, self.dtype = k, bins, pixel, dtype
+        offset = const(0.5 if half_pixel else 0.0)
+        first, last = (k.load(rois, region + bins.coordinate + i) * const(scale) - offset for i in (0, 2))
+        self.start = k.bind(first)
+        extent = k.bind(last - self.start if half_pixel else tirx.max(last - self.start, const(1)))
+        self.step = k.bind(extent / const(bins.count))  # the length of a bin
+        self.ratio: Any = bins.ratio
+        if not bins.ratio:
+            self.ratio = k.bind(cast("int32", tirx.ceil(tirx.max(tirx.min(self.step, const(MOST_SAMPLES)), const(0)))))
+            return
+        samples = bins.count * bins.ratio
+        self.kept = [k.local(name, d, samples) for name, d in (("at", "int32"), ("w", dtype)) for _ in range(2)]
+        with k.loop(samples, name="s") as s:
+            for buffer, value in zip(self.kept, self._around(s // bins.ratio, s % bins.ratio)):
+                k.store(buffer, s, value)
+
+    def __call__(self, index: Any, sample: Any) -> list[tuple[Any, Any]]:
+        """(place, weight) of the lower and of the upper element around a sample of bin ``index``."""
+        if self.bins.ratio:
+            values = [buffer[index * self.bins.ratio + sample] for buffer in self.kept]
+        else:
+            values = [self.k.bind(v) for v in self._around(index, sample)]
+        return [(values[0], values[2]), (values[1], values[3])]
+
+    def _around(self, index: Any, sample: Any) -> list[Any]:
+        """Two places and two weights."""
+
+        def const(v: float) -> Any:
+            return tirx.const(v, self.dtype)
+
+        k, length = self.k, self.bins.length
+        inner = cast(self.dtype, sample) + const(0.5)
+        parts = const(self.bins.ratio) if self.bins.ratio else cast(self.dtype, self.ratio)
+        at = k.bind(self.start + cast(self.dtype, index) * self.step + inner * self.step / parts)
+        inside = tirx.all(at >= const(-1), at <= const(length))
+        kept = k.bind(tirx.max(tirx.min(at, const(length - 1)), const(0)))
         low = k.bind(tirx.floor(kept).astype("int32"))
         share = k.bind(kept - tirx.floor(kept))
-        for i, (place, weight) in enumerate(((low, const(1) - share), (tirx.min(low + 1, bins.length - 1), share))):
-            k.store(places[i], s, place * (bins.stride * pixel))
-            k.store(weights[i], s, tirx.Select(inside, weight, const(0)))
-    return places, weights
+        places = [p * (self.bins.stride * self.pixel) for p in (low, tirx.min(low + 1, length - 1))]
+        return places + [tirx.Select(inside, weight, const(0)) for weight in (const(1) - share, share)]
 
 
 def _sum(
-    k: KernelBuilder, x: Any, start: Any, stride: int, taps: Sequence[tuple[list[Any], list[Any]]], ratio: int,
-    largest: bool, out: Any, place: tuple[Any, int, list[_Bins]],
+    k: KernelBuilder, x: Any, start: Any, stride: int, taps: Sequence[_Taps], largest: bool, out: Any,
+    place: tuple[Any, int],
 ) -> None:  # fmt: skip
     """Every bin of a region, a group of vectors of channels at a time; the last ones overlap those before them."""
-    region, channels, (down, across) = place
-    (y_at, y_weight), (x_at, x_weight) = taps
+    region, channels = place
+    down, across = taps
+    high, wide = down.bins.count, across.bins.count
     dtype, lanes = str(x.dtype), min(channels, LANES)
     blocks = -(-channels // lanes)
     group = min(blocks, ACCUMULATORS)
-    with k.loop(-(-blocks // group), name="g") as g, k.loop(down.count, name="y") as y, k.loop(across.count) as xx:
+    fixed = down.bins.ratio * across.bins.ratio
+    share = tirx.const(1.0 / fixed if fixed else 1.0, dtype)
+    samples = None if fixed else k.bind(cast(dtype, tirx.max(down.ratio * across.ratio, 1)))
+    with k.loop(-(-blocks // group), name="g") as g, k.loop(high, name="y") as y, k.loop(wide, name="x") as xx:
         first = [k.bind(tirx.min((g * group + i) * lanes, channels - lanes)) for i in range(group)]
         totals = [k.local("total", dtype, lanes) for _ in range(group)]
         for total in totals:
             with k.loop(lanes, "vectorized") as v:
                 k.store(total, v, lowest(dtype) if largest else tirx.const(0, dtype))
-        with k.loop(ratio, name="iy") as iy, k.loop(ratio, name="ix") as ix:
-            row, column = y * ratio + iy, xx * ratio + ix
-            corners = [
-                (k.bind(start + y_at[i][row] + x_at[j][column]), k.bind(y_weight[i][row] * x_weight[j][column]))
-                for i, j in itertools.product(range(2), repeat=2)
-            ]
-            for total, begin in zip(totals, first):
-                with k.loop(lanes, "vectorized") as v:
-                    value = total[v]
-                    for at, weight in corners:
-                        term = weight * k.load(x, at + (begin + v) * stride)
-                        value = larger(value, k.bind(term)) if largest else value + term
-                    k.store(total, v, value)
+        with k.loop(down.ratio, name="iy") as iy:
+            rows = down(y, iy)
+            with k.loop(across.ratio, name="ix") as ix:
+                corners = [
+                    (k.bind(start + p + q), k.bind(a * b))
+                    for (p, a), (q, b) in itertools.product(rows, across(xx, ix))
+                ]
+                for total, begin in zip(totals, first):
+                    with k.loop(lanes, "vectorized") as v:
+                        value = total[v]
+                        for at, weight in corners:
+                            term = weight * k.load(x, at + (begin + v) * stride)
+                            value = larger(value, k.bind(term)) if largest else value + term
+                        k.store(total, v, value)
         for total, begin in zip(totals, first):
             with k.loop(lanes, "unroll") as v:
-                value = total[v] if largest else total[v] * tirx.const(1.0 / (ratio * ratio), dtype)
-                k.store(out, ((region * channels + begin + v) * down.count + y) * across.count + xx, value)
+                value = total[v]
+                if samples is not None:  # none at all give 0
+                    empty = down.ratio * across.ratio < 1
+                    value = tirx.Select(empty, tirx.const(0, dtype), value) if largest else value / samples
+                elif not largest:
+                    value = value * share
+                k.store(out, ((region * channels + begin + v) * high + y) * wide + xx, value)
 
 
 def turn_channels(k: KernelBuilder, x: Any, turned: Any, shape: tuple[int, int, int]) -> None:

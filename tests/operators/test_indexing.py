@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import halotile
 import numpy as np
 import pytest
-from evaluate import agree, evaluate, one_node
+from evaluate import agree, evaluate, one_node, peer
 from halotile.compiler.frontend import import_model
+from halotile.errors import UnsupportedError
+from onnx import helper, numpy_helper
 
 RNG = np.random.default_rng(3)
 BOTH = pytest.mark.parametrize("run_time", [(0,), (0, 1), (0, 1, 2)], ids=["known", "run-time", "all"])
@@ -99,3 +102,34 @@ def test_an_einsum_that_is_a_matrix_product_becomes_one() -> None:
     operands = [np.ones(s, "float32") for s in EQUATIONS["bhid,bhjd->bhij"]]
     model, _ = one_node("Einsum", operands, run_time=(0, 1), equation="bhid,bhjd->bhij")
     assert "R.matmul" in import_model(model).module.script()
+
+
+@pytest.mark.parametrize("wanted", [None, (2, 3, 9, 11), (2, 3, 12, 11)])
+def test_max_unpool_at_positions_of_run_time(wanted: tuple[int, ...] | None) -> None:
+    """What MaxPool found goes back to where it was; an output shape says how large the image had been."""
+    height = 8 if wanted is None else wanted[2]
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p", "at"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Neg", ["p"], ["n"]),
+        helper.make_node("MaxUnpool", ["n", "at"] + ["shape"] * (wanted is not None), ["y"], kernel_shape=[2, 2],
+                         strides=[2, 2]),
+    ]  # fmt: skip
+    x = np.random.default_rng(6).standard_normal((2, 3, height, 8 if wanted is None else 11)).astype("float32")
+    shapes = [] if wanted is None else [numpy_helper.from_array(np.array(wanted), "shape")]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, x.shape)], [helper.make_tensor_value_info("y", 1, None)],
+        shapes,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    built = halotile.compile(model)
+    assert "loops" in [k["schedule"] for k in built.report["kernels"]]
+    ours = built({"x": x})["y"]
+    np.testing.assert_array_equal(ours, peer(model, {"x": x})[0])
+    np.testing.assert_array_equal(np.sort(ours[ours != 0]), np.sort(-x[ours != 0]))
+
+
+def test_max_unpool_into_less_than_its_window_needs_is_refused() -> None:
+    inputs = [np.ones((1, 1, 2, 2), "float32"), np.zeros((1, 1, 2, 2), "int64"), np.array([1, 1, 3, 4])]
+    model, _ = one_node("MaxUnpool", inputs, run_time=(0, 1), kernel_shape=[2, 2], strides=[2, 2])
+    with pytest.raises(UnsupportedError, match="is less than"):
+        halotile.compile(model)

@@ -14,6 +14,8 @@ CASES = [
     ((3, 150, 6, 5), 4, (2, 3, 3), True),  # more vectors than are summed at once
     ((1, 35, 60, 61), 2, (3, 3, 1), False),
     ((1, 1, 8, 8), 3, (1, 1, 1), False),
+    ((1, 37, 14, 11), 5, (7, 7, 0), True),  # as many samples as the region's bins are long
+    ((2, 3, 60, 61), 1, (5, 2, 0), False),
 ]
 
 

@@ -90,14 +90,16 @@ def tensor_scatter(node: Node) -> Value:
 
 @converts("MaxUnpool", since=9)
 def max_unpool(node: Node) -> Value:
-    """Puts every element back where MaxPool found it; the rest is zero."""
-    x = node.need(0)
-    indices = node.constant(1, "its indices")
+    """Puts every element back where MaxPool found it; the rest is zero.
+
+    An output shape beyond the inferred one pads it at the end: constant indices count in the inferred shape, as in
+    ONNX's own test, those of run time in the whole one, as MaxPool's of that image and ONNX Runtime do.
+    """
+    x, indices = node.need(0), node.need(1)
     wanted = node.ints(2, "its output shape")
-    if indices is None:
-        raise Refusal("it has no indices")
-    kernel = node.attr("kernel_shape")
-    spatial = x.rank - 2
+    kernel, spatial = node.attr("kernel_shape"), x.rank - 2
+    if kernel is None or len(kernel) != spatial or indices.shape != x.shape:
+        raise Refusal(f"its window {kernel} and indices {indices} do not fit {x}")
     strides = node.attr("strides", [1] * spatial)
     pads = node.attr("pads", [0] * (2 * spatial))
     inferred = [
@@ -105,8 +107,15 @@ def max_unpool(node: Node) -> Value:
         for n, s, k, b, e in zip(x.shape[2:], strides, kernel, pads[:spatial], pads[spatial:])
     ]
     full = [*x.shape[:2], *inferred]
-    flat = indices.reshape(-1).astype("int64")
-    target = full if wanted is None else wanted
+    target = full if wanted is None else list(wanted)
+    if len(target) != x.rank or any(t < n for t, n in zip(target, full)):
+        raise Refusal(f"its output shape {target} is less than {full}, which its window needs")
+    if indices.array is None:
+        flat_zeros = node.broadcast(node.scalar(0, x), (math.prod(target),))
+        rows = (node.reshape(v, (x.size,)) for v in (indices, x))
+        put = node.own("halotile.scatter_elements", flat_zeros, *rows, axis=0, reduction="none")
+        return node.reshape(put, target)
+    flat = indices.array.reshape(-1).astype("int64")
     if wanted is not None and list(wanted) != full:
         # The indices count in the inferred shape; the wanted one only pads it at the end.
         flat = np.ravel_multi_index(np.unravel_index(flat, full), target)

@@ -71,13 +71,11 @@ def affine_grid(node: Node) -> Value:
 
 @converts("RoiAlign", since=10)
 def roi_align(node: Node) -> Value:
-    """Regions as [x1, y1, x2, y2]; the number of samples per bin must be fixed, because it is a loop's extent."""
+    """Regions as [x1, y1, x2, y2]; a sampling_ratio of 0 (ONNX's default) takes as many samples as a bin is long."""
     x, rois, batch = (node.need(i) for i in range(3))
     if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4 or batch.shape != rois.shape[:1]:
         raise Refusal(f"its regions {rois} of the images {batch} do not fit {x}")
-    ratio = node.attr("sampling_ratio", 0)
-    if ratio <= 0:
-        raise Refusal("sampling_ratio 0 makes the number of samples depend on the data")
+    ratio = max(node.attr("sampling_ratio", 0), 0)
     mode = node.attr(
         "coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel"
     )
