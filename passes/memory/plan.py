@@ -1,9 +1,7 @@
 """Gives every buffer a place: model input or output, weights, or an offset in the arena.
 
-Live ranges come from the kernel order. Buffers are placed largest first at the lowest offset that no overlapping live
-range occupies (greedy by size; Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
-A kernel that may work in place lets its output take over an input that dies there. The size is exact: it is
-what a run uses.
+Live ranges come from the kernel order; placement.py finds the offsets. A kernel that may work in place lets its output
+take over an input that dies there. The size is exact: it is what a run uses.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from dataclasses import dataclass
 
 from ...schedules.group import Kernel, Scratch, Scratchpad, Value, dtype_bytes
 from ...schedules.layout import Layout
+from .placement import Life, place
 from .places import Places, places_of
 
 ALIGNMENT = 64  # a cache line, and the widest vector
@@ -77,20 +76,13 @@ def plan_memory(
             last[base] = step
 
     merged, pairs = _merge_inplace(kernels, places, sizes, first, last)
-    offsets: dict[Value | Scratch, int] = {}
-    buffers: list[Buffer] = []
-    total = 0
-    taken: list[tuple[int, int, int, int]] = []  # offset, end, first, last
     leaders: list[Value | Scratch] = [v for v in sizes if merged.get(v, v) is v]
     leaders.sort(key=lambda v: (-sizes[v], first[v]))
-    for value in leaders:
-        size = -(-sizes[value] // ALIGNMENT) * ALIGNMENT
-        offset = _lowest(taken, size, first[value], last[value])
-        taken.append((offset, offset + size, first[value], last[value]))
-        offsets[value] = offset
-        total = max(total, offset + size)
-        name = value.name if isinstance(value, Value) else "scratch"
-        buffers.append(Buffer(name, size, first[value], last[value], offset))
+    lives = [Life(-(-sizes[v] // ALIGNMENT) * ALIGNMENT, first[v], last[v]) for v in leaders]
+    starts, total = place(lives)
+    offsets: dict[Value | Scratch, int] = dict(zip(leaders, starts))
+    names = [v.name if isinstance(v, Value) else "scratch" for v in leaders]
+    buffers = [Buffer(name, *life, start) for name, life, start in zip(names, lives, starts)]
     for value in sizes:
         leader: Value | Scratch = value
         while merged.get(leader, leader) is not leader:
@@ -136,15 +128,3 @@ def _merge_inplace(
             pairs.append((output, source))
             break
     return merged, pairs
-
-
-def _lowest(taken: list[tuple[int, int, int, int]], size: int, first: int, last: int) -> int:
-    """The smallest gap that fits between live neighbours (best fit), else the end of the last of them."""
-    live = sorted((o, e) for o, e, f, la in taken if not (la < first or f > last))
-    best, best_gap, position = -1, None, 0
-    for offset, end in live:
-        gap = offset - position
-        if gap >= size and (best_gap is None or gap < best_gap):
-            best, best_gap = position, gap
-        position = max(position, end)
-    return best if best_gap is not None else position
