@@ -198,6 +198,15 @@ def test_quantised_binary(operator: str, signed: bool) -> None:
     same(operator, [a, real(0.02), zeros[0], b, real(0.03), zeros[1], real(0.05), zeros[2]], kind, (0, 3))
 
 
+@pytest.mark.parametrize("place", [7, 8])
+def test_quantised_binary_between_two_whole_numbers(place: int) -> None:
+    """Ties are even behind the zero point: whichever it is, the others fall the other way."""
+    rows, column = np.arange(256, dtype="uint8")[:, None], np.arange(0, 256, 5, dtype="uint8")[None]
+    for operator, scales in (("QLinearMul", (0.5, 0.5, 2.0)), ("QLinearAdd", (0.25, 0.5, 0.5))):
+        a, b, y = (real(s) for s in scales)
+        same(operator, [rows, a, zero(9), column, b, zero(100), y, zero(place)], (UINT8,), (0, 3), atol=0)
+
+
 def test_quantised_activations_and_means() -> None:
     stored = [real(0.02), zero(120), real(0.01), zero(7)]
     for operator in ("QLinearSigmoid", "QLinearLeakyRelu"):

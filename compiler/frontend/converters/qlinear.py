@@ -25,9 +25,22 @@ converts("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
 
 @converts("QLinearAdd", "QLinearMul", domain=MICROSOFT)
 def binary(node: Node) -> Value:
-    a, b = _real(node, 0), _real(node, 3)
-    function = R.add if node.operator == "QLinearAdd" else R.multiply
-    return _stored(node, node.do(function, a, b), 6)
+    """Rounded behind the result's zero point, as the formulas say: a tie goes where the sum with it is even.
+
+    (A - za)(B - zb) (sa sb / s) + z          (A - za)(sa / s) + (B - zb)(sb / s) + z
+    """
+    (a, a_scale), (b, b_scale) = _centred_floats(node, 0), _centred_floats(node, 3)
+    scale = node.reshape(node.need(6), ())
+    if node.operator == "QLinearMul":
+        factor = node.do(R.divide, node.do(R.multiply, a_scale, b_scale), scale)
+        quotient = node.do(R.multiply, node.do(R.multiply, a, b), factor)
+    else:
+        parts = ((a, node.do(R.divide, a_scale, scale)), (b, node.do(R.divide, b_scale, scale)))
+        quotient = node.do(R.add, *(node.do(R.multiply, x, ratio) for x, ratio in parts))
+    zero = node[7]
+    if zero is None:
+        return _quantized(node, quotient, None, "uint8")
+    return _quantized(node, node.do(R.add, quotient, node.cast(node.reshape(zero, ()), "float32")), None, zero.dtype)
 
 
 @converts("QLinearSigmoid", domain=MICROSOFT)
@@ -129,11 +142,16 @@ def _flat(node: Node, scale: Value) -> Value:
 
 def _real(node: Node, at: int) -> Value:
     """Operands at, at + 1, at + 2 (numbers, scale, zero point) as real numbers."""
+    if node.need(at).dtype == "float32":
+        return node.need(at)
+    return node.do(R.multiply, *_centred_floats(node, at))
+
+
+def _centred_floats(node: Node, at: int) -> tuple[Value, Value]:
+    """Operand ``at`` less its zero point, not scaled yet, and its scale."""
     x, scale, zero = node.need(at), node.need(at + 1), node[at + 2]
-    if x.dtype == "float32":
-        return x
     centred = _centred(node, x, None if zero is None else _spread(node, zero, x, 1, 0))
-    return node.do(R.multiply, node.cast(centred, "float32"), _spread(node, scale, x, 1, 0))
+    return node.cast(centred, "float32"), _spread(node, scale, x, 1, 0)
 
 
 def _stored(node: Node, real: Value, at: int) -> Value:
@@ -142,5 +160,3 @@ def _stored(node: Node, real: Value, at: int) -> Value:
     target = "uint8" if zero is None else zero.dtype
     quotient = node.do(R.divide, real, _spread(node, scale, real, 1, 0))
     return _quantized(node, quotient, None if zero is None else _spread(node, zero, real, 1, 0), target)
-
-
