@@ -95,3 +95,37 @@ def test_col2im(dtype: str) -> None:
     assert [k["schedule"] for k in built.report["kernels"]] == ["loops"]
     expected = peer(model, feeds)[0] if dtype == "float32" else ReferenceEvaluator(model).run(None, feeds)[0]
     np.testing.assert_allclose(built(feeds)["o0"], expected, rtol=1e-5, atol=1e-5)
+
+
+SHUFFLED: list[tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] = [
+    ((1, 21, 5, 7), (21, 21, 16, 16), 1, {"strides": [8, 8], "pads": [4, 4, 4, 4]}),  # FCN-8s
+    ((2, 6, 4, 3), (6, 5, 13, 7), 3, {"strides": [6, 5], "pads": [1, 0, 3, 2], "output_padding": [2, 1]}),
+    ((3, 8, 9), (8, 5, 33), 1, {"strides": [17], "pads": [20, 3]}),
+    ((1, 4, 2, 3, 2), (4, 3, 3, 4, 5), 1, {"strides": [3, 3, 3]}),
+    ((1, 4, 3, 3), (4, 3, 3, 2), 1, {"strides": [5, 5]}),  # gaps that no tap reaches
+]
+
+
+@pytest.mark.parametrize(("shape", "weights", "groups", "window"), SHUFFLED)
+def test_many_phases_are_a_convolution_and_a_shuffle(
+    shape: tuple[int, ...], weights: tuple[int, ...], groups: int, window: dict[str, Any]
+) -> None:
+    """Each phase would have loops of its own: 64 took minutes to compile."""
+    rng = np.random.default_rng(7)
+    sizes = (shape, weights, (weights[1] * groups,))
+    inputs = [rng.standard_normal(s).astype("float32") for s in sizes]
+    model, feeds = one_node("ConvTranspose", inputs, 1, group=groups, **window)
+    one, two = (halotile.compile(model, threads=n) for n in (1, 2))
+    assert not any("transposed" in k["schedule"] for k in one.report["kernels"])
+    ours = one(feeds)["o0"]
+    np.testing.assert_allclose(ours, peer(model, feeds)[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(ours, two(feeds)["o0"])
+
+
+def test_few_phases_stay_a_transposed_convolution() -> None:
+    rng = np.random.default_rng(8)
+    inputs = [rng.standard_normal(s).astype("float32") for s in ((1, 8, 6, 6), (8, 8, 8, 8))]
+    model, feeds = one_node("ConvTranspose", inputs, 1, strides=[4, 4])
+    built = halotile.compile(model)
+    assert any("16 phases" in k["schedule"] for k in built.report["kernels"])
+    np.testing.assert_allclose(built(feeds)["o0"], peer(model, feeds)[0], rtol=1e-4, atol=1e-4)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from ..dims import Open, is_open
@@ -68,6 +69,7 @@ def convolve(node: Node, x: Value, w: Value) -> Value:
 
 LEAST_OUTPUTS = 4  # of a group, and
 LEAST_DEPTH = 8  # multiply-adds for each: with fewer, a product is no better than the sums as they stand
+MOST_PHASES = 16  # of a transposed convolution; each is a nest of loops of its own, and 64 take minutes to compile
 MOST_COLUMNS = 1 << 26  # elements of memory that what the taps read may take
 
 
@@ -171,6 +173,8 @@ def conv_transpose(node: Node) -> Value:
     def run(x: Value, w: Value) -> Value:
         if is_spread_product(x, w, groups):
             return as_spread_product(node, x, w, groups, output, place)
+        if is_shuffle(x, w, output, place):
+            return as_shuffle(node, x, w, groups, output, place)
         return node.own("halotile.conv_transpose", x, w, output=output, groups=groups, **place)
 
     result = node.in_float32(run, x, w)
@@ -195,6 +199,46 @@ def as_spread_product(
     product = node.do(R.matmul, weights, node.reshape(x, (batch, groups, depth, math.prod(size))))
     taps = node.reshape(product, (batch, groups * outputs, *kernel, *size))
     return node.own("halotile.col2im", taps, image=list(output), **place)
+
+
+def is_shuffle(x: Value, w: Value, output: Sequence[int], place: dict[str, list[int]]) -> bool:
+    """True for strides of more phases than a kernel should have code for, whose results are all of them wanted."""
+    if w.array is None or math.prod(place["strides"]) <= MOST_PHASES or x.rank > 5:
+        return False
+    steps = zip(x.shape[2:], w.shape[2:], place["strides"], place["begin"], output)
+    inside = all(0 <= b and b + o <= (n - 1 - (-k // s)) * s for n, k, s, b, o in steps)
+    return inside and all(d == 1 for d in place["dilations"])
+
+
+def as_shuffle(
+    node: Node, x: Value, w: Value, groups: int, output: Sequence[int], place: dict[str, list[int]]
+) -> Value:
+    """The transposed convolution as an ordinary one, with outputs for each phase, and a shuffle of these into place:
+
+        y[q * stride + phase] = sum over t of w[phase + stride * t] * x[q - t]
+    """
+    array, strides, spatial = w.array, place["strides"], x.rank - 2
+    assert array is not None
+    channels, outputs, *kernel = array.shape
+    taps = [-(-k // s) for k, s in zip(kernel, strides)]
+    whole = np.pad(array, [(0, 0), (0, 0), *((0, t * s - k) for t, s, k in zip(taps, strides, kernel))])
+    split = whole.reshape(groups, channels // groups, outputs, *(n for pair in zip(taps, strides) for n in pair))
+    at_taps, at_phases = (tuple(3 + 2 * a + i for a in range(spatial)) for i in range(2))
+    flipped = np.flip(split, at_taps).transpose(0, 2, *at_phases, 1, *at_taps)
+    weights = flipped.reshape(groups * outputs * math.prod(strides), channels // groups, *taps)
+    function = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}[spatial]
+    border = [t - 1 for t in taps]
+    z = node.do(function, x, node.const(np.ascontiguousarray(weights)), padding=border + border, groups=groups)
+    size = z.shape[2:]
+    parts = node.reshape(z, (x.shape[0], groups * outputs, *strides, *size))
+    order = [n for a in range(spatial) for n in (2 + spatial + a, 2 + a)]
+    y = node.reshape(
+        node.transpose(parts, (0, 1, *order)),
+        (x.shape[0], groups * outputs, *(n * s for n, s in zip(size, strides))),
+    )
+    for axis, (begin, length) in enumerate(zip(place["begin"], output), 2):
+        y = node.slice(y, axis, begin, begin + length)
+    return y
 
 
 def _open_transpose(
