@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tvm import te, tirx
 
 from ..emit import KernelBuilder
 from ..operator import define
-from .common import dtype_of, is_float, is_nan, shape_of
-from .loops import PARALLEL_WORK, accumulator, cast, split_at, until, written
+from .common import dtype_of, is_float, shape_of
+from .heap import Before, Heap, RankHeap, order, rank_of
+from .loops import PARALLEL_WORK, accumulator, cast, split_at, written
 
 LANES = 16  # running sums side by side, where the axis is not the innermost one
 
@@ -58,61 +58,45 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
     """The k largest (smallest) elements along ``axis`` in order, and their positions (int64); equals keep theirs.
 
     A heap of k positions with the last in order at the root, kept in the output itself: an element that comes before
-    the root replaces it, and at the end the heap is taken apart from its root, back to front. A NaN counts as larger
-    than any number.
+    the root replaces it, and at the end the heap is taken apart from its root, back to front. Of types up to 32 bits it
+    holds ranks, which compare at once. A NaN counts as larger than any number.
     """
     if k == 1:
         return first_of(x, axis, order(is_float(dtype_of(x)), largest))
     shape = shape_of(x)
     outer, length, inner = split_at(x, axis)
     out = [k if a == axis else d for a, d in enumerate(shape)]
+    rank = rank_of(dtype_of(x), largest)
     before = order(is_float(dtype_of(x)), largest)
 
     def write(b: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         values, positions = outs
         kind = "parallel" if outer * length * inner >= PARALLEL_WORK else "serial"
         with b.loop(outer * inner, kind, "row") as row:
-            source = (row // inner) * (length * inner) + row % inner
-            target = (row // inner) * (k * inner) + row % inner
-            heap = Heap(b, positions, target, inner, lambda p: b.load(ins[0], source + p * inner), before)
+            source = row // inner * (length * inner) + row % inner
+            target = row // inner * (k * inner) + row % inner
+
+            def value(p: Any) -> Any:
+                return b.load(ins[0], source + p * inner)
+
+            heap: Heap | RankHeap
+            if rank is None:
+                heap = Heap(b, positions, target, inner, value, before)
+            else:
+                heap = RankHeap(b, positions, target, inner, lambda p: rank(b, value(p), p))
             heap.fill(k)
             if length > k:
                 with b.loop(length - k, name="p") as rest:
-                    candidate = rest + k
-                    with b.when(before(heap.value(candidate), candidate, heap.value(heap[0]), heap[0])):
-                        heap.put(0, candidate)
-                        heap.sink(0, k)
+                    heap.offer(rest + k, k)
             if k > 1:
                 with b.loop(k - 1, name="s") as step:
-                    last = k - 1 - step
-                    worst = b.local("worst", "int32", 1)
-                    b.store(worst, 0, heap[0])
-                    heap.put(0, heap[last])
-                    heap.put(last, worst[0])
-                    heap.sink(0, last)
+                    heap.take(k - 1 - step)
             with b.loop(k, name="o") as o:
-                b.store(values, target + o * inner, heap.value(heap[o]))
+                at = b.bind(heap.position(o))
+                b.store(values, target + o * inner, value(at))
+                b.store(positions, target + o * inner, cast("int64", at))
 
     return written("topk", [x], [(out, dtype_of(x)), (out, "int64")], write)
-
-
-Before = Callable[[Any, Any, Any, Any], Any]
-
-
-def order(floats: bool, largest: bool) -> Before:
-    """True when element a at position p comes before b at q: larger (smaller), or equal and earlier."""
-
-    def before(a: Any, p: Any, b: Any, q: Any) -> Any:
-        wins = a > b if largest else a < b
-        same = a == b
-        if floats:
-            a_nan, b_nan = is_nan(a), is_nan(b)
-            ahead, behind = (a_nan, b_nan) if largest else (b_nan, a_nan)
-            wins = tirx.any(wins, tirx.all(ahead, tirx.Not(behind)))
-            same = tirx.any(same, tirx.all(a_nan, b_nan))
-        return tirx.any(wins, tirx.all(same, p < q))
-
-    return before
 
 
 def first_of(x: te.Tensor, axis: int, before: Before) -> list[te.Tensor]:
@@ -154,51 +138,3 @@ def first_of(x: te.Tensor, axis: int, before: Before) -> list[te.Tensor]:
 
     out = [1 if a == axis else d for a, d in enumerate(shape_of(x))]
     return written("first", [x], [(out, dtype), (out, "int64")], write)
-
-
-class Heap:
-    """Positions at ``target``, ``stride`` apart; every parent comes after its two children in the order."""
-
-    def __init__(
-        self, b: KernelBuilder, store: Any, target: Any, stride: int, value: Callable[[Any], Any], before: Before
-    ) -> None:
-        self.b, self.store, self.target, self.stride = b, store, target, stride
-        self.value, self.before = value, before
-
-    def __getitem__(self, index: Any) -> Any:
-        return tirx.Cast("int32", self.b.load(self.store, self.target + index * self.stride))
-
-    def put(self, index: Any, position: Any) -> None:
-        self.b.store(self.store, self.target + index * self.stride, cast(str(self.store.dtype), position))
-
-    def fill(self, size: int) -> None:
-        """The first ``size`` positions, made a heap from the last parent up."""
-        with self.b.loop(size, name="f") as i:
-            self.put(i, i)
-        if size > 1:
-            with self.b.loop(size // 2, name="h") as i:
-                self.sink(size // 2 - 1 - i, size)
-
-    def sink(self, start: Any, size: Any) -> None:
-        """Moves the position at ``start`` down until both its children, below ``size``, come before it."""
-        b = self.b
-        at = b.local("at", "int32", 1)
-        b.store(at, 0, tirx.IntImm("int32", start) if isinstance(start, int) else start)
-        moving = b.local("moving", "int32", 1)
-        b.store(moving, 0, self[at[0]])
-        child = b.local("child", "int32", 1)
-        with until(b) as done:
-            b.store(child, 0, at[0] * 2 + 1)
-            with b.when(child[0] + 1 < size):
-                with b.when(self._before(self[child[0]], self[child[0] + 1])):
-                    b.store(child, 0, child[0] + 1)
-            b.store(done, 0, tirx.IntImm("int32", 1))
-            with b.when(child[0] < size):
-                with b.when(self._before(moving[0], self[child[0]])):
-                    self.put(at[0], self[child[0]])
-                    b.store(at, 0, child[0])
-                    b.store(done, 0, tirx.IntImm("int32", 0))
-        self.put(at[0], moving[0])
-
-    def _before(self, p: Any, q: Any) -> Any:
-        return self.before(self.value(p), p, self.value(q), q)

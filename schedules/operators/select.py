@@ -15,8 +15,8 @@ from tvm import te, tirx
 from ..emit import KernelBuilder
 from ..operator import define
 from .common import dtype_of, shape_of
+from .heap import Heap, order
 from .loops import PARALLEL_WORK, cast, until, written
-from .scan import Heap, order
 
 
 @define("halotile.nonzero")

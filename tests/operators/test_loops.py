@@ -11,6 +11,7 @@ import pytest
 from evaluate import one_node, peer
 from halotile.schedules.operators import scan
 from halotile.schedules.operators.loops import PARALLEL_WORK
+from onnx import helper, numpy_helper
 
 RNG = np.random.default_rng(11)
 
@@ -69,8 +70,41 @@ def test_the_first_alone_needs_no_heap(
 ) -> None:
     """Ties go to the earlier one, in whichever lane it is."""
     monkeypatch.setattr(scan, "Heap", None)
+    monkeypatch.setattr(scan, "RankHeap", None)
     x = np.round(noise(*shape) * 2).astype(dtype)
     check("TopK", [x, np.array([1])], 2, axis=axis, largest=largest)
+
+
+RANKED = ["float32", "float16", "int32", "int16", "int8", "uint16", "uint8"]
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("k", [2, 3, 16, 50, 99])
+@pytest.mark.parametrize("dtype", [*RANKED, "float64", "int64", "uint32"])
+def test_ends_of_the_range_and_equals_in_order(
+    dtype: str, k: int, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Types of up to 32 bits are ranked, a position in the low half; -0 equals 0 and NaNs equal each other."""
+    monkeypatch.setattr(scan, "Heap" if dtype in RANKED else "RankHeap", None)
+    x = RNG.integers(0, 9, (5, 99)).astype(dtype)
+    if x.dtype.kind == "f":
+        ends = [np.inf, -np.inf, 0.0, -0.0, np.nan, -np.nan, np.finfo(dtype).max, np.finfo(dtype).min, 6e-8, -6e-8]
+    else:
+        ends = [np.iinfo(dtype).max, np.iinfo(dtype).min, np.iinfo(dtype).max - 1]
+    x[:, RNG.permutation(99)[:40]] = np.resize(np.array(ends, dtype), 40)
+    missing = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
+    numbers, sign = np.where(missing, 0, x).astype("longdouble"), -1 if largest else 1
+    order = np.stack([np.lexsort((sign * row, sign * nan.astype(int))) for row, nan in zip(numbers, missing)])
+    graph = helper.make_graph(
+        [helper.make_node("TopK", ["x", "k"], ["v", "i"], largest=largest)], "g",
+        [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)],
+        [helper.make_tensor_value_info("v", helper.np_dtype_to_tensor_dtype(x.dtype), [5, k]),
+         helper.make_tensor_value_info("i", 7, [5, k])], [numpy_helper.from_array(np.array([k]), "k")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
+    got = halotile.compile(model)({"x": x})
+    np.testing.assert_array_equal(got["i"], order[:, :k])
+    np.testing.assert_array_equal(got["v"], np.take_along_axis(x, order[:, :k], 1))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
