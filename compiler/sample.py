@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ _LOOKUPS = {
     "GatherND": (0, 1),
     "ScatterElements": (0, 1),
     "ScatterND": (0, 1),
+    "RoiAlign": (0, 2),  # images
+    "MaxUnpool": (0, 1),  # elements of a result that has no fewer
+    "RotaryEmbedding": (1, 3),
 }
 
 
@@ -73,6 +77,8 @@ def _table_length(node: Any, dims: list[int]) -> int:
     """Entries along the axis that the indices run over; 1 (only index 0 is safe) when that is not known."""
     if not dims:
         return 1
+    if node.op_type == "MaxUnpool":
+        return max(1, math.prod(dims))
     if node.op_type.endswith("ND"):
         return max(1, min(dims))
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)

@@ -53,6 +53,27 @@ def test_indices_stay_within_the_smallest_table() -> None:
     assert set(arrays["ids"].flat) == {0, 1} and set(arrays["free"].flat) == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize(
+    ("operator", "shapes", "expected"),
+    [
+        ("RoiAlign", [(2, 3, 9, 9), (7, 4), (7,)], {"i2": 2}),  # images
+        ("MaxUnpool", [(1, 2, 3, 3), (1, 2, 3, 3)], {"i1": 18}),  # as many elements as there are for certain
+        ("RotaryEmbedding", [(1, 2, 7, 8), (20, 4), (20, 4), (1, 7)], {"i3": 20}),
+    ],
+)
+def test_positions_of_other_operators(
+    operator: str, shapes: list[tuple[int, ...]], expected: dict[str, int]
+) -> None:
+    names = [f"i{n}" for n in range(len(shapes))]
+    inputs = [
+        helper.make_tensor_value_info(n, TensorProto.INT64 if n in expected else TensorProto.FLOAT, s)
+        for n, s in zip(names, shapes)
+    ]
+    node = helper.make_node(operator, names, ["y"])
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    assert index_bounds(helper.make_model(helper.make_graph([node], "g", inputs, outputs))) == expected
+
+
 def test_indices_reach_across_a_large_table() -> None:
     array = random_inputs([TensorSpec("ids", "int64", (1, 500))], embedding((30,)))["ids"]
     assert array.min() == 0 and array.max() == 29
