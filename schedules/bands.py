@@ -40,17 +40,25 @@ def bands(
     parallel: bool,
     order: str = "bands",
     first: Callable[[Any, Any, int], None] | None = None,
+    passes: int = 1,
+    step: int = 1,
+    short: int = 0,
 ) -> Iterator[tuple[Any, Any, Any]]:
     """Loops over images, groups and rows; gives their indices.
 
     ``first(image, part, parts)`` is called where a core begins one of the parts of an image. ``order``: "bands" of
     rows, all rows of a group following each other; "rows", all groups of a row; or "groups", of which each core takes
-    its own, with all rows (where the groups' weights are far more than the image).
+    its own, with all rows (where the groups' weights are far more than the image). With ``passes`` a core goes through
+    its rows of a group so many times, and the group's index is ``group * passes + pass``. Where a row stands for
+    ``step`` rows, of which the last lacks ``short``, cores share these evenly, but in order "rows".
     """
     k, simplify = ctx.k, ctx.analyzer.simplify
     workers = ctx.request.workers if parallel else 1
     parts = 1 if images % workers == 0 else min(workers, rows * groups)
     total = rows * groups
+    if order == "rows":
+        step, short = 1, 0
+    height = rows * step - short
 
     def named(value: Any, extent: int) -> Any:
         value = simplify(value)
@@ -64,20 +72,31 @@ def bands(
         begin: Any = tirx.IntImm("int32", 0)
         end: Any = tirx.IntImm("int32", total)
         if parts > 1:
-            begin, end = (tirx.floordiv((part + i) * total, parts) for i in (0, 1))
-        if order == "rows" or (order == "groups" and parts > 1):
-            inner = groups if order == "rows" else rows
+            begin, end = (tirx.floordiv((part + i) * (height * groups), parts) for i in (0, 1))
+        if order == "rows":
             with k.loop(simplify(end - begin), name="q", begin=simplify(begin)) as pair:
                 ctx.ranged(pair, total)
-                slow = named(tirx.floordiv(pair, inner), total // inner)
-                fast = named(tirx.floormod(pair, inner), inner)
-                yield (image, fast, slow) if order == "rows" else (image, slow, fast)
+                row, group = named(tirx.floordiv(pair, groups), rows), named(tirx.floormod(pair, groups), groups)
+                with k.loop(passes, name="turn") as turn:
+                    yield image, simplify(group * passes + ctx.ranged(turn, passes)), row
             return
-        with k.loop(groups, name="g") as group:
-            ctx.ranged(group, groups)
-            low, high = (simplify(tirx.floordiv(e + (groups - 1) - group, groups)) for e in (begin, end))
-            if parts == 1:
-                low, high = tirx.IntImm("int32", 0), tirx.IntImm("int32", rows)
-            with k.loop(simplify(high - low), name="q", begin=low) as row:
-                ctx.ranged(row, rows)
-                yield image, group, row
+        low: Any = tirx.IntImm("int32", 0)
+        count: Any = tirx.IntImm("int32", groups)
+        if order == "groups" and parts > 1:
+            low = named(tirx.floordiv(begin, height), groups)
+            count = simplify(tirx.floordiv(end + (height - 1), height) - low)
+        with k.loop(count, name="g") as number:
+            group = named(low + ctx.ranged(number, groups), groups)
+            own = [tirx.IntImm("int32", 0), tirx.IntImm("int32", rows)]
+            if parts > 1 and order == "groups":
+                low, high = (tirx.floordiv(e + (step - 1) - group * height, step) for e in (begin, end))
+                own = [simplify(tirx.max(low, 0)), simplify(tirx.min(high, rows))]
+            elif parts > 1:
+                # as if the last were whole, to which the last core's end moves
+                high = end + tirx.floordiv(part + 1, parts) * (short * groups) if short else end
+                pitch = step * groups
+                own = [simplify(tirx.floordiv(e + (pitch - 1) - group * step, pitch)) for e in (begin, high)]
+            with k.loop(passes, name="turn") as turn:
+                ctx.ranged(turn, passes)
+                with k.loop(simplify(own[1] - own[0]), name="q", begin=own[0]) as row:
+                    yield image, simplify(group * passes + turn), ctx.ranged(row, rows)

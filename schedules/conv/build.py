@@ -10,7 +10,7 @@ from ..tuning import decide
 from .candidates import DEPTHWISE, FEW, GROUPED, HALVES, Way, candidates, decision_key
 from .choose import Tile
 from .depthwise import build_depthwise
-from .direct import build_direct, own_tile
+from .direct import build_direct, has_left_over, own_tile
 from .facts import ConvFacts
 from .few import build_few, few_applies
 from .grouped import build_grouped, grouped_applies
@@ -119,7 +119,10 @@ def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
 def _overwritten(request: Request, facts: ConvFacts, way: Way) -> tuple[Value, ...]:
     if isinstance(way, Plan):
         return taken_over(request, facts, None)
-    return taken_over(request, facts, (way.rows, way.columns)) if isinstance(way, Tile) else ()
+    if not isinstance(way, Tile):
+        return ()
+    rows = 1 if has_left_over(request, facts) else way.rows  # none is computed again
+    return taken_over(request, facts, (rows, way.columns))
 
 
 def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:

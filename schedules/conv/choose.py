@@ -17,7 +17,7 @@ execute in order load vectors between multiply-adds, not beside them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...targets.target import Target
 from ..ahead import free_registers
@@ -51,14 +51,21 @@ class Tile:
 
 
 def choose_tile(
-    target: Target, height: int, width: int, channel_blocks: int, block_limit: int, workers: int = 1, flat: bool = False
+    target: Target,
+    height: int,
+    width: int,
+    channel_blocks: int,
+    block_limit: int,
+    workers: int = 1,
+    flat: bool = False,
+    mixed: bool = False,
 ) -> Tile:
     """``height x width`` outputs in ``channel_blocks`` vectors, of which ``block_limit`` (a divisor bound) may share a
     tile. Of tiles that cost the same, one whose rows can be dealt evenly to ``workers``: none of them is shared, and
     what the next layer reads lies with the core that reads it. Where rows have no taps in common (``flat``), one of few
     rows: its lines follow each other."""
     best, best_cost, best_uneven = Tile(1, 1, 1), float("inf"), True
-    for cost, tile in _tiles(target, height, width, channel_blocks, block_limit):
+    for cost, tile in _tiles(target, height, width, channel_blocks, block_limit, mixed):
         uneven = -(-height // tile.rows) % workers > 0
         flatter = flat and uneven == best_uneven and tile.is_flatter(best)
         if cost < best_cost - 1e-9 or (cost < best_cost + 1e-9 and (uneven < best_uneven or flatter)):
@@ -66,14 +73,16 @@ def choose_tile(
     return best
 
 
-def best_tiles(target: Target, height: int, width: int, channel_blocks: int, block_limit: int) -> list[Tile]:
+def best_tiles(
+    target: Target, height: int, width: int, channel_blocks: int, block_limit: int, mixed: bool = False
+) -> list[Tile]:
     """All tiles that fit, those that :func:`choose_tile` likes best first."""
-    found = sorted(_tiles(target, height, width, channel_blocks, block_limit), key=lambda entry: entry[0])
+    found = sorted(_tiles(target, height, width, channel_blocks, block_limit, mixed), key=lambda entry: entry[0])
     return [tile for _, tile in found]
 
 
 def _tiles(
-    target: Target, height: int, width: int, channel_blocks: int, block_limit: int
+    target: Target, height: int, width: int, channel_blocks: int, block_limit: int, mixed: bool
 ) -> Iterator[tuple[float, Tile]]:
     registers = target.vector_registers
     for blocks in range(1, min(8, block_limit) + 1):
@@ -83,11 +92,19 @@ def _tiles(
         for columns in range(1, min(width, most) + 1):
             for rows in range(1, min(height, most // columns, 4) + 1):
                 tile = Tile(rows, columns, blocks)
-                yield _cost(target, tile, height, width, channel_blocks), tile
+                yield (channel_blocks // tile.blocks) * _cost(target, tile, height, width, mixed), tile
 
 
-def _cost(target: Target, tile: Tile, height: int, width: int, channel_blocks: int) -> float:
-    return tiles_of(tile, height, width) * (channel_blocks // tile.blocks) * step_cycles(target, tile)
+def _cost(target: Target, tile: Tile, height: int, width: int, mixed: bool) -> float:
+    left = left_over(tile, height) if mixed else None
+    if left is None:
+        return tiles_of(tile, height, width) * step_cycles(target, tile)
+    return _cost(target, tile, height - left.rows, width, False) + _cost(target, left, left.rows, width, False)
+
+
+def left_over(tile: Tile, height: int) -> Tile | None:
+    """The tile of the rows that whole ones leave over."""
+    return replace(tile, rows=height % tile.rows) if height % tile.rows else None
 
 
 def tiles_of(tile: Tile, height: int, width: int) -> int:

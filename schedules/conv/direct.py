@@ -11,9 +11,14 @@ One tile of 14 x 2 vectors of 16 floats holds 28 accumulators, 2 weights and 1 b
 needs 16 loads for 28 multiply-adds. Weights lie in the order they are read. A group convolution whose vectors of output
 channels span several groups reads the channels of all of these, with zero weights where a lane has no part.
 
-Where the next panel of weights is asked for ahead, panels larger than PANEL of the second-level cache are passed in
-parts, each by all rows, whose sums wait in scratch: lines that were asked for too long ago are gone when their turn
-comes. 3x3 512-512 at 7 takes 0.93 of the time so, from 14 to 7 by stride 2 0.87 (Emerald Rapids).
+A panel of weights that leaves the first-level cache between tiles, where these read it fast, is passed in parts of
+whole blocks of channels that stay there (FIRST), each by all tiles, whose sums wait on the stack: two vectors by 14
+positions read 9 bytes a cycle, by 7 18. 1x1 1024-256 at 14 runs at 96% of the peak instead of 92, 512-2048 at 7 at 91
+instead of 86, 3x3/2 512 from 14 to 7 at 91 instead of 86 (Granite Rapids). Where that doesn't fit, panels larger than
+PANEL of the second level are, if the next one is asked for ahead: lines that were asked for too long ago are gone.
+
+Rows that tiles of a 1x1 layer leave over have a tile of their own, instead of one that is moved back: seven rows are
+three tiles of 2 x 7 and one of 1 x 7, and the weights pass four times, not seven (another 2 to 4% of the peak).
 
 Where many taps lie in the padding (a dilation of 24 at 40 x 40: 64 of 100), a tile passes over those that all its
 positions have there.
@@ -27,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,14 +41,15 @@ from tvm import tirx
 from ...targets.target import Target
 from ..context import Context
 from ..group import Kernel, Packed, Request, dtype_bytes
-from .choose import Tile, choose_tile, tiles_of
+from .choose import Tile, choose_tile, left_over, tiles_of
 from .facts import ConvFacts
 from .following import ask_for_data, below_of, data_distance, image_bytes, next_of, row_below
-from .prefetch import Next, Runs, ask, next_panel, prefetch, spread_runs
+from .prefetch import Next, Runs, ask, prefetch, reads_fast, spread_runs
 from .tails import emit_tail, pack_tail, tail_parts, tail_tile
-from .tile import SHORT, ConvKernel, finish, new_context
+from .tile import SHORT, STACK_SUMS, ConvKernel, finish, new_context
 
 PANEL = 1 / 16  # of the second-level cache
+FIRST = 2 / 3  # of the first-level cache, beside which data and results pass
 STAYS = 0.75  # of the second-level cache, that stay there from pass to pass
 FEW_TILES = 2  # so many share a panel of weights in vain: it comes as slowly as they need it
 OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
@@ -87,8 +93,8 @@ def emit_direct(
     span = _span(facts, tile.blocks * lanes)
     segments = _segments(request, facts, span, lanes)
     if parts == 1:
-        _emit(conv, span, segments)
-        return [tile]
+        left = _emit(conv, span, segments)
+        return [tile] if left is None else [tile, left]
     last = tail_tile(request.target, tile.rows, tile.columns if conv.is_open else width, parts)
     _emit(conv, span, segments, ConvKernel(request, facts, last, lanes, ctx, place, steps))
     return [tile, last] if facts.outputs > lanes else [last]
@@ -109,7 +115,14 @@ def tile_space(request: Request, facts: ConvFacts) -> tuple[int, int, int, int]:
 def own_tile(request: Request, facts: ConvFacts) -> Tile:
     """The register tile that :func:`choose_tile` says; cores share an image where there is not one for each."""
     workers = 1 if facts.batch % request.workers == 0 else request.workers
-    return choose_tile(request.target, *tile_space(request, facts), workers, _flat(request.target, facts))
+    flat, mixed = _flat(request.target, facts), has_left_over(request, facts)
+    return choose_tile(request.target, *tile_space(request, facts), workers, flat, mixed)
+
+
+def has_left_over(request: Request, facts: ConvFacts) -> bool:
+    """True if rows that a register tile leaves over have one of their own."""
+    whole = request.box is None and facts.edges is None and len(facts.out_spatial) == 2
+    return whole and _flat(request.target, facts) and facts.groups == 1 and tail_parts(request, facts) == 1
 
 
 def _flat(target: Target, facts: ConvFacts) -> bool:
@@ -170,8 +183,9 @@ def pack_weights(facts: ConvFacts, blocks: int, lanes: int, span: int, segments:
     return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
 
-def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel | None = None) -> None:
-    """The kernel's tasks: groups of whole vectors, and the ``tail`` as one group more."""
+def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel | None = None) -> Tile | None:
+    """The kernel's tasks: groups of whole vectors, and the ``tail`` as one group more. Returns the tile of rows that
+    are left over, if any."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     groups = conv.channel_blocks // tile.blocks
     packed = pack_weights(facts, tile.blocks, lanes, span, segments)
@@ -191,12 +205,23 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
     conv.next = next_of(conv, segments[0].blocks, row)
     conv.below = below_of(conv, groups)
     conv.distance = data_distance(conv)
-    if tail is None and _part(conv, segments, groups, row):
-        groups *= conv.parts
+    if tail is None:
+        conv.parts = _part(conv, segments, row)
+        if conv.parts > 1:
+            conv.next = next_of(conv, segments[0].blocks, row)
+    conv.mixed = has_left_over(conv.request, facts)
+    left = left_over(tile, facts.out_spatial[0]) if conv.mixed else None
     with conv.tasks(groups) as (n, group, origins):
+        if left is not None:
+            rows = facts.out_spatial[0] // tile.rows
+            with k.when(conv.row < rows):
+                _columns(conv, span, segments, weights, (n, group, origins))
+            with k.when(conv.row >= rows):
+                _columns(replace(conv, tile=left, whole=tile), span, segments, weights, (n, group, origins))
+            return left
         if tail is None:
             _columns(conv, span, segments, weights, (n, group, origins))
-            return
+            return None
         tail.far = conv.far
         if whole:
             with k.when(group < whole):
@@ -204,6 +229,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
                 _columns(conv, span, segments, weights, (n, inside, origins))
         with k.when(group >= whole) if whole else nullcontext():
             emit_tail(tail, weights, whole * row, n, origins)
+    return None
 
 
 def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, at: Any) -> None:
@@ -220,7 +246,7 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
         start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
         runs = _runs(conv, span, segments, group, start)
         acc = k.local("acc", dtype, tile.positions * width)
-        place = _sums_place(conv, n, group)
+        place = _sums_place(conv)
         with k.loop(tile.positions * tile.blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             begin: Any = tirx.const(0, dtype)
             if conv.parts > 1:
@@ -261,39 +287,32 @@ def _runs(conv: ConvKernel, span: int, segments: list[Segment], group: Any, star
     return spread_runs(conv.tile, conv.lanes, steps, count, element) if isinstance(first, int) else None
 
 
-def _part(conv: ConvKernel, segments: list[Segment], groups: int, panel: int) -> bool:
-    """Decides into how many parts of whole channel blocks the panels of ``panel`` elements are cut: as few as make
-    them PANEL of the second level, one where they are not asked for ahead, or where a core would not have all parts of
-    what it sums."""
-    facts, tile, request = conv.facts, conv.tile, conv.request
-    images, element = facts.data.shape[0], dtype_bytes(facts.output.dtype)
-    own = images % request.workers == 0 or (conv.order == "groups" and groups % request.workers == 0)
-    if conv.next is None and not _leaves(conv, panel * element):
-        return False
-    if len(segments) > 1 or len(facts.out_spatial) != 2 or request.box is not None or not own:
-        return False
-    most, blocks = request.target.l2_bytes * PANEL, segments[0].blocks
-    parts = next((p for p in range(1, blocks) if blocks % p == 0 and panel * element <= p * most), blocks)
-    if parts == 1:
-        return False
-    tiles = -(-conv.spatial[0] // tile.rows) * -(-conv.spatial[1] // tile.columns)
-    conv.parts = parts
-    conv.next = next_panel(request.target, tile, panel // parts, tiles, blocks // parts * facts.taps, element)
-    vectors = images * groups * tiles * tile.positions * tile.blocks
-    conv.sums = conv.ctx.scratch(vectors * conv.lanes, facts.output.dtype)
-    return True
+def _part(conv: ConvKernel, segments: list[Segment], panel: int) -> int:
+    """Into how many parts of whole channel blocks the panels of ``panel`` elements are cut: as few as stay in the first
+    level from tile to tile, where a register tile reads them fast; else in PANEL of the second level, where they are
+    asked for ahead or leave it between tiles."""
+    facts, tile, target = conv.facts, conv.tile, conv.request.target
+    if len(segments) > 1 or len(facts.out_spatial) != 2 or conv.request.box is not None:
+        return 1
+    element, blocks = dtype_bytes(facts.output.dtype), segments[0].blocks
+    size, sums = panel * element, conv.sums_elements * element
+    counts = [p for p in range(1, blocks + 1) if blocks % p == 0]
+    shared = tiles_of(tile, 1 if conv.order == "rows" else conv.spatial[0], conv.spatial[1])
+    if reads_fast(target, tile) and shared > FEW_TILES and sums <= STACK_SUMS:
+        parts = next((p for p in counts if size <= p * target.l1_bytes * FIRST), None)
+        if parts is not None:
+            return parts
+    if conv.next is None and not _leaves(conv, size):
+        return 1
+    return next((p for p in counts if size <= p * target.l2_bytes * PANEL), blocks)
 
 
-def _sums_place(conv: ConvKernel, n: Any, group: Any) -> Any:
-    """Where the sums of a tile wait for the next part: those of all tiles of an image and a group lie together."""
+def _sums_place(conv: ConvKernel) -> Any:
+    """Where the sums of a tile wait for the next part."""
     if conv.parts == 1:
         return 0
-    tile, spatial = conv.tile, conv.spatial
-    rows, columns = -(-spatial[0] // tile.rows), -(-spatial[1] // tile.columns)
-    groups = conv.channel_blocks // tile.blocks
-    total = conv.facts.data.shape[0] * groups * rows * columns
-    number = conv.bind((n * groups + group) * (rows * columns) + conv.number, total)
-    return number * (tile.positions * tile.blocks * conv.lanes)
+    tile = conv.whole or conv.tile
+    return conv.bind(conv.sums_base + conv.number * (tile.positions * tile.blocks * conv.lanes), 1 << 31)
 
 
 def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:

@@ -18,14 +18,15 @@ REMOTE = 600  # cycles until the lines of a tile come that another core has writ
 
 
 def next_of(conv: ConvKernel, blocks: int, panel: int) -> Next | None:
-    """How the tiles that multiply by one panel of weights, of ``blocks`` of channels, ask for the next one."""
+    """How the tiles that multiply by one panel of weights, of ``blocks`` of channels, ask for the next one; or by one
+    of its parts."""
     facts, tile, request = conv.facts, conv.tile, conv.request
     if conv.is_open or conv.order == "rows":
         return None
     rows = math.prod((*conv.spatial[:-2], *(-(-s // tile.rows) for s in conv.spatial[-2:-1])))
     if conv.order == "bands" and facts.data.shape[0] % request.workers:
         rows = max(1, rows // request.workers)
-    steps = blocks * facts.taps
+    steps, panel = blocks // conv.parts * facts.taps, panel // conv.parts
     tiles = rows * -(-conv.spatial[-1] // tile.columns)
     return next_panel(request.target, tile, panel, tiles, steps, dtype_bytes(facts.output.dtype))
 

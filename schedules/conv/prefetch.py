@@ -119,10 +119,14 @@ def spread_runs(tile: Tile, lanes: int, steps: int, channels: Any, element_bytes
     return Runs(count, steps, parts, stride, stride * channels) if count <= 2 * steps else None
 
 
+def reads_fast(target: Target, tile: Tile) -> bool:
+    """True if a tile reads weights about as fast as they can come from beyond the second-level cache, or faster."""
+    return tile.blocks * target.vector_bits // 8 / step_cycles(target, tile) >= CLOSE * target.far_bytes
+
+
 def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, element_bytes: int) -> Next | None:
     """None where the stream of one pass keeps up, or too few tiles share a panel, or so many that it doesn't count."""
-    rate = tile.blocks * target.vector_bits // 8 / step_cycles(target, tile)
-    if rate < CLOSE * target.far_bytes or not 0 < tiles <= MANY:
+    if not reads_fast(target, tile) or not 0 < tiles <= MANY:
         return None
     line = LINE // element_bytes
     lines = -(-size // (line * tiles * steps))

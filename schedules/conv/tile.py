@@ -13,7 +13,7 @@ from tvm import tirx
 from ..bands import bands
 from ..classify import Facts
 from ..context import Channel, Context
-from ..group import Kernel, Request, Value
+from ..group import Kernel, Request, Value, dtype_bytes
 from ..inline import key
 from ..matmul.moves import producers
 from ..tegraph import GroupGraph
@@ -22,6 +22,7 @@ from .facts import ConvFacts
 from .prefetch import Next, Runs, ask
 
 SHORT = 256  # steps of a reduction after which waiting for the lines of its result counts for nothing
+STACK_SUMS = 64 * 1024  # bytes that a task may hold on its stack
 PARALLEL_FLOPS = 100_000  # below this a launch costs more than the second core saves, its data moving included
 
 
@@ -64,12 +65,15 @@ class ConvKernel:
     steps: tuple[int, ...] = ()  # distance of neighbouring outputs of this kernel in the tensor, where not 1
     far: bool = False  # the weights don't stay in the second-level cache
     outputs: int = 0  # channels that this part of the kernel writes, whole vectors, where not all
+    whole: Tile | None = None  # the tile of all other rows, where this one is of those that are left over
+    mixed: bool = False  # rows that are left over have a tile of their own
     order: str = "bands"  # of rows and groups of channels, and how cores share them: see bands()
     next: Next | None = None  # how the panel of weights behind the present one is asked for
     below: Next | None = None  # how the input of the next row of tiles is
     distance: int = 0  # blocks of channels by which data is asked for before it is multiplied
     parts: int = 1  # that a panel of weights is passed in
     sums: Any = None  # where what one part has summed waits for the next
+    sums_base: Any = 0  # where those of this core begin
     across: Any = 0  # the tile that is being computed, counted over a row
     row: Any = 0  # of tiles: the one that is being computed
     number: Any = 0  # of the tile, counted over the rows of an image
@@ -157,10 +161,14 @@ class ConvKernel:
         if len(self.output.shape) != 4:
             self.ctx.fill_pending()
 
-        def margins(image: Any, part: Any, parts: int) -> None:
+        def first(image: Any, part: Any, parts: int) -> None:
             self.ctx.fill_parts(None, image, part, parts, self.order != "groups")
+            if self.parts > 1:
+                self._make_sums(image * parts + part, batch * parts)
 
-        with bands(self.ctx, batch, channel_groups, rows, parallel, self.order, margins) as (n, group, row):
+        step, short = (self.tile.rows, -outer[-1] % self.tile.rows) if self.mixed else (1, 0)
+        shared = (batch, channel_groups, rows, parallel, self.order, first, self.parts, step, short)
+        with bands(self.ctx, *shared) as (n, group, row):
             rest: Any = row
             self.row = row
             origins: list[Any] = []
@@ -168,9 +176,24 @@ class ConvKernel:
                 index = tirx.floormod(rest, counts[i]) if i else rest
                 rest = tirx.floordiv(rest, counts[i])
                 step = self.tile.rows if i == len(outer) - 1 else 1
-                start = tirx.min(index * step, outer[i] - step) if outer[i] % step else index * step
-                origins.append(self.bind(start, outer[i] - step + 1))
+                moved = outer[i] % step and not self.mixed
+                start = tirx.min(index * step, outer[i] - step) if moved else index * step
+                origins.append(self.bind(start, outer[i] if self.mixed else outer[i] - step + 1))
             yield n, group, origins[::-1]
+
+    @property
+    def sums_elements(self) -> int:
+        """What the tiles of one group of channels leave from part to part."""
+        tiles = math.prod(-(-s // t) for s, t in zip(self.spatial, (self.tile.rows, self.tile.columns)))
+        return tiles * self.tile.positions * self.tile.blocks * self.lanes
+
+    def _make_sums(self, task: Any, tasks: int) -> None:
+        """A place for these of each task: on its stack, where there is room, else in the arena."""
+        size, dtype = self.sums_elements, self.facts.output.dtype
+        if size * dtype_bytes(dtype) <= STACK_SUMS:
+            self.sums = self.k.local("sums", dtype, size, "global")
+        else:
+            self.sums, self.sums_base = self.ctx.scratch(tasks * size, dtype), self.bind(task * size, tasks * size)
 
     @contextmanager
     def _open_tasks(self, channel_groups: int) -> Iterator[tuple[Any, Any, list[Any]]]:

@@ -51,12 +51,14 @@ def evaluate(expr: Any, known: dict[Any, int]) -> int:
     return OPERATORS[type(expr)](evaluate(expr.a, known), evaluate(expr.b, known))
 
 
-def visits(images: int, groups: int, rows: int, cores: int, order: str) -> list[list[tuple[int, int, int]]]:
+def visits(
+    images: int, groups: int, rows: int, cores: int, order: str, *passed: int
+) -> list[list[tuple[int, int, int]]]:
     """What each task of a loop over bands does, evaluated in Python."""
     request = Request(Group("g", (), (), ()), {}, replace(native(), cores=cores))
     ctx = Context(request, GroupGraph(request.group), "g")
     out = ctx.k.pointer("out", "int32", 1)
-    with bands(ctx, images, groups, rows, True, order) as (image, group, row):
+    with bands(ctx, images, groups, rows, True, order, None, *passed) as (image, group, row):
         ctx.k.store(out, 0, image * 1_000_000 + group * 1000 + row)
     function = ctx.k.finish()
     found: list[list[tuple[int, int, int]]] = []
@@ -96,6 +98,28 @@ def test_every_pair_once_and_fairly(images: int, groups: int, rows: int, cores: 
     if order == "bands" and images == 1:
         for earlier, later in zip(tasks, tasks[1:]):
             assert max(r for _, _, r in earlier) <= min(r for _, _, r in later)  # only a row between them is shared
+
+
+@pytest.mark.parametrize("order", ["bands", "rows", "groups"])
+@pytest.mark.parametrize("images,groups,rows,cores", [(1, 3, 7, 2), (1, 5, 1, 2), (2, 3, 4, 2), (3, 2, 5, 2)])
+def test_a_core_passes_over_its_own_rows_again(images: int, groups: int, rows: int, cores: int, order: str) -> None:
+    once = visits(images, groups, rows, cores, order)
+    thrice = visits(images, groups, rows, cores, order, 3)
+    for own, again in zip(once, thrice, strict=True):
+        for turn in range(3):
+            assert [(n, g // 3, r) for n, g, r in again if g % 3 == turn] == own
+        places = [(n, g // 3, g % 3, r) for n, g, r in again]
+        assert all(a < b for a, b in zip(places, places[1:]) if a[:2] == b[:2] and (order != "rows" or a[3] == b[3]))
+
+
+@pytest.mark.parametrize("order", ["bands", "groups"])
+@pytest.mark.parametrize("groups,height,step,cores", [(4, 7, 2, 2), (64, 7, 2, 3), (3, 13, 4, 2), (5, 9, 4, 4)])
+def test_a_short_last_row_counts_less(groups: int, height: int, step: int, cores: int, order: str) -> None:
+    rows, short = -(-height // step), -height % step
+    tasks = visits(1, groups, rows, cores, order, 1, step, short)
+    assert sorted(pair for task in tasks for pair in task) == [(0, g, r) for g in range(groups) for r in range(rows)]
+    work = [sum(step - short * (r == rows - 1) for _, _, r in task) for task in tasks]
+    assert max(work) <= groups * height / cores + step
 
 
 def chain(x: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Suite, narrow, native, weight
-from halotile.schedules.conv.choose import Tile, choose_tile
+from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
+from halotile.schedules.conv.choose import Tile, choose_tile, left_over
 from halotile.targets.target import Target
 from tvm import relax
 
@@ -216,6 +216,35 @@ def test_tiles_of_common_layers() -> None:
     assert chosen == TILES
     assert choose_tile(AVX512, 56, 56, 4, 4, flat=True) == Tile(1, 14, 2)  # as many positions in fewer rows
     assert choose_tile(AVX512, 7, 7, 4, 4, flat=True) == choose_tile(AVX512, 7, 7, 4, 4)
+
+
+def test_rows_that_are_left_over_have_a_tile_of_their_own() -> None:
+    """Seven rows in tiles of two and one of one: four passes over the weights, and none computed twice."""
+    tile = choose_tile(AVX512, 7, 7, 32, 32, mixed=True)
+    assert (tile, left_over(tile, 7)) == (Tile(2, 7, 2), Tile(1, 7, 2))
+    assert left_over(choose_tile(AVX512, 14, 14, 4, 4, mixed=True), 14) is None
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+@pytest.mark.parametrize("images,cin,cout,stride", [(1, 64, 96, 1), (2, 512, 64, 1), (1, 40, 64, 2), (1, 64, 1024, 1)])
+def test_rows_that_are_left_over(images: int, cin: int, cout: int, stride: int, cores: int) -> None:
+    """Whatever cores share, in parts or not, behind a residual that the result may take over."""
+    random = np.random.default_rng(cin)
+    size = 7 * stride
+    x = random.standard_normal((images, cin, size, size)).astype("float32")
+    y = random.standard_normal((images, cout, 7, 7)).astype("float32")
+    w = random.standard_normal((cout, cin, 1, 1)).astype("float32")
+
+    def body(x: Any, y: Any) -> Any:
+        return R.nn.relu(R.nn.conv2d(x, weight(w), strides=stride) + R.nn.relu(y))
+
+    target = replace(AVX512, cores=cores)
+    build = staged(module_of([x, y], body), target, tiled=False, exact=True)
+    assert any(k.schedule == "direct conv C16, tile 2x7x2 and 1x7x2" for k in build.kernels)
+    exact = np.einsum("oc,nchw->nohw", w[:, :, 0, 0].astype("f8"), x[:, :, ::stride, ::stride])
+    results = [Compiled(build).run([x, y], tasks=tasks)[0] for tasks in (1, cores)]
+    np.testing.assert_allclose(results[0], np.maximum(exact + np.maximum(y, 0), 0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 TILES = {

@@ -59,7 +59,7 @@ def hints(
     "target,cin,cout,size,expected",
     [
         (TWO, 1024, 256, 14, (1, 0)),  # 14 tiles share 32 lines of each block: 3 lines for 16 channels
-        (TWO, 2048, 512, 7, (1, 0)),  # 7 do
+        (TWO, 2048, 512, 7, (2, 0)),  # 4 do, of two sizes
         (TWO, 128, 128, 14, (2, 0)),  # a small layer's are as far in a whole network; two loops, one asks for results
         (replace(TWO, l2_bytes=8 << 20), 64, 64, 112, (0, 0)),  # of hundreds of tiles one waits
         (ONE, 1024, 256, 14, (1, 0)),  # 2.2 bytes a cycle keep up, with hints in the stream itself
@@ -225,29 +225,46 @@ def tirx_value(value: Any) -> Any:
     return value if isinstance(value, int) else sym.Analyzer().simplify(value)
 
 
-def sums(target: Target, cin: int, cout: int, size: int, kernel: int, cores: int = 1) -> int:
-    """Elements of scratch in the kernel of one direct convolution."""
+def parts(target: Target, cin: int, cout: int, size: int, kernel: int, cores: int = 1) -> tuple[int, int]:
+    """Into how many parts one direct convolution cuts its panels of weights, and elements of scratch for their sums."""
     x, w = np.zeros((1, cin, size, size), F), np.zeros((cout, cin, kernel, kernel), F)
     module = module_of([x], lambda x: R.nn.conv2d(x, weight(w), padding=kernel // 2))
     build = staged(module, replace(target, cores=cores), tiled=False, exact=True)
     (found,) = [k for k in build.kernels if "direct conv" in k.schedule]
-    return sum(o.bytes // 4 for o in found.operands if isinstance(o, Scratch))
+    return turns(found), sum(o.bytes // 4 for o in found.operands if isinstance(o, Scratch))
+
+
+def turns(kernel: Any) -> int:
+    """How often a core passes over its rows of a group."""
+    found = re.findall(r"for (.*turn.*) in [A-Za-z.]+\((.*)\):", str(kernel.function))
+    counts = [int(e) for vars, ends in found for v, e in zip(vars.split(", "), ends.split(", ")) if "turn" in v]
+    return max(counts, default=1)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_panels_are_passed_in_parts_that_stay_in_the_first_level(cores: int) -> None:
+    """Of 48 KB two thirds; sums wait on the stack. A step of 1 x 7 x 2 vectors reads 128 bytes, a part has 256."""
+    target = replace(TWO, l1_bytes=48 << 10)
+    assert parts(target, 2048, 512, 7, 1, cores) == (8, 0)
+    assert parts(target, 1024, 256, 14, 1, cores) == (4, 0)
+    assert parts(target, 256, 1024, 14, 1, cores) == (1, 0), "all of it fits"
+    assert parts(target, 512, 512, 7, 3, cores) == (32, 0), "a block of channels is 18 KB"
+    assert parts(target, 512, 512, 1, 1, cores) == (1, 0), "nobody reads a panel twice"
+    assert parts(ONE, 2048, 512, 7, 1, cores) == (1, 0), "the second level keeps up"
 
 
 def test_large_panels_are_passed_in_parts() -> None:
-    assert sums(TWO, 512, 512, 7, 3) == 512 * 7 * 7
-    assert sums(TWO, 512, 512, 7, 3, cores=2) == 512 * 7 * 7, "each core has all parts of its groups"
-    assert sums(TWO, 2048, 512, 7, 1) == 512 * 7 * 7
-    assert sums(TWO, 1024, 256, 14, 1) == 0, "131 KB of weights are near until all rows have passed"
-    assert sums(TWO, 512, 64, 14, 3, cores=2) == 0, "cores share rows, and a row between them its parts"
-    assert sums(ONE, 512, 512, 7, 3) == 0, "a stream keeps up"
     near = replace(TWO, l2_bytes=128 << 10)
-    assert sums(near, 256, 64, 20, 3) == 64 * 20 * 20, "295 KB of weights are gone with every tile, and rows don't help"
-    assert sums(near, 256, 64, 20, 3, cores=2) == 64 * 20 * 20, "each core has groups of its own"
+    group = 24 * 24 * 32  # sums of one group of channels at a time, too many for a stack
+    assert parts(near, 256, 64, 24, 3) == (16, group), "295 KB of weights are gone with every tile, and rows don't help"
+    assert parts(near, 256, 64, 24, 3, cores=2) == (16, 2 * group), "each core has its own"
+    assert parts(ONE, 512, 512, 28, 3) == (1, 0), "a stream keeps up"
 
 
-@pytest.mark.parametrize("images,cores", [(1, 1), (2, 1), (2, 2), (1, 2)])
-def test_parts_change_no_bit(images: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("images,cores", [(1, 1), (2, 1), (2, 2), (1, 2), (1, 3)])
+@pytest.mark.parametrize("stack", [0, 1 << 16])
+def test_parts_change_no_bit(images: int, cores: int, stack: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums on the stack or in the arena; cores that share the rows in the middle."""
     random = np.random.default_rng(3)
     x = random.standard_normal((images, 64, 5, 9)).astype(F)
     w = random.standard_normal((192, 64, 3, 3)).astype(F)
@@ -258,12 +275,16 @@ def test_parts_change_no_bit(images: int, cores: int, monkeypatch: pytest.Monkey
         return R.nn.relu(R.nn.conv2d(x, weight(w), padding=1) + weight(b)) + y
 
     target = replace(native(), cores=cores, fma_ports=2, l2_bytes=256 << 10, far_bytes=1)
+    for module in (direct, tile):
+        monkeypatch.setattr(module, "STACK_SUMS", stack)
     found = []
     for panel in (1 / 16, 1 << 20):
         monkeypatch.setattr(direct, "PANEL", panel)
+        monkeypatch.setattr(direct, "FIRST", panel)
         build = staged(module_of([x, y], body), target, tiled=False, exact=True)
+        assert any(turns(k) > 1 for k in build.kernels) == (panel < 1)
         scratch = [o for k in build.kernels for o in k.operands if isinstance(o, Scratch)]
-        assert bool(scratch) == (panel < 1)
+        assert bool(scratch) == (panel < 1 and not stack)
         found.append(Compiled(build).run([x, y])[0])
     np.testing.assert_array_equal(found[0], found[1])
 
