@@ -27,11 +27,12 @@ from .header import ABI, FUNCTIONS, header_text, model_text
 from .link import PROGRAM, Sources, link_archive, link_program, link_shared, runtime_sources
 from .manifest import manifest_text
 from .names import identifier
-from .toolchain import Toolchain, find_static_toolchain, find_toolchain
+from .toolchain import Toolchain, find_static_toolchain, find_toolchain, machine_of
 from .transfers import FUNCTIONS as TRANSFERS
 from .weights import ALIGNMENT, write_weights
 
 FORMATS = ("so", "a", "exe", "extras")
+_MOST_OF_A_STATIC_PROGRAM = (2 << 30) - (16 << 20)  # bytes of weights, beside its code
 _LARGEST_OF_32_BITS, _MOST_OF_32_BITS = 2 << 30, 3 << 30  # one piece of memory (PTRDIFF_MAX), and all of a process
 
 
@@ -108,6 +109,14 @@ class LibrarySpec:
                 "can hold; build for a 64-bit target, or fix smaller shapes"
             )
 
+    def check_program(self) -> None:
+        """Raises TargetError for weights behind which a static program of x86-64 would not reach its own end."""
+        if machine_of(self.target.triple) == "x86_64" and self.weight_bytes >= _MOST_OF_A_STATIC_PROGRAM:
+            raise TargetError(
+                f"the static program {PROGRAM} can't hold {self.weight_bytes} bytes of weights on x86-64, where its C "
+                "library reaches 2 GiB; leave it out with --format so,a"
+            )
+
 
 @dataclass(frozen=True)
 class BuiltLibrary:
@@ -143,6 +152,8 @@ def build_library(
     if unknown:
         raise ValueError(f"unknown format {unknown[0]!r}; known are {', '.join(FORMATS)}")
     spec.check_addresses()
+    if "exe" in formats:
+        spec.check_program()
     stem = spec.identifier
     files = {"header": f"{stem}.h"}
     facts: dict[str, Any] = {}

@@ -311,3 +311,14 @@ def test_two_static_libraries_live_in_one_program(built, make_spec, tmp_path, cc
     names = output_of("nm", "-g", "--defined-only", built.archive).split("\n")
     defined = {line.split()[-1] for line in names if len(line.split()) == 3}
     assert defined == {name for name in defined if name.startswith("rounds_")} and len(defined) == 8
+
+
+def test_weights_that_no_static_program_reaches_are_refused(make_spec, tmp_path):
+    """glibc's loader code refers to the end of the program, which lies behind them."""
+    target = replace(make_spec().target, triple="x86_64-linux-gnu")
+    spec = replace(make_spec(target=target), weights=(np.broadcast_to(np.uint8(0), (2 << 30,)),))
+    with pytest.raises(TargetError, match="leave it out with --format so,a"):
+        build_library(spec, tmp_path / "out", formats=("so", "exe"))
+    assert not (tmp_path / "out").exists()
+    replace(spec, target=replace(target, triple="aarch64-linux-gnu")).check_program()
+    replace(spec, weights=()).check_program()
