@@ -297,8 +297,8 @@ def assemble(build: Build) -> None:
     options, target = build.options, build.options.target
     build.weights = module.gather_weights(build.kernels, build.places)
     if options.weights != "float32":
-        packed = {o for k in build.kernels for o in k.operands if isinstance(o, Packed) and o.data.dtype.kind == "f"}
-        half = sum(o.data.dtype == "float16" for o in packed)
+        packed = {o for k in build.kernels for o in k.operands if isinstance(o, Packed) and o.dtype.startswith("float")}
+        half = sum(o.dtype == "float16" for o in packed)
         build.notes["assemble"] = [f"{half} of {len(packed)} packed arrays of weights are stored as float16"]
     code, kernels, build.symbols = module.assemble(
         build.kernels, build.graph.inputs, build.graph.outputs, build.places, build.memory, build.weights, target,

@@ -106,7 +106,7 @@ class Context:
         """``narrow``: weights may be stored as float16, if that is what the request wants."""
         half = narrowed(packed.data) if narrow and self.request.options.get("weights") == "float16" else None
         packed = packed if half is None else Packed(packed.name, half)
-        buffer = self.k.pointer(packed.name, str(packed.data.dtype), packed.data.size)
+        buffer = self.k.pointer(packed.name, packed.dtype, packed.elements)
         self.operands.append(packed)
         return buffer if half is None else Widened(buffer)
 

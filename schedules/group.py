@@ -6,8 +6,9 @@ ever reaches back into a pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,12 +76,22 @@ class Group:
         return tuple(n.operator for n in self.nodes)
 
 
-@dataclass(frozen=True, eq=False)
 class Packed:
-    """A constant that a kernel wants in a form of its own (packed weights), made at compile time."""
+    """A constant that a kernel wants in a form of its own (packed weights), made at compile time: at once, or where it
+    takes long, by a function that is called when ``data`` is first read; kernels that were only planned never do.
+    ``elements`` and ``dtype`` say before that what it will be."""
 
-    name: str
-    data: np.ndarray
+    def __init__(
+        self, name: str, data: np.ndarray | Callable[[], np.ndarray], elements: int = 0, dtype: str = "float32"
+    ) -> None:
+        self.name = name
+        self.given = data
+        self.elements = elements if callable(data) else data.size
+        self.dtype = dtype if callable(data) else str(data.dtype)
+
+    @cached_property
+    def data(self) -> np.ndarray:
+        return self.given() if callable(self.given) else self.given
 
 
 @dataclass(frozen=True, eq=False)

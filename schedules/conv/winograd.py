@@ -24,10 +24,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 
-from ..group import Kernel, Packed, Request, Scratch
+from ..group import Kernel, Request, Scratch
 from .choose import Tile
 from .facts import ConvFacts
 from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
@@ -76,9 +75,7 @@ class _Winograd:
     def emit(self) -> None:
         k, plan, facts = self.k, self.plan, self.facts
         # the transformations multiply errors: by thirty for 4x4 outputs
-        self.weights.given = self.ctx.packed(
-            Packed(f"w_{facts.weight.name}", self.weights.pack(np.asarray(facts.weight.constant))), narrow=False
-        )
+        self.weights.given = self.ctx.packed(self.weights.packed(), narrow=False)
         self.tiles = self._tiles()
         total = facts.data.shape[0] * self.tiles[0] * self.tiles[1]
         strips: Any = plan.strips

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from tvm import tirx
 
+from ..group import Packed
 from .prefetch import prefetch
 from .tile import ConvKernel
 from .winograd_choose import Plan
@@ -26,11 +28,12 @@ class Weights:
     plan: Plan
     given: Any = None
 
-    def pack(self, weight: np.ndarray) -> np.ndarray:
-        plan = self.plan
-        return pack_weights(
-            weight, plan.transform, plan.chunks_per_group * plan.groups, plan.vectors * self.conv.lanes
-        )
+    def packed(self) -> Packed:
+        plan, weight = self.plan, self.conv.facts.weight
+        chunks, width = plan.chunks_per_group * plan.groups, plan.vectors * self.conv.lanes
+        elements = chunks * plan.transform.matrices * self.conv.facts.channels * width
+        make = partial(pack_weights, np.asarray(weight.constant), plan.transform, chunks, width)
+        return Packed(f"w_{weight.name}", make, elements)
 
     def matrix(self, chunk: Any, number: Any) -> Any:
         """Which of all chunks' matrices is ``number`` of this ``chunk``'s."""
