@@ -59,7 +59,7 @@ def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: _
     plan = choose_plan(target, facts) if fuser.winograd else None
     if plan is None:
         return "a direct convolution loads single elements, many times"
-    times = plan.groups * (plan.transform.extent / (plan.transform.m * plan.transform.stride)) ** 2
+    times = plan.groups * plan.planes * (plan.transform.extent / (plan.transform.m * plan.transform.stride)) ** 2
     return "" if times <= TIMES else f"each element would be computed {times:.0f} times"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ..group import Node, Value
@@ -82,6 +83,11 @@ class ConvFacts:
         for k in self.kernel:
             total *= k
         return total
+
+    @property
+    def planes(self) -> int:
+        """Taps along all axes but rows and columns."""
+        return math.prod(self.kernel[:-2])
 
     @property
     def flops(self) -> int:

@@ -36,7 +36,7 @@ def besides(request: Request, less: bool) -> tuple[Beside, ...]:
     anchor = request.group.anchor
     if anchor is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:
         return (Beside(),)
-    if not request.layout(request.group.outputs[0]).block or len(request.group.outputs[0].shape) != 4:
+    if not request.layout(request.group.outputs[0]).block or len(request.group.outputs[0].shape) < 4:
         return (Beside(),)  # it is left to the general generator
     facts = ConvFacts.of(anchor)
     way = own_way(request, facts)

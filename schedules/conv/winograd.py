@@ -13,12 +13,16 @@ matrix. Large scratch comes from the memory plan, a part for each core. The last
 is moved back, so that no read leaves the margins a direct convolution needs, and stores only what the tile before it
 did not: which bits are written never depends on the order of tasks.
 
+Along further axes a tile stands for one position of the outputs, and a block of channels for one of the kernel's planes
+too: depth taps are more terms of the same sums.
+
 With dilation d, the outputs d apart are a convolution of their own on inputs d apart: tiles of d * d of these, next to
 each other, take turns.
 """
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -51,6 +55,21 @@ def workers_of(request: Request, facts: ConvFacts, plan: Plan) -> int:
     return min(request.workers, plan.tasks) if facts.flops >= PARALLEL_FLOPS else 1
 
 
+@dataclass(frozen=True)
+class _Place:
+    """A tile's image of the batch, its position along further axes, the first of its outputs, and how far back along
+    rows and columns it was moved (None where tiles divide the axis)."""
+
+    n: Any
+    deep: list[Any]
+    origins: list[Any]
+    moved: list[Any]
+
+    def position(self, own: tuple[Any, Any], dilation: tuple[int, ...]) -> list[Any]:
+        """Coordinates of one of its outputs."""
+        return [*self.deep, *(o + at * d for o, at, d in zip(self.origins, own, dilation))]
+
+
 @dataclass
 class _Winograd:
     conv: ConvKernel
@@ -60,7 +79,10 @@ class _Winograd:
         self.weights = Weights(self.conv, self.plan)
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.lanes, self.t = self.conv.lanes, self.plan.transform
-        self.blocks_in = -(-self.facts.channels // self.lanes)
+        self.blocks = -(-self.facts.channels // self.lanes)  # of one plane of the kernel
+        self.blocks_in = self.blocks * self.plan.planes
+        self.images = self.facts.batch * math.prod(self.facts.out_spatial[:-2])
+        self.dilation = self.facts.dilation[-2:]
         rows, vectors = self.plan.rows, self.plan.vectors
         padded = self.plan.row_tiles * rows
         # an extra vector between planes: at a power of two apart, all of them would fall into one set of the cache
@@ -73,11 +95,11 @@ class _Winograd:
         return workers_of(self.conv.request, self.facts, self.plan)
 
     def emit(self) -> None:
-        k, plan, facts = self.k, self.plan, self.facts
+        k, plan = self.k, self.plan
         # the transformations multiply errors: by thirty for 4x4 outputs
         self.weights.given = self.ctx.packed(self.weights.packed(), narrow=False)
         self.tiles = self._tiles()
-        total = facts.data.shape[0] * self.tiles[0] * self.tiles[1]
+        total = self.images * self.tiles[0] * self.tiles[1]
         strips: Any = plan.strips
         if self.conv.is_open:
             strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
@@ -131,7 +153,7 @@ class _Winograd:
             return self.plan.tiles
         rows, columns = (
             tirx.floordiv(e + (self.t.m * d - 1), self.t.m * d) * d
-            for e, d in zip(self.conv.spatial, self.facts.dilation)
+            for e, d in zip(self.conv.spatial, self.dilation)
         )
         return self.k.bind(rows, "tr"), self.k.bind(columns, "tc")
 
@@ -141,15 +163,20 @@ class _Winograd:
 
     # -- where a tile lies -----------------------------------------------------------------------
 
-    def _origin(self, tile: Any) -> tuple[Any, list[Any], list[Any]]:
-        """Batch index, output origin, and how far back the tile was moved, of a tile counted over the batch."""
+    def _origin(self, tile: Any) -> _Place:
+        """Where a tile lies that is counted over all images: the batch's, and the positions along further axes."""
         rows, columns = self.tiles
-        batch = self.facts.data.shape[0]
-        row = self.conv.bind(tirx.floordiv(tile, columns), batch * self._bound(rows))
-        numbers = [(row if batch == 1 else tirx.floormod(row, rows), rows), (tile - row * columns, columns)]
-        n = tirx.IntImm("int32", 0) if batch == 1 else self.conv.bind(tirx.floordiv(row, rows), batch)
+        images = self.images
+        row = self.conv.bind(tirx.floordiv(tile, columns), images * self._bound(rows))
+        numbers = [(row if images == 1 else tirx.floormod(row, rows), rows), (tile - row * columns, columns)]
+        n = tirx.IntImm("int32", 0) if images == 1 else self.conv.bind(tirx.floordiv(row, rows), images)
+        deep: list[Any] = []
+        for extent in reversed(self.facts.out_spatial[:-2]):
+            images //= extent
+            deep.insert(0, self.conv.bind(tirx.floormod(n, extent), extent))
+            n = self.conv.bind(tirx.floordiv(n, extent), images)
         origins, moved = [], []
-        for (number, tiles), extent, d in zip(numbers, self.conv.spatial, self.facts.dilation):
+        for (number, tiles), extent, d in zip(numbers, self.conv.spatial[-2:], self.dilation):
             m, phase = self.t.m, 0
             if d > 1:
                 phase = self.conv.bind(tirx.floormod(number, d), d)
@@ -165,23 +192,31 @@ class _Winograd:
             origins.append(start if d == 1 else self.conv.bind(start * d + phase, self._bound(extent)))
         if self.ctx.origin is not None:
             origins = [self.conv.corner(i) + at for i, at in enumerate(origins)]
-        return n, origins, moved
+        return _Place(n, deep, origins, moved)
 
     # -- the three steps -------------------------------------------------------------------------
 
     def _transform_data(self, planes: Any, tile: Any, slot: Any, block: Any) -> None:
         """V[xi] = BT d B of one tile, for one block of channels."""
         k, lanes, extent, rows = self.k, self.lanes, self.t.extent, self.plan.rows
-        n, origins, _ = self._origin(tile)
+        at, facts = self._origin(tile), self.facts
+        plane, within = tirx.IntImm("int32", 0), block
+        if self.plan.planes > 1:
+            plane = self.conv.bind(tirx.floordiv(block, self.blocks), self.plan.planes)
+            within = self.conv.bind(tirx.floormod(block, self.blocks), self.blocks)
         panel = self.conv.bind(tirx.floordiv(slot, rows), self.plan.row_tiles)
         row = self.conv.bind(tirx.floormod(slot, rows), rows)
         held = k.local("t", "float32", extent * extent * lanes)
-        corner = [o * s - b for o, s, b in zip(origins, self.facts.strides, self.facts.before)]
-        down, right = self.facts.dilation
+        deep: list[Any] = []
+        for axis in reversed(range(len(at.deep))):
+            tap, plane = tirx.floormod(plane, facts.kernel[axis]), tirx.floordiv(plane, facts.kernel[axis])
+            deep.insert(0, at.deep[axis] * facts.strides[axis] + tap * facts.dilation[axis] - facts.before[axis])
+        corner = [o * s - b for o, s, b in zip(at.origins, facts.strides[-2:], facts.before[-2:])]
+        down, right = self.dilation
         for j in range(extent):
             with k.loop(lanes, "vectorized", "v") as v:
-                places = [[corner[0] + i * down, corner[1] + j * right] for i in range(extent)]
-                given = [k.bind(self.conv.element_at(n, (block, v), at)) for at in places]
+                places = [[*deep, corner[0] + i * down, corner[1] + j * right] for i in range(extent)]
+                given = [k.bind(self.conv.element_at(at.n, (within, v), place)) for place in places]
                 column = self.t.apply_data(given, _constant, k.bind)
                 for i in range(extent):
                     k.store(held, (i * extent + j) * lanes + v, column[i])
@@ -211,16 +246,14 @@ class _Winograd:
                 acc = k.local("acc", "float32", rows * width)
                 with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                     k.store(acc, z * lanes + v, tirx.const(0, "float32"))
-                whole, rest = divmod(self.facts.channels, lanes)
-                for first, blocks, depth in ((0, whole, lanes), (whole, 1, rest)):
-                    if not blocks or not depth:
-                        continue
+                for first, step, blocks, depth in self._runs():
                     with k.loop(blocks, name="cb") as cb, k.loop(depth, name="c") as c:
                         self.ctx.ranged(c, depth)
                         left = self.data_base + xi * self.data_plane
-                        left += ((panel * self.blocks_in + first + cb) * rows) * lanes + c
-                        right = self.weights.at(matrix, (first + cb) * lanes + c)
-                        hints(right, (first + cb) * lanes + c)
+                        left += ((panel * self.blocks_in + first + cb * step) * rows) * lanes + c
+                        channel = self._channel(first + cb * step, c)
+                        right = self.weights.at(matrix, channel)
+                        hints(right, channel)
                         with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
                             with k.loop(lanes, "vectorized", "v") as v:
                                 slot = (y * vectors + b) * lanes + v
@@ -233,6 +266,23 @@ class _Winograd:
                     at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
                     k.store(products, at, acc[e * lanes + v])
 
+    def _runs(self) -> list[tuple[int, int, int, int]]:
+        """Blocks of channels as runs (first, step, count, channels of each): the full ones, and those that are not."""
+        whole, rest = divmod(self.facts.channels, self.lanes)
+        planes, runs = self.plan.planes, []
+        if not rest:
+            return [(0, 1, self.blocks_in, self.lanes)]
+        if whole:
+            runs = [(plane * self.blocks, 1, whole, self.lanes) for plane in range(planes)]
+        return [*runs, (whole, self.blocks, planes, rest)]
+
+    def _channel(self, block: Any, lane: Any) -> Any:
+        """Which term of a sum a channel of a block is: planes follow each other without what fills up blocks."""
+        missing = self.blocks * self.lanes - self.facts.channels
+        if self.plan.planes == 1 or not missing:
+            return block * self.lanes + lane
+        return block * self.lanes + lane - tirx.floordiv(block, self.blocks) * missing
+
     def _matrix(self, xi: Any) -> Any:
         """The matrix of weights for the products ``xi``."""
         extent, rows = self.t.extent, self.t.rows
@@ -244,7 +294,7 @@ class _Winograd:
     def _transform_products(self, products: Any, tile: Any, slot: Any, chunk: Any) -> None:
         """y = AT M A of one tile and the epilogue, for each vector of the chunk."""
         k, lanes, t, vectors = self.k, self.lanes, self.t, self.plan.vectors
-        n, origins, moved = self._origin(tile)
+        at = self._origin(tile)
         with ExitStack() as scopes:
             b = scopes.enter_context(k.loop(vectors, name="b"))
             self.ctx.ranged(b, vectors)
@@ -256,32 +306,32 @@ class _Winograd:
             held = k.local("t", "float32", t.m * t.extent * lanes)
             for j in range(t.extent):
                 with k.loop(lanes, "vectorized", "v") as v:
-                    at = self.product_base + (slot * vectors + b) * lanes + v
+                    first = self.product_base + (slot * vectors + b) * lanes + v
                     column = [
-                        k.bind(products[at + (i * t.extent + j) * self.product_plane])
+                        k.bind(products[first + (i * t.extent + j) * self.product_plane])
                         for i in range(t.extent)
                     ]
                     for i, value in enumerate(t.apply_result(column, _constant, k.bind)):
                         k.store(held, (i * t.extent + j) * lanes + v, value)
-            self._finish(held, n, origins, moved, block)
+            self._finish(held, at, block)
 
-    def _finish(self, held: Any, n: Any, origins: list[Any], moved: list[Any], block: Any) -> None:
+    def _finish(self, held: Any, at: _Place, block: Any) -> None:
         """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
         k = self.k
-        shifts = [m for m in moved if m is not None]
+        shifts = [m for m in at.moved if m is not None]
         if self.conv.costly:
-            self._finish_part(held, n, origins, moved, block)
+            self._finish_part(held, at, block)
             return
         if not shifts:
-            self._finish_whole(held, n, origins, block)
+            self._finish_whole(held, at, block)
             return
         total = shifts[0] if len(shifts) == 1 else shifts[0] + shifts[1]
         with k.when(tirx.EQ(total, tirx.IntImm("int32", 0))):
-            self._finish_whole(held, n, origins, block)
+            self._finish_whole(held, at, block)
         with k.when(tirx.GT(total, tirx.IntImm("int32", 0))):
-            self._finish_part(held, n, origins, moved, block)
+            self._finish_part(held, at, block)
 
-    def _finish_part(self, held: Any, n: Any, origins: list[Any], moved: list[Any], block: Any) -> None:
+    def _finish_part(self, held: Any, at: _Place, block: Any) -> None:
         """A tile that may have been moved back: the outputs that the tile before it did not make."""
         k, lanes, t = self.k, self.lanes, self.t
         outputs = k.local("y", "float32", t.m * t.m * lanes, "global")
@@ -290,22 +340,21 @@ class _Winograd:
                 values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
                 for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
                     k.store(outputs, (i * t.m + j) * lanes + v, value)
-        skip = [tirx.IntImm("int32", 0) if m is None else m for m in moved]
+        skip = [tirx.IntImm("int32", 0) if m is None else m for m in at.moved]
         with k.loop(t.m - skip[0], name="i") as i, k.loop(t.m - skip[1], name="j") as j:
             y, x = self.conv.bind(i + skip[0], t.m), self.conv.bind(j + skip[1], t.m)
             with k.loop(lanes, "vectorized", "v") as v:
                 element = outputs[(y * t.m + x) * lanes + v]
-                position = [o + at * d for o, at, d in zip(origins, (y, x), self.facts.dilation)]
-                self.conv.element(lambda: element, n, block, v, position)
+                self.conv.element(lambda: element, at.n, block, v, at.position((y, x), self.dilation))
 
-    def _finish_whole(self, held: Any, n: Any, origins: list[Any], block: Any) -> None:
+    def _finish_whole(self, held: Any, at: _Place, block: Any) -> None:
         k, lanes, t = self.k, self.lanes, self.t
         for i in range(t.m):
             with k.loop(lanes, "vectorized", "v") as v:
                 values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
                 for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
-                    position = [o + at * d for o, at, d in zip(origins, (i, j), self.facts.dilation)]
-                    self.conv.element(partial(k.bind, value), n, block, v, position)
+                    position = at.position((i, j), self.dilation)
+                    self.conv.element(partial(k.bind, value), at.n, block, v, position)
 
 
 def _constant(number: float) -> Any:

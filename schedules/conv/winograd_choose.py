@@ -10,10 +10,14 @@ Cycles of one core, for ``tiles`` tiles in strips of ``strip``, output channels 
                 the arithmetic
 
 and the sum is shared by the cores as evenly as whole tasks allow. The direct convolution is counted the same way.
+
+Only rows and columns are transformed. Along further axes (depth) outputs count as images of a batch, and a kernel's
+planes as further channels: sums of several planes are made before the products are transformed back.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -53,7 +57,8 @@ STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack; larger one in t
 class Plan:
     """How one convolution is computed. ``rows x vectors`` is the register tile of the products: tiles by vectors of
     output channels; ``strip`` tiles are transformed together, ``strips`` cover all; ``chunks`` of ``vectors`` cover
-    the output channels, split in ``groups``, each of which transforms the data anew."""
+    the output channels, split in ``groups``, each of which transforms the data anew. Each sum goes over the channels of
+    ``planes`` planes of the kernel."""
 
     transform: Transform
     tiles: tuple[int, int]
@@ -64,6 +69,7 @@ class Plan:
     chunks: int
     groups: int
     cycles: float
+    planes: int = 1
 
     @property
     def row_tiles(self) -> int:
@@ -85,7 +91,8 @@ class Plan:
 
 
 class Layer(NamedTuple):
-    """What plans of a convolution depend on: those of equal layers are equal."""
+    """What plans of a convolution depend on: those of equal layers are equal. ``batch`` counts planes of outputs,
+    ``planes`` those of the kernel; the tuples are of rows and columns."""
 
     batch: int
     channels: int
@@ -93,21 +100,24 @@ class Layer(NamedTuple):
     out_spatial: tuple[int, ...]
     strides: tuple[int, ...]
     dilation: tuple[int, ...]
+    planes: int = 1
 
     @staticmethod
     def of(facts: ConvFacts) -> Layer:
-        return Layer(
-            facts.batch, facts.channels, facts.outputs, tuple(facts.out_spatial), facts.strides, facts.dilation
-        )
+        *deep, height, width = facts.out_spatial
+        batch = facts.batch * math.prod(deep)
+        strides, dilation = facts.strides[-2:], facts.dilation[-2:]
+        return Layer(batch, facts.channels, facts.outputs, (height, width), strides, dilation, facts.planes)
 
 
 def applies(facts: ConvFacts) -> bool:
-    """True for what the algorithm can do at all: 3 x 3, stride 1 or 2 or any dilation, one group, float32, at least one
-    whole tile of every phase."""
+    """True for what the algorithm can do at all: 3 x 3 along rows and columns, with stride 1 or 2 or any dilation, one
+    group, float32, at least one whole tile of every phase."""
+    strides, dilation = facts.strides[-2:], facts.dilation[-2:]
     return (
-        facts.kernel == (3, 3)
-        and facts.strides in ((1, 1), (2, 2))
-        and (facts.dilation == (1, 1) or facts.strides == (1, 1))
+        facts.kernel[-2:] == (3, 3)
+        and strides in ((1, 1), (2, 2))
+        and (dilation == (1, 1) or strides == (1, 1))
         and facts.groups == 1
         and facts.output.dtype == "float32"
         and least_phase(facts) >= F2.m
@@ -116,7 +126,7 @@ def applies(facts: ConvFacts) -> bool:
 
 def least_phase(facts: ConvFacts | Layer) -> int:
     """Outputs along the shorter axis that are a convolution without dilation, the fewest of all such."""
-    return min(extent // d for extent, d in zip(facts.out_spatial, facts.dilation))
+    return min(extent // d for extent, d in zip(facts.out_spatial[-2:], facts.dilation[-2:]))
 
 
 def choose_plan(target: Target, facts: ConvFacts, room: int | None = None) -> Plan | None:
@@ -182,34 +192,35 @@ def _fitting(target: Target, layer: Layer) -> list[Transform]:
     return [t for t in STRIDED[layer.strides[0]] if least_phase(layer) >= t.m and _stays_near(target, layer, t)]
 
 
-def _stays_near(target: Target, facts: Layer, transform: Transform) -> bool:
+def _stays_near(target: Target, layer: Layer, transform: Transform) -> bool:
     """False where F(6x6, 3x3) would wait for the transformed weights that it reads for every strip: a last second level
     has nothing behind it, and cores share it with all that they read and write."""
-    size = 4 * transform.matrices * facts.channels * facts.outputs
+    size = 4 * transform.matrices * layer.planes * layer.channels * layer.outputs
     return transform is not F6 or size <= (NEAR_WEIGHTS if target.l3_bytes else LAST) * target.l2_bytes
 
 
 def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
     """The cycles of ``plan`` where its weights and its scratch lie in the second-level cache already."""
-    return _cycles(replace(target, l2_bytes=1 << 40), facts, plan)
+    return _cycles(replace(target, l2_bytes=1 << 40), facts.channels, plan)
 
 
 def direct_cycles(target: Target, facts: ConvFacts) -> float:
     """What the direct convolution is expected to take, waste at its edges included."""
-    lanes = target.lanes()
+    lanes, layer = target.lanes(), Layer.of(facts)
     blocks = -(-facts.outputs // lanes)
-    height, width = facts.out_spatial
+    height, width = layer.out_spatial
     tile = choose_tile(target, height, width, blocks, blocks)
     count = (
-        facts.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
+        layer.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
     )
+    depth = layer.channels * layer.planes * 9
     step = LOOP + max(
         tile.positions * tile.blocks / target.fma_ports,
         (tile.positions + tile.blocks) / 2,
         float(target.fma_latency),
     )
-    products = count * facts.channels * 9 * step / target.cores
-    weight_bytes = facts.channels * 9 * blocks * lanes * 4
+    products = count * depth * step / target.cores
+    weight_bytes = depth * blocks * lanes * 4
     stream = weight_bytes / _stream_rate(target, weight_bytes) / target.cores
     return max(products, stream) + EXPOSED * min(products, stream)
 
@@ -227,15 +238,15 @@ def _stream_rate(target: Target, weight_bytes: float, again: bool = False, reade
     return min(target.far_bytes, REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, target.cores))
 
 
-def _plans(target: Target, facts: ConvFacts | Layer, transform: Transform) -> Iterator[Plan]:
+def _plans(target: Target, layer: Layer, transform: Transform) -> Iterator[Plan]:
     lanes = target.lanes()
-    blocks = -(-facts.outputs // lanes)
+    blocks = -(-layer.outputs // lanes)
     m = transform.m
     rows_of_tiles, columns_of_tiles = (
-        d * -(-extent // (d * m)) for extent, d in zip(facts.out_spatial, facts.dilation)
+        d * -(-extent // (d * m)) for extent, d in zip(layer.out_spatial, layer.dilation)
     )
     grid = (rows_of_tiles, columns_of_tiles)
-    total = facts.batch * grid[0] * grid[1]
+    total = layer.batch * grid[0] * grid[1]
     for rows, vectors in _register_tiles(target, blocks):
         chunks = -(-blocks // vectors)
         for strips in _strip_counts(total, rows):
@@ -243,8 +254,9 @@ def _plans(target: Target, facts: ConvFacts | Layer, transform: Transform) -> It
             used = -(-total // strip)
             for groups in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks}):
                 per = -(-chunks // groups)
-                plan = Plan(transform, grid, rows, vectors, strip, used, chunks, -(-chunks // per), cycles=0.0)
-                yield replace(plan, cycles=_cycles(target, facts, plan))
+                split = -(-chunks // per)
+                plan = Plan(transform, grid, rows, vectors, strip, used, chunks, split, 0.0, layer.planes)
+                yield replace(plan, cycles=_cycles(target, layer.channels, plan))
 
 
 def starved(target: Target) -> bool:
@@ -275,7 +287,7 @@ def _strip_counts(total: int, rows: int) -> Iterator[int]:
 def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
     """Bytes of the transformed data, and of the products of one chunk of output channels."""
     padded = plan.row_tiles * plan.rows
-    data = plan.transform.products * (-(-channels // lanes) * padded * lanes + lanes)
+    data = plan.transform.products * (plan.planes * -(-channels // lanes) * padded * lanes + lanes)
     products = plan.transform.products * (padded * plan.vectors * lanes + lanes)
     return 4 * data, 4 * products
 
@@ -287,13 +299,12 @@ def held_bytes(lanes: int, channels: int, plan: Plan) -> int:
 
 def weight_bytes(lanes: int, channels: int, plan: Plan) -> int:
     """Bytes of the weights as the kernel reads them."""
-    return 4 * plan.transform.matrices * channels * plan.chunks * plan.vectors * lanes
+    return 4 * plan.transform.matrices * plan.planes * channels * plan.chunks * plan.vectors * lanes
 
 
-def _cycles(target: Target, facts: ConvFacts | Layer, plan: Plan) -> float:
+def _cycles(target: Target, channels: int, plan: Plan) -> float:
     lanes, t = target.lanes(), plan.transform
-    channels = facts.channels
-    blocks_in = -(-channels // lanes)
+    depth, blocks_in = plan.planes * channels, plan.planes * -(-channels // lanes)
     data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)
     step = LOOP + max(
         plan.rows * plan.vectors / target.fma_ports,
@@ -303,13 +314,13 @@ def _cycles(target: Target, facts: ConvFacts | Layer, plan: Plan) -> float:
     )
     share = plan.chunks_per_group / plan.chunks
     read = weight_bytes(lanes, channels, plan) * share
-    panel = t.matrices * channels * plan.vectors * lanes * 4
+    panel = t.matrices * depth * plan.vectors * lanes * 4
     # a task: transform the strip's data, multiply by a group's weights, transform the products
     products = (
         t.products
         * plan.row_tiles
         * plan.chunks_per_group
-        * (channels * step + 2 * plan.rows * plan.vectors)
+        * (depth * step + 2 * plan.rows * plan.vectors)
     )
     data_ops = 2 * t.extent * t.data_operations / target.fma_ports
     data_ops += (MOVED_STARVED if starved(target) else MOVED) * t.products

@@ -273,7 +273,8 @@ STRIDED = {1: (F6, F4, F2), 2: (S4, S2)}  # by stride, those with more outputs a
 
 
 def error_bound(transform: Transform, channels: int) -> float:
-    """``b`` such that every sum is within ``b * max|x| * max|w| * channels`` of the exact one, in float32.
+    """``b`` such that every sum is within ``b * max|x| * max|w| * channels`` of the exact one, in float32. A kernel of
+    several planes sums over ``channels`` of each: all count.
 
     First-order analysis of the bilinear form. An intermediate result is at most what absolute values would give; along
     each axis that is ``K = max over rows of |AT| (|G| 1 * |BT| 1)`` times max|x| max|w|: 68 for F6, 48 for F4, 8 for

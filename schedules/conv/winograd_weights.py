@@ -28,10 +28,15 @@ class Weights:
     plan: Plan
     given: Any = None
 
+    @property
+    def depth(self) -> int:
+        """Terms of a sum: channels of all planes of the kernel, plane by plane."""
+        return self.plan.planes * self.conv.facts.channels
+
     def packed(self) -> Packed:
         plan, weight = self.plan, self.conv.facts.weight
         chunks, width = plan.chunks_per_group * plan.groups, plan.vectors * self.conv.lanes
-        elements = chunks * plan.transform.matrices * self.conv.facts.channels * width
+        elements = chunks * plan.transform.matrices * self.depth * width
         make = partial(pack_weights, np.asarray(weight.constant), plan.transform, chunks, width)
         return Packed(f"w_{weight.name}", make, elements)
 
@@ -40,33 +45,34 @@ class Weights:
         return self.conv.bind(chunk * self.plan.transform.matrices + number, 1 << 24)
 
     def at(self, matrix: Any, channel: Any) -> Any:
-        return (matrix * self.conv.facts.channels + channel) * (self.plan.vectors * self.conv.lanes)
+        return (matrix * self.depth + channel) * (self.plan.vectors * self.conv.lanes)
 
     def hints(self, panel: Any, matrix: Any) -> Callable[[Any, Any], None]:
         """Hints for the weights that follow, once a step of the reduction. Where several register tiles share a matrix
         of weights, they ask for the next one line by line, each for its part, so that it arrives at an even rate: a
         line's neighbour comes with it, and lines two apart would all come in the first half of the time."""
         conv, vectors, lanes, tiles = self.conv, self.plan.vectors, self.conv.lanes, self.plan.row_tiles
-        channels = conv.facts.channels
-        size = channels * vectors * lanes
+        size = self.depth * vectors * lanes
         if tiles == 1 or size * 4 > conv.request.target.l2_bytes // 4:
             return lambda step, channel: prefetch(conv.k, self.given, step, vectors, lanes)
         each = -(-vectors // tiles)
         begin = conv.bind(self.at(matrix, 0) + size, FAR)
 
         def ask(step: Any, channel: Any) -> None:
-            line = tirx.floordiv((panel * channels + channel) * vectors, tiles)
+            line = tirx.floordiv((panel * self.depth + channel) * vectors, tiles)
             prefetch(conv.k, self.given, begin + line * lanes, each, lanes, ahead=0)
 
         return ask
 
 
 def pack_weights(weight: np.ndarray, transform: Transform, chunks: int, width: int) -> np.ndarray:
-    """[O, I, 3, 3] -> [chunk][matrix][channel][width], rounded to float32 once; zero for outputs past the last."""
-    outputs, channels = weight.shape[:2]
-    packed = np.zeros((chunks, transform.matrices, channels, width), np.float32)
+    """[O, I, planes..., 3, 3] -> [chunk][matrix][plane and channel][width], rounded to float32 once; zero for outputs
+    past the last."""
+    outputs = len(weight)
+    flat = weight.reshape(*weight.shape[:2], -1, 3, 3).swapaxes(1, 2).reshape(outputs, -1, 3, 3)
+    packed = np.zeros((chunks, transform.matrices, flat.shape[1], width), np.float32)
     for chunk in range(chunks):
-        part = weight[chunk * width : (chunk + 1) * width]
+        part = flat[chunk * width : (chunk + 1) * width]
         if len(part):
             packed[chunk, :, :, : len(part)] = transform.transform_weights(part)
     return packed

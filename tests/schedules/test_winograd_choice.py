@@ -51,7 +51,7 @@ def test_tiles_that_share_weights_ask_for_the_next_ones(row_tiles: int, monkeypa
     """A hint for each vector of a step; where register tiles share a matrix, each asks for its part of the next."""
     found = [
         p
-        for p in choose._plans(server(), facts_of(64, 64, 16, 16), F4)
+        for p in choose._plans(server(), choose.Layer.of(facts_of(64, 64, 16, 16)), F4)
         if (p.row_tiles, p.vectors) == (row_tiles, 4)
     ]
     monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts: found[0])
@@ -66,7 +66,7 @@ def test_the_next_weights_are_asked_for_line_by_line(
     vectors: int, row_tiles: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All lines of the next matrix, in order, at an even rate: a line's neighbour comes with it."""
-    channels, lanes, asked = 10, 16, []
+    channels, planes, lanes, asked = 5, 2, 16, []
     monkeypatch.setattr(
         winograd_weights, "prefetch", lambda k, w, at, count, *_, **__: asked.append((int(at), count))
     )
@@ -77,16 +77,17 @@ def test_the_next_weights_are_asked_for_line_by_line(
         bind=lambda v, _: v,
         request=SimpleNamespace(target=server()),
     )
-    weights = winograd_weights.Weights(conv, SimpleNamespace(vectors=vectors, row_tiles=row_tiles))  # type: ignore
-    size = channels * vectors
+    plan = SimpleNamespace(vectors=vectors, row_tiles=row_tiles, planes=planes)
+    weights = winograd_weights.Weights(conv, plan)  # type: ignore
+    depth, size = channels * planes, channels * planes * vectors
     for panel in range(row_tiles):
         ask = weights.hints(panel, 3)  # type: ignore
-        for channel in range(channels):
+        for channel in range(depth):
             ask(None, channel)
     lines = [at // lanes + i for at, count in asked for i in range(count)]
     assert set(range(4 * size, 5 * size)) <= set(lines) and max(lines) <= 5 * size
     done = [at // lanes - 4 * size for at, _ in asked]
-    assert done == [step * size // (row_tiles * channels) for step in range(row_tiles * channels)]
+    assert done == [step * size // (row_tiles * depth) for step in range(row_tiles * depth)]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_not_chosen(facts: ConvFacts) -> None:
 def test_plans_cover_every_tile_and_channel(cin: int, cout: int, h: int, w: int, bits: int) -> None:
     target = replace(native(), vector_bits=bits, vector_registers=32 if bits != 256 else 16)
     for transform in (F2, F4, F6):
-        for plan in choose._plans(target, facts_of(cin, cout, h, w, batch=2), transform):
+        for plan in choose._plans(target, choose.Layer.of(facts_of(cin, cout, h, w, batch=2)), transform):
             total = 2 * plan.tiles[0] * plan.tiles[1]
             assert plan.strip * (plan.strips - 1) < total <= plan.strip * plan.strips
             assert (

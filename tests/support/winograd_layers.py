@@ -44,8 +44,8 @@ def plans_of(transform: Transform, pick: int) -> Callable[..., Any]:
 
     def choice(target: Any, facts: ConvFacts) -> Any:
         fits = choose.applies(facts) and choose.least_phase(facts) >= transform.m
-        plans = list(choose._plans(target, facts, transform if fits else F2))
-        if facts.dilation == (1, 1):
+        plans = list(choose._plans(target, choose.Layer.of(facts), transform if fits else F2))
+        if facts.dilation[-2:] == (1, 1):
             plans = [p for p in plans if p.strip > 1 or p.strips == 1]
         return plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)]
 
