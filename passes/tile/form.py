@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -71,8 +72,33 @@ def cut(size: int, step: int) -> list[Span]:
     return [(at, min(at + step, size)) for at in range(0, size, step)]
 
 
-def dealt(pieces: Sequence[Span], parts: int) -> list[list[Span]]:
-    """``pieces`` in ``parts`` runs as equal as possible; fewer if there are not enough pieces."""
-    parts = max(1, min(parts, len(pieces)))
+def banded(size: int, step: int, bands: int, unit: int = 1) -> list[list[Span]]:
+    """``[0, size)`` in ``bands`` parts as equal as multiples of ``unit`` allow, each in pieces of ``step``, the last
+    being shorter. Fewer bands if there are not enough pieces."""
+    bands = max(1, min(bands, -(-size // step)))
+    starts = [low for low, _ in dealt(cut(size, unit * _grain(size, step, bands, unit)), bands)]
+    return [[(a, min(a + step, end)) for a in range(low, end, step)] for low, end in zip(starts, [*starts[1:], size])]
+
+
+def largest(size: int, step: int, bands: int) -> int:
+    """The size of the largest band, or a little more."""
+    return _most(size, bands, _grain(size, step, bands, 1))
+
+
+def _most(size: int, bands: int, grain: int) -> int:
+    return min(size, math.ceil(math.ceil(size / grain) / bands) * grain)
+
+
+def _grain(size: int, step: int, bands: int, unit: int) -> int:
+    """Bands begin at multiples of a few rows, where that is a small part of them, so that members at other scales begin
+    at whole rows; but not where it takes more stripes."""
+    least = -(-_most(size, bands, unit) // step)
+    able = (g for g in (8, 4, 2) if 16 * g * unit * bands <= size)
+    return next((g for g in able if -(-_most(size, bands, g * unit) // step) <= least), 1)
+
+
+def dealt(pieces: Sequence[Span], parts: int) -> list[Span]:
+    """``pieces`` in ``parts`` runs as equal as possible."""
     count = len(pieces)
-    return [list(pieces[count * i // parts : count * (i + 1) // parts]) for i in range(parts)]
+    ends = [(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
+    return [(pieces[a][0], pieces[b - 1][1]) for a, b in ends if a < b]

@@ -21,7 +21,7 @@ from ...schedules.group import Group, Value
 from ...schedules.tiled.support import box_alignment
 from .cost import CALL, LAUNCH, Numbers, joined
 from .estimate import Model, Segment, Shape
-from .form import RING
+from .form import RING, largest
 from .reach import Reach
 
 LONGEST = 32  # members of a tile group
@@ -89,6 +89,9 @@ class _Growing:
         self.rings = np.array([s.mode == RING for s in shapes])
         self.stripes = np.ceil(self.height / self.rows)
         self.bands = np.maximum(1.0, np.minimum(np.array([float(s.bands) for s in shapes]), self.stripes))
+        bands = [largest(self.height, shape.rows, int(b)) for shape, b in zip(shapes, self.bands)]
+        self.share = self.bands * np.array(bands) / self.height  # of the largest band, in whole ones
+        self.stripes = self.bands * np.ceil(self.height / self.bands / self.rows)
         self.blocks = np.ceil(self.width / self.columns)
         self.workers = np.minimum(model.threads, self.bands * self.blocks)
         self.able = np.ones(len(shapes), bool)
@@ -264,7 +267,7 @@ class _Growing:
             if value not in self.inside:
                 traffic = traffic + amount / rates.at(2 * self.model.size(value)[0])
         traffic = traffic + self.written * rates.writes(2 * self.written) / rates.at(2 * self.written)
-        rounds = np.ceil(tasks / threads) * threads / tasks
+        rounds = np.ceil(tasks / threads) * threads / tasks * self.share
         exposed = self.exposed / np.maximum(1.0, self.arithmetic)
         arithmetic, traffic = self.model.streaming(self.arithmetic, traffic, weights)
         cycles = (joined(arithmetic, traffic, exposed) + self.calls) / threads * rounds + LAUNCH

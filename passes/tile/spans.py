@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...schedules.tileplan import Span
-from .form import RECOMPUTE, RING, Form, Untileable, clip, cut, dealt
+from .form import RECOMPUTE, RING, Form, Untileable, banded, clip, cut
 from .members import Members
 
 
@@ -40,7 +40,8 @@ class Piece:
 def row_pieces(members: Members, form: Form) -> list[list[list[Piece]]]:
     """``[member][band][stripe]``. Where rings would have to take in many rows in a band's first stripe, it is preceded
     by stripes in which the last output computes nothing and the rings fill at their usual pace."""
-    bands = dealt(cut(members.last.shape[2], _step(members, 2, form.stripe_rows)), form.bands)
+    unit = members.alignment(len(members.groups) - 1, 2)
+    bands = banded(members.last.shape[2], _step(members, 2, form.stripe_rows), form.bands, unit)
     plain = _pass(members, form, bands, None)
     warm = [_warm_up(members, form, [p[b] for p in plain]) for b in range(len(bands))]
     return _pass(members, form, bands, warm) if any(w.stripes for w in warm) else plain
