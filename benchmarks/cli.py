@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..compiler.cli import parameters
+from .results import OURS, ModelResult
 
 ORDER = ("onnxruntime", "openvino")
 # Options that one kind of measurement reads, and the others would pass over.
@@ -136,6 +137,14 @@ def bench(
         markdown_path.write_text(text)
     if picture_path:
         picture_path.write_text(as_picture(results))
+    if code := _outcome(results):
+        raise click.exceptions.Exit(code)
+
+
+def _outcome(results: list[ModelResult]) -> int:
+    """The exit code, once all tables are written: 3 if ours disagrees with the reference, 1 if it has no figure."""
+    ours = [engine for result in results if (engine := result.engine(OURS))]
+    return 3 if any(e.wrong for e in ours) else 1 if any(e.error for e in ours) else 0
 
 
 def _check(places: tuple[str, ...], files: tuple[str, ...], shaped: bool, build: bool, pareto: bool) -> None:

@@ -19,6 +19,7 @@ from halotile.benchmarks.models import ModelFile
 from halotile.benchmarks.peak import Meter
 from halotile.benchmarks.peers import environment
 from halotile.benchmarks.peers.environment import Peer, python_of
+from halotile.benchmarks.results import EngineResult, ModelResult
 from halotile.errors import OutputError
 
 QUICK = Settings(("espcn",), (1,), ("here",), seconds=0.1, burst=0.01, pause=0.0, small=True)
@@ -131,6 +132,18 @@ def test_files_are_measured_too_and_one_that_fails_costs_only_its_own_figure(tmp
     first, second = measure(replace(QUICK, models=files))
     assert first.model == "open" and "open" in (first.engines[0].error or "") and first.ratio() is None
     assert second.ratio() is not None
+    done = CliRunner().invoke(cli_module.bench, [str(tmp_path / "open.onnx"), *arguments[1:]])
+    assert done.exit_code == 1 and "open" in done.stdout
+
+
+def test_the_exit_code_tells_a_wrong_figure_and_none() -> None:
+    def of(**ours: str) -> list[ModelResult]:
+        theirs = EngineResult("onnxruntime", error="not this time")
+        return [ModelResult("a", 1, [theirs, EngineResult("halotile", **ours)], None, [])]
+
+    assert cli_module._outcome(of()) == 0
+    assert cli_module._outcome(of() + of(error="no kernel")) == 1
+    assert cli_module._outcome(of(wrong="element 0") + of(error="no kernel")) == 3
 
 
 def test_a_file_that_can_not_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
