@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .attention import attention_facts, build_attention
 from .classify import Facts
-from .conv import build_conv, supports_conv
+from .conv import build_conv, builds_conv
 from .group import Group, Kernel, Request
 from .matmul import build_matmul, makes_one_column, supports_matmul
 from .opaque import build_opaque
@@ -16,7 +16,7 @@ def build_kernel(request: Request) -> Kernel:
     """The kernel of ``request.group`` in the layouts that ``request`` gives."""
     anchor = request.group.anchor
     if anchor is not None:
-        if supports_conv(anchor) and request.layout(request.group.outputs[0]).block:
+        if builds_conv(request.group, lambda v: request.layout(v).block):
             return build_conv(request)
         if supports_matmul(anchor) and _all_plain(request):
             if sum(supports_matmul(n) for n in request.group.nodes) == 1:

@@ -1,6 +1,7 @@
 """Chooses every value's layout for the whole graph, so that conversions happen at its edges only.
 
-1. Convolutions write NCHW[v]c. Maps, pools and per-channel norms stay in it if they can run over channel lanes.
+1. Convolutions write NCHW[v]c, those of a few outputs plain where nothing beside them is in blocks. Maps, pools and
+   per-channel norms stay in it if they can run over channel lanes.
 2. A value that padded convolutions read gets margins of zeros, which its producer writes: no copy, no checks.
 3. What must be plain (model inputs and outputs, matrix products, views) and must be blocked meets in a conversion, an
    extra group with a note.
@@ -16,6 +17,7 @@ from typing import Any
 
 from ...schedules.classify import Facts
 from ...schedules.conv import input_needs, supports_conv
+from ...schedules.conv.few import is_few
 from ...schedules.dispatch import works_on_plain
 from ...schedules.group import Group, Node, Value
 from ...schedules.layout import Layout
@@ -62,11 +64,13 @@ class _Assigner:
     blocks: dict[Value, int] = field(default_factory=dict)
     margins: dict[Value, list[tuple[int, int]]] = field(default_factory=dict)
     converted: dict[tuple[Value, int], Value] = field(default_factory=dict)
+    plain: set[Value] = field(default_factory=set)  # what convolutions write without channel blocks
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> LayoutResult:
         self.pinned = {v for v in (*self.graph.inputs, *self.graph.outputs)}
         self.pinned |= {v for v in self.views if root_of(v, self.views) in self.pinned}
+        self._choose_plain()
         self._release_outputs()
         self._choose_blocks()
         self._settle_views()
@@ -84,18 +88,39 @@ class _Assigner:
 
     # -- 1: which values are blocked -------------------------------------------------------------
 
+    def _choose_plain(self) -> None:
+        """Convolutions of a few outputs write these plain, where nothing beside them is in channel blocks: a model
+        output, or what only maps and reductions of plain values read."""
+        flat = set(self.graph.inputs)
+        readers = _readers(self.groups)
+        for group in self.groups:
+            if not _is_conv(group) or not is_few(group, self._read_in):
+                continue
+            data = input_needs(group.anchor).data  # type: ignore[arg-type]
+            beside = [r for v in group.outputs if v not in self.pinned for r in readers.get(v, [])]
+            read = [v for r in beside for v in r.inputs if v not in group.outputs]
+            images = [v for v in (*group.inputs, *read) if v is not data and _is_image(v)]
+            if not any(_is_conv(r) for r in beside) and flat.issuperset(images):
+                self.plain |= set(group.outputs)
+                flat |= self.plain
+
+    def _read_in(self, value: Value) -> int:
+        """The channel block in which a dense convolution reads ``value``; 0 for what none reads so."""
+        few = len(value.shape) < 3 or value.shape[1] <= FEW_CHANNELS
+        return 0 if few else self.target.lanes(value.dtype)
+
     def _release_outputs(self) -> None:
         """A convolution that writes a model output writes a value of its own, converted on the way out; so does the
         mean of its images, which are in channel blocks and more than their sums."""
         result: list[Group] = []
-        images = {v for g in self.groups if _is_conv(g) for v in g.outputs}
+        images = {v for g in self.groups if _is_conv(g) for v in g.outputs} - self.plain
         for group in self.groups:
             place = len(result)
             result.append(group)
             if not _is_conv(group) and not _sums_images(group, images):
                 continue
             for value in group.outputs:
-                if value not in self.pinned:
+                if value not in self.pinned or value in self.plain:
                     continue
                 inner = Value(f"{value.name}.blocked", value.shape, value.dtype)
                 result[place] = _substitute(result[place], value, inner)
@@ -103,15 +128,13 @@ class _Assigner:
         self.groups = result
 
     def _choose_blocks(self) -> None:
-        readers: dict[Value, list[Group]] = {}
-        for group in self.groups:
-            for value in group.inputs:
-                readers.setdefault(value, []).append(group)
+        readers = _readers(self.groups)
         for group in self.groups:
             lanes = self.target.lanes(group.outputs[0].dtype)
             if _is_conv(group):
                 for value in group.outputs:
-                    self.blocks[value] = lanes
+                    if value not in self.plain:
+                        self.blocks[value] = lanes
                 self._choose_inner(group)
                 continue
             if any(v in self.pinned for v in group.outputs):
@@ -252,6 +275,18 @@ class _Assigner:
 
 def _is_conv(group: Group) -> bool:
     return group.anchor is not None and supports_conv(group.anchor)
+
+
+def _readers(groups: Sequence[Group]) -> dict[Value, list[Group]]:
+    found: dict[Value, list[Group]] = {}
+    for group in groups:
+        for value in group.inputs:
+            found.setdefault(value, []).append(group)
+    return found
+
+
+def _is_image(value: Value) -> bool:
+    return value.constant is None and len(value.shape) > 2 and value.elements > value.shape[0] * value.shape[1]
 
 
 def _prologue(group: Group) -> Group | None:

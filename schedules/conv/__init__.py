@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .build import InputNeeds, build_conv, input_needs, supports_conv
+from .build import InputNeeds, build_conv, builds_conv, input_needs, supports_conv
 from .facts import ConvFacts
 from .rooms import Beside, besides
 
-__all__ = ["Beside", "ConvFacts", "InputNeeds", "besides", "build_conv", "input_needs", "supports_conv"]
+__all__ = ["Beside", "ConvFacts", "InputNeeds", "besides", "build_conv", "builds_conv", "input_needs", "supports_conv"]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..group import Kernel, Node, Request, Value
+from ..group import Group, Kernel, Node, Request, Value
 from ..tuning import decide
 from .candidates import DEPTHWISE, FEW, GROUPED, HALVES, Way, candidates, decision_key
 from .choose import Tile
 from .depthwise import build_depthwise
 from .direct import build_direct, has_left_over, own_tile
-from .facts import ConvFacts
-from .few import build_few, few_applies
+from .facts import OPERATORS, ConvFacts
+from .few import build_few, few_applies, writes_plain
 from .grouped import build_grouped, grouped_applies
 from .inplace import has_residual, taken_over
 from .strassen import build_halves, halves_bytes, halves_pay
@@ -20,7 +21,6 @@ from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
 from .winograd_choose import Plan, choose_plan, held_bytes
 
-OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 TRANSPOSED = "halotile.conv_transpose"
 
 
@@ -49,6 +49,13 @@ def supports_conv(node: Node) -> bool:
     )
 
 
+def builds_conv(group: Group, block: Callable[[Value], int]) -> bool:
+    """True if :func:`build_conv` computes the group in layouts of so many lanes (0: plain)."""
+    if group.anchor is None or not supports_conv(group.anchor):
+        return False
+    return block(group.outputs[0]) > 0 or writes_plain(group, block)
+
+
 def input_needs(node: Node) -> InputNeeds:
     """For a node that :func:`supports_conv`."""
     if node.operator == TRANSPOSED:
@@ -58,7 +65,7 @@ def input_needs(node: Node) -> InputNeeds:
 
 
 def build_conv(request: Request) -> Kernel:
-    """A kernel whose output layout is blocked, and whose input has the margins that :func:`input_needs` asks for."""
+    """A kernel in layouts that :func:`builds_conv` accepts; its input has the margins of :func:`input_needs`."""
     assert request.group.anchor is not None
     if request.group.anchor.operator == TRANSPOSED:
         return build_transposed(request)

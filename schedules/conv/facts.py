@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..group import Node, Value
 
+OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 SKIPPED = 0.85  # the share of taps inside the image below which those outside are passed over
 
 

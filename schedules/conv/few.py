@@ -10,20 +10,24 @@ A vector of output channels would be mostly empty. Instead each position keeps o
       epilogue(sums)
 
 3 of 16 output channels take 3 multiply-adds for 16 channels and tap, not 16.
+
+A plain output is written as it lies: sums are gathered as vectors of neighbouring columns of one output, and blocks of
+channels, of which most would be zeros, are neither written nor read again (:func:`writes_plain`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from tvm import tirx
 
 from ...targets.target import Target
-from ..group import Kernel, Packed, Request
+from ..group import Group, Kernel, Packed, Request, Value
 from ..matmul.moves import producers
 from .choose import LOAD_CYCLES, Tile
-from .facts import ConvFacts
+from .facts import OPERATORS, ConvFacts
 from .tile import ConvKernel, finish, new_context
 
 FEW = 4  # a vector holds at least so many times the outputs
@@ -31,28 +35,45 @@ FEW = 4  # a vector holds at least so many times the outputs
 
 def has_few(facts: ConvFacts, lanes: int) -> bool:
     """True for dense convolutions whose outputs fill a fraction of a vector, and whose inputs fill one."""
-    return facts.groups == 1 and facts.outputs * FEW <= lanes and facts.channels >= lanes // 2
+    fits = facts.outputs * FEW <= lanes and facts.channels >= lanes // 2 and lanes & (lanes - 1) == 0
+    return facts.groups == 1 and fits
 
 
 def few_applies(request: Request, facts: ConvFacts) -> bool:
     """True for those that also read blocked data from memory."""
-    lanes = request.layout(request.group.outputs[0]).block
-    blocked = request.layout(facts.data).block == lanes and lanes & (lanes - 1) == 0
+    lanes = request.target.lanes(facts.output.dtype)
+    blocked = request.layout(facts.data).block == lanes
     return blocked and has_few(facts, lanes) and not producers(request.group, facts.data)
+
+
+def is_few(group: Group, block: Callable[[Value], int]) -> bool:
+    """True for a group of such a convolution; ``block`` says how many lanes a channel block of its data has."""
+    anchor = group.anchor
+    if anchor is None or anchor.operator not in OPERATORS:
+        return False
+    facts = ConvFacts.of(anchor)
+    return block(facts.data) > 0 and has_few(facts, block(facts.data)) and not producers(group, facts.data)
+
+
+def writes_plain(group: Group, block: Callable[[Value], int]) -> bool:
+    """True for a group of such a convolution that reads channel blocks and writes none."""
+    return not any(block(v) for v in group.outputs) and is_few(group, block)
 
 
 def build_few(request: Request, facts: ConvFacts) -> Kernel:
     ctx = new_context(request)
-    lanes = request.layout(request.group.outputs[0]).block
-    tile = choose_few_tile(request.target, facts, lanes)
-    _emit(ConvKernel(request, facts, tile, lanes, ctx))
-    schedule = f"few outputs conv C{lanes}, tile {tile}, {facts.outputs} outputs"
+    lanes = request.target.lanes(facts.output.dtype)
+    plain = not request.layout(request.group.outputs[0]).block
+    tile = choose_few_tile(request.target, facts, lanes, plain)
+    _emit(ConvKernel(request, facts, tile, lanes, ctx), plain)
+    schedule = f"few outputs conv C{lanes}, tile {tile}, {facts.outputs} {'plain ' if plain else ''}outputs"
     return finish(ctx, schedule, facts.flops, [tile])
 
 
-def choose_few_tile(target: Target, facts: ConvFacts, lanes: int) -> Tile:
+def choose_few_tile(target: Target, facts: ConvFacts, lanes: int, plain: bool = False) -> Tile:
     """Positions for the fewest cycles: as many as one round of :func:`_sums` takes, more only to hide the latency of a
-    multiply-add, and no more than fit the registers beside one step's weights and a vector of data."""
+    multiply-add, and no more than fit the registers beside one step's weights and a vector of data. Those of ``plain``
+    outputs are neighbours in a row."""
     outputs = facts.outputs
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
     width = facts.out_spatial[-1]
@@ -60,7 +81,7 @@ def choose_few_tile(target: Target, facts: ConvFacts, lanes: int) -> Tile:
     hidden = -(-target.fma_latency * target.fma_ports // outputs)
     most = max(1, min((target.vector_registers - outputs - 1) // outputs, max(round_of_sums, hidden)))
     best, best_cost = Tile(1, 1, 1), float("inf")
-    for rows in range(1, min(height, most, 4) + 1):
+    for rows in range(1, min(height, most, 1 if plain else 4) + 1):
         for columns in range(1, min(width, most // rows) + 1):
             count = rows * columns
             cost = -(-height // rows) * -(-width // columns) * few_step(target, count, outputs)
@@ -84,7 +105,7 @@ def pack_few_weights(facts: ConvFacts, lanes: int) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(facts.outputs, blocks, lanes, facts.taps).transpose(1, 3, 0, 2))
 
 
-def _emit(conv: ConvKernel) -> None:
+def _emit(conv: ConvKernel, plain: bool) -> None:
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     dtype, outputs = facts.output.dtype, facts.outputs
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", pack_few_weights(facts, lanes)))
@@ -117,7 +138,10 @@ def _emit(conv: ConvKernel) -> None:
         with k.loop(blocks, name="cb") as block:
             ctx.ranged(block, blocks)
             nest(0, block, block, [])
-        conv.epilogue(_sums(conv, acc), n, tirx.IntImm("int32", 0), origins, column, 1)
+        if plain:
+            _write_rows(conv, acc, n, origins, column)
+        else:
+            conv.epilogue(_sums(conv, acc), n, tirx.IntImm("int32", 0), origins, column, 1)
 
 
 def _sums(conv: ConvKernel, acc: Any) -> Any:
@@ -129,22 +153,44 @@ def _sums(conv: ConvKernel, acc: Any) -> Any:
     sums = k.local("sums", dtype, positions * lanes)
     zero = tirx.Broadcast(tirx.const(0, dtype), lanes)
     for first in range(0, positions, lanes // padded):
-        vectors: list[Any] = []
-        for i in range(lanes):
-            position, output = first + i // padded, i % padded
-            present = position < positions and output < outputs
-            vectors.append(_vector(acc, (position * outputs + output) * lanes, lanes) if present else None)
-        parts = lanes  # partial sums of each accumulator in a vector
-        while len(vectors) > 1:
-            pairs = zip(vectors[::2], vectors[1::2])
-            vectors = [_merge(k, a, b, parts, lanes, zero) for a, b in pairs]
-            parts //= 2
+        vector = _gathered(conv, acc, [(first + i // padded, i % padded) for i in range(lanes)])
         for position in range(first, min(positions, first + lanes // padded)):
             start = (position - first) * padded
             picked = [start + i if i < outputs else lanes for i in range(lanes)]
-            value = zero if vectors[0] is None else tirx.Shuffle([vectors[0], zero], picked)
-            k.store(sums, tirx.Ramp(position * lanes, 1, lanes), value)
+            k.store(sums, tirx.Ramp(position * lanes, 1, lanes), tirx.Shuffle([vector, zero], picked))
     return sums
+
+
+def _write_rows(conv: ConvKernel, acc: Any, n: Any, origins: list[Any], column: Any) -> None:
+    """The epilogue of plain outputs: a vector holds neighbouring columns of an output."""
+    k, lanes, columns = conv.k, conv.lanes, conv.tile.columns
+    run = lanes // _padded(conv.facts.outputs)
+    sums = k.local("sums", conv.facts.output.dtype, lanes, "global" if conv.costly else "local")
+    for first in range(0, columns, run):
+        vector = _gathered(conv, acc, [(first + i % run, i // run) for i in range(lanes)])
+        k.store(sums, tirx.Ramp(0, 1, lanes), vector)
+        with k.loop(conv.facts.outputs, "serial" if conv.costly else "unroll", "o") as output:
+            conv.ctx.ranged(output, conv.facts.outputs)
+            with k.loop(min(run, columns - first), "vectorized", "v") as v:
+                place = conv.positions(origins, column, 0, first + v)
+                conv.plain_element(lambda: sums[output * run + v], n, output, place)  # noqa: B023
+
+
+def _gathered(conv: ConvKernel, acc: Any, sums: list[tuple[int, int]]) -> Any:
+    """One vector of ``sums``, each the (position, output) of an accumulator that is added across its lanes; zero for
+    those that the tile hasn't."""
+    lanes, outputs, positions = conv.lanes, conv.facts.outputs, conv.tile.positions
+    zero = tirx.Broadcast(tirx.const(0, conv.facts.output.dtype), lanes)
+    vectors: list[Any] = []
+    for position, output in sums:
+        present = position < positions and output < outputs
+        vectors.append(_vector(acc, (position * outputs + output) * lanes, lanes) if present else None)
+    parts = lanes  # partial sums of each accumulator in a vector
+    while len(vectors) > 1:
+        pairs = zip(vectors[::2], vectors[1::2])
+        vectors = [_merge(conv.k, a, b, parts, lanes, zero) for a, b in pairs]
+        parts //= 2
+    return vectors[0]
 
 
 def _padded(outputs: int) -> int:

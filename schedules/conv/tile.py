@@ -310,14 +310,21 @@ class ConvKernel:
 
     def element(self, value: Callable[[], Any], n: Any, block: Any, lane: Any, position: list[Any]) -> None:
         """One vector of outputs from one accumulator."""
-        anchor = self.request.group.anchor
-        assert anchor is not None
         channel = block * self.lanes + lane
         self.ctx.ranged(lane, self.lanes)
         self.ctx.channel = Channel(channel, block, lane, self.lanes, self.outputs or self.facts.outputs)
+        self._write(value, [n, channel, *self.place(position)])
+
+    def plain_element(self, value: Callable[[], Any], n: Any, channel: Any, position: list[Any]) -> None:
+        """One element of outputs that are not in channel blocks."""
+        self.ctx.channel = None
+        self._write(value, [n, channel, *self.place(position)])
+
+    def _write(self, value: Callable[[], Any], indices: list[Any]) -> None:
+        anchor = self.request.group.anchor
+        assert anchor is not None
         made = self.graph.tensors[anchor.results[0]]
         inliner = self.ctx.inliner({key(made): lambda _indices: value()})
-        indices = [n, channel, *self.place(position)]
         for output in self.request.group.outputs:
             self.ctx.write(output, indices, inliner.at(self.graph.tensors[output], indices))
 

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir.prim import expr as prim
 
 from ..classify import Facts
-from ..conv import supports_conv
+from ..conv import builds_conv
 from ..conv.build import TRANSPOSED
 from ..dispatch import works_on_plain
 from ..group import Group, Request, Value
@@ -27,7 +27,7 @@ def box_refusal(group: Group, layouts: Mapping[Value, Layout]) -> str | None:
     if any(len(v.shape) != 4 for v in group.outputs) or len(shapes) != 1:
         return "its outputs are not images of one size"
     anchor = group.anchor
-    if anchor is not None and supports_conv(anchor) and _blocked(group.outputs[0], layouts):
+    if anchor is not None and builds_conv(group, lambda v: _block(v, layouts)):
         if anchor.operator == TRANSPOSED and any(o % s for o, s in zip(group.outputs[0].shape[2:], _strides(group))):
             return "the stride does not divide the output"
         if any(len(v.shape) != 4 for v in anchor.results):
@@ -35,15 +35,12 @@ def box_refusal(group: Group, layouts: Mapping[Value, Layout]) -> str | None:
         return None
     if works_on_plain(group) or any(Facts(n).kind == "opaque" for n in group.nodes):
         return "it is computed whole"
-    return _staged_refusal(group, _blocked(group.outputs[0], layouts))
+    return _staged_refusal(group, _block(group.outputs[0], layouts) > 0)
 
 
 def box_opens(request: Request) -> bool:
     """True if one kernel of this group computes boxes of every size."""
-    anchor = request.group.anchor
-    if anchor is not None and supports_conv(anchor) and request.layout(request.group.outputs[0]).block:
-        return True
-    return opens(request)
+    return builds_conv(request.group, lambda v: request.layout(v).block) or opens(request)
 
 
 def box_alignment(group: Group) -> tuple[int, int]:
@@ -59,8 +56,8 @@ def _strides(group: Group) -> tuple[int, ...]:
     return tuple(int(s) for s in attributes(group.anchor.call)["strides"])
 
 
-def _blocked(value: Value, layouts: Mapping[Value, Layout]) -> bool:
-    return value in layouts and bool(layouts[value].block)
+def _block(value: Value, layouts: Mapping[Value, Layout]) -> int:
+    return layouts[value].block if value in layouts else 0
 
 
 def _staged_refusal(group: Group, blocked: bool) -> str | None:

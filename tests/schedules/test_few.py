@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from compiled import Compiled, module_of, native, staged, weight
+from compiled import Compiled, module_of, narrow, native, staged, weight
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.schedules.conv import few
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.group import Value
+from halotile.targets.target import Target
 from tvm import relax
 
 R = relax.op
@@ -55,6 +56,56 @@ def test_tiles_hide_the_latency_in_the_registers(outputs: int) -> None:
     tile = few.choose_few_tile(target, facts, 16)
     assert tile.positions * outputs >= 8
     assert tile.positions * outputs + outputs + 1 <= 32
+
+
+BLOCKED = narrow(512)
+
+
+def kernels(body: Any, *arrays: np.ndarray, target: Target = BLOCKED) -> tuple[list[str], list[str]]:
+    """Schedules of convolutions, and the names of conversions to and from channel blocks."""
+    build = staged(module_of(list(arrays), body), target)
+    results = Compiled(build).run(list(arrays))
+    plain = staged(module_of(list(arrays), body), target, layout=False)
+    for got, expected in zip(results, Compiled(plain).run(list(arrays)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+    found = [g.name for g in build.groups if g.name.startswith("convert_")]
+    return [k.schedule for k in build.kernels if "conv" in k.schedule], found
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(F)
+
+
+def head(x: Any, cout: int, kernel: int = 3, cin: int = 24) -> Any:
+    y = R.nn.conv2d(x, weight(normal(cout, cin, kernel, kernel)), padding=kernel // 2)
+    return R.add(y, weight(normal(1, cout, 1, 1)))
+
+
+@pytest.mark.parametrize("cout,bits", [(1, 512), (2, 512), (3, 512), (4, 512), (1, 256), (2, 256), (1, 128)])
+@pytest.mark.parametrize("width", [2, 7, 21])  # narrower than a tile, no multiple of one
+def test_model_outputs_are_written_as_they_lie(cout: int, bits: int, width: int) -> None:
+    x = normal(2, 24, 5, width)
+    schedules, found = kernels(lambda x: R.sigmoid(head(x, cout)), x, target=narrow(bits))
+    assert "plain outputs" in schedules[-1]
+    assert found == [f"convert_p0_{bits // 32}"]
+
+
+def test_of_plain_neighbours() -> None:
+    """A skip from the model's input, and a reader that takes the largest channel, leave the outputs plain."""
+    images = normal(1, 24, 6, 18), normal(1, 3, 6, 18)
+    schedules, found = kernels(lambda x, y: R.add(head(x, 3), y), *images)
+    assert "plain outputs" in schedules[-1] and found == ["convert_p0_16"]
+    schedules, found = kernels(lambda x: R.max(head(x, 3), axis=1), images[0])
+    assert "plain outputs" in schedules[-1] and found == ["convert_p0_16"]
+
+
+def test_beside_blocks_they_stay_blocks() -> None:
+    """What lies in channel blocks is read a vector of channels at a time."""
+    x = normal(1, 24, 6, 18)
+    schedules, _ = kernels(lambda x: R.nn.relu(head(R.nn.relu(head(x, 3)), 24, cin=3)), x)
+    assert any("few outputs" in s for s in schedules) and not any("plain outputs" in s for s in schedules)
+    schedules, _ = kernels(lambda x: R.multiply(R.sigmoid(head(x, 1)), head(x, 24)), x)
+    assert not any("plain outputs" in s for s in schedules)
 
 
 def model(cout: int) -> onnx.ModelProto:
