@@ -100,7 +100,7 @@ TABLE: dict[str, dict[str, str]] = {
         "5x5 48-96 at 27": "direct conv C16, tile 3x9x1",
         "grouped 3x3 64 at 56": "direct conv C16, tile 4x7x1",
         "depthwise 3x3 96 at 56": "depthwise conv C16, tile 1x8x1",
-        "few outputs 32-3 at 256": "few outputs conv C16, tile 1x4x1, 3 outputs",
+        "few outputs 32-3 at 256": "few outputs conv C16, tile 1x4x1, 3 plain outputs",
     },
     "x86-64-v3": {
         "first 7x7/2": "direct conv C8, tile 3x2x2",
