@@ -7,6 +7,7 @@ from typing import Any
 
 import halotile
 import numpy as np
+import onnx
 import pytest
 from evaluate import one_node, peer
 from onnx.reference import ReferenceEvaluator
@@ -22,6 +23,15 @@ CASES: list[tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any], int]] =
 ]
 
 
+def schedules_of_equals(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[str]:
+    """How each kernel is computed, after its output was compared with ONNX Runtime's, and two threads' with one's."""
+    one, two = (halotile.compile(model, threads=n) for n in (1, 2))
+    ours = one(feeds)["o0"]
+    np.testing.assert_allclose(ours, peer(model, feeds)[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(ours, two(feeds)["o0"])
+    return [k["schedule"].split(",")[0] for k in one.report["kernels"]]
+
+
 @pytest.mark.parametrize(("shape", "weights", "groups", "window", "kernels"), CASES)
 def test_a_product(
     shape: tuple[int, ...], weights: tuple[int, ...], groups: int, window: dict[str, Any], kernels: int
@@ -29,12 +39,8 @@ def test_a_product(
     rng = np.random.default_rng(3)
     inputs = [rng.standard_normal(s).astype("float32") for s in (shape, weights, weights[:1])]
     model, feeds = one_node("Conv", inputs, 1, run_time=(0, 1, 2), group=groups, **window)
-    one, two = (halotile.compile(model, threads=n) for n in (1, 2))
-    schedules = [k["schedule"] for k in one.report["kernels"]]
+    schedules = schedules_of_equals(model, feeds)
     assert schedules[:-1] == ["loops"] * (kernels - 1) and schedules[-1].startswith("matmul")
-    ours = one(feeds)["o0"]
-    np.testing.assert_allclose(ours, peer(model, feeds)[0], rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(ours, two(feeds)["o0"])
 
 
 @pytest.mark.parametrize(("weights", "groups"), [((8, 1, 3, 3), 8), ((1, 8, 3, 3), 1)])
@@ -66,12 +72,8 @@ def test_a_transposed_product(
     sizes = (shape, weights, (weights[1] * groups,))
     inputs = [rng.standard_normal(s).astype("float32") for s in sizes]
     model, feeds = one_node("ConvTranspose", inputs, 1, run_time=(0, 1, 2), group=groups, **window)
-    one, two = (halotile.compile(model, threads=n) for n in (1, 2))
-    schedules = [k["schedule"].split(",")[0] for k in one.report["kernels"]]
+    schedules = schedules_of_equals(model, feeds)
     assert sum(s.startswith("matmul") for s in schedules) == 1 and "loops" in schedules
-    ours = one(feeds)["o0"]
-    np.testing.assert_allclose(ours, peer(model, feeds)[0], rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(ours, two(feeds)["o0"])
 
 
 def test_little_depth_stays_a_transposed_convolution() -> None:
@@ -115,11 +117,7 @@ def test_many_phases_are_a_convolution_and_a_shuffle(
     sizes = (shape, weights, (weights[1] * groups,))
     inputs = [rng.standard_normal(s).astype("float32") for s in sizes]
     model, feeds = one_node("ConvTranspose", inputs, 1, group=groups, **window)
-    one, two = (halotile.compile(model, threads=n) for n in (1, 2))
-    assert not any("transposed" in k["schedule"] for k in one.report["kernels"])
-    ours = one(feeds)["o0"]
-    np.testing.assert_allclose(ours, peer(model, feeds)[0], rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(ours, two(feeds)["o0"])
+    assert not any("transposed" in s for s in schedules_of_equals(model, feeds))
 
 
 def test_few_phases_stay_a_transposed_convolution() -> None:
