@@ -73,11 +73,6 @@ class Facts:
         return any(_costly(t) for t in self.stages)
 
     @cached_property
-    def guards(self) -> bool:
-        """True if operands are read under a condition (padding), where the inliner can't name values."""
-        return any(_costly(t, {"if_then_else"}) for t in self.stages)
-
-    @cached_property
     def widens(self) -> bool:
         """True if an element is computed in float64 from many constants (trigonometry.py, powers.py): they take the
         vector registers of whatever is around them."""

@@ -6,8 +6,10 @@ accumulator). ``Inliner.at(tensor, indices)`` writes the expression of one eleme
     t = exp(x[i, j] + b[j])      at(t, (n, c))  ->  exp(load(x, n, c) + load(b, c))
 
 so that an operator written once works alone, in a prologue and in an epilogue, in any layout. A stage used twice at the
-same coordinates is bound to a name once, except under a guard (``if_then_else``), whose arms must not be
-evaluated outside it.
+same coordinates is bound to a name once, except under a guard (``if_then_else``), whose arms must not be evaluated
+outside it. Where functions of many instructions stand under one, only the reads keep it, and all else has names:
+
+    if_then_else(inside, tanh(x[i]), 0)  ->  t = if_then_else(inside, x[i], 0); select(inside, tanh(t), 0)
 """
 
 from __future__ import annotations
@@ -78,7 +80,9 @@ class Inliner:
         self._guard = guard
         self._simplify = simplify
         self._extents: dict[Any, int] = {}
-        self._guards = 0
+        self._guards = 0  # guards around the present place under which nothing has a name
+        self._calls: dict[Any, bool] = {}  # stages that call functions of many instructions
+        self._reads: list[Any] = []  # guards around the present place that reads alone keep
         self._indexing = 0
         self.values: list[Any] | None = None  # axis values used other than as an index, if somebody asks
         self._cache: dict[Any, list[tuple[tuple[Any, ...], Any]]] = {}
@@ -100,6 +104,9 @@ class Inliner:
                 return value
         if source is not None:
             value = source(indices)
+            if self._reads:
+                zero = tirx.Cast(value.ty, tirx.IntImm("int32", 0))
+                value = tirx.if_then_else(tirx.all(*self._reads), value, zero)
         else:
             axes = {axis.var: index for axis, index in zip(tensor.op.axis, indices)}
             self.declare(tensor.op)
@@ -207,6 +214,8 @@ class Inliner:
             return self.expression(yes if known else no, axes)
         if not self._may_escape(yes) and not self._may_escape(no):
             return tirx.Select(condition, self.expression(yes, axes), self.expression(no, axes))
+        if self._bind is not None and (self._reads or self._is_long(yes) or self._is_long(no)):
+            return self._named_choice(condition, yes, no, axes)
         self._guards += 1
         try:
             a, b = self.expression(yes, axes), self.expression(no, axes)
@@ -215,6 +224,39 @@ class Inliner:
         if self._guard is not None:
             self._guard(condition)
         return tirx.if_then_else(condition, a, b)
+
+    def _named_choice(self, condition: Any, yes: Any, no: Any, axes: dict[Any, Any]) -> Any:
+        """A choice of which only the reads are guarded: both arms are computed, and their values have names."""
+        if not _on_indices(condition):
+            condition = self.bind(condition)
+        outside, values = self._cache, []
+        for guard, arm in ((condition, yes), (_negation(condition), no)):
+            self._cache = {place: list(known) for place, known in outside.items()}
+            self._reads.append(guard)
+            if self._guard is not None:
+                self._guard(guard)
+            try:
+                values.append(self.expression(arm, axes))
+            finally:
+                self._reads.pop()
+                self._cache = outside
+        return tirx.Select(condition, *values)
+
+    def _is_long(self, expr: Any) -> bool:
+        """True if ``expr``, or a stage that it reads, calls a function whose plain form has many instructions."""
+        if not isinstance(expr, Call):
+            return any(self._is_long(part) for part in children(expr))
+        name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
+        if name in FLOAT32 or name == "tirx.pow" or name.endswith("call_pure_extern"):
+            return True
+        if name != "te.tensor_load":
+            return any(self._is_long(a) for a in expr.args)
+        tensor = expr.args[0]
+        if key(tensor) in self.sources or not isinstance(tensor.op, te.ComputeOp):
+            return False
+        if key(tensor) not in self._calls:
+            self._calls[key(tensor)] = any(self._is_long(body) for body in tensor.op.body)
+        return self._calls[key(tensor)]
 
     def _may_escape(self, expr: Any) -> bool:
         """True if ``expr`` reads a tensor elsewhere than at bare axes that fit, and so perhaps outside it."""

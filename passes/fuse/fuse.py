@@ -245,8 +245,6 @@ class _Fuser:
         the group reads it."""
         facts = self.facts[user]
         if facts.kind == "reduce":
-            if facts.guards and any(self.facts[n].costly for n in draft.nodes):
-                return False  # unnamed, each would repeat the whole expression before it: two sigmoids 7 MB of code
             return alone and all(value.elements >= v.elements or v.constant is not None for v in user.inputs)
         before = prologue_of(target, self)
         if facts.kind == "anchor" or user in before:

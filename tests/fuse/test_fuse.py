@@ -281,18 +281,3 @@ def test_functions_of_many_constants_stay_out_of_products(function: Any, joined:
     assert len(fusion.groups) == (1 if joined else 2)
     if not joined and not moved:
         assert any("registers of the product's sums" in note for g in fusion.groups for note in g.notes)
-
-
-@pytest.mark.parametrize("pads", [0, 1])
-def test_costly_maps_stay_out_of_loads_under_a_condition(pads: int) -> None:
-    """Values under one have no names: two sigmoids before a padded pool were an expression of 7 MB, and no compiler
-    came to its end. Windows that do not overlap read each element once, so that only the padding keeps maps apart."""
-    x = np.random.default_rng(1).standard_normal((1, 3, 29, 24)).astype(F)
-
-    def pooled(x: Any) -> Any:
-        return R.nn.avg_pool2d(x, (3, 1), strides=(3, 2), padding=(pads, 0, 0, 0), count_include_pad=True)
-
-    _, fusion = fused(lambda emit, x: pooled(emit(R.sigmoid(emit(R.sigmoid(emit(R.nn.relu(x))))))), x)
-    assert [len(g.nodes) for g in fusion.groups] == ([3, 1] if pads else [4])
-    _, cheap = fused(lambda emit, x: pooled(emit(R.nn.relu(x))), x)
-    assert [len(g.nodes) for g in cheap.groups] == [2]

@@ -257,6 +257,29 @@ def test_functions_of_guarded_reads(name: str) -> None:
     assert len(suite.schedules("pooled")) == 1, "the function is not part of the pooling's kernel"
 
 
+@pytest.mark.parametrize("links", [1, 3])
+def test_chains_under_a_condition_have_names(links: int) -> None:
+    """Only their reads keep the condition: as one expression each link would repeat all before it, megabytes."""
+    x = np.random.default_rng(6).uniform(-2.0, 2.0, (1, 3, 29, 24)).astype(np.float32)
+    exact = x.astype(np.float64)
+    for _ in range(links):
+        exact = 1 / (1 + np.exp(-exact * exact)) - np.tanh(exact)
+    padded = np.pad(exact, ((0, 0), (0, 0), (2, 0), (0, 0)), constant_values=-np.inf)
+    wanted = np.maximum(np.maximum(padded[:, :, 0:30:3, ::2], padded[:, :, 1:30:3, ::2]), padded[:, :, 2:31:3, ::2])
+
+    def body(v: relax.Expr) -> relax.Expr:
+        for _ in range(links):
+            v = relax.op.sigmoid(v * v) - relax.op.tanh(v)
+        return relax.op.nn.max_pool2d(v, (3, 1), (3, 2), padding=(2, 0, 0, 0))
+
+    suite = Suite()
+    suite.add("pooled", [x], body, wanted.astype(np.float32), rtol=1e-5, atol=1e-5)
+    suite.check("pooled")
+    assert len(suite.schedules("pooled")) == 1
+    assert suite.compiled is not None
+    assert len(str(suite.compiled.build.kernels[0].function)) < 20_000 * links
+
+
 def test_machines_that_round_no_vectors_take_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit of C's nearbyint, the sign of a zero included; and no call is left."""
     monkeypatch.setattr(Target, "rounds", False)
