@@ -63,7 +63,7 @@ class _Assigner:
     target: Any
     blocks: dict[Value, int] = field(default_factory=dict)
     margins: dict[Value, list[tuple[int, int]]] = field(default_factory=dict)
-    converted: dict[tuple[Value, int], Value] = field(default_factory=dict)
+    converted: dict[tuple[Value, int, bool], Value] = field(default_factory=dict)
     plain: set[Value] = field(default_factory=set)  # what convolutions write without channel blocks
     notes: list[str] = field(default_factory=list)
 
@@ -200,6 +200,7 @@ class _Assigner:
     def _convert_inputs(self) -> None:
         result: list[Group] = []
         producers = {v for g in self.groups for v in g.outputs}
+        exact = self._without_margins()
         for group in self.groups:
             if _is_conv(group) and _prologue(group) is None:
                 assert group.anchor is not None
@@ -207,12 +208,12 @@ class _Assigner:
                 data = wanted.data
                 few = data.shape[1] <= FEW_CHANNELS and not wanted.depthwise
                 block = 0 if few else self.target.lanes(data.dtype)
-                movable = data in producers and data not in self.pinned and not self._is_viewed(data)
+                movable = data in producers and data not in exact and not self._is_viewed(data)
                 if movable and few and self.blocks.get(data):
                     block = self.blocks[data]
                 needs = any(a or b for a, b in wanted.margins)
                 if self.blocks.get(data, 0) != block or (needs and not movable):
-                    data, made = self._converted(data, block)
+                    data, made = self._converted(data, block, padded=needs)
                     if made is not None:
                         result.append(made)
                     group = _substitute_input(group, wanted.data, data)
@@ -229,6 +230,13 @@ class _Assigner:
                         group = _substitute_everywhere(group, value, data)
             result.append(group)
         self.groups = result
+
+    def _without_margins(self) -> set[Value]:
+        """Values that get none: inputs and outputs of the model, and what a generator of plain memory alone writes, or
+        reads where it lies."""
+        plain = [g for g in self.groups if works_on_plain(g)]
+        read = {v for g in plain for v in g.inputs if not self.blocks.get(v)}
+        return self.pinned | read | {v for g in plain for v in g.outputs}
 
     def _convert_prologue(self, group: Group, result: list[Group]) -> Group:
         """``group`` reading what its prologue reads in channel blocks, if its kernel is to compute its input so;
@@ -254,8 +262,8 @@ class _Assigner:
     def _is_viewed(self, value: Value) -> bool:
         return value in self.views or any(base is value for base in self.views.values())
 
-    def _converted(self, value: Value, block: int) -> tuple[Value, Group | None]:
-        key = (value, block)
+    def _converted(self, value: Value, block: int, padded: bool = False) -> tuple[Value, Group | None]:
+        key = (value, block, padded and not block)
         if key in self.converted:
             return self.converted[key], None
         fresh = Value(f"{value.name}.c{block}", value.shape, value.dtype)
