@@ -218,6 +218,7 @@ def layout(build: Build) -> None:
 def tile(build: Build) -> None:
     from ..passes.tile.estimate import Halves
     from ..passes.tile.tile import Tile
+    from ..schedules.tiled import PartSizes
 
     options = build.options
     if options.target.memory_kind == "scratchpad" and options.tile != "off":
@@ -233,7 +234,14 @@ def tile(build: Build) -> None:
     placed = (*build.graph.inputs, *build.graph.outputs)
     halves = Halves(_only_speed(options), build.closing)
     result = Tile(wish, options.memory_budget, options.optimize, options.threads, options.exact, halves).apply(
-        build.groups, build.layouts, build.places, placed, build.target, partial(_kernel, build), build.vanished
+        build.groups,
+        build.layouts,
+        build.places,
+        placed,
+        build.target,
+        partial(_kernel, build),
+        partial(_sized, build, PartSizes()),
+        build.vanished,
     )
     build.groups, build.tiled, build.ready = result.groups, dict(result.plans), dict(result.kernels)
     build.rooms = dict(result.rooms)
@@ -262,6 +270,24 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
     from ..schedules.tiled import build_striped, build_tiled
 
     options = build.options
+    choices, workers = _choices(build, group, room)
+    if isinstance(plan, StripePlan):
+        return build_striped(plan, build.layouts, build.target, options.exact, choices)
+    if plan is not None:
+        return build_tiled(plan, build.layouts, build.target, options.exact, choices, workers)
+    return build_kernel(Request(group, build.layouts, build.target, options.exact, choices))
+
+
+def _sized(build: Build, sizes: Any, group: Any, plan: Any) -> Any:
+    from ..schedules.tiled import sized_tiled
+
+    choices, workers = _choices(build, group, None)
+    return sized_tiled(plan, build.layouts, build.target, build.options.exact, choices, workers, sizes)
+
+
+def _choices(build: Build, group: Any, room: int | None) -> tuple[dict[str, Any], int]:
+    """What a request for a kernel of ``group`` asks beside, and the cores that it is for."""
+    options = build.options
     workers = options.threads or options.target.cores
     choices: dict[str, Any] = {"winograd": options.winograd, "weights": options.weights, "threads": workers}
     choices["strassen"] = _only_speed(options)
@@ -269,11 +295,7 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
     choices["room"] = room
     if options.tuning is not None:
         choices |= {"tuning": options.tuning, "candidate": options.candidate}
-    if isinstance(plan, StripePlan):
-        return build_striped(plan, build.layouts, build.target, options.exact, choices)
-    if plan is not None:
-        return build_tiled(plan, build.layouts, build.target, options.exact, choices, workers)
-    return build_kernel(Request(group, build.layouts, build.target, options.exact, choices))
+    return choices, workers
 
 
 def plan(build: Build) -> None:

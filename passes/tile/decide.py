@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...errors import HalotileError
+from ...schedules.group import Group, Value
 from ...schedules.tileplan import TilePlan
 from .candidates import Program
-from .estimate import Model, Segment
+from .estimate import Model, Segment, Shape
 from .form import RECOMPUTE, Form, Untileable
 from .lower import lower
 from .refine import refined
@@ -27,9 +28,10 @@ SURE = 0.06  # so far off is the model: what promised 0.05 was 0.97 to 1.05 time
 WORTH = 0.01  # less can't be told from nothing
 TRIES = 12
 SMALLEST = 16  # points planned for real before a budget is refused: the smallest, and as many along each curve
+FAR_OFF = 1.5  # times the bytes that a plan needs are the most that are predicted (1.15 was seen)
 CLOSE = 8  # points planned for real where the smallest is wanted
 Plans = list[tuple[int, int, TilePlan]]
-Arena = Callable[[Program, Plans, Rooms], int]  # bytes of the arena that a run needs with these plans
+Arena = Callable[[Program, Plans, Rooms, bool], int]  # a run's bytes with these plans; the last: kernels aren't built
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def _smallest(searches: Sequence[Search], arena: Arena) -> Decision:
             plans = _lowered(search, choice)
             if plans is None:
                 continue
-            size = arena(search.model.program, plans, choice.rooms)
+            size = arena(search.model.program, plans, choice.rooms, False)
             if best is None or best.bytes is None or size < best.bytes:
                 best = Decision(search.model.program, choice, plans, tuple(search.curve()), size)
         if best is not None:
@@ -86,54 +88,90 @@ def _smallest(searches: Sequence[Search], arena: Arena) -> Decision:
 def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str) -> Decision:
     """First the fastest that should fit. If none does, a fixed set, whose smallest one is what an error names: so that
     any budget from there on can be met."""
-    real: dict[tuple[int, Choice], tuple[int, Plans]] = {}
-
-    def measured(at: int, choice: Choice) -> tuple[int, Plans] | None:
-        if (at, choice) not in real:
-            plans = _lowered(searches[at], choice)
-            if plans is None:
-                return None
-            real[at, choice] = arena(searches[at].model.program, plans, choice.rooms), plans
-        return real[at, choice]
-
+    sizes = _Sizes(searches, arena)
     more = 0.0  # real bytes beyond predicted ones, as far as they were seen
     curves = [s.curve() for s in searches]
     for _ in range(TRIES):
-        left = [(c, i) for i, curve in enumerate(curves) for c in curve if (i, c) not in real]
+        left = [(c, i) for i, curve in enumerate(curves) for c in curve if (i, c) not in sizes.found]
         fitting = [f for f in left if f[0].bytes + more <= budget] or [f for f in left if f[0].bytes <= budget]
         if not fitting:
             break
         choice, at = min(fitting, key=lambda f: f[0].bytes if optimize == "memory" else f[0].weighed)
         better = refined(searches[at].model, choice, budget - more)
-        found = measured(at, better) if better.cycles < choice.cycles and (at, better) not in real else None
-        if found is not None:  # made better at once: kernels of what is made better afterwards are built in vain
+        size = sizes.of(at, better) if better.cycles < choice.cycles and (at, better) not in sizes.found else None
+        if size is not None:
             choice = better
         else:
-            found = measured(at, choice)
-        if found is None:
+            size = sizes.of(at, choice)
+        if size is None:
             curves[at] = searches[at].curve()
-        elif found[0] <= budget:
-            return Decision(searches[at].model.program, choice, found[1], tuple(curves[at]), found[0])
+        elif sizes.fits(at, choice, budget):
+            return sizes.decision(at, choice, curves[at])
         else:
-            more = max(more, found[0] - choice.bytes)
+            more = max(more, sizes.found[at, choice][0] - choice.bytes)
     for _ in range(TRIES):
         small = sorted(((c, i) for i, curve in enumerate(curves) for c in curve), key=lambda f: f[0].bytes)[:SMALLEST]
         small += [(c, i) for i, curve in enumerate(curves) for c in curve[:: max(1, len(curve) // SMALLEST)]]
         small.append((untiled(searches[0].model.program, searches[0].model), 0))
-        able = [(c, i, f) for c, i in dict.fromkeys(small) if (f := measured(i, c)) is not None]
-        if len(able) == len(dict.fromkeys(small)):
+        limit = FAR_OFF * max(budget, small[0][0].bytes)  # what is planned for more is neither within nor the smallest
+        tried = [(c, i) for c, i in dict.fromkeys(small) if c.bytes <= limit]
+        able = [(c, i) for c, i in tried if sizes.of(i, c) is not None]
+        if len(able) == len(tried):
             break
         curves = [s.curve() for s in searches]  # without what turned out to be impossible
-    fits = [a for a in able if a[2][0] <= budget]
-    if fits:
-        choice, at, found = min(fits, key=lambda f: f[0].weighed)
-        return Decision(searches[at].model.program, choice, found[1], tuple(curves[at]), found[0])
-    smallest = min(size for _, _, (size, _) in able)  # not of what was made better for this budget alone
+    for choice, at in sorted(able, key=lambda f: f[0].weighed):
+        if sizes.fits(at, choice, budget):
+            return sizes.decision(at, choice, curves[at])
+    smallest = sizes.smallest(able)  # not of what was made better for this budget alone
     threads = searches[0].model.threads
     raise HalotileError(
         f"the memory budget of {budget} bytes can't be met: the smallest arena that Halotile finds for this model on "
         f"{threads} thread{'s' if threads > 1 else ''} is {smallest} bytes"
     )
+
+
+@dataclass
+class _Sizes:
+    """Arenas of choices, by search: ``found`` without building kernels, and of those in ``built`` with all of them."""
+
+    searches: Sequence[Search]
+    arena: Arena
+    found: dict[tuple[int, Choice], tuple[int, Plans]] = field(default_factory=dict)
+    built: set[tuple[int, Choice]] = field(default_factory=set)
+
+    def of(self, at: int, choice: Choice) -> int | None:
+        """None (and it is forbidden) if it turns out to be impossible."""
+        if (at, choice) not in self.found:
+            plans = _lowered(self.searches[at], choice)
+            if plans is None:
+                return None
+            size = self.arena(self.searches[at].model.program, plans, choice.rooms, True)
+            self.found[at, choice] = size, plans
+        return self.found[at, choice][0]
+
+    def exact(self, at: int, choice: Choice) -> int:
+        """With the kernels that a build takes."""
+        size, plans = self.found[at, choice]
+        if (at, choice) not in self.built:
+            size = self.arena(self.searches[at].model.program, plans, choice.rooms, False)
+            self.found[at, choice] = size, plans
+            self.built.add((at, choice))
+        return size
+
+    def fits(self, at: int, choice: Choice, budget: int) -> bool:
+        return self.found[at, choice][0] <= budget and self.exact(at, choice) <= budget
+
+    def smallest(self, choices: Sequence[tuple[Choice, int]]) -> int:
+        """The bytes of the smallest."""
+        while True:
+            choice, at = min(choices, key=lambda f: self.found[f[1], f[0]][0])
+            if (at, choice) in self.built:
+                return self.found[at, choice][0]
+            self.exact(at, choice)
+
+    def decision(self, at: int, choice: Choice, curve: Sequence[Choice]) -> Decision:
+        size, plans = self.found[at, choice]
+        return Decision(self.searches[at].model.program, choice, plans, tuple(curve), size)
 
 
 def _lowered(search: Search, choice: Choice) -> Plans | None:
@@ -156,13 +194,22 @@ def plan_segment(model: Model, segment: Segment) -> TilePlan:
     why = program.joined(segment.first, segment.last)
     if why is not None:
         raise Untileable(why)
-    groups = program.groups[segment.first : segment.last + 1]
+    groups = tuple(program.groups[segment.first : segment.last + 1])
+    leaving = program.leaving(segment.first, segment.last)
+    if (groups, shape, leaving) not in model.plans:
+        model.plans[groups, shape, leaving] = _plan(model, groups, shape, leaving, segment.first)
+    return model.plans[groups, shape, leaving]
+
+
+def _plan(
+    model: Model, groups: Sequence[Group], shape: Shape, leaving: frozenset[Value], first: int
+) -> TilePlan:
     modes = {v: RECOMPUTE for g in groups if shape.mode_of(g) == RECOMPUTE for v in g.outputs}
     quanta = {}
     if shape.units:
-        quanta = {v: model.cost(segment.first + i).unit[0] for i, g in enumerate(groups) for v in g.outputs}
+        quanta = {v: model.cost(first + i).unit[0] for i, g in enumerate(groups) for v in g.outputs}
     form = Form(shape.rows, shape.columns, shape.bands, modes, quanta=quanta)
-    return lower(groups, program.layouts, form, program.leaving(segment.first, segment.last), model.needs)
+    return lower(groups, model.program.layouts, form, leaving, model.needs)
 
 
 def sure(model: Model, choice: Choice) -> Choice:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ...schedules.conv import Beside, besides
 from ...schedules.group import Group, Request, Value
 from ...schedules.tiled.support import box_alignment
+from ...schedules.tileplan import TilePlan
 from ...targets.target import Target
 from .candidates import Program
 from .cost import (
@@ -86,6 +87,7 @@ class Model:
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
     held: dict[Group, tuple[Beside, ...]] = field(default_factory=dict)
     fits: Known = field(default_factory=dict)
+    plans: dict[tuple[tuple[Group, ...], Shape, frozenset[Value]], TilePlan] = field(default_factory=dict)
     options: dict[int, list[tuple[float, Segment]]] | None = None  # what search found worth a look, by first group
 
     def __post_init__(self) -> None:

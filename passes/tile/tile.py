@@ -25,6 +25,7 @@ from .forced import forced
 from .search import Rooms
 
 Build = Callable[[Group, TilePlan | None, int | None], Kernel]  # the last: a whole group's room
+Size = Callable[[Group, TilePlan], Kernel]  # the same of a tile group, as far as its memory goes
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,16 @@ class Tile:
         placed: Sequence[Value],
         target: Target,
         build: Build,
+        size: Size,
         vanished: Mapping[Value, Group] | None = None,
     ) -> TileResult:
-        """``placed`` are inputs and outputs of the model, ``build`` makes a group's kernel, ``vanished`` has the
+        """``placed`` are inputs and outputs of the model, ``build`` makes a group's kernel, ``size`` says how
+        much memory a tile group's takes, ``vanished`` has the
         concatenations that became slices, by result. ``layouts`` gains those of values that are computed again.
         Raises HalotileError for wishes that can't be met."""
         program = Program(groups, layouts, places, frozenset(placed))
         threads = self.threads or target.cores
-        arena = Arena(placed, threads, build)
+        arena = Arena(placed, threads, build, size)
         if self.tile == "off":
             return self._off(program, arena)
         if not isinstance(self.tile, str):
@@ -95,7 +98,7 @@ class Tile:
         return replace(result, details=details, kernels=arena.kernels_of(result), places=decision.program.places)
 
     def _off(self, program: Program, arena: Arena) -> TileResult:
-        if self.memory_budget is not None and (needed := arena(program, [], {})) > self.memory_budget:
+        if self.memory_budget is not None and (needed := arena(program, [], {}, False)) > self.memory_budget:
             raise HalotileError(
                 f"the memory budget of {self.memory_budget} bytes can't be met with tile='off': the arena is "
                 f"{needed} bytes"
@@ -111,21 +114,30 @@ class Arena:
     placed: Sequence[Value]
     threads: int
     build: Build
+    size: Size
     whole: dict[tuple[Group, int | None], Kernel] = field(default_factory=dict)
     tiled: dict[TilePlan, Kernel] = field(default_factory=dict)
+    sized: dict[TilePlan, Kernel] = field(default_factory=dict)
 
-    def __call__(self, program: Program, plans: Sequence[tuple[int, int, TilePlan]], rooms: Rooms) -> int:
+    def __call__(
+        self, program: Program, plans: Sequence[tuple[int, int, TilePlan]], rooms: Rooms, sized: bool
+    ) -> int:
+        """``sized``: kernels of tile groups are not built, so that many plans can be looked at."""
         result = replaced(program.groups, plans, rooms)
-        kernels = [self._kernel(g, result.plans.get(g), result.rooms.get(g)) for g in result.groups]
+        kernels = [self._kernel(g, result.plans.get(g), result.rooms.get(g), sized) for g in result.groups]
         memory = plan_memory(kernels, program.layouts, program.places, set(self.placed))
         most = max((kernel.workspace for kernel in kernels), default=0)
         return memory.planned_bytes + self.threads * (-(-most // 64) * 64)
 
-    def _kernel(self, group: Group, plan: TilePlan | None, room: int | None) -> Kernel:
+    def _kernel(self, group: Group, plan: TilePlan | None, room: int | None, sized: bool) -> Kernel:
         if plan is None:
             if (group, room) not in self.whole:
                 self.whole[group, room] = self.build(group, None, room)
             return self.whole[group, room]
+        if sized and plan not in self.tiled:
+            if plan not in self.sized:
+                self.sized[plan] = self.size(group, plan)
+            return self.sized[plan]
         if plan not in self.tiled:
             self.tiled[plan] = self.build(group, plan, None)
         return self.tiled[plan]

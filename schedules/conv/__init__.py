@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from .build import InputNeeds, build_conv, builds_conv, input_needs, supports_conv
 from .facts import ConvFacts
-from .rooms import Beside, besides
+from .rooms import Beside, besides, held_in_box
 
-__all__ = ["Beside", "ConvFacts", "InputNeeds", "besides", "build_conv", "builds_conv", "input_needs", "supports_conv"]
+__all__ = [
+    "Beside",
+    "ConvFacts",
+    "InputNeeds",
+    "besides",
+    "build_conv",
+    "builds_conv",
+    "held_in_box",
+    "input_needs",
+    "supports_conv",
+]

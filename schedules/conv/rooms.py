@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..group import Request, Value
-from .build import TRANSPOSED, overwritten, own_way, supports_conv
+from .build import TRANSPOSED, builds_conv, overwritten, own_way, supports_conv
 from .candidates import HALVES
 from .facts import ConvFacts
 from .strassen import halves_bytes, halves_share
@@ -61,6 +61,20 @@ def besides(request: Request, less: bool) -> tuple[Beside, ...]:
     if last:
         found.append(_with(request, 0, 0, direct_cycles(target, facts) / way.cycles))
     return tuple(found)
+
+
+def held_in_box(request: Request) -> int | None:
+    """What the kernel of a box holds; None if only the kernel itself tells."""
+    anchor = request.group.anchor
+    assert request.box is not None
+    if anchor is None or not builds_conv(request.group, lambda v: request.layout(v).block):
+        return None
+    if anchor.operator == TRANSPOSED:
+        return 0
+    facts = ConvFacts.of(anchor).cut(request.box.rows, request.box.columns)
+    way = own_way(request, facts)
+    lanes = request.layout(request.group.outputs[0]).block
+    return held_bytes(lanes, facts.channels, way) if isinstance(way, Plan) else 0
 
 
 def _with(request: Request, room: int, held: int, share: float) -> Beside:

@@ -64,7 +64,7 @@ class Builder:
 
     def build(self) -> TiledKernel:
         windows = self.plan.windows
-        self._prepare()
+        self.prepare()
         tasks = [[[self._call(s) for s in stripe] for stripe in task.stripes] for task in self.plan.tasks]
         program = fold_tasks(tasks)
         before = self._margins()
@@ -98,7 +98,7 @@ class Builder:
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """The members' requests, and the sizes of their boxes."""
         self.alone = replace(self.target, cores=1, weights_stay=True)  # from one stripe to the next they do
         inner = {**self.layouts, **{v: w.layout for v, w in self.plan.windows.items()}}
@@ -164,6 +164,7 @@ class Builder:
                 for step in stripe:
                     if isinstance(step, Compute):
                         sizes[step.member][_size(step.rows), _size(step.columns)] += 1
+        self.boxes = sizes
         self.usual = [max(s, key=lambda box: (s[box], box)) if s else (1, 1) for s in sizes]
         self.varied = [len(s) > 1 for s in sizes]
 
@@ -183,14 +184,14 @@ class Builder:
     def _scratch(self) -> tuple[dict[Any, int], int]:
         """Byte offsets in a worker's scratch of windows and of the parts' own scratch, and the size of it all."""
         offsets: dict[Any, int] = {v: w.offset for v, w in self.plan.windows.items()}
-        start = _aligned(self.plan.task_bytes)
+        start = aligned(self.plan.task_bytes)
         end = start
         for part in self.parts:  # one runs at a time
             at = start
             for operand in part.operands:
                 if isinstance(operand, Scratch):
                     offsets[operand] = at
-                    at = _aligned(at + operand.bytes)
+                    at = aligned(at + operand.bytes)
             end = max(end, at)
         return offsets, end
 
@@ -210,5 +211,5 @@ def _size(span: tuple[int, int]) -> int:
     return span[1] - span[0]
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT

@@ -126,7 +126,7 @@ class _Striped(Builder):
     memory: list[Value] = field(default_factory=list)
 
     def striped(self) -> StripedKernel:
-        self._prepare()
+        self.prepare()
         calls = [[self._call(s) for s in steps] for steps in self.plan.tasks[0].stripes]
         before = self._margins_in_memory()
         offsets, total = self._scratch()

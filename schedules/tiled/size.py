@@ -1,0 +1,64 @@
+"""The memory that the kernel of a tile group takes, without building it: a budget is met by looking at many plans.
+
+A part's own scratch follows from its box; where only the kernel of a part tells, it is built, once for all plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..conv import held_in_box
+from ..dispatch import build_kernel
+from ..group import Box, Kernel, Request, Scratch, Value
+from ..layout import Layout
+from ..tileplan import TilePlan
+from .build import Builder, aligned
+from .support import box_opens
+
+
+@dataclass
+class PartSizes:
+    """(bytes of scratch, bytes of workspace) by group and box, found once."""
+
+    known: dict[Any, tuple[int, int]] = field(default_factory=dict)
+
+    def of(self, request: Request) -> tuple[int, int]:
+        box = request.box
+        assert box is not None
+        key = (request.group, box, request.options.get("crowded"))
+        if key not in self.known:
+            held = held_in_box(request)
+            if held is None:
+                kernel = build_kernel(request)
+                each = [aligned(o.bytes) for o in kernel.operands if isinstance(o, Scratch)]
+                self.known[key] = sum(each), kernel.workspace
+            else:
+                self.known[key] = held, 0
+        return self.known[key]
+
+
+def sized_tiled(
+    plan: TilePlan,
+    layouts: Mapping[Value, Layout],
+    target: Any,
+    exact: bool,
+    options: Mapping[str, Any],
+    workers: int,
+    sizes: PartSizes,
+) -> Kernel:
+    """What :func:`build_tiled` makes, as far as a memory plan looks at it: there is no function."""
+    builder = Builder(plan, layouts, target, exact, dict(options), workers)
+    builder.prepare()
+    most = workspace = 0
+    for request, boxes, usual in zip(builder.requests, builder.boxes, builder.usual):
+        member = request.group
+        windowed = frozenset(v for v in (*member.inputs, *member.outputs) if v in plan.windows)
+        opens = len(boxes) > 1 and box_opens(request)
+        parts = [Box(*usual, windowed, True)] if opens else [Box(*box, windowed) for box in boxes]
+        for box in parts:
+            scratch, work = sizes.of(replace(request, box=box))
+            most, workspace = max(most, scratch), max(workspace, work)
+    bytes_ = (aligned(plan.task_bytes) + most) * max(1, min(workers, len(plan.tasks)))
+    return Kernel(None, (*plan.inputs, *plan.outputs, Scratch(bytes_)), plan.outputs, "sized", workspace=workspace)
