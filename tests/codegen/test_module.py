@@ -102,3 +102,27 @@ def test_threads_of_a_library_give_the_same_bits() -> None:
     wanted = compiled({"x": X}, threads=1)["y"].tobytes()
     for threads in (1, 2, 3) * 3:
         assert compiled({"x": X}, threads=threads)["y"].tobytes() == wanted
+
+
+@pytest.mark.parametrize(("dtype", "flat"), [("float32", True), ("bool", False)])
+def test_buffers_of_bool_are_flattened_by_tvm(dtype: str, flat: bool) -> None:
+    from halotile.compiler.codegen.module import is_flat
+    from halotile.schedules.emit import KernelBuilder
+
+    k = KernelBuilder("copy")
+    x, y = k.pointer("x", dtype, 64), k.pointer("y", dtype, 64)
+    with k.loop(4) as i, k.when(i < 3), k.loop(16, "vectorized") as v:
+        k.store(y, i * 16 + v, k.load(x, i * 16 + v))
+    assert is_flat(k.finish().body) == flat
+
+
+def test_flat_kernels_are_the_same_code_without_flattening(monkeypatch: pytest.MonkeyPatch) -> None:
+    from halotile.compiler.codegen import module as assembly
+
+    found = Compiled(staged(module_of([X], network)))
+    assert all(assembly.is_flat(kernel.function.body) for kernel in found.build.kernels)
+    monkeypatch.setattr(assembly, "FLATTEN", assembly.NEEDLESS[0])
+    flattened = Compiled(staged(module_of([X], network)))
+    assert [len(o) for o in found.spec.kernel_objects] == [len(o) for o in flattened.spec.kernel_objects]
+    for a, b in zip(found.run([X]), flattened.run([X]), strict=True):
+        assert a.tobytes() == b.tobytes()
