@@ -11,11 +11,7 @@ One tile of 14 x 2 vectors of 16 floats holds 28 accumulators, 2 weights and 1 b
 needs 16 loads for 28 multiply-adds. Weights lie in the order they are read. A group convolution whose vectors of output
 channels span several groups reads the channels of all of these, with zero weights where a lane has no part.
 
-A panel of weights that leaves the first-level cache between tiles, where these read it fast, is passed in parts of
-whole blocks of channels that stay there (FIRST), each by all tiles, whose sums wait on the stack: two vectors by 14
-positions read 9 bytes a cycle, by 7 18. 1x1 1024-256 at 14 runs at 96% of the peak instead of 92, 512-2048 at 7 at 91
-instead of 86, 3x3/2 512 from 14 to 7 at 91 instead of 86 (Granite Rapids). Where that doesn't fit, panels larger than
-PANEL of the second level are, if the next one is asked for ahead: lines that were asked for too long ago are gone.
+Panels of weights are passed in parts that stay in the first-level cache (:mod:`.panels`).
 
 Rows that tiles of a 1x1 layer leave over have a tile of their own, instead of one that is moved back: seven rows are
 three tiles of 2 x 7 and one of 1 x 7, and the weights pass four times, not seven (another 2 to 4% of the peak).
@@ -31,8 +27,8 @@ the other core's cache: ShuffleNetV2 takes 0.955 of the time on two cores so, Mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,29 +37,16 @@ from tvm import tirx
 from ...targets.target import Target
 from ..context import Context
 from ..group import Kernel, Packed, Request, dtype_bytes
-from .choose import Tile, choose_tile, left_over, tiles_of
+from .choose import Tile, choose_tile, left_over
 from .facts import ConvFacts
-from .following import ask_for_data, below_of, data_distance, image_bytes, next_of, row_below
-from .prefetch import Next, Runs, ask, prefetch, reads_fast, spread_runs
+from .following import below_of, data_distance, image_bytes, next_of, row_below
+from .panels import count_parts, leaves, passes_by, rows_first, sums_place
+from .prefetch import Runs, spread_runs
+from .steps import Segment, emit_steps, groups_of, own_channels
 from .tails import emit_tail, pack_tail, tail_parts, tail_tile
-from .tile import SHORT, STACK_SUMS, ConvKernel, finish, new_context
+from .tile import SHORT, ConvKernel, finish, new_context
 
-PANEL = 1 / 16  # of the second-level cache
-FIRST = 2 / 3  # of the first-level cache, beside which data and results pass
-STAYS = 0.75  # of the second-level cache, that stay there from pass to pass
-FEW_TILES = 2  # so many share a panel of weights in vain: it comes as slowly as they need it
 OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Input channels ``first + [0, blocks * lanes)`` of a channel group, read block by block. ``aligned`` if the
-    first channel of every group of the kind begins a block of the input."""
-
-    first: int
-    blocks: int
-    lanes: int
-    aligned: bool = True
 
 
 def build_direct(request: Request, facts: ConvFacts, tile: Tile | None = None) -> Kernel:
@@ -140,7 +123,7 @@ def _span(facts: ConvFacts, width: int) -> int:
     """The most input channels that ``width`` neighbouring output channels read."""
     if facts.groups == 1:
         return facts.channels
-    return max(_groups_of(facts, first, width) for first in range(0, facts.outputs, width)) * facts.group_in
+    return max(groups_of(facts, first, width) for first in range(0, facts.outputs, width)) * facts.group_in
 
 
 def _start(facts: ConvFacts, first_output: Any, span: int) -> Any:
@@ -197,16 +180,16 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
         packed = np.concatenate([packed[:whole].reshape(-1), pack_tail(facts, lanes, tail.tile.parts)])
     row = span * facts.taps * tile.blocks * lanes
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
-    conv.far = packed.nbytes > conv.request.target.l2_bytes // 2 or _passes_by(conv)
-    if _rows_first(conv, packed.nbytes):
+    conv.far = packed.nbytes > conv.request.target.l2_bytes // 2 or passes_by(conv)
+    if rows_first(conv, packed.nbytes):
         conv.order = "rows"
-    elif packed.nbytes > OWN_GROUPS * image_bytes(conv) or _leaves(conv, packed.nbytes // groups):
+    elif packed.nbytes > OWN_GROUPS * image_bytes(conv) or leaves(conv, packed.nbytes // groups):
         conv.order = "groups"
     conv.next = next_of(conv, segments[0].blocks, row)
     conv.below = below_of(conv, groups)
     conv.distance = data_distance(conv)
     if tail is None:
-        conv.parts = _part(conv, segments, row)
+        conv.parts = count_parts(conv, segments, row)
         if conv.parts > 1:
             conv.next = next_of(conv, segments[0].blocks, row)
     conv.mixed = has_left_over(conv.request, facts)
@@ -246,7 +229,7 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
         start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
         runs = _runs(conv, span, segments, group, start)
         acc = k.local("acc", dtype, tile.positions * width)
-        place = _sums_place(conv)
+        place = sums_place(conv)
         with k.loop(tile.positions * tile.blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             begin: Any = tirx.const(0, dtype)
             if conv.parts > 1:
@@ -264,7 +247,7 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
                 with k.loop(blocks, name="cb", begin=begin) as cb:
                     conv.ctx.ranged(cb, count)
                     where = (n, start, group, (cb, cb + part * count), origins, column)
-                    _taps(conv, segment, block, acc, weights, where, offset, share, below, runs)
+                    emit_steps(conv, segment, block, acc, weights, where, offset, share, below, runs)
                 runs = None
             share = below = None
             offset = offset + segment.blocks * segment.lanes * facts.taps * width
@@ -281,167 +264,7 @@ def _runs(conv: ConvKernel, span: int, segments: list[Segment], group: Any, star
     to, or too few steps."""
     if span * conv.facts.taps > SHORT:
         return None
-    first, count = _own_channels(conv, group, start, segments[0])
+    first, count = own_channels(conv, group, start, segments[0])
     steps = segments[0].blocks // conv.parts * conv.facts.taps
     element = dtype_bytes(conv.facts.output.dtype)
     return spread_runs(conv.tile, conv.lanes, steps, count, element) if isinstance(first, int) else None
-
-
-def _part(conv: ConvKernel, segments: list[Segment], panel: int) -> int:
-    """Into how many parts of whole channel blocks the panels of ``panel`` elements are cut: as few as stay in the first
-    level from tile to tile, where a register tile reads them fast; else in PANEL of the second level, where they are
-    asked for ahead or leave it between tiles."""
-    facts, tile, target = conv.facts, conv.tile, conv.request.target
-    if len(segments) > 1 or len(facts.out_spatial) != 2 or conv.request.box is not None:
-        return 1
-    element, blocks = dtype_bytes(facts.output.dtype), segments[0].blocks
-    size, sums = panel * element, conv.sums_elements * element
-    counts = [p for p in range(1, blocks + 1) if blocks % p == 0]
-    shared = tiles_of(tile, 1 if conv.order == "rows" else conv.spatial[0], conv.spatial[1])
-    if reads_fast(target, tile) and shared > FEW_TILES and sums <= STACK_SUMS:
-        parts = next((p for p in counts if size <= p * target.l1_bytes * FIRST), None)
-        if parts is not None:
-            return parts
-    if conv.next is None and not _leaves(conv, size):
-        return 1
-    return next((p for p in counts if size <= p * target.l2_bytes * PANEL), blocks)
-
-
-def _sums_place(conv: ConvKernel) -> Any:
-    """Where the sums of a tile wait for the next part."""
-    if conv.parts == 1:
-        return 0
-    tile = conv.whole or conv.tile
-    return conv.bind(conv.sums_base + conv.number * (tile.positions * tile.blocks * conv.lanes), 1 << 31)
-
-
-def _rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
-    """True if less comes from beyond the second-level cache when all channel groups of a row of tiles are neighbours.
-
-    By groups, the input passes once a group unless it stays; by rows, the weights pass once a row of tiles unless they
-    stay beside the rows that are being read.
-    """
-    facts, tile = conv.facts, conv.tile
-    l2 = conv.request.target.l2_bytes
-    whole = conv.outputs // (tile.blocks * conv.lanes)  # beside the last vector, if that has a part of its own
-    groups = whole + 1 if whole else conv.channel_blocks // tile.blocks
-    if groups == 1 or len(facts.out_spatial) != 2 or conv.is_open:
-        return False
-    image = image_bytes(conv)
-    height = -(-facts.out_spatial[0] // tile.rows)
-    read = (tile.rows - 1) * facts.strides[0] + facts.dilation[0] * (facts.kernel[0] - 1) + 1
-    rows = image * min(1.0, read / (facts.out_spatial[0] * facts.strides[0]))
-    by_groups = weight_bytes + image * (groups if image > l2 / 2 else 1)
-    passes = height if weight_bytes + rows > STAYS * l2 else 1
-    if _leaves(conv, weight_bytes // groups):
-        passes = height * -(-facts.out_spatial[1] // tile.columns)
-    by_rows = image + weight_bytes * passes
-    return by_rows < by_groups
-
-
-def _passes_by(conv: ConvKernel) -> bool:
-    """True for a box among others whose weights drive its own out of the second-level cache from stripe to stripe, if
-    so few tiles share a panel that they wait for it (with five of them hints already cost more than they give)."""
-    crowded = bool(conv.request.options.get("crowded")) and len(conv.facts.out_spatial) == 2
-    return crowded and tiles_of(conv.tile, *conv.facts.out_spatial) <= FEW_TILES
-
-
-def _leaves(conv: ConvKernel, panel_bytes: int) -> bool:
-    """True if a panel is gone from the second-level cache when the next tile begins it again."""
-    return panel_bytes > STAYS * conv.request.target.l2_bytes
-
-
-def _meets_image(conv: ConvKernel, origins: list[Any], column: Any, taps: list[Any]) -> Any:
-    """True if a position of the tile reads the image at these taps."""
-    facts, tile = conv.facts, conv.tile
-    parts = []
-    for i, (origin, count) in enumerate(((origins[-1], tile.rows), (column, tile.columns))):
-        first = origin * facts.strides[i] + taps[i] * facts.dilation[i] - facts.before[i]
-        parts += [first + (count - 1) * facts.strides[i] >= 0, first < facts.data.shape[2 + i]]
-    return tirx.all(*parts)
-
-
-def _taps(
-    conv: ConvKernel,
-    segment: Segment,
-    block: int,
-    acc: Any,
-    weights: Any,
-    at: Any,
-    base: Any,
-    share: Any,
-    below: Any,
-    runs: Runs | None,
-) -> None:
-    """Loops over the taps and the channels of one block of one segment. ``share``: where the part of the next panel
-    begins that this tile asks for; ``below``: the same of the next row's input, by block of channels; ``runs``: how it
-    asks for the lines of its results."""
-    k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
-    n, start, group, (cb, own), origins, column = at
-    width = tile.blocks * lanes
-    first, count = _own_channels(conv, group, start, segment)
-
-    with ExitStack() as loops:
-        index, taps = loops.enter_context(conv.taps(cb))
-        asked: list[tuple[Next, Any, Any, Any]] = []
-        if share is not None and conv.next is not None:
-            asked.append((conv.next, weights, share, index))
-        if below is not None and conv.below is not None:
-            asked.append((conv.below, conv.read(facts.data), below(own), index - cb * facts.taps))
-        for following, buffer, begin, number in asked:
-            if not following.spreads(count):
-                following.ask(k, buffer, begin, number)
-        if conv.distance and segment.blocks > 1:
-            ask_for_data(conv, n, own + conv.distance, origins, column)
-        results = conv.result_runs(n, group * tile.blocks, origins, column, runs, index) if runs is not None else []
-        if facts.skips:
-            loops.enter_context(k.when(_meets_image(conv, origins, column, taps)))
-        c = loops.enter_context(k.loop(count, name="c", begin=first))
-        ctx.ranged(c, segment.lanes)
-        for buffer, begin, written in results:
-            assert runs is not None
-            ask(k, buffer, begin + c * runs.stride, written)
-        for following, buffer, begin, number in asked:
-            if following.spreads(count):
-                following.ask_beside(k, buffer, begin, number, c, count)
-        channel = _channel(segment, block, start, own, c)
-        step = base + (index * segment.lanes + c) * width
-        if conv.far and conv.next is None:
-            prefetch(k, weights, step, tile.blocks, lanes, dtype_bytes(facts.output.dtype))
-        with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
-            value = conv.input(n, channel, conv.positions(origins, column, dy, dx), taps)
-            if conv.has_prologue:
-                value = k.bind(value, "x")
-            with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
-                slot = ((dy * tile.columns + dx) * tile.blocks + b) * lanes + v
-                k.store(acc, slot, acc[slot] + value * weights[step + b * lanes + v])
-
-
-def _own_channels(conv: ConvKernel, group: Any, start: Any, segment: Segment) -> tuple[Any, Any]:
-    """The first channel of a segment that a vector of outputs reads, and how many: where most vectors lie in one group
-    of channels and some in two, the segment is as long as two."""
-    facts, width = conv.facts, conv.tile.blocks * conv.lanes
-    spans = {_groups_of(facts, first, width) for first in range(0, facts.outputs, width)}
-    if facts.groups == 1 or segment.aligned or len(spans) == 1:
-        return 0, segment.lanes
-    first = group * width
-    last = tirx.min(first + width, facts.outputs) - 1
-    begin = tirx.floordiv(first, facts.group_out)
-    count = (tirx.floordiv(last, facts.group_out) - begin + 1) * facts.group_in
-    return conv.ctx.analyzer.simplify(begin * facts.group_in - start), conv.ctx.analyzer.simplify(count)
-
-
-def _groups_of(facts: ConvFacts, first: int, width: int) -> int:
-    """Groups of channels that ``width`` outputs from ``first`` on lie in."""
-    last = min(first + width, facts.outputs) - 1
-    return last // facts.group_out - first // facts.group_out + 1
-
-
-def _channel(segment: Segment, block: int, start: Any, cb: Any, c: Any) -> Any:
-    """The channel as the input's layout wants it: (block, lane), or an index."""
-    if not block:
-        return start + segment.first + c
-    if segment.aligned:
-        return tirx.floordiv(start + segment.first, block) + cb, c
-    channel = start + segment.first + cb * segment.lanes + c
-    return tirx.floordiv(channel, block), tirx.floormod(channel, block)

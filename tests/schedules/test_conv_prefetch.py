@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.conv import direct, following, tile
+from halotile.schedules.conv import following, panels, tile
 from halotile.schedules.conv.choose import Tile, choose_tile, step_cycles, tiles_of
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.prefetch import MANY, MOST, Next, next_panel, spread_runs
@@ -275,12 +275,12 @@ def test_parts_change_no_bit(images: int, cores: int, stack: int, monkeypatch: p
         return R.nn.relu(R.nn.conv2d(x, weight(w), padding=1) + weight(b)) + y
 
     target = replace(native(), cores=cores, fma_ports=2, l2_bytes=256 << 10, far_bytes=1)
-    for module in (direct, tile):
+    for module in (panels, tile):
         monkeypatch.setattr(module, "STACK_SUMS", stack)
     found = []
     for panel in (1 / 16, 1 << 20):
-        monkeypatch.setattr(direct, "PANEL", panel)
-        monkeypatch.setattr(direct, "FIRST", panel)
+        monkeypatch.setattr(panels, "PANEL", panel)
+        monkeypatch.setattr(panels, "FIRST", panel)
         build = staged(module_of([x, y], body), target, tiled=False, exact=True)
         assert any(turns(k) > 1 for k in build.kernels) == (panel < 1)
         scratch = [o for k in build.kernels for o in k.operands if isinstance(o, Scratch)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.conv import direct, tile
+from halotile.schedules.conv import direct, panels, tile
 from halotile.schedules.conv.choose import Tile
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.group import Request, Value
@@ -29,7 +29,7 @@ def order(cin: int, cout: int, size: int, kernel: int, rows: int, stride: int = 
     request = Request(group, build.layouts, target)
     assert group.anchor is not None
     conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), Tile(rows, 7, 1), 16, tile.new_context(request))
-    return direct._rows_first(conv, k.nbytes)
+    return panels.rows_first(conv, k.nbytes)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_both_orders_give_the_same_bits(first: bool, monkeypatch: pytest.MonkeyP
     generator = np.random.default_rng(2)
     x, k = generator.standard_normal((2, 19, 9, 11)).astype(F), generator.standard_normal((53, 19, 3, 3)).astype(F)
     module = module_of([x], lambda x: R.nn.conv2d(x, weight(k), strides=(2, 1), padding=(1, 1)))
-    monkeypatch.setattr(direct, "_rows_first", lambda conv, size: first)
+    monkeypatch.setattr(direct, "rows_first", lambda conv, size: first)
     found = Compiled(staged(module)).run([x])[0]
-    monkeypatch.setattr(direct, "_rows_first", lambda conv, size: not first)
+    monkeypatch.setattr(direct, "rows_first", lambda conv, size: not first)
     np.testing.assert_array_equal(found, Compiled(staged(module)).run([x])[0])
 
 
