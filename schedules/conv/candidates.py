@@ -9,7 +9,7 @@ from ..group import Kernel, Request
 from ..tuning import Candidate, alternating, conditions, own_first
 from .choose import Tile, best_tiles
 from .depthwise import column_counts
-from .direct import tile_space
+from .direct import own_window, tile_space
 from .facts import ConvFacts
 from .winograd_choose import Plan, applies, held_bytes, sorted_plans
 
@@ -40,7 +40,8 @@ def candidates(
         return offered([own])
     if own == DEPTHWISE:
         return offered(column_counts(request, facts))
-    classes = [offered(best_tiles(request.target, *tile_space(request, facts)))]
+    window = own_window(request, facts)
+    classes = [offered(best_tiles(request.target, *tile_space(request, facts), window=window))]
     for plans in sorted_plans(request.target, facts) if winograd and applies(facts) else ():
         classes.append(offered(p for p in plans if _fits(request, facts, p)))
     return own_first(_name(own), [*offered([own]), *alternating(classes)])

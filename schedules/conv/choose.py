@@ -29,14 +29,33 @@ STREAM_CYCLES = 2  # a vector of weights from the second-level cache, which each
 
 
 @dataclass(frozen=True)
+class Window:
+    """Taps of the last axis, which neighbouring positions share (:mod:`.shared`)."""
+
+    taps: int
+    stride: int
+    dilation: int
+
+    def reads(self, columns: int) -> dict[int, list[tuple[int, int]]]:
+        """Columns of the input from the first that so many positions read on -> the (position, tap) pairs that read
+        them."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for position in range(columns):
+            for tap in range(self.taps):
+                found.setdefault(position * self.stride + tap * self.dilation, []).append((position, tap))
+        return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
 class Tile:
     """Register tile: output rows, output columns, vectors of output channels; ``parts`` input channels share a vector
-    (:mod:`.tails`)."""
+    (:mod:`.tails`), and the taps of a ``window`` their data (:mod:`.shared`)."""
 
     rows: int
     columns: int
     blocks: int
     parts: int = 1
+    window: Window | None = None
 
     @property
     def positions(self) -> int:
@@ -47,7 +66,8 @@ class Tile:
         return (self.positions, self.blocks) == (other.positions, other.blocks) and self.rows < other.rows
 
     def __str__(self) -> str:
-        return f"{self.rows}x{self.columns}x{self.blocks}" + (f"/{self.parts}" if self.parts > 1 else "")
+        text = f"{self.rows}x{self.columns}x{self.blocks}" + (f"/{self.parts}" if self.parts > 1 else "")
+        return text if self.window is None else f"{text} for {self.window.taps} taps"
 
 
 def choose_tile(
@@ -59,13 +79,14 @@ def choose_tile(
     workers: int = 1,
     flat: bool = False,
     mixed: bool = False,
+    window: Window | None = None,
 ) -> Tile:
     """``height x width`` outputs in ``channel_blocks`` vectors, of which ``block_limit`` (a divisor bound) may share a
     tile. Of tiles that cost the same, one whose rows can be dealt evenly to ``workers``: none of them is shared, and
     what the next layer reads lies with the core that reads it. Where rows have no taps in common (``flat``), one of few
-    rows: its lines follow each other."""
+    rows: its lines follow each other. ``window``: taps that share their data in tiles of one vector."""
     best, best_cost, best_uneven = Tile(1, 1, 1), float("inf"), True
-    for cost, tile in _tiles(target, height, width, channel_blocks, block_limit, mixed):
+    for cost, tile in _tiles(target, height, width, channel_blocks, block_limit, mixed, window):
         uneven = -(-height // tile.rows) % workers > 0
         flatter = flat and uneven == best_uneven and tile.is_flatter(best)
         if cost < best_cost - 1e-9 or (cost < best_cost + 1e-9 and (uneven < best_uneven or flatter)):
@@ -74,24 +95,37 @@ def choose_tile(
 
 
 def best_tiles(
-    target: Target, height: int, width: int, channel_blocks: int, block_limit: int, mixed: bool = False
+    target: Target,
+    height: int,
+    width: int,
+    channel_blocks: int,
+    block_limit: int,
+    mixed: bool = False,
+    window: Window | None = None,
 ) -> list[Tile]:
     """All tiles that fit, those that :func:`choose_tile` likes best first."""
-    found = sorted(_tiles(target, height, width, channel_blocks, block_limit, mixed), key=lambda entry: entry[0])
-    return [tile for _, tile in found]
+    found = _tiles(target, height, width, channel_blocks, block_limit, mixed, window)
+    return [tile for _, tile in sorted(found, key=lambda entry: entry[0])]
 
 
 def _tiles(
-    target: Target, height: int, width: int, channel_blocks: int, block_limit: int, mixed: bool
+    target: Target,
+    height: int,
+    width: int,
+    channel_blocks: int,
+    block_limit: int,
+    mixed: bool,
+    window: Window | None,
 ) -> Iterator[tuple[float, Tile]]:
     registers = target.vector_registers
     for blocks in range(1, min(8, block_limit) + 1):
         if block_limit % blocks or channel_blocks % blocks:
             continue
-        most = (registers - blocks - free_registers(target, blocks, unrolled=True)) // blocks
+        held = window.taps if window is not None else blocks
+        most = (registers - held - free_registers(target, blocks, unrolled=True)) // blocks
         for columns in range(1, min(width, most) + 1):
             for rows in range(1, min(height, most // columns, 4) + 1):
-                tile = Tile(rows, columns, blocks)
+                tile = Tile(rows, columns, blocks, 1, window)
                 yield (channel_blocks // tile.blocks) * _cost(target, tile, height, width, mixed), tile
 
 
@@ -113,7 +147,9 @@ def tiles_of(tile: Tile, height: int, width: int) -> int:
 
 
 def step_cycles(target: Target, tile: Tile) -> float:
-    """Cycles of one step of a tile's reduction."""
+    """Cycles of one step of a tile's reduction: one channel and tap."""
+    if tile.window is not None:
+        return _shared_cycles(target, tile, tile.window) / tile.window.taps
     fmas = tile.positions * tile.blocks / target.fma_ports
     loads = LOAD_CYCLES * (tile.positions + tile.blocks)
     if target.in_order:
@@ -123,3 +159,10 @@ def step_cycles(target: Target, tile: Tile) -> float:
     stream = float(STREAM_CYCLES * tile.blocks)
     # a few cycles of loop control a step, which larger tiles spread over more work
     return max(fmas, loads, stream, float(target.fma_latency)) + 0.5
+
+
+def _shared_cycles(target: Target, tile: Tile, window: Window) -> float:
+    """Cycles of one channel and all taps of a window; of equal tiles one in fewer rows, which loads less, wins."""
+    fmas = tile.positions * window.taps / target.fma_ports
+    loads = LOAD_CYCLES * (tile.rows * len(window.reads(tile.columns)) + window.taps)
+    return max(fmas, loads, float(max(STREAM_CYCLES, target.fma_latency) * window.taps)) + 0.5 + loads / 100

@@ -13,6 +13,8 @@ channels span several groups reads the channels of all of these, with zero weigh
 
 Panels of weights are passed in parts that stay in the first-level cache (:mod:`.panels`).
 
+In tiles of one vector, which would wait for loads, the taps of a row share what they load (:mod:`.shared`).
+
 Rows that tiles of a 1x1 layer leave over have a tile of their own, instead of one that is moved back: seven rows are
 three tiles of 2 x 7 and one of 1 x 7, and the weights pass four times, not seven (another 2 to 4% of the peak).
 
@@ -37,11 +39,12 @@ from tvm import tirx
 from ...targets.target import Target
 from ..context import Context
 from ..group import Kernel, Packed, Request, dtype_bytes
-from .choose import Tile, choose_tile, left_over
+from .choose import Tile, Window, choose_tile, left_over
 from .facts import ConvFacts
 from .following import below_of, data_distance, image_bytes, next_of, row_below
 from .panels import count_parts, leaves, passes_by, rows_first, sums_place
 from .prefetch import Runs, spread_runs
+from .shared import shared_window
 from .steps import Segment, emit_steps, groups_of, own_channels
 from .tails import emit_tail, pack_tail, tail_parts, tail_tile
 from .tile import SHORT, ConvKernel, finish, new_context
@@ -78,7 +81,7 @@ def emit_direct(
     if parts == 1:
         left = _emit(conv, span, segments)
         return [tile] if left is None else [tile, left]
-    last = tail_tile(request.target, tile.rows, tile.columns if conv.is_open else width, parts)
+    last = tail_tile(request.target, facts, tile.rows, tile.columns if conv.is_open else width, parts)
     _emit(conv, span, segments, ConvKernel(request, facts, last, lanes, ctx, place, steps))
     return [tile, last] if facts.outputs > lanes else [last]
 
@@ -99,7 +102,12 @@ def own_tile(request: Request, facts: ConvFacts) -> Tile:
     """The register tile that :func:`choose_tile` says; cores share an image where there is not one for each."""
     workers = 1 if facts.batch % request.workers == 0 else request.workers
     flat, mixed = _flat(request.target, facts), has_left_over(request, facts)
-    return choose_tile(request.target, *tile_space(request, facts), workers, flat, mixed)
+    return choose_tile(request.target, *tile_space(request, facts), workers, flat, mixed, own_window(request, facts))
+
+
+def own_window(request: Request, facts: ConvFacts) -> Window | None:
+    """The taps that share their data in every register tile of the convolution."""
+    return shared_window(request.target, facts, *tile_space(request, facts)[2:])
 
 
 def has_left_over(request: Request, facts: ConvFacts) -> bool:
@@ -144,8 +152,11 @@ def _segments(request: Request, facts: ConvFacts, span: int, lanes: int) -> list
     return segments
 
 
-def pack_weights(facts: ConvFacts, blocks: int, lanes: int, span: int, segments: list[Segment]) -> np.ndarray:
-    """[group of blocks][segment][block][tap][channel][vector][lane], zero where a lane has no part."""
+def pack_weights(
+    facts: ConvFacts, blocks: int, lanes: int, span: int, segments: list[Segment], side: int = 1
+) -> np.ndarray:
+    """[group of blocks][segment][block][tap][channel][tap of ``side``][vector][lane], zero where a lane has no part.
+    ``side``: taps of the last axis that share their data."""
     weight = np.asarray(facts.weight.constant)
     width = blocks * lanes
     groups = -(-facts.outputs // width)
@@ -161,8 +172,8 @@ def pack_weights(facts: ConvFacts, blocks: int, lanes: int, span: int, segments:
     parts = []
     for s in segments:
         part = dense[:, :, :, s.first : s.first + s.blocks * s.lanes]
-        part = part.reshape(groups, blocks, lanes, s.blocks, s.lanes, facts.taps)
-        parts.append(part.transpose(0, 3, 5, 4, 1, 2).reshape(groups, -1))
+        part = part.reshape(groups, blocks, lanes, s.blocks, s.lanes, facts.taps // side, side)
+        parts.append(part.transpose(0, 3, 5, 4, 6, 1, 2).reshape(groups, -1))
     return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
 
@@ -171,13 +182,14 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
     are left over, if any."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     groups = conv.channel_blocks // tile.blocks
-    packed = pack_weights(facts, tile.blocks, lanes, span, segments)
+    side = 1 if tile.window is None else tile.window.taps
+    packed = pack_weights(facts, tile.blocks, lanes, span, segments, side)
     whole = groups
     if tail is not None:
         whole = (conv.channel_blocks - 1) // tile.blocks
         conv.outputs = whole * tile.blocks * lanes
         groups = whole + 1
-        packed = np.concatenate([packed[:whole].reshape(-1), pack_tail(facts, lanes, tail.tile.parts)])
+        packed = np.concatenate([packed[:whole].reshape(-1), pack_tail(facts, lanes, tail.tile)])
     row = span * facts.taps * tile.blocks * lanes
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     conv.far = packed.nbytes > conv.request.target.l2_bytes // 2 or passes_by(conv)
@@ -240,7 +252,7 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
         below = row_below(conv, n, group, origins) if conv.below is not None else None
         for segment in segments:
             count = segment.blocks // conv.parts
-            asking = min(count, -(-runs.count // facts.taps)) if runs is not None else 0
+            asking = min(count, -(-runs.count // conv.tap_steps)) if runs is not None else 0
             for begin, blocks in ((0, asking), (asking, count - asking)):
                 if not blocks:
                     continue
@@ -265,6 +277,6 @@ def _runs(conv: ConvKernel, span: int, segments: list[Segment], group: Any, star
     if span * conv.facts.taps > SHORT:
         return None
     first, count = own_channels(conv, group, start, segments[0])
-    steps = segments[0].blocks // conv.parts * conv.facts.taps
+    steps = segments[0].blocks // conv.parts * conv.tap_steps
     element = dtype_bytes(conv.facts.output.dtype)
     return spread_runs(conv.tile, conv.lanes, steps, count, element) if isinstance(first, int) else None

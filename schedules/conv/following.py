@@ -26,7 +26,7 @@ def next_of(conv: ConvKernel, blocks: int, panel: int) -> Next | None:
     rows = math.prod((*conv.spatial[:-2], *(-(-s // tile.rows) for s in conv.spatial[-2:-1])))
     if conv.order == "bands" and facts.data.shape[0] % request.workers:
         rows = max(1, rows // request.workers)
-    steps, panel = blocks // conv.parts * facts.taps, panel // conv.parts
+    steps, panel = blocks // conv.parts * conv.tap_steps, panel // conv.parts
     tiles = rows * -(-conv.spatial[-1] // tile.columns)
     return next_panel(request.target, tile, panel, tiles, steps, dtype_bytes(facts.output.dtype))
 

@@ -25,6 +25,7 @@ from ..group import Kernel, Packed, Request
 from ..matmul.moves import producers
 from .choose import LOAD_CYCLES, Tile
 from .facts import ConvFacts
+from .shared import window_of
 from .tile import ConvKernel, finish, new_context
 
 GAIN = 0.9  # of the direct kernel's cycles that this one may take
@@ -75,18 +76,9 @@ def grouped_step(target: Target, facts: ConvFacts, tile: Tile) -> float:
     """Cycles of one channel of a group and all taps of the last axis. Shuffles start beside multiply-adds where those
     have one port, else in the place of one."""
     fmas = tile.positions * facts.kernel[-1]
-    shuffles = tile.rows * len(columns_read(facts, tile.columns))
+    shuffles = tile.rows * len(window_of(facts).reads(tile.columns))
     loads = LOAD_CYCLES * (shuffles + facts.kernel[-1])
     return max(fmas / target.fma_ports, (fmas + shuffles) / 2, loads, float(target.fma_latency))
-
-
-def columns_read(facts: ConvFacts, columns: int) -> dict[int, list[tuple[int, int]]]:
-    """Columns of the input from the first that a tile reads on -> the (position, tap) pairs that read them."""
-    found: dict[int, list[tuple[int, int]]] = {}
-    for position in range(columns):
-        for tap in range(facts.kernel[-1]):
-            found.setdefault(position * facts.strides[-1] + tap * facts.dilation[-1], []).append((position, tap))
-    return dict(sorted(found.items()))
 
 
 def build_grouped(request: Request, facts: ConvFacts) -> Kernel:
@@ -113,7 +105,7 @@ def _emit(conv: ConvKernel) -> None:
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     dtype, size, last = facts.output.dtype, facts.group_in, facts.kernel[-1]
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", pack_grouped_weights(facts, lanes)))
-    reads = columns_read(facts, tile.columns)
+    reads = window_of(facts).reads(tile.columns)
     data, layout = facts.data, conv.request.layout(facts.data)
 
     with conv.tasks(conv.channel_blocks) as (n, block, origins), conv.columns() as column:

@@ -12,6 +12,7 @@ from ..group import dtype_bytes
 from .facts import ConvFacts
 from .following import ask_for_data
 from .prefetch import Next, Runs, ask, prefetch
+from .shared import columns_read, multiply
 from .tile import ConvKernel
 
 
@@ -30,7 +31,7 @@ def _meets_image(conv: ConvKernel, origins: list[Any], column: Any, taps: list[A
     """True if a position of the tile reads the image at these taps."""
     facts, tile = conv.facts, conv.tile
     parts = []
-    for i, (origin, count) in enumerate(((origins[-1], tile.rows), (column, tile.columns))):
+    for i, (origin, count) in list(enumerate(((origins[-1], tile.rows), (column, tile.columns))))[: len(taps)]:
         first = origin * facts.strides[i] + taps[i] * facts.dilation[i] - facts.before[i]
         parts += [first + (count - 1) * facts.strides[i] >= 0, first < facts.data.shape[2 + i]]
     return tirx.all(*parts)
@@ -42,7 +43,7 @@ def emit_steps(
     block: int,
     acc: Any,
     weights: Any,
-    at: Any,
+    where: Any,
     base: Any,
     share: Any,
     below: Any,
@@ -52,7 +53,7 @@ def emit_steps(
     begins that this tile asks for; ``below``: the same of the next row's input, by block of channels; ``runs``: how it
     asks for the lines of its results."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
-    n, start, group, (cb, own), origins, column = at
+    n, start, group, (cb, own), origins, column = where
     width = tile.blocks * lanes
     first, count = own_channels(conv, group, start, segment)
 
@@ -62,7 +63,7 @@ def emit_steps(
         if share is not None and conv.next is not None:
             asked.append((conv.next, weights, share, index))
         if below is not None and conv.below is not None:
-            asked.append((conv.below, conv.read(facts.data), below(own), index - cb * facts.taps))
+            asked.append((conv.below, conv.read(facts.data), below(own), index - cb * conv.tap_steps))
         for following, buffer, begin, number in asked:
             if not following.spreads(count):
                 following.ask(k, buffer, begin, number)
@@ -80,9 +81,15 @@ def emit_steps(
             if following.spreads(count):
                 following.ask_beside(k, buffer, begin, number, c, count)
         channel = _channel(segment, block, start, own, c)
-        step = base + (index * segment.lanes + c) * width
+        side = 1 if tile.window is None else tile.window.taps
+        step = base + (index * segment.lanes + c) * (width * side)
         if conv.far and conv.next is None:
-            prefetch(k, weights, step, tile.blocks, lanes, dtype_bytes(facts.output.dtype))
+            prefetch(k, weights, step, tile.blocks * side, lanes, dtype_bytes(facts.output.dtype))
+        if tile.window is not None:
+            for at, pairs in columns_read(conv, origins, column, taps):
+                value = k.bind(conv.element_at(n, channel, at), "x")
+                multiply(conv, acc, lambda _: value, weights, step, pairs)  # noqa: B023
+            return
         with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
             value = conv.input(n, channel, conv.positions(origins, column, dy, dx), taps)
             if conv.has_prologue:

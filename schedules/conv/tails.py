@@ -24,6 +24,7 @@ from ..matmul.moves import producers
 from .choose import Tile, choose_tile, step_cycles, tiles_of
 from .facts import ConvFacts
 from .prefetch import prefetch
+from .shared import columns_read, multiply, shared_window
 from .tile import SHORT, ConvKernel
 
 GAIN = 0.97  # of the cycles with a whole last vector: nearer than that, it stays whole
@@ -45,14 +46,15 @@ def tail_parts(request: Request, facts: ConvFacts) -> int:
         return 1
     target, whole = request.target, facts.outputs // lanes
     share = _steps(facts, lanes, parts) / facts.channels
-    plain = _cost(target, whole + 1)
-    split = _cost(target, whole) + share * _cost(target, 1) if whole else share * plain
+    plain = _cost(target, facts, whole + 1)
+    split = _cost(target, facts, whole) + share * _cost(target, facts, 1) if whole else share * plain
     return parts if split < GAIN * plain else 1
 
 
-def _cost(target: Target, blocks: int) -> float:
+def _cost(target: Target, facts: ConvFacts, blocks: int) -> float:
     """Cycles a step of ``blocks`` vectors of outputs at WIDE x WIDE positions."""
-    tile = choose_tile(target, WIDE, WIDE, blocks, blocks)
+    window = shared_window(target, facts, blocks, blocks)
+    tile = choose_tile(target, WIDE, WIDE, blocks, blocks, window=window)
     return tiles_of(tile, WIDE, WIDE) * (blocks // tile.blocks) * step_cycles(target, tile)
 
 
@@ -61,16 +63,19 @@ def _steps(facts: ConvFacts, lanes: int, parts: int) -> int:
     return facts.channels // lanes * (lanes // parts) + -(-(facts.channels % lanes) // parts)
 
 
-def tail_tile(target: Target, rows: int, width: int, parts: int) -> Tile:
+def tail_tile(target: Target, facts: ConvFacts, rows: int, width: int, parts: int) -> Tile:
     """The tile of one vector over as many rows as the others have."""
-    most = target.vector_registers - 1 - free_registers(target, 1, unrolled=True)
+    window = shared_window(target, facts)
+    held = 1 if window is None else window.taps
+    most = target.vector_registers - held - free_registers(target, 1, unrolled=True)
     counts = range(1, max(1, min(width, most // rows)) + 1)
-    tiles = [Tile(rows, columns, 1, parts) for columns in counts]
+    tiles = [Tile(rows, columns, 1, parts, window) for columns in counts]
     return min(tiles, key=lambda t: tiles_of(t, rows, width) * step_cycles(target, t))
 
 
-def pack_tail(facts: ConvFacts, lanes: int, parts: int) -> np.ndarray:
-    """[block][tap][channels / parts][output][part], zero where there is no output or no channel."""
+def pack_tail(facts: ConvFacts, lanes: int, tile: Tile) -> np.ndarray:
+    """[block][tap][channels / parts][tap of a window][output][part], zero where there is no output or no channel."""
+    parts, side = tile.parts, 1 if tile.window is None else tile.window.taps
     weight = np.asarray(facts.weight.constant).reshape(facts.outputs, facts.channels, facts.taps)
     weight = weight[facts.outputs // lanes * lanes :]
     blocks = []
@@ -79,7 +84,8 @@ def pack_tail(facts: ConvFacts, lanes: int, parts: int) -> np.ndarray:
         steps = -(-block.shape[1] // parts)
         padded = np.zeros((lanes // parts, steps * parts, facts.taps), weight.dtype)
         padded[: block.shape[0], : block.shape[1]] = block
-        blocks.append(padded.reshape(-1, steps, parts, facts.taps).transpose(3, 1, 0, 2).reshape(-1))
+        padded = padded.reshape(-1, steps, parts, facts.taps // side, side)
+        blocks.append(padded.transpose(3, 1, 4, 0, 2).reshape(-1))
     return np.concatenate(blocks)
 
 
@@ -87,6 +93,7 @@ def emit_tail(conv: ConvKernel, weights: Any, base: int, n: Any, origins: list[A
     """All columns of one row of tiles of the last vector; its weights begin at ``base``."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     dtype, size, parts = facts.output.dtype, tile.positions * lanes, tile.parts
+    side = 1 if tile.window is None else tile.window.taps
     block = tirx.IntImm("int32", facts.outputs // lanes)
     with conv.columns() as column:
         if facts.channels * facts.taps <= SHORT:
@@ -103,22 +110,33 @@ def emit_tail(conv: ConvKernel, weights: Any, base: int, n: Any, origins: list[A
                 ctx.ranged(cb, blocks)
                 with conv.taps(cb) as (index, taps), k.loop(steps, name="c") as c:
                     ctx.ranged(c, steps)
-                    step = base + first * facts.taps * lanes + (index * steps + c) * lanes
+                    step = base + first * facts.taps * lanes + (index * steps + c) * (side * lanes)
                     if conv.far:
-                        prefetch(k, weights, step, 1, lanes, dtype_bytes(dtype))
+                        prefetch(k, weights, step, side, lanes, dtype_bytes(dtype))
                     channel = (cb + first * parts // lanes, c * parts)
-                    with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
-                        value = _repeated(conv, n, channel, conv.positions(origins, column, dy, dx), taps)
-                        with k.loop(lanes, "vectorized", "v") as v:
-                            slot = (dy * tile.columns + dx) * lanes + v
-                            k.store(acc, slot, acc[slot] + value[v] * weights[step + v])
+                    if tile.window is not None:
+                        for at, pairs in columns_read(conv, origins, column, taps):
+                            vector = _repeated(conv, conv.element_at(n, channel, at))
+                            multiply(conv, acc, lambda v: vector[v], weights, step, pairs)  # noqa: B023
+                    else:
+                        _multiply(conv, acc, weights, step, (n, channel, origins, column, taps))
             first += blocks * steps
         conv.epilogue(_sums(conv, acc), n, block, origins, column, 1)
 
 
-def _repeated(conv: ConvKernel, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
-    """A vector of ``parts`` neighbouring input channels, again and again."""
-    parts, at = conv.tile.parts, conv.input(n, channel, position, taps).indices[0]
+def _multiply(conv: ConvKernel, acc: Any, weights: Any, step: Any, at: Any) -> None:
+    """The products of one tap, for each position."""
+    k, tile, lanes, (n, channel, origins, column, taps) = conv.k, conv.tile, conv.lanes, at
+    with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
+        value = _repeated(conv, conv.input(n, channel, conv.positions(origins, column, dy, dx), taps))
+        with k.loop(lanes, "vectorized", "v") as v:
+            slot = (dy * tile.columns + dx) * lanes + v
+            k.store(acc, slot, acc[slot] + value[v] * weights[step + v])
+
+
+def _repeated(conv: ConvKernel, first: Any) -> Any:
+    """A vector of ``parts`` neighbouring input channels from the one that ``first`` reads, again and again."""
+    parts, at = conv.tile.parts, first.indices[0]
     found = conv.read(conv.facts.data)[tirx.Ramp(at, 1, parts)]
     vector = conv.k.local("x", conv.facts.data.dtype, conv.lanes)
     if parts < conv.lanes:

@@ -90,6 +90,11 @@ class ConvKernel:
         self.costly = any(f.costly or f.interpolates for f in behind)
 
     @property
+    def tap_steps(self) -> int:
+        """Steps of the loops over taps: those of a window are one."""
+        return self.facts.taps // (self.tile.window.taps if self.tile.window is not None else 1)
+
+    @property
     def channel_blocks(self) -> int:
         return -(-self.facts.outputs // self.lanes)
 
@@ -237,10 +242,11 @@ class ConvKernel:
 
     @contextmanager
     def taps(self, index: Any) -> Iterator[tuple[Any, list[Any]]]:
-        """Loops over the taps; gives ``index * taps + tap``, and the tap of each axis."""
+        """Loops over the taps; gives ``index * taps + tap``, and the tap of each axis. The taps of a tile's window are
+        no loop: its steps are counted, and the last axis left out."""
         with ExitStack() as loops:
             taps = []
-            for size in self.facts.kernel:
+            for size in self.facts.kernel if self.tile.window is None else self.facts.kernel[:-1]:
                 tap = loops.enter_context(self.k.loop(size, name="t"))
                 self.ctx.ranged(tap, size)
                 taps.append(tap)

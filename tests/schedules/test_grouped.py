@@ -17,7 +17,8 @@ from halotile import compile as compile_model
 from halotile import load
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.grouped import MOST_UNROLLED, choose_grouped_tile, columns_read, has_small_groups
+from halotile.schedules.conv.grouped import MOST_UNROLLED, choose_grouped_tile, has_small_groups
+from halotile.schedules.conv.shared import window_of
 from halotile.schedules.group import Value
 from onnx import TensorProto, helper, numpy_helper
 
@@ -102,9 +103,9 @@ def test_vectors_of_whole_groups(
 
 def test_columns_share_what_is_shuffled() -> None:
     facts = ConvFacts(*(Value(n, s, "float32") for n, s in DATA), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 32)
-    reads = columns_read(facts, 4)
+    reads = window_of(facts).reads(4)
     assert list(reads) == [0, 1, 2, 3, 4, 5] and reads[2] == [(0, 2), (1, 1), (2, 0)]
-    apart = columns_read(replace(facts, strides=(2, 2)), 2)
+    apart = window_of(replace(facts, strides=(2, 2))).reads(2)
     assert apart == {0: [(0, 0)], 1: [(0, 1)], 2: [(0, 2), (1, 0)], 3: [(1, 1)], 4: [(1, 2)]}
 
 

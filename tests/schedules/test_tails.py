@@ -13,6 +13,7 @@ from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.schedules.conv.choose import Tile
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.tails import pack_tail
 from halotile.schedules.group import Value
@@ -63,7 +64,7 @@ def test_packed_in_the_order_of_reading() -> None:
     value, one = Value("w", w.shape, F, w), (1, 1)
     x, y = Value("x", (1, 20, 5, 5), F), Value("y", (1, 18, 5, 3), F)
     facts = ConvFacts(x, value, y, (1, 3), one, one, (0, 0), (0, 0), 1)
-    packed = pack_tail(facts, 16, 8)
+    packed = pack_tail(facts, 16, Tile(1, 3, 1, 8))
     first, last = packed[: 3 * 2 * 16].reshape(3, 2, 2, 8), packed[3 * 2 * 16 :].reshape(3, 1, 2, 8)
     np.testing.assert_array_equal(first[1, 1, 1], w[17, 8:16, 0, 1])
     np.testing.assert_array_equal(last[2, 0, 0, :4], w[16, 16:, 0, 2])
