@@ -55,6 +55,7 @@ _FLOAT_TRAPS = (prim.Sub, prim.Mul, prim.Div, prim.EQ, prim.NE)
 # plain forms of functions, by TVM's name and by that of the C library
 FLOAT32: dict[str, Callable[..., Any]] = {**mathlib.FLOAT32, **trigonometry.FLOAT32}
 LIBM: dict[str, Callable[..., Any]] = {**mathlib.LIBM, **trigonometry.LIBM, **powers.LIBM}
+_LONG = 200  # nodes under a condition, beyond which its values have names
 _DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 
 
@@ -81,7 +82,7 @@ class Inliner:
         self._simplify = simplify
         self._extents: dict[Any, int] = {}
         self._guards = 0  # guards around the present place under which nothing has a name
-        self._calls: dict[Any, bool] = {}  # stages that call functions of many instructions
+        self._lengths: dict[Any, int] = {}  # of stages, in nodes without names
         self._reads: list[Any] = []  # guards around the present place that reads alone keep
         self._indexing = 0
         self.values: list[Any] | None = None  # axis values used other than as an index, if somebody asks
@@ -104,7 +105,7 @@ class Inliner:
                 return value
         if source is not None:
             value = source(indices)
-            if self._reads:
+            if self._reads and not isinstance(value, (prim.IntImm, prim.FloatImm)):
                 zero = tirx.Cast(value.ty, tirx.IntImm("int32", 0))
                 value = tirx.if_then_else(tirx.all(*self._reads), value, zero)
         else:
@@ -115,7 +116,7 @@ class Inliner:
                 value = mathlib.exp_of_negative(self.bind(self.expression(body.args[0], axes)), self.bind)
             else:
                 value = self.expression(body, axes)
-        if not self._guards:
+        if not self._guards or self._bind is None:  # nothing has a name in an expression that is only looked at
             value = self.bind(value)
             entries.append((indices, value))
         return value
@@ -214,7 +215,7 @@ class Inliner:
             return self.expression(yes if known else no, axes)
         if not self._may_escape(yes) and not self._may_escape(no):
             return tirx.Select(condition, self.expression(yes, axes), self.expression(no, axes))
-        if self._bind is not None and (self._reads or self._is_long(yes) or self._is_long(no)):
+        if self._bind is not None and (self._reads or self._is_long(yes, no)):
             return self._named_choice(condition, yes, no, axes)
         self._guards += 1
         try:
@@ -242,21 +243,30 @@ class Inliner:
                 self._cache = outside
         return tirx.Select(condition, *values)
 
-    def _is_long(self, expr: Any) -> bool:
-        """True if ``expr``, or a stage that it reads, calls a function whose plain form has many instructions."""
+    def _is_long(self, *arms: Any) -> bool:
+        """True if ``arms``, written out without names, call functions whose plain form has many instructions, or repeat
+        what they read until they are as long."""
+        return sum(map(self._length, arms)) >= _LONG
+
+    def _length(self, expr: Any) -> int:
+        """About how many nodes ``expr`` has without names: an extremum reads its operands three times, a division
+        tests its divisor."""
         if not isinstance(expr, Call):
-            return any(self._is_long(part) for part in children(expr))
+            kind, own = type(expr), sum(map(self._length, children(expr)))
+            if kind in _DIVISIONS and not _is_float(expr) and not isinstance(expr.b, prim.IntImm):
+                return _LONG
+            return 1 + (3 * own if kind in (prim.Max, prim.Min) and _is_float(expr) else own)
         name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
         if name in FLOAT32 or name == "tirx.pow" or name.endswith("call_pure_extern"):
-            return True
+            return _LONG
         if name != "te.tensor_load":
-            return any(self._is_long(a) for a in expr.args)
+            return 1 + sum(map(self._length, expr.args))
         tensor = expr.args[0]
         if key(tensor) in self.sources or not isinstance(tensor.op, te.ComputeOp):
-            return False
-        if key(tensor) not in self._calls:
-            self._calls[key(tensor)] = any(self._is_long(body) for body in tensor.op.body)
-        return self._calls[key(tensor)]
+            return 1
+        if key(tensor) not in self._lengths:
+            self._lengths[key(tensor)] = self._length(tensor.op.body[tensor.value_index])
+        return self._lengths[key(tensor)]
 
     def _may_escape(self, expr: Any) -> bool:
         """True if ``expr`` reads a tensor elsewhere than at bare axes that fit, and so perhaps outside it."""
@@ -338,16 +348,22 @@ def _negation(condition: Any) -> Any:
 def _total(kind: type, a: Any, b: Any) -> Any:
     """An integer division that never traps: ``a / 0`` is ``a``, the remainder 0, and the lowest number over -1 wraps.
 
-    So it may stand in an arm of a choice that is not taken (``where(b == 0, a, a / b)``), and stays a vector there.
+    So it may stand in an arm of a choice that is not taken (``where(b == 0, a, a / b)``), and stays a vector there. The
+    divisor is tested by its bits: in an arm where TVM's simplifier knows that ``b != 0``, it would remove a test of
+    ``b`` itself, although both arms are computed, and LLVM deletes all code around a division by zero.
     """
     zero, one = tirx.IntImm(b.ty, 0), tirx.IntImm(b.ty, 1)
-    if str(b.ty.dtype).startswith("uint"):
-        return _BINARY[kind](a, tirx.Select(prim.EQ(b, zero), one, b))
-    negative = prim.EQ(b, tirx.IntImm(b.ty, -1))
-    result = _BINARY[kind](a, tirx.Select(prim.Or(prim.EQ(b, zero), negative), one, b))
+    dtype = str(b.ty.dtype)
+    signed = not dtype.startswith("uint")
+    bits = tirx.reinterpret(f"u{dtype}" if signed else dtype[1:], b)
+    is_zero = prim.EQ(bits, tirx.IntImm(bits.ty, 0))
+    if not signed:
+        return _BINARY[kind](a, tirx.Select(is_zero, one, b))
+    is_minus_one = prim.EQ(~bits, tirx.IntImm(bits.ty, 0))
+    result = _BINARY[kind](a, tirx.Select(prim.Or(is_zero, is_minus_one), one, b))
     if kind in (prim.Mod, prim.FloorMod):
         return result
-    return tirx.Select(negative, zero - a, result)
+    return tirx.Select(prim.EQ(b, tirx.IntImm(b.ty, -1)), zero - a, result)
 
 
 def match_type(value: Any, like: Any) -> Any:
