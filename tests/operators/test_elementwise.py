@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from evaluate import agree, evaluate, one_node
+from halotile.errors import UnsupportedError
 
 WIDE = np.concatenate([-np.logspace(-30, 30, 121), [0.0], np.logspace(-30, 30, 121)]).astype("float32")
 UNIT = np.concatenate([-np.logspace(-30, 0, 61), [0.0], np.logspace(-30, 0, 61)]).astype("float32")
@@ -36,6 +37,17 @@ def test_the_sign_of_nan_is_nan() -> None:
     x = np.array([np.nan, -np.inf, -2, -1e-40, -0.0, 0, 1e-40, 3, np.inf], "float32")
     model, feeds = one_node("Sign", [x])
     np.testing.assert_array_equal(evaluate(model, feeds)["o0"], np.sign(x))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64"])
+def test_signs_of_unsigned_numbers(dtype: str) -> None:
+    """TVM's own forms ended in an internal error: they need a -1 of the type."""
+    x = np.array([0, 1, 7, np.iinfo(dtype).max], dtype)
+    model, feeds = one_node("Sign", [x])
+    np.testing.assert_array_equal(evaluate(model, feeds)["o0"], np.sign(x))
+    model, feeds = one_node("Neg", [x])
+    with pytest.raises(UnsupportedError, match="unsigned"):
+        evaluate(model, feeds)
 
 
 def test_log_sum_exp_does_not_overflow() -> None:

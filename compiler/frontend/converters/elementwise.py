@@ -34,17 +34,32 @@ for _name, _function in {
     "Exp": R.exp,
     "Floor": R.floor,
     "Log": R.log,
-    "Neg": R.negative,
     "Not": R.logical_not,
     "Round": R.round,
     "Sigmoid": R.sigmoid,
-    "Sign": R.sign,
     "Sin": R.sin,
     "Sqrt": R.sqrt,
     "Tanh": R.tanh,
     "BitwiseNot": R.bitwise_not,
 }.items():
     _unary(_name, _function)
+
+
+@converts("Neg")
+def negative(node: Node) -> Value:
+    x = node.need(0)
+    if x.dtype.startswith("uint"):
+        raise Refusal(f"its operand {x} is unsigned")
+    return node.do(R.negative, x)
+
+
+@converts("Sign")
+def sign(node: Node) -> Value:
+    """Of unsigned numbers 0 or 1."""
+    x = node.need(0)
+    if x.dtype.startswith("uint"):
+        return node.cast(node.do(R.not_equal, x, node.scalar(0, x)), x.dtype)
+    return node.do(R.sign, x)
 
 
 # Relax's own versions of these are series or identities that lose digits; ours call the C library.
