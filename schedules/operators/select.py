@@ -8,6 +8,8 @@ What lies behind the last that was chosen is zero: a position that can be read.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import te, tirx
@@ -101,9 +103,8 @@ def non_max_suppression(
                     k.store(fits, 0, tirx.IntImm("int32", 1))
                     with k.loop(counts[row], name="j") as j:
                         with k.when(fits[0] != 0):
-                            other = kept[row * most + j]
-                            near = _overlap(k, ins[0], corner + best[0] * 4, corner + other * 4, overlap, centre, dtype)
-                            with k.when(near):
+                            new, old = (corner + at * 4 for at in (best[0], kept[row * most + j]))
+                            with _overlapping(k, ins[0], new, old, overlap, centre, dtype):
                                 k.store(fits, 0, tirx.IntImm("int32", 0))
                     with k.when(fits[0] != 0):
                         k.store(kept, row * most + counts[row], best[0])
@@ -124,19 +125,27 @@ def non_max_suppression(
     return written("non_max_suppression", [boxes, scores, *limit], outputs, write)
 
 
-def _overlap(k: KernelBuilder, boxes: Any, a: Any, b: Any, overlap: float, centre: bool, dtype: str) -> Any:
-    """Whether two boxes share more than ``overlap`` of their union; those without area share nothing."""
+@contextmanager
+def _overlapping(
+    k: KernelBuilder, boxes: Any, a: Any, b: Any, overlap: float, centre: bool, dtype: str
+) -> Iterator[None]:
+    """A scope for when two boxes share more than ``overlap`` of their union; those without area share nothing.
+
+    Most pairs lie apart, and areas and quotients are for the others.
+    """
     (top_a, bottom_a, left_a, right_a), (top_b, bottom_b, left_b, right_b) = (
         _sides(k, boxes, at, centre, dtype) for at in (a, b)
     )
     nothing = tirx.const(0, dtype)
     height = k.bind(tirx.min(bottom_a, bottom_b) - tirx.max(top_a, top_b))
     width = k.bind(tirx.min(right_a, right_b) - tirx.max(left_a, left_b))
-    shared = k.bind(height * width)
-    first, second = k.bind((right_a - left_a) * (bottom_a - top_a)), k.bind((right_b - left_b) * (bottom_b - top_b))
-    union = k.bind(first + second - shared)
-    real = tirx.all(*(v > nothing for v in (height, width, shared, first, second, union)))
-    return tirx.all(real, shared / union > tirx.const(overlap, dtype))
+    with k.when(tirx.all(height > nothing, width > nothing)):
+        shared = k.bind(height * width)
+        first, second = k.bind((right_a - left_a) * (bottom_a - top_a)), k.bind((right_b - left_b) * (bottom_b - top_b))
+        union = k.bind(first + second - shared)
+        real = tirx.all(*(v > nothing for v in (shared, first, second, union)))
+        with k.when(tirx.all(real, shared / union > tirx.const(overlap, dtype))):
+            yield
 
 
 def _sides(k: KernelBuilder, boxes: Any, at: Any, centre: bool, dtype: str) -> tuple[Any, Any, Any, Any]:

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from evaluate import peer
 from halotile.compiler.frontend import import_model
+from halotile.schedules.emit import KernelBuilder
+from halotile.schedules.operators import select
 from onnx import TensorProto
 from partial_models import RNG, boxes_of, close, model_of, node, same
+from tvm import tirx
 
 KEEP = {"most": np.array([7]), "overlap": np.array([0.4], "float32"), "above": np.array([0.2], "float32")}
 
@@ -35,6 +38,16 @@ def test_suppression_keeps_at_most_so_many(most: int) -> None:
 def test_suppression_of_nothing() -> None:
     feeds = {"boxes": boxes_of(1, 20), "scores": np.zeros((1, 2, 20), "float32")}
     same([node("NonMaxSuppression", "boxes scores most overlap above", "kept")], feeds, "kept", **KEEP)
+
+
+def test_areas_and_quotients_are_for_boxes_that_meet() -> None:
+    k = KernelBuilder("near")
+    boxes, near = k.pointer("boxes", "float32", 8), k.pointer("near", "int32", 1)
+    with select._overlapping(k, boxes, 0, 4, 0.5, False, "float32"):
+        k.store(near, 0, tirx.IntImm("int32", 1))
+    *sides, meet, _ = k.finish().body.seq
+    assert isinstance(meet, tirx.IfThenElse) and "/" in str(meet)
+    assert not any("/" in str(s) or "*" in str(s) for s in sides if isinstance(s, tirx.BufferStore))
 
 
 def test_a_detector_ends_in_suppression(tmp_path: Path) -> None:
