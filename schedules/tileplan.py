@@ -55,11 +55,12 @@ class Fill:
 @dataclass(frozen=True)
 class Shift:
     """The rows ``keep`` of the window of ``value``, whose base was ``base``, move to its start: the new base row is
-    ``keep[0]``."""
+    ``keep[0]``. ``columns``: of these alone (None: of all)."""
 
     value: Value
     keep: Span
     base: tuple[int, int]
+    columns: Span | None = None
 
 
 Step = Compute | Fill | Shift
@@ -77,7 +78,8 @@ class Task:
 @dataclass(frozen=True, eq=False)
 class TilePlan:
     """How one tile group is computed. ``modes`` says for each value that stays inside how it is kept: ``ring`` or
-    ``recompute``. ``task_bytes`` is the scratch of one task."""
+    ``recompute``. ``task_bytes`` is the scratch of one task. ``sharing`` cores compute each step together, by columns,
+    one task after the other; 1: each has tasks of its own."""
 
     members: tuple[Group, ...]
     windows: Mapping[Value, Window]
@@ -86,6 +88,7 @@ class TilePlan:
     modes: Mapping[Value, str] = field(default_factory=dict)
     extra_work: float = 1.0  # multiply-adds computed, over those of the untiled group
     notes: tuple[str, ...] = ()
+    sharing: int = 1
 
     @property
     def outputs(self) -> tuple[Value, ...]:

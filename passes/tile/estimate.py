@@ -28,6 +28,7 @@ from .reach import Reach, reach
 from .regions import group_needs_of
 
 FOURS = (1, 2, 4, 8, 16, 24, 48, 96)  # rows of stripes
+LEAST_SHARED = 24  # columns of a core, where cores share steps
 SIXES = (12, 18, 36, 72)  # those for tiles of six rows, also at a half or a third of the size
 
 
@@ -35,7 +36,8 @@ SIXES = (12, 18, 36, 72)  # those for tiles of six rows, also at a half or a thi
 class Shape:
     """A candidate: stripes of ``rows``, blocks of ``columns`` (of the segment's last output); one mode for all inner
     values, and the other one of the two for ``others``. ``units``: rings take in rows in multiples of what their
-    member computes at a time (a transform's tiles), even if a stripe wants fewer."""
+    member computes at a time (a transform's tiles), even if a stripe wants fewer. ``sharing`` cores compute each step
+    together, and have one set of windows."""
 
     rows: int
     columns: int
@@ -43,6 +45,7 @@ class Shape:
     mode: str
     others: frozenset[Value] = frozenset()
     units: bool = False
+    sharing: int = 1
 
     def mode_of(self, group: Group) -> str:
         if not self.others or self.others.isdisjoint(group.outputs):
@@ -172,10 +175,11 @@ class Model:
         return found
 
 
-def shapes(height: int, width: int, cores: int, large: bool = False) -> list[Shape]:
+def shapes(height: int, width: int, cores: int, large: bool = False, sharing: bool = False) -> list[Shape]:
     """The candidates for an output of ``height x width``. Wide blocks are of equal width, or of multiples of 24, which
     is whole tiles of Winograd's also where members before work at a half or a third of the size, but leaves a narrower
-    block behind; ``large``: there are stripes of whole tiles of six rows, which rings need not round."""
+    block behind; ``large``: there are stripes of whole tiles of six rows, which rings need not round; ``sharing``: all
+    cores may compute each step together."""
     found = []
     widths = [width]
     for parts in (2, 4, 8, 16):
@@ -193,6 +197,8 @@ def shapes(height: int, width: int, cores: int, large: bool = False) -> list[Sha
             for bands in sorted({1, cores} if every else {cores}):
                 units = (False, True) if rows <= 8 else (rows not in SIXES,)
                 found += [Shape(rows, columns, bands, RING, units=u) for u in units]
+                if sharing and cores > 1 and columns == width >= LEAST_SHARED * cores:
+                    found += [Shape(rows, columns, 1, RING, units=u, sharing=cores) for u in units]
             if rows in (16, 48) and columns < width:
                 found.append(Shape(rows, columns, -(-height // rows), RECOMPUTE))
     return found

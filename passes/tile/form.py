@@ -35,7 +35,7 @@ class Form:
     """How a tile group is cut. ``stripe_rows`` and ``column_width`` are sizes in the group's last output, ``bands``
     the number of row ranges that are independent of each other; ``modes`` has the mode of every inner value that is
     not kept in a ring. Rings grow to multiples of ``quantum`` rows, or of the ones that ``quanta`` has for a value
-    (kernels may work on multiples)."""
+    (kernels may work on multiples). ``sharing`` cores compute each step together."""
 
     stripe_rows: int
     column_width: int
@@ -43,6 +43,7 @@ class Form:
     modes: Mapping[Value, str] = field(default_factory=dict)
     quantum: int = 1
     quanta: Mapping[Value, int] = field(default_factory=dict)
+    sharing: int = 1
 
     def mode(self, value: Value) -> str:
         return self.modes.get(value, RING)

@@ -93,7 +93,9 @@ class _Growing:
         self.share = self.bands * np.array(bands) / self.height  # of the largest band, in whole ones
         self.stripes = self.bands * np.ceil(self.height / self.bands / self.rows)
         self.blocks = np.ceil(self.width / self.columns)
-        self.workers = np.minimum(model.threads, self.bands * self.blocks)
+        self.sharing = np.array([float(s.sharing) for s in shapes])
+        self.copies = np.minimum(model.threads, self.bands * self.blocks)  # of the windows
+        self.workers = np.minimum(model.threads, self.copies * self.sharing)
         self.able = np.ones(len(shapes), bool)
         self.none = np.zeros(len(shapes))
         self.members: dict[int, _Member] = {}
@@ -203,13 +205,14 @@ class _Growing:
         again = ~(self._ringed(group) | member.whole)
         total = rows + (self.bands - 1) * np.maximum(0.0, member.end - member.first)
         times = np.where(again, self.stripes, np.maximum(1.0, total / np.maximum(1e-9, fresh))) * self.blocks
-        height, width = np.maximum(1.0, fresh), np.maximum(1.0, wide)
-        work = times * cost.box(height, width)
+        height, width = np.maximum(1.0, fresh), np.maximum(1.0, np.ceil(wide / self.sharing))
+        work = times * self.sharing * cost.box(height, width)
         self.arithmetic = self.arithmetic + work
         self.exposed = self.exposed + work * cost.exposed
-        self.calls = self.calls + times * (CALL * 2)
+        alone = self.sharing == 1
+        self.calls = self.calls + times * self.sharing * (CALL * 2 + np.where(alone, 0, LAUNCH))
         made = times * fresh * wide * sum(self.model.size(v)[1] for v in group.outputs)
-        footprint = member.window + cost.weights
+        footprint = member.window * self.copies + cost.weights * self.workers
         for value in dict.fromkeys(group.inputs):
             if value.constant is None and len(value.shape) == 4:
                 self._read(index, value, times, fresh, wide, again)
@@ -223,11 +226,10 @@ class _Growing:
                     if reader - index > 2:
                         self.far = self.far + made
                         continue
-                    pair = footprint + self.members[reader].window
+                    pair = footprint + self.members[reader].window * self.copies
                     gathers = self.model.cost(reader).gathers
-                    self.moved = self.moved + made / rates.at(pair * self.workers, self.workers, gathers)
-            together = footprint * self.workers
-            self.stored = self.stored + made * rates.writes(together, self.workers) / rates.at(together, self.workers)
+                    self.moved = self.moved + made / rates.at(pair, self.workers, gathers)
+            self.stored = self.stored + made * rates.writes(footprint, self.workers) / rates.at(footprint, self.workers)
             self.anew = self.anew + made
             after = [r for v in group.outputs for r in self.program.readers.get(v, ()) if r <= self.last]
             beside = np.max([self.passing.get(r, self.none) for r in after], axis=0)
@@ -235,7 +237,7 @@ class _Growing:
             self.shared = np.maximum(self.shared, np.where(passes, member.window + beside, 0))
         self.most = np.maximum(self.most, cost.beside(height, width))
         self.weights += cost.weights
-        self.streamed = self.streamed + times * cost.read(fresh, wide)
+        self.streamed = self.streamed + times * self.sharing * cost.read(fresh, width)
 
     def _read(self, index: int, value: Value, times: Numbers, fresh: Numbers, wide: Numbers, again: Numbers) -> None:
         """Counts a read as one from outside until its producer joins. ``again``: nothing stays of the stripe before."""
@@ -251,10 +253,10 @@ class _Growing:
     def at(self, first: int) -> Grown:
         """The segments from ``first`` on, which is the first member now."""
         rates, threads = self.model.rates, self.model.threads
-        tasks = self.bands * self.blocks
+        tasks = self.bands * self.blocks * self.sharing
         workers = self.workers
-        scratch = self.kept + self.shared + self.most
-        busy = workers * scratch + (workers if rates.private else 1) * self.weights
+        scratch = self.copies * (self.kept + self.shared) + workers * self.most
+        busy = scratch + (workers if rates.private else 1) * self.weights
         inner = rates.at(busy, workers)
         traffic = self.moved + self.far / inner
         if rates.hides:
@@ -271,7 +273,7 @@ class _Growing:
         exposed = self.exposed / np.maximum(1.0, self.arithmetic)
         arithmetic, traffic = self.model.streaming(self.arithmetic, traffic, weights)
         cycles = (joined(arithmetic, traffic, exposed) + self.calls) / threads * rounds + LAUNCH
-        return Grown(first, self.last, self.shapes, self.able.copy(), workers * scratch, cycles)
+        return Grown(first, self.last, self.shapes, self.able.copy(), scratch, cycles)
 
 
 def _merged(found: _Member | None, reader: _Member, rows: Reach, columns: Reach) -> _Member | None:

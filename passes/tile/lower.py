@@ -71,7 +71,8 @@ def lower(
         for value in groups[member].outputs:
             if value not in leaving and members.readers[member]:
                 modes[value] = MATERIALISE
-    return TilePlan(tuple(groups), windows, tuple(tasks), total, modes, extra_work(groups, tasks))
+    extra = extra_work(groups, tasks)
+    return TilePlan(tuple(groups), windows, tuple(tasks), total, modes, extra, sharing=form.sharing)
 
 
 def extra_work(groups: Sequence[Group], tasks: Sequence[Task]) -> float:

@@ -65,11 +65,11 @@ def steps(model: Model, first: int, last: int, shape: Shape) -> Iterator[Shape]:
             if 1 <= rounded <= height and rounded != shape.rows:
                 yield replace(shape, rows=rounded)
     parts = -(-width // shape.columns)
-    for count in (parts - 2, parts - 1, parts + 1, parts + 2, parts * 3 // 2):
+    for count in (parts - 2, parts - 1, parts + 1, parts + 2, parts * 3 // 2) if shape.sharing == 1 else ():
         if count >= 1 and (block := -(-width // count)) >= 8:
             for unit in (4, 24):
                 yield replace(shape, columns=min(width, -(-block // unit) * unit))
-    for bands in {1, model.threads, 2 * model.threads} - {shape.bands}:
+    for bands in {1, model.threads, 2 * model.threads} - {shape.bands} if shape.sharing == 1 else ():
         yield replace(shape, bands=bands)
     yield replace(shape, units=not shape.units)
     for group in groups[first:last]:

@@ -98,7 +98,7 @@ class Search:
             if program.refusal(last) is not None:
                 continue
             height, width = program.groups[last].outputs[-1].shape[2:4]
-            for grown in segments(self.model, last, shapes(height, width, self.model.threads, large)):
+            for grown in segments(self.model, last, shapes(height, width, self.model.threads, large, self.model.tight)):
                 if program.joined(grown.first, last) is not None:
                     continue  # no shape of it can be lowered
                 between = memory.peak(grown.first, last, 0.0)

@@ -10,7 +10,7 @@ A worker's scratch holds the windows of one task and the scratch of the members'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +19,9 @@ from ..group import Box, Kernel, Packed, Request, Scratch, Value
 from ..layout import Layout
 from ..tileplan import Compute, Fill, Shift, Step, TilePlan
 from .driver import build_driver
-from .parts import build_fill, build_margins, build_shift
+from .parts import build_fill, build_margins, build_part_shift, build_shift
 from .program import Call, Program, fold_tasks
+from .sharing import column_cuts, shared, shares
 from .support import box_opens
 
 ALIGNMENT = 64
@@ -65,13 +66,17 @@ class Builder:
     def build(self) -> TiledKernel:
         windows = self.plan.windows
         self.prepare()
-        tasks = [[[self._call(s) for s in stripe] for stripe in task.stripes] for task in self.plan.tasks]
+        tasks = [[self._calls(stripe) for stripe in task.stripes] for task in self.plan.tasks]
         program = fold_tasks(tasks)
         before = self._margins()
         offsets, worker_bytes = self._scratch()
-        workers = max(1, min(self.workers, len(tasks)))
+        sharing = self.plan.sharing
+        workers = 1 if sharing > 1 else max(1, min(self.workers, len(tasks)))
         table = Packed("tasks", program.table)
         scratch = Scratch(worker_bytes * workers)
+        if sharing > 1:
+            worker_bytes -= aligned(self.plan.task_bytes)
+            scratch = Scratch(aligned(self.plan.task_bytes) + worker_bytes * sharing)
         operands: list[Value | Packed | Scratch] = []
         for part in self.parts:
             for operand in part.operands:
@@ -81,7 +86,7 @@ class Builder:
 
         def driver(names: tuple[str, ...]) -> Any:
             return build_driver(
-                self.parts, names, operands, offsets, program, before, workers, worker_bytes, len(tasks)
+                self.parts, names, operands, offsets, program, before, workers, worker_bytes, len(tasks), sharing
             )
 
         return TiledKernel(
@@ -113,6 +118,12 @@ class Builder:
             self.parts.append(make())
         return self.known[key]
 
+    def _calls(self, stripe: Sequence[Step]) -> list[Call]:
+        if self.plan.sharing == 1:
+            return [self._call(s) for s in stripe]
+        parts = [part for s in stripe for part in shared(s, self.plan, self.cuts)]
+        return [replace(self._call(step), member=member, core=core) for member, core, step in parts]
+
     def _call(self, step: Step) -> Call:
         if isinstance(step, Fill):
             layout = self.plan.windows[step.value].layout
@@ -123,6 +134,10 @@ class Builder:
             return Call(part, (*start, _size(step.rows), _size(step.columns)))
         if isinstance(step, Shift):
             layout = self.plan.windows[step.value].layout
+            if step.columns is not None:
+                part = self._part(("part shift", step.value), lambda: build_part_shift(step.value, layout))
+                moved = (step.columns[0] - step.base[1], _size(step.columns))
+                return Call(part, (step.keep[0] - step.base[0], _size(step.keep), *moved))
             part = self._part(("shift", step.value), lambda: build_shift(step.value, layout))
             return Call(part, (step.keep[0] - step.base[0], _size(step.keep)))
         return self._compute(step)
@@ -159,11 +174,17 @@ class Builder:
     def _sizes(self) -> None:
         """The most frequent box of each member, and whether there are others."""
         sizes: list[Counter[tuple[int, int]]] = [Counter() for _ in self.plan.members]
+        self.cuts = column_cuts(self.plan) if self.plan.sharing > 1 else []
         for task in self.plan.tasks:
             for stripe in task.stripes:
                 for step in stripe:
-                    if isinstance(step, Compute):
-                        sizes[step.member][_size(step.rows), _size(step.columns)] += 1
+                    if not isinstance(step, Compute):
+                        continue
+                    parts = [step.columns]
+                    if self.plan.sharing > 1:
+                        parts = [columns for _, columns in shares(step.columns, self.cuts[step.member])]
+                    for columns in parts:
+                        sizes[step.member][_size(step.rows), _size(columns)] += 1
         self.boxes = sizes
         self.usual = [max(s, key=lambda box: (s[box], box)) if s else (1, 1) for s in sizes]
         self.varied = [len(s) > 1 for s in sizes]
@@ -204,6 +225,8 @@ class Builder:
         text = f"tiled, {len(plan.members)} members, {len(plan.tasks)} tasks"
         longest = max((len(t.stripes) for t in plan.tasks), default=0)
         text += f" of up to {longest} stripes, {rings} rings, {len(self.parts)} parts"
+        if plan.sharing > 1:
+            text += f", {plan.sharing} cores share each step"
         return text + f", work x {plan.extra_work:.2f}"
 
 

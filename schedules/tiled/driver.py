@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import tvm
@@ -23,8 +25,10 @@ def build_driver(
     workers: int,
     worker_bytes: int,
     tasks: int,
+    sharing: int = 1,
 ) -> Any:
-    """A PrimFunc whose parameters are ``operands``, the last two being the table and the scratch of all workers."""
+    """A PrimFunc whose parameters are ``operands``, the last two being the table and the scratch of all workers.
+    Where cores are ``sharing`` steps, ``worker_bytes`` are those of a core's part of it, behind the windows."""
     k = KernelBuilder("driver")
     pointers: dict[Any, Any] = {}
     for i, operand in enumerate(operands):
@@ -34,40 +38,73 @@ def build_driver(
             scratch = k.pointer("scratch", "uint8", max(1, operand.bytes))
         else:
             pointers[operand] = k.pointer(f"p{i}", "uint8", 1)
-    width = program.table.shape[1]
-
-    def call(part: int, numbers: Sequence[Any], worker: Any) -> None:
-        arguments = []
-        for operand in parts[part].operands:
-            if operand in pointers:
-                arguments.append(tirx.address_of(pointers[operand][0]))
-            else:
-                at = tirx.Cast("int64", worker) * worker_bytes + tirx.IntImm("int64", offsets[operand])
-                arguments.append(tirx.address_of(scratch[at]))
-        k.add(tirx.Evaluate(tirx.call_extern("int32", names[part], *arguments, *numbers)))
-
-    def number(c: LoopedCall, j: int, row: Any, iteration: Any) -> Any:
-        column = c.columns[j]
-        value: Any = tirx.IntImm("int32", c.numbers[j]) if column is None else table[row * width + column]
-        return value + iteration * c.growth[j] if c.growth[j] else value
-
-    def form(loops: Sequence[Loop], row: Any, worker: Any) -> None:
-        for loop in loops:
-            with k.loop(loop.count, name="s") as s:
-                for c in loop.calls:
-                    call(c.part, [number(c, j, row, s) for j in range(len(c.numbers))], worker)
-
+    driver = _Driver(k, parts, names, pointers, offsets, table, scratch, program, worker_bytes, sharing)
     for part in before:
-        call(part, [], tirx.IntImm("int32", 0))
+        driver.call(part, [], tirx.IntImm("int32", 0))
     with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as w:
         first = tirx.floordiv(w * tasks, workers)
         count = tirx.floordiv((w + 1) * tasks, workers) - first
         with k.loop(count, name="t") as t:
-            row = first + t
-            if len(program.forms) == 1:
-                form(program.forms[0], row, w)
-            else:
-                for i, loops in enumerate(program.forms):
-                    with k.when(tvm.tirx.EQ(table[row * width], tirx.IntImm("int32", i))):
-                        form(loops, row, w)
+            driver.task(first + t, w)
     return k.finish()
+
+
+@dataclass
+class _Driver:
+    k: KernelBuilder
+    parts: Sequence[Kernel]
+    names: Sequence[str]
+    pointers: Mapping[Any, Any]
+    offsets: Mapping[Any, int]
+    table: Any
+    scratch: Any
+    program: Program
+    worker_bytes: int
+    sharing: int
+
+    def task(self, row: Any, worker: Any) -> None:
+        """The task of a row of the table."""
+        if len(self.program.forms) == 1:
+            self._form(self.program.forms[0], row, worker)
+            return
+        for i, loops in enumerate(self.program.forms):
+            kind = self.table[row * self.program.table.shape[1]]
+            with self.k.when(tvm.tirx.EQ(kind, tirx.IntImm("int32", i))):
+                self._form(loops, row, worker)
+
+    def call(self, part: int, numbers: Sequence[Any], worker: Any) -> None:
+        arguments = []
+        for operand in self.parts[part].operands:
+            if operand in self.pointers:
+                arguments.append(tirx.address_of(self.pointers[operand][0]))
+                continue
+            at: Any = tirx.IntImm("int64", self.offsets[operand])
+            if self.sharing == 1 or isinstance(operand, Scratch):
+                at = tirx.Cast("int64", worker) * self.worker_bytes + at
+            arguments.append(tirx.address_of(self.scratch[at]))
+        self.k.add(tirx.Evaluate(tirx.call_extern("int32", self.names[part], *arguments, *numbers)))
+
+    def _form(self, loops: Sequence[Loop], row: Any, worker: Any) -> None:
+        for loop in loops:
+            with self.k.loop(loop.count, name="s") as s:
+                if self.sharing == 1:
+                    self._calls(loop.calls, row, s, worker)
+                    continue
+                for _, of_member in groupby(loop.calls, lambda c: c.member):
+                    self._shared(list(of_member), row, s)
+
+    def _shared(self, calls: Sequence[LoopedCall], row: Any, iteration: Any) -> None:
+        """Each core its own of a member's calls; they wait for each other."""
+        with self.k.loop(self.sharing, "parallel", "core") as core:
+            for own in range(self.sharing):
+                with self.k.when(tvm.tirx.EQ(core, tirx.IntImm("int32", own))):
+                    self._calls([c for c in calls if c.core == own], row, iteration, core)
+
+    def _calls(self, calls: Sequence[LoopedCall], row: Any, iteration: Any, worker: Any) -> None:
+        for c in calls:
+            self.call(c.part, [self._number(c, j, row, iteration) for j in range(len(c.numbers))], worker)
+
+    def _number(self, c: LoopedCall, j: int, row: Any, iteration: Any) -> Any:
+        column, width = c.columns[j], self.program.table.shape[1]
+        value: Any = tirx.IntImm("int32", c.numbers[j]) if column is None else self.table[row * width + column]
+        return value + iteration * c.growth[j] if c.growth[j] else value

@@ -51,6 +51,19 @@ def build_shift(value: Value, layout: Layout) -> Kernel:
     return Kernel(k.finish(), (value,), (value,), "shift")
 
 
+def build_part_shift(value: Value, layout: Layout) -> Kernel:
+    """The same for ``columns`` of its columns from ``column`` on."""
+    k = KernelBuilder("shift", serial=True)
+    window = k.pointer("window", value.dtype, layout.elements)
+    source, rows, column, columns = (k.scalar(name) for name in ("source", "rows", "column", "columns"))
+    lanes, (step, column_step) = layout.block or 1, layout.strides[2:4]
+    with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r, k.loop(columns, name="c") as c:
+        base = p * layout.strides[1] + r * step + (column + c) * column_step
+        with k.loop(lanes, "vectorized", "v") as v:
+            k.store(window, base + v, window[base + source * step + v])
+    return Kernel(k.finish(), (value,), (value,), "shift")
+
+
 def build_margins(group: Group, request: Request, values: tuple[Value, ...]) -> Kernel:
     """Zeros in the margins of outputs that lie whole."""
     ctx = Context(request, GroupGraph(group, group.nodes), "margins")

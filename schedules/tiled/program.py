@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,10 +18,12 @@ PERIODS = (1, 2, 3, 4, 6, 8)  # numbers of stripes after which a task may repeat
 
 @dataclass(frozen=True)
 class Call:
-    """Part ``part`` is called with ``numbers``."""
+    """Part ``part`` is called with ``numbers``, by one of the cores that share the steps of ``member``, if any do."""
 
     part: int
     numbers: tuple[int, ...]
+    member: int = 0
+    core: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class LoopedCall:
     numbers: tuple[int, ...]
     growth: tuple[int, ...]
     columns: tuple[int | None, ...] = ()
+    member: int = 0
+    core: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ def fold_stripes(stripes: Sequence[Sequence[Call]]) -> tuple[Loop, ...]:
         runs = [(p, *_run(stripes, i, p)) for p in PERIODS]
         period, count, growth = max(runs, key=lambda r: (r[0] * (r[1] - 1), -r[0]))
         first = _flat(stripes, i, period) if count > 1 else list(stripes[i])
-        calls = tuple(LoopedCall(c.part, c.numbers, g) for c, g in zip(first, growth))
+        calls = tuple(LoopedCall(c.part, c.numbers, g, (), c.member, c.core) for c, g in zip(first, growth))
         if calls:
             loops.append(Loop(count, calls))
         i += count * period if count > 1 else 1
@@ -85,7 +89,9 @@ def _flat(stripes: Sequence[Sequence[Call]], start: int, period: int) -> list[Ca
 
 
 def _same_parts(a: Sequence[Call], b: Sequence[Call]) -> bool:
-    return [(c.part, len(c.numbers)) for c in a] == [(c.part, len(c.numbers)) for c in b]
+    return [(c.part, len(c.numbers), c.member, c.core) for c in a] == [
+        (c.part, len(c.numbers), c.member, c.core) for c in b
+    ]
 
 
 def _growth(a: Sequence[Call], b: Sequence[Call]) -> list[tuple[int, ...]]:
@@ -97,7 +103,7 @@ def fold_tasks(tasks: Sequence[Sequence[Sequence[Call]]]) -> Program:
     folded = [fold_stripes(stripes) for stripes in tasks]
     shapes: dict[tuple[object, ...], list[int]] = {}
     for t, loops in enumerate(folded):
-        shape = tuple((loop.count, tuple((c.part, c.growth) for c in loop.calls)) for loop in loops)
+        shape = tuple((loop.count, tuple((c.part, c.growth, c.member, c.core) for c in loop.calls)) for loop in loops)
         shapes.setdefault(shape, []).append(t)
     forms: list[tuple[Loop, ...]] = []
     rows: dict[int, list[int]] = {}
@@ -136,6 +142,6 @@ def _placed(loops: Sequence[Loop], places: Sequence[int | None]) -> tuple[Loop, 
         for call in loop.calls:
             columns = tuple(places[at : at + len(call.numbers)])
             at += len(call.numbers)
-            calls.append(LoopedCall(call.part, call.numbers, call.growth, columns))
+            calls.append(replace(call, columns=columns))
         result.append(Loop(loop.count, tuple(calls)))
     return tuple(result)

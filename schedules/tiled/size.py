@@ -61,4 +61,6 @@ def sized_tiled(
             scratch, work = sizes.of(replace(request, box=box))
             most, workspace = max(most, scratch), max(workspace, work)
     bytes_ = (aligned(plan.task_bytes) + most) * max(1, min(workers, len(plan.tasks)))
+    if plan.sharing > 1:
+        bytes_ = aligned(plan.task_bytes) + most * plan.sharing
     return Kernel(None, (*plan.inputs, *plan.outputs, Scratch(bytes_)), plan.outputs, "sized", workspace=workspace)

@@ -1,0 +1,85 @@
+"""Cores share each step of a tile group, by columns, where bands would compute halos twice and double the windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from compiled import Compiled, native
+from halotile.benchmarks.models import MODELS
+from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.passes.tile.candidates import Program
+from halotile.passes.tile.decide import plan_segment
+from halotile.passes.tile.estimate import Model, Segment, Shape, shapes
+from halotile.passes.tile.form import RING
+from halotile.passes.tile.grow import segments_of
+from halotile.schedules.tiled.sharing import column_cuts, shared
+from halotile.schedules.tileplan import Compute, TilePlan
+
+
+def edsr(budget: int | None = None, **options: str) -> Build:
+    model = MODELS["edsr"].model(small=True, height=96, width=192, features=64, blocks=2)
+    return run_pipeline(model, Options(target=native(), threads=2, memory_budget=budget, **options))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    build = edsr(stop_after="layout")
+    program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
+    return Model(program, native(), 2, tight=True)
+
+
+def chain(model: Model, shape: Shape) -> tuple[TilePlan, Segment]:
+    groups = model.program.groups
+    able = [i for i in range(len(groups)) if model.program.refusal(i) is None and groups[i].anchor is not None]
+    (segment,) = segments_of(model, able[0], able[-1], [shape])
+    assert segment is not None
+    return plan_segment(model, segment), segment
+
+
+def test_a_shared_chain_repeats_no_work_and_has_its_windows_once(model: Model) -> None:
+    width = next(g for g in reversed(model.program.groups) if g.anchor is not None).outputs[0].shape[3]
+    (ours, found), (bands, other) = (
+        chain(model, Shape(8, width, b, RING, sharing=s)) for b, s in ((1, 2), (2, 1))
+    )
+    assert ours.sharing == 2 and len(ours.tasks) == 1 and ours.extra_work == 1.0
+    assert bands.extra_work > 1.05
+    assert ours.task_bytes < 1.1 * bands.task_bytes
+    assert found.scratch < 0.7 * other.scratch and found.cycles < other.cycles
+
+
+def test_cores_take_all_columns_once_and_the_same_in_each_step(model: Model) -> None:
+    width = next(g for g in reversed(model.program.groups) if g.anchor is not None).outputs[0].shape[3]
+    plan, _ = chain(model, Shape(8, width, 1, RING, sharing=2))
+    cuts = column_cuts(plan)
+    for stripe in plan.tasks[0].stripes:
+        for step in stripe:
+            parts = shared(step, plan, cuts)
+            spans = [part.columns for _, _, part in parts]
+            assert all(a is not None and b is not None and a[1] == b[0] for a, b in zip(spans, spans[1:]))
+            if isinstance(step, Compute):
+                assert [core for _, core, _ in parts] == [0, 1]
+                assert spans[0] is not None and spans[-1] is not None
+                assert (spans[0][0], spans[-1][1]) == step.columns
+            for member, core, part in parts:
+                assert core == 0 or part.columns is None or part.columns[0] >= cuts[member][0]
+
+
+def test_a_budget_has_cores_share_and_the_result_is_that_of_the_whole() -> None:
+    whole = edsr(tile="off")
+    budget = whole.report["arena_bytes"] // 3
+    tiled = edsr(budget)
+    assert any(plan.sharing == 2 for plan in tiled.tiled.values())
+    assert "2 cores share each step" in " ".join(k.schedule for k in tiled.kernels)
+    assert tiled.report["arena_bytes"] == tiled.details["tile"]["arena"] <= budget
+    inputs = [np.random.default_rng(1).standard_normal(v.shape).astype(v.dtype) for v in whole.graph.inputs]
+    compiled = Compiled(tiled)
+    (wanted,), (got,) = Compiled(whole).run(inputs), compiled.run(inputs)
+    assert float(np.abs(got - wanted).max()) <= 2e-4 * float(np.abs(wanted).max())
+    np.testing.assert_array_equal(compiled.run(inputs, poison=0)[0], got)
+
+
+def test_shapes_share_only_where_memory_counts() -> None:
+    assert not any(s.sharing > 1 for s in shapes(64, 256, 2))
+    assert {s.columns for s in shapes(64, 256, 2, sharing=True) if s.sharing > 1} == {256}
+    assert not any(s.sharing > 1 for s in shapes(64, 40, 2, sharing=True))  # too narrow
+    assert not any(s.sharing > 1 for s in shapes(64, 256, 1, sharing=True))
