@@ -11,7 +11,7 @@ from ..tuning import decide
 from .candidates import DEPTHWISE, FEW, GROUPED, HALVES, Way, candidates, decision_key
 from .choose import Tile
 from .depthwise import build_depthwise
-from .direct import build_direct, has_left_over, own_tile
+from .direct import build_direct, has_left_over, has_narrow, own_tile
 from .facts import OPERATORS, ConvFacts
 from .few import build_few, few_applies, writes_plain
 from .grouped import build_grouped, grouped_applies
@@ -129,7 +129,7 @@ def _overwritten(request: Request, facts: ConvFacts, way: Way) -> tuple[Value, .
     if not isinstance(way, Tile):
         return ()
     rows = 1 if has_left_over(request, facts) else way.rows  # none is computed again
-    return taken_over(request, facts, (rows, way.columns))
+    return taken_over(request, facts, (rows, 1 if has_narrow(request, facts) else way.columns))
 
 
 def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:

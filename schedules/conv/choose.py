@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ...targets.target import Target
 from ..ahead import free_registers
@@ -25,6 +26,7 @@ from ..ahead import free_registers
 # Two start in a cycle; a fifth more, as loops bound by them miss a slot now and then (15 loads take 8.3 to 9.3 cycles,
 # says benchmarks/mca.py of Haswell and Zen 2)
 LOAD_CYCLES = 0.6
+NARROW = 0.02  # of the cycles, for twice as much code
 STREAM_CYCLES = 2  # a vector of weights from the second-level cache, which each tile reads anew
 
 
@@ -80,13 +82,15 @@ def choose_tile(
     flat: bool = False,
     mixed: bool = False,
     window: Window | None = None,
+    narrowed: bool = False,
 ) -> Tile:
     """``height x width`` outputs in ``channel_blocks`` vectors, of which ``block_limit`` (a divisor bound) may share a
     tile. Of tiles that cost the same, one whose rows can be dealt evenly to ``workers``: none of them is shared, and
     what the next layer reads lies with the core that reads it. Where rows have no taps in common (``flat``), one of few
-    rows: its lines follow each other. ``window``: taps that share their data in tiles of one vector."""
+    rows: its lines follow each other. ``window``: taps that share their data in tiles of one vector. ``mixed``,
+    ``narrowed``: rows or columns that are left over have tiles of their own."""
     best, best_cost, best_uneven = Tile(1, 1, 1), float("inf"), True
-    for cost, tile in _tiles(target, height, width, channel_blocks, block_limit, mixed, window):
+    for cost, tile in _tiles(target, height, width, channel_blocks, block_limit, mixed, window, narrowed):
         uneven = -(-height // tile.rows) % workers > 0
         flatter = flat and uneven == best_uneven and tile.is_flatter(best)
         if cost < best_cost - 1e-9 or (cost < best_cost + 1e-9 and (uneven < best_uneven or flatter)):
@@ -102,10 +106,27 @@ def best_tiles(
     block_limit: int,
     mixed: bool = False,
     window: Window | None = None,
+    narrowed: bool = False,
 ) -> list[Tile]:
     """All tiles that fit, those that :func:`choose_tile` likes best first."""
-    found = _tiles(target, height, width, channel_blocks, block_limit, mixed, window)
+    found = _tiles(target, height, width, channel_blocks, block_limit, mixed, window, narrowed)
     return [tile for _, tile in sorted(found, key=lambda entry: entry[0])]
+
+
+@lru_cache(maxsize=1024)
+def narrow_pays(
+    target: Target,
+    height: int,
+    width: int,
+    channel_blocks: int,
+    block_limit: int,
+    mixed: bool = False,
+    window: Window | None = None,
+) -> bool:
+    """True if tiles of their own for the columns that are left over save more than NARROW of the cycles."""
+    space = (target, height, width, channel_blocks, block_limit, mixed, window)
+    without, with_them = (min(cost for cost, _ in _tiles(*space, narrowed)) for narrowed in (False, True))
+    return with_them < (1 - NARROW) * without
 
 
 def _tiles(
@@ -116,6 +137,7 @@ def _tiles(
     block_limit: int,
     mixed: bool,
     window: Window | None,
+    narrowed: bool,
 ) -> Iterator[tuple[float, Tile]]:
     registers = target.vector_registers
     for blocks in range(1, min(8, block_limit) + 1):
@@ -126,19 +148,30 @@ def _tiles(
         for columns in range(1, min(width, most) + 1):
             for rows in range(1, min(height, most // columns, 4) + 1):
                 tile = Tile(rows, columns, blocks, 1, window)
-                yield (channel_blocks // tile.blocks) * _cost(target, tile, height, width, mixed), tile
+                cost = _cost(target, tile, height, width, mixed, narrowed)
+                yield (channel_blocks // tile.blocks) * cost, tile
 
 
-def _cost(target: Target, tile: Tile, height: int, width: int, mixed: bool) -> float:
+def _cost(target: Target, tile: Tile, height: int, width: int, mixed: bool, narrowed: bool) -> float:
     left = left_over(tile, height) if mixed else None
-    if left is None:
-        return tiles_of(tile, height, width) * step_cycles(target, tile)
-    return _cost(target, tile, height - left.rows, width, False) + _cost(target, left, left.rows, width, False)
+    if left is not None:
+        rest = _cost(target, left, left.rows, width, False, narrowed)
+        return _cost(target, tile, height - left.rows, width, False, narrowed) + rest
+    narrow = narrow_tile(tile, width) if narrowed else None
+    if narrow is not None:
+        rest = _cost(target, narrow, height, narrow.columns, False, False)
+        return _cost(target, tile, height, width - narrow.columns, False, False) + rest
+    return tiles_of(tile, height, width) * step_cycles(target, tile)
 
 
 def left_over(tile: Tile, height: int) -> Tile | None:
     """The tile of the rows that whole ones leave over."""
     return replace(tile, rows=height % tile.rows) if height % tile.rows else None
+
+
+def narrow_tile(tile: Tile, width: int) -> Tile | None:
+    """The tile of the columns that whole ones leave over."""
+    return replace(tile, columns=width % tile.columns) if width % tile.columns else None
 
 
 def tiles_of(tile: Tile, height: int, width: int) -> int:

@@ -55,7 +55,8 @@ def row_below(conv: ConvKernel, n: Any, group: Any, origins: list[Any]) -> Calla
     assert below is not None
     layout = conv.request.layout(facts.data)
     first = (origins[-1] + tile.rows - 1) * facts.strides[0] + 1 - facts.before[0]
-    own = below.share(conv.bind, group * -(-conv.spatial[-1] // tile.columns) + conv.across) - below.size
+    tiles = -(-conv.spatial[-1] // (conv.whole or tile).columns)
+    own = below.share(conv.bind, group * tiles + conv.across) - below.size
 
     def begin(block: Any) -> Any:
         return layout.offset([n, 0, first, -facts.before[1]], block, 0) + own

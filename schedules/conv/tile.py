@@ -65,7 +65,8 @@ class ConvKernel:
     steps: tuple[int, ...] = ()  # distance of neighbouring outputs of this kernel in the tensor, where not 1
     far: bool = False  # the weights don't stay in the second-level cache
     outputs: int = 0  # channels that this part of the kernel writes, whole vectors, where not all
-    whole: Tile | None = None  # the tile of all other rows, where this one is of those that are left over
+    whole: Tile | None = None  # the tile of all others, where this one is of rows or columns that are left over
+    narrow: Tile | None = None  # the tile of the columns that are left over, where they have one
     mixed: bool = False  # rows that are left over have a tile of their own
     order: str = "bands"  # of rows and groups of channels, and how cores share them: see bands()
     next: Next | None = None  # how the panel of weights behind the present one is asked for
@@ -233,12 +234,26 @@ class ConvKernel:
                 self.ctx.ranged(x, most)
                 yield self.bind(tirx.min(x * step, width - step), most) if step > 1 else x
             return
+        if self.narrow is not None:
+            with self.k.loop(width // step, name="x") as x:
+                self._count(self.ctx.ranged(x, width // step))
+                yield self.bind(x * step, width - step + 1)
+            return
+        if self.whole is not None and self.whole.columns > step:
+            first = width - step
+            self._count(first // self.whole.columns)
+            yield tirx.IntImm("int32", first)
+            return
         with self.k.loop(-(-width // step), name="x") as x:
             self.ctx.ranged(x, -(-width // step))
             start = tirx.min(x * step, width - step) if width % step else x * step
-            self.across = x
-            self.number = self.row * -(-width // step) + x
+            self._count(x)
             yield self.bind(start, width - step + 1)
+
+    def _count(self, across: Any) -> None:
+        """Numbers the tile: in its row, and in the image."""
+        self.across = across
+        self.number = self.row * -(-self.spatial[-1] // (self.whole or self.tile).columns) + across
 
     @contextmanager
     def taps(self, index: Any) -> Iterator[tuple[Any, list[Any]]]:
