@@ -37,6 +37,7 @@ from .tegraph import GroupGraph
 SPREAD_BLOCKED, SPREAD_PLAIN = 2 / 3, 4.0
 SIDE = 4  # rows of windows side by side: as many cycles as a store needs to reach the cache
 PAIR = 2  # rows of norms side by side: the work of one fills the time in which the other's lanes are combined
+FOUR, SHORT_ROW = 4, 512  # rows of so few bytes that become one number, whose own work does not fill it
 MANY_ROWS = 4  # rows that keep the cores of common machines busy
 
 
@@ -201,20 +202,21 @@ class _Staged:
         if self.request.box is not None or count == 1:
             return 1
         if not any(p.stands_for is not None for p in self.plan.phases):
-            return PAIR if self._pairs(count) else 1
+            return self._turns(count)
         rows = [p.tensors[0] for p in self.plan.phases if p.values[0] is None]
         elements = max(int(np.prod([int(d) for d in t.shape[prefix:]])) for t in rows) * max(1, self.block)
         return max(1, min(SIDE, STACK_BYTES // (elements * max(dtype_bytes(str(t.dtype)) for t in rows))))
 
-    def _pairs(self, count: int) -> bool:
-        """True for rows of plain memory that are summed, if two leave most of the first-level cache free and the cores
-        enough to share."""
-        reduces = any(p.reduce for p in self.plan.phases)
-        if self.block or not reduces or count < PAIR * MANY_ROWS * self.request.workers:
-            return False
+    def _turns(self, count: int) -> int:
+        """Rows of plain memory that are summed take turns in pairs, short ones of which a sum is all that is left in
+        fours, if these leave most of the first-level cache free and the cores enough to share."""
         moved = [v for v in (*self.group.inputs, *self.group.outputs) if v.constant is None]
         row = sum(v.elements * dtype_bytes(v.dtype) for v in moved) // count
-        return 3 * PAIR * row <= self.request.target.l1_bytes
+        if self.block or not any(p.reduce for p in self.plan.phases):
+            return 1
+        most = min(count // (MANY_ROWS * self.request.workers), self.request.target.l1_bytes // max(1, 3 * row))
+        short = row <= SHORT_ROW and all(v.elements == count for v in self.group.outputs)
+        return next((t for t in (FOUR, PAIR) if t <= most and (t == PAIR or short)), 1)
 
     # -- one phase -------------------------------------------------------------------------------
 

@@ -233,6 +233,23 @@ def test_rows_take_turns_in_every_phase() -> None:
         assert "T.min(2," not in text
 
 
+def test_short_rows_take_turns_in_fours() -> None:
+    """Rows that become one number, of up to 512 bytes, of which there are enough."""
+    rows = 16 * native().cores + 3
+
+    def turns(columns: int) -> set[int]:
+        x = normal(rows, columns)
+        build = staged(module_of([x], lambda x: R.mean(x, 1, keepdims=True)))
+        wanted = x.astype("float64").mean(1, keepdims=True)
+        np.testing.assert_allclose(Compiled(build).run([x])[0], wanted, 1e-5, 1e-6)
+        text = str(build.kernels[0].function)
+        return {t for t in (2, 4) if f"T.min({t}, {rows} - row" in text}
+
+    assert [turns(columns) for columns in (49, 127, 128)] == [{4}, {4}, {2}]
+    _, text = softmax_of(rows, 45)
+    assert "T.min(2," in text
+
+
 @pytest.mark.parametrize("name", list(filled(None).cases))
 def test_equals_numpy(suite: Suite, name: str) -> None:
     suite.check(name)
