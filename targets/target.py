@@ -56,6 +56,10 @@ class Target:
         """Elements of ``dtype`` in one vector register (at least 1)."""
         return max(1, self.vector_bits // _bits(dtype))
 
+    def channel_block(self, dtype: str) -> int:
+        """Channels of a block of an image of ``dtype``: a vector of what kernels compute it in, at least float32."""
+        return self.lanes(dtype if _bits(dtype) >= 32 else "float32")
+
     @property
     def is_aarch64(self) -> bool:
         return self.triple.startswith("aarch64")

@@ -107,7 +107,7 @@ class _Assigner:
     def _read_in(self, value: Value) -> int:
         """The channel block in which a dense convolution reads ``value``; 0 for what none reads so."""
         few = len(value.shape) < 3 or value.shape[1] <= FEW_CHANNELS
-        return 0 if few else self.target.lanes(value.dtype)
+        return 0 if few else self.target.channel_block(value.dtype)
 
     def _release_outputs(self) -> None:
         """A convolution that writes a model output writes a value of its own, converted on the way out; so does the
@@ -130,8 +130,10 @@ class _Assigner:
     def _choose_blocks(self) -> None:
         readers = _readers(self.groups)
         for group in self.groups:
-            lanes = self.target.lanes(group.outputs[0].dtype)
+            lanes = self.target.channel_block(group.outputs[0].dtype)
             if _is_conv(group):
+                assert group.anchor is not None
+                lanes = self.target.channel_block(group.anchor.results[0].dtype)
                 for value in group.outputs:
                     if value not in self.plain:
                         self.blocks[value] = lanes
@@ -158,7 +160,7 @@ class _Assigner:
         if before is None:
             return
         data = before.outputs[0]
-        lanes = self.target.lanes(data.dtype)
+        lanes = self.target.channel_block(data.dtype)
         mine = {v: b for v, b in self.blocks.items() if v in before.inputs}
         if mine and set(mine.values()) == {lanes} and preserves_channels(before, mine, lanes):
             self.blocks[data] = lanes
@@ -207,7 +209,7 @@ class _Assigner:
                 wanted = input_needs(group.anchor)
                 data = wanted.data
                 few = data.shape[1] <= FEW_CHANNELS and not wanted.depthwise
-                block = 0 if few else self.target.lanes(data.dtype)
+                block = 0 if few else self.target.channel_block(data.dtype)
                 movable = data in producers and data not in exact and not self._is_viewed(data)
                 if movable and few and self.blocks.get(data):
                     block = self.blocks[data]
@@ -244,7 +246,7 @@ class _Assigner:
         before = _prologue(group)
         assert before is not None
         data = before.outputs[0]
-        lanes = self.target.lanes(data.dtype)
+        lanes = self.target.channel_block(data.dtype)
         images = [v for v in before.inputs if v.constant is None and v.shape[:2] == data.shape[:2]]
         plain = [v for v in images if not self.blocks.get(v) and len(v.shape) == len(data.shape)]
         few = data.shape[1] <= FEW_CHANNELS and not input_needs(group.anchor).depthwise  # type: ignore[arg-type]

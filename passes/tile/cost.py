@@ -143,7 +143,7 @@ def member_cost(
     alone = target if target.cores == 1 else _alone(target)
     output = group.outputs[0]
     positions = max(1, math.prod(output.shape[2:]))  # none are left of a state that has no length
-    lanes = target.lanes(output.dtype)
+    lanes = target.channel_block(output.dtype)
     vectors = output.shape[0] * -(-output.shape[1] // lanes) if len(output.shape) > 1 else 1
     extra = 0.5 * vectors * (len(group.nodes) - 1)
     anchor = group.anchor

@@ -72,6 +72,8 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
         return None
     if facts.channels % (2 * lanes) or facts.outputs % (2 * lanes) or producers(request.group, facts.data):
         return None
+    if facts.is_whole:
+        return None
     pairs = facts.data.shape[0] * _pairs(facts)
     vectors, depth = facts.outputs // 2 // lanes, facts.channels // 2
     whole, half = choose_tile(target, *tile_space(request, facts)), _tile(request, facts)

@@ -112,7 +112,7 @@ class Layer(NamedTuple):
 
 def applies(facts: ConvFacts) -> bool:
     """True for what the algorithm can do at all: 3 x 3 along rows and columns, with stride 1 or 2 or any dilation, one
-    group, float32, at least one whole tile of every phase."""
+    group, float32, at least one whole tile of every phase; but no weights of whole numbers, whose sums are exact."""
     strides, dilation = facts.strides[-2:], facts.dilation[-2:]
     return (
         facts.kernel[-2:] == (3, 3)
@@ -121,6 +121,7 @@ def applies(facts: ConvFacts) -> bool:
         and facts.groups == 1
         and facts.output.dtype == "float32"
         and least_phase(facts) >= F2.m
+        and not facts.is_whole
     )
 
 

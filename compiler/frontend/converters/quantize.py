@@ -10,6 +10,7 @@ from ..functions import dtype_name
 from ..node import Node, normal_axis
 from ..registry import Refusal, converts
 from ..value import PLAIN, Value
+from . import whole
 from .conv import convolve, per_channel
 from .matmul import product
 
@@ -110,8 +111,7 @@ def by_own_range(node: Node, x: Value) -> tuple[Value, Value, Value]:
 
 @converts("MatMulInteger", since=10)
 def matmul_integer(node: Node) -> Value:
-    a, b = node.need(0), node.need(1)
-    return product(node, _centred(node, a, node[2], rows=True), _centred(node, b, node[3], rows=False))
+    return _product(node, node.need(0), node[2], node.need(1), node[3])
 
 
 @converts("ConvInteger", since=10)
@@ -120,13 +120,13 @@ def conv_integer(node: Node) -> Value:
     zero = node[3]
     if zero is not None and zero.rank == 1 and zero.size > 1:
         zero = node.reshape(zero, (zero.size,) + (1,) * (w.rank - 1))
-    return convolve(node, _centred(node, x, node[2]), _centred(node, w, zero))
+    return _convolution(node, x, node[2], w, zero)
 
 
 @converts("QLinearMatMul", since=10)
 def qlinear_matmul(node: Node) -> Value:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node.need(i) for i in range(8))
-    total = product(node, _centred(node, a, a_zero, rows=True), _centred(node, b, b_zero, rows=False))
+    total = _product(node, a, a_zero, b, b_zero)
     factor = node.do(
         R.multiply,
         node.cast(_rows(node, a_scale, a, True), "float32"),
@@ -144,7 +144,7 @@ def qlinear_conv(node: Node) -> Value:
     per_output = w_zero
     if w_zero.rank == 1 and w_zero.size > 1:
         per_output = node.reshape(w_zero, (w_zero.size,) + (1,) * (w.rank - 1))
-    total = convolve(node, _centred(node, x, x_zero), _centred(node, w, per_output))
+    total = _convolution(node, x, x_zero, w, per_output)
     if bias is not None:
         total = node.do(R.add, total, per_channel(node, bias, total.rank))
     scale = per_channel(node, w_scale, total.rank) if w_scale.size > 1 else node.reshape(w_scale, ())
@@ -152,6 +152,29 @@ def qlinear_conv(node: Node) -> Value:
     factor = node.do(R.divide, factor, node.reshape(y_scale, ()))
     scaled = node.do(R.multiply, node.cast(total, "float32"), node.cast(factor, "float32"))
     return _quantized(node, scaled, node.reshape(y_zero, ()), y_zero.dtype)
+
+
+def _product(node: Node, a: Value, a_zero: Value | None, b: Value, b_zero: Value | None) -> Value:
+    """The sums of a product in int32."""
+    right, ranges = _centred(node, b, b_zero, rows=False), None
+    if right.array is not None and right.rank > 1 and a.array is None and a.rank > 1:
+        depth = right.shape[-2]
+        ranges = whole.cuts(a.dtype, np.moveaxis(right.array, -2, 0).reshape(depth, 1, -1))
+    if ranges is None:
+        return product(node, _centred(node, a, a_zero, rows=True), right)
+    left = _centred(node, a, a_zero, rows=True, wide="float32")
+    return whole.summed(node, product, left, right, (a.rank - 1, right.rank - 2), ranges)
+
+
+def _convolution(node: Node, x: Value, x_zero: Value | None, w: Value, w_zero: Value | None) -> Value:
+    """The sums of a convolution in int32."""
+    weights, ranges = _centred(node, w, w_zero), None
+    if weights.array is not None and weights.rank > 2 and x.array is None:
+        outputs, depth = weights.shape[:2]
+        ranges = whole.cuts(x.dtype, weights.array.reshape(outputs, depth, -1).transpose(1, 2, 0))
+    if ranges is None or len(ranges) > 1 and x.shape[1:2] != w.shape[1:2]:
+        return convolve(node, _centred(node, x, x_zero), weights)
+    return whole.summed(node, convolve, _centred(node, x, x_zero, wide="float32"), weights, (1, 1), ranges)
 
 
 def _need_integer(dtype: str) -> None:
@@ -168,17 +191,22 @@ def _quantized(node: Node, quotient: Value, zero: Value | None, target: str) -> 
     return node.cast(node.do(R.clip, value, min=float(limits.min), max=float(limits.max)), target)
 
 
-def _centred(node: Node, x: Value, zero: Value | None, rows: bool | None = None) -> Value:
-    """x - zero_point as int32; for a matrix, a vector of zero points is one per row or per column."""
+def _centred(
+    node: Node, x: Value, zero: Value | None, rows: bool | None = None, wide: str = "int32"
+) -> Value:
+    """x - zero_point in ``wide``; for a matrix, a vector of zero points is one per row or per column."""
     _need_integer(x.dtype)
-    wide = node.cast(x, "int32")
+    x = node.cast(x, wide)
     if zero is None or (zero.array is not None and not zero.array.any()):
-        return wide
+        return x
     if rows is not None:
         zero = _rows(node, zero, x, rows)
     elif zero.size == 1:
         zero = node.reshape(zero, ())
-    return node.do(R.subtract, wide, node.cast(zero, "int32"))
+    zero = node.cast(zero, wide)
+    if x.array is not None and zero.array is not None:
+        return Value.of_array(x.array - zero.array)
+    return node.do(R.subtract, x, zero)
 
 
 def _rows(node: Node, vector: Value, matrix: Value, rows: bool) -> Value:

@@ -1,0 +1,62 @@
+"""Sums of integers by the kernels of float32, which are exact as long as every sum is below 2**24.
+
+A byte less its zero point, x, lies in [low, high] around 0 with high - low = 255, whatever the zero point is. So a sum
+of any of the terms x * w, in any order and with any rounding of sums on the way, is at most
+
+    high * (sum of the w > 0) - low * (sum of the -w > 0)  <=  255 * max(sum of the w > 0, sum of the -w > 0)
+
+Where that is more, the terms are cut into parts of so few channels that each stays below, and these are added in int32.
+Winograd and Strassen, whose sums are others, leave weights of whole numbers alone (schedules/conv/facts.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from tvm import relax
+
+from ..node import Node
+from ..value import Value
+
+R = relax.op
+
+LIMIT = 1 << 24
+STEP = 16  # channels of a part are a multiple of this, so that parts begin at whole vectors
+MOST_PARTS = 4  # with more, the sums of int32 are as fast
+
+
+def cuts(dtype: str, terms: np.ndarray) -> list[tuple[int, int]] | None:
+    """Ranges of channels that data of ``dtype`` can be multiplied with in float32; None where the sums have to be of
+    integers. ``terms``: whole numbers [channels, taps, outputs]."""
+    channels = len(terms)
+    if dtype not in ("int8", "uint8") or not terms.size:
+        return None
+    above, below = (np.maximum(t, 0).sum(1) for t in (terms.astype(np.int64), -terms.astype(np.int64)))
+    for parts in range(1, MOST_PARTS + 1):
+        step = channels if parts == 1 else -(-channels // parts // STEP) * STEP
+        ranges = [(begin, min(begin + step, channels)) for begin in range(0, channels, step)]
+        if all(255 * max(t[b:e].sum(0).max() for t in (above, below)) <= LIMIT for b, e in ranges):
+            return ranges
+    return None
+
+
+def summed(
+    node: Node,
+    multiply: Callable[[Node, Value, Value], Value],
+    data: Value,
+    weights: Value,
+    axes: tuple[int, int],
+    ranges: Sequence[tuple[int, int]],
+) -> Value:
+    """``multiply`` of float32 ``data`` and whole ``weights``, by parts along their ``axes`` of channels, in int32."""
+    total: Value | None = None
+    weights = node.cast(weights, "float32")
+    for begin, end in ranges:
+        some, few = data, weights
+        if len(ranges) > 1:
+            some, few = node.slice(data, axes[0], begin, end), node.slice(weights, axes[1], begin, end)
+        part = node.cast(multiply(node, some, few), "int32")
+        total = part if total is None else node.do(R.add, total, part)
+    assert total is not None
+    return total
