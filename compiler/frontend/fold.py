@@ -14,10 +14,11 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-# Operators whose result may be far larger than their operands; folding those would bloat the weights.
+# Operators whose result may be far larger than their operands; folding those would bloat the weights. Converters come
+# first: those of quantisation take every version, and what is out of range does not wrap.
 EXPANDING = frozenset(
     "ConstantOfShape Expand Tile Range OneHot EyeLike Resize Upsample Pad GatherND Gather Add Mul Where "
-    "Einsum MatMul".split()
+    "Einsum MatMul QuantizeLinear DequantizeLinear".split()
 )
 LARGEST_EXPANSION = 16 << 20  # bytes a folded result may have when it is larger than its operands
 

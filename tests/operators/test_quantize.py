@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import halotile
 import ml_dtypes
 import numpy as np
 import pytest
@@ -157,3 +158,32 @@ def test_a_range_of_its_own(sign: float | None) -> None:
     for name, expected in zip(("o0", "o1", "o2"), peer(model, feeds)):
         np.testing.assert_array_equal(got[name], expected)
     assert sign != 0.0 or got["o1"] == 1
+
+
+@pytest.mark.parametrize("opset", [10, 13, 17, 21])
+@pytest.mark.parametrize("trained", [False, True])
+def test_weights_between_quantised_layers_are_known_at_import(opset: int, trained: bool) -> None:
+    """Whatever the version: weights of run time have other kernels, which pack them in every call."""
+    w = RNG.standard_normal((24, 16, 3, 3)).astype("float32")
+    w[0, 0, 0] = [1e9, -1e9, 0.125]  # out of range, and half way between two numbers
+    scale, zero = np.float32(0.05), np.int8(0)
+    codes = np.clip(np.rint(w / scale), -128, 127).astype("int8")
+    nodes = [helper.make_node("QuantizeLinear", ["w", "s", "z"], ["q"])] if trained else []
+    nodes += [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Conv", ["x", "d"], ["y"], pads=[1] * 4),
+    ]
+    given = {"s": scale, "z": zero} | ({"w": w} if trained else {"q": codes})
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 17, 19])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 24, 17, 19])],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in given.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    feeds = {"x": RNG.standard_normal((1, 16, 17, 19)).astype("float32")}
+    built = halotile.compile(model)
+    np.testing.assert_allclose(built(feeds)["y"], peer(model, feeds)[0], rtol=1e-4, atol=1e-3)
+    kernels = [k["schedule"] for k in built.report["kernels"]]
+    assert sum("conv C" in k or "winograd" in k for k in kernels) == 1 and "loops" not in kernels

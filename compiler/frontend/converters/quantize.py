@@ -33,7 +33,21 @@ def quantize_linear(node: Node) -> Value:
     if target not in INTEGERS:
         return narrow.narrowed(node, _moved(node, quotient, zero, x, axis, block), target)
     offset = None if zero is None else _spread(node, zero, x, axis, block)
+    known = spread.array is not None and (offset is None or offset.array is not None)
+    if x.array is not None and known and precision in ("float32", "float64"):
+        return _at_import(x.array, np.asarray(spread.array), offset, precision, target)
     return _quantized(node, quotient, offset, target)
+
+
+def _at_import(x: np.ndarray, spread: np.ndarray, offset: Value | None, precision: str, target: str) -> Value:
+    """Weights that a model quantises, as those trained for it do."""
+    limits = np.iinfo(target)
+    with np.errstate(all="ignore"):
+        whole = np.rint((x.astype(precision) / spread.astype(precision)).astype("float32"))
+        if offset is not None and offset.array is not None:
+            whole = whole + offset.array.astype("float32")
+        whole = np.clip(whole.astype("float64"), limits.min, limits.max)  # float32 has no 2**31 - 1
+    return Value.of_array(np.nan_to_num(whole, nan=0.0).astype(target))
 
 
 @converts("DequantizeLinear", since=10)
@@ -50,9 +64,12 @@ def dequantize_linear(node: Node) -> Value:
     _need_integer(x.dtype)
     x = node.cast(x, "int32")
     if zero is not None and not (zero.array is not None and not zero.array.any()):
-        x = node.do(R.subtract, x, node.cast(_spread(node, zero, x, axis, block), "int32"))
+        x = _less(node, x, node.cast(_spread(node, zero, x, axis, block), "int32"))
     wide = "float64" if target == "float64" else "float32"
     spread = node.cast(_spread(node, scale, x, axis, block), wide)
+    if x.array is not None and spread.array is not None:
+        with np.errstate(over="ignore"):
+            return node.cast(Value.of_array(x.array.astype(wide) * spread.array), target)
     return node.cast(node.do(R.multiply, node.cast(x, wide), spread), target)
 
 
@@ -203,7 +220,11 @@ def _centred(
         zero = _rows(node, zero, x, rows)
     elif zero.size == 1:
         zero = node.reshape(zero, ())
-    zero = node.cast(zero, wide)
+    return _less(node, x, node.cast(zero, wide))
+
+
+def _less(node: Node, x: Value, zero: Value) -> Value:
+    """x - zero, at import where both are known: what kernels pack has to be."""
     if x.array is not None and zero.array is not None:
         return Value.of_array(x.array - zero.array)
     return node.do(R.subtract, x, zero)
