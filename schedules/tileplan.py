@@ -63,7 +63,18 @@ class Shift:
     columns: Span | None = None
 
 
-Step = Compute | Fill | Shift
+@dataclass(frozen=True)
+class Copy:
+    """``rows`` of the window of ``source``, whose base is ``base``, go to that of ``target``, where they are the first:
+    rows that a ring saves until the next stripe, while others use its bytes, or that return."""
+
+    source: Value
+    target: Value
+    rows: Span
+    base: tuple[int, int]
+
+
+Step = Compute | Fill | Shift | Copy
 
 
 @dataclass(frozen=True)
@@ -78,8 +89,9 @@ class Task:
 @dataclass(frozen=True, eq=False)
 class TilePlan:
     """How one tile group is computed. ``modes`` says for each value that stays inside how it is kept: ``ring`` or
-    ``recompute``. ``task_bytes`` is the scratch of one task. ``sharing`` cores compute each step together, by columns,
-    one task after the other; 1: each has tasks of its own."""
+    ``recompute``. ``windows`` has those of saved rows, too, under values of their own. ``task_bytes`` is the scratch of
+    one task. ``sharing`` cores compute each step together, by columns, one task after the other; 1: each has tasks of
+    its own. No rows are saved where cores share."""
 
     members: tuple[Group, ...]
     windows: Mapping[Value, Window]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...schedules.group import Value, dtype_bytes
-from ...schedules.tileplan import Compute, Fill, Shift, Span, Task, TilePlan
+from ...schedules.tileplan import Compute, Copy, Fill, Shift, Span, Task, TilePlan
 from .form import Needs
 
 NOTHING, FILLED = -1, -2
@@ -79,6 +79,8 @@ class _Checker:
                     self._compute(step)
                 elif isinstance(step, Fill):
                     self._fill(step)
+                elif isinstance(step, Copy):
+                    self._copy(step)
                 else:
                     self._shift(step)
         self.where = ""
@@ -152,6 +154,19 @@ class _Checker:
         grid[:] = NOTHING
         grid[: high - low] = kept
         self._trample(step.value)
+
+    def _copy(self, step: Copy) -> None:
+        source, target = self.grids[step.source], self.grids[step.target]
+        low, high = step.rows[0] - step.base[0], step.rows[1] - step.base[0]
+        if not 0 <= low <= high <= source.shape[0] or high - low > target.shape[0]:
+            self._problem(f"copies rows {step.rows} of {step.source.name}, which a window doesn't hold")
+            return
+        if self.plan.windows[step.source].layout.strides[2] != self.plan.windows[step.target].layout.strides[2]:
+            self._problem(f"rows of {step.source.name} are not as long where they are copied to")
+        kept = source[low:high].copy()
+        target[:] = NOTHING
+        self._trample(step.target)
+        target[: high - low] = kept
 
     # -- memory ----------------------------------------------------------------------------------
 

@@ -208,7 +208,7 @@ def _plan(
     quanta = {}
     if shape.units:
         quanta = {v: model.cost(first + i).unit[0] for i, g in enumerate(groups) for v in g.outputs}
-    form = Form(shape.rows, shape.columns, shape.bands, modes, quanta=quanta, sharing=shape.sharing)
+    form = Form(shape.rows, shape.columns, shape.bands, modes, 1, quanta, shape.sharing, shape.saves)
     return lower(groups, model.program.layouts, form, leaving, model.needs)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...schedules.tileplan import Compute, Fill, Shift, TilePlan
+from ...schedules.tileplan import Compute, Copy, Fill, Shift, TilePlan
 
 
 def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:
     """Members with the boxes they compute, values with their windows and modes, and the sums."""
     boxes: list[dict[tuple[int, int], int]] = [{} for _ in plan.members]
-    fills = shifts = 0
+    fills = shifts = copies = 0
     for task in plan.tasks:
         for stripe in task.stripes:
             for step in stripe:
@@ -19,6 +19,7 @@ def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:
                     boxes[step.member][size] = boxes[step.member].get(size, 0) + 1
                 fills += isinstance(step, Fill)
                 shifts += isinstance(step, Shift)
+                copies += isinstance(step, Copy)
     return {
         "name": name,
         "tasks": len(plan.tasks),
@@ -28,6 +29,7 @@ def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:
         "extra_work": plan.extra_work,
         "fills": fills,
         "shifts": shifts,
+        "copies": copies,
         "members": [
             {"name": g.name, "boxes": [{"rows": r, "columns": c, "count": n} for (r, c), n in sorted(b.items())]}
             for g, b in zip(plan.members, boxes)

@@ -37,7 +37,7 @@ class Shape:
     """A candidate: stripes of ``rows``, blocks of ``columns`` (of the segment's last output); one mode for all inner
     values, and the other one of the two for ``others``. ``units``: rings take in rows in multiples of what their
     member computes at a time (a transform's tiles), even if a stripe wants fewer. ``sharing`` cores compute each step
-    together, and have one set of windows."""
+    together, and have one set of windows; ``saves``: rings save the rows they keep."""
 
     rows: int
     columns: int
@@ -46,6 +46,7 @@ class Shape:
     others: frozenset[Value] = frozenset()
     units: bool = False
     sharing: int = 1
+    saves: bool = False
 
     def mode_of(self, group: Group) -> str:
         if not self.others or self.others.isdisjoint(group.outputs):
@@ -84,6 +85,7 @@ class Model:
     exact: bool = False
     halves: Halves = Halves()
     tight: bool = False  # memory counts: layers may take less scratch, and more time
+    saving: bool = False  # rings may save rows
     needs: Needs = group_needs_of
     costs: dict[Group, MemberCost] = field(default_factory=dict)
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
@@ -175,11 +177,13 @@ class Model:
         return found
 
 
-def shapes(height: int, width: int, cores: int, large: bool = False, sharing: bool = False) -> list[Shape]:
+def shapes(
+    height: int, width: int, cores: int, large: bool = False, sharing: bool = False, saving: bool = False
+) -> list[Shape]:
     """The candidates for an output of ``height x width``. Wide blocks are of equal width, or of multiples of 24, which
     is whole tiles of Winograd's also where members before work at a half or a third of the size, but leaves a narrower
     block behind; ``large``: there are stripes of whole tiles of six rows, which rings need not round; ``sharing``: all
-    cores may compute each step together."""
+    cores may compute each step together; ``saving``: rings may save rows."""
     found = []
     widths = [width]
     for parts in (2, 4, 8, 16):
@@ -197,6 +201,8 @@ def shapes(height: int, width: int, cores: int, large: bool = False, sharing: bo
             for bands in sorted({1, cores} if every else {cores}):
                 units = (False, True) if rows <= 8 else (rows not in SIXES,)
                 found += [Shape(rows, columns, bands, RING, units=u) for u in units]
+                if saving and rows > 1:
+                    found += [Shape(rows, columns, bands, RING, units=u, saves=True) for u in units]
                 if sharing and cores > 1 and columns == width >= LEAST_SHARED * cores:
                     found += [Shape(rows, columns, 1, RING, units=u, sharing=cores) for u in units]
             if rows in (16, 48) and columns < width:

@@ -35,7 +35,8 @@ class Form:
     """How a tile group is cut. ``stripe_rows`` and ``column_width`` are sizes in the group's last output, ``bands``
     the number of row ranges that are independent of each other; ``modes`` has the mode of every inner value that is
     not kept in a ring. Rings grow to multiples of ``quantum`` rows, or of the ones that ``quanta`` has for a value
-    (kernels may work on multiples). ``sharing`` cores compute each step together."""
+    (kernels may work on multiples). ``sharing`` cores compute each step together. ``saves``: rings
+    may save the rows they keep, where that takes fewer bytes and cores don't share."""
 
     stripe_rows: int
     column_width: int
@@ -44,6 +45,7 @@ class Form:
     quantum: int = 1
     quanta: Mapping[Value, int] = field(default_factory=dict)
     sharing: int = 1
+    saves: bool = False
 
     def mode(self, value: Value) -> str:
         return self.modes.get(value, RING)

@@ -23,6 +23,7 @@ from .cost import CALL, LAUNCH, Numbers, joined
 from .estimate import Model, Segment, Shape
 from .form import RING, largest
 from .reach import Reach
+from .windows import KEPT, WORTH
 
 LONGEST = 32  # members of a tile group
 
@@ -94,6 +95,8 @@ class _Growing:
         self.stripes = self.bands * np.ceil(self.height / self.bands / self.rows)
         self.blocks = np.ceil(self.width / self.columns)
         self.sharing = np.array([float(s.sharing) for s in shapes])
+        self.saves = np.array([s.saves for s in shapes])
+        self.saving = bool(self.saves.any())
         self.copies = np.minimum(model.threads, self.bands * self.blocks)  # of the windows
         self.workers = np.minimum(model.threads, self.copies * self.sharing)
         self.able = np.ones(len(shapes), bool)
@@ -103,6 +106,9 @@ class _Growing:
         self.passing: dict[int, Numbers] = {}  # bytes of the windows that keep nothing from stripe to stripe
         self.most = self.none  # bytes of the largest scratch of a member's own
         self.kept = self.shared = self.none  # bytes of windows that keep rows, and the most of others at a time
+        self.saved = self.none  # bytes of windows that keep rows, where rings save these
+        self.living: dict[int, Numbers] = {}  # of the others, by the step of a stripe in which they live
+        self.copied = self.none  # bytes of saved rows that come and go
         self.near = self.far = self.none  # bytes of rows that move up in their rings; of reads by later members
         self.moved = self.none  # cycles of what neighbours read
         self.anew = self.stored = self.none  # bytes written to windows, and cycles where their lines are near
@@ -194,7 +200,19 @@ class _Growing:
         moved = np.maximum(0.0, held - member.fresh) * row
         self.near = self.near + np.where(keeps, 2 * moved * self.stripes * self.blocks, 0)
         self.passing[index] = np.where(keeps, 0, member.window)
+        if self.saving:
+            self._saving(index, member, keeps, np.maximum(0.0, held - member.fresh), held, row)
         member.start = np.where(ring, needed - step, member.start)
+
+    def _saving(self, index: int, member: _Member, keeps: Numbers, kept: Numbers, held: Numbers, row: Numbers) -> None:
+        """The same where rings save the ``kept`` rows of all that they have ``held``."""
+        saves = keeps & (kept <= KEPT * held)
+        self.saved = self.saved + np.where(saves, kept * row, np.where(keeps, member.window, 0))
+        self.copied = self.copied + np.where(saves, 2 * kept * row * self.stripes * self.blocks, 0)
+        self.calls = self.calls + np.where(saves & self.saves, 2 * CALL * self.stripes * self.blocks, 0)
+        readers = [r for v in self.program.groups[index].outputs for r in self.program.readers.get(v, ())]
+        for step in range(index, max((r for r in readers if r <= self.last), default=index) + 1):
+            self.living[step] = self.living.get(step, self.none) + np.where(keeps & ~saves, 0, member.window)
 
     def _count(self, index: int, member: _Member) -> None:
         """Work, traffic and bytes of one member, over all tasks."""
@@ -255,14 +273,19 @@ class _Growing:
         rates, threads = self.model.rates, self.model.threads
         tasks = self.bands * self.blocks * self.sharing
         workers = self.workers
-        scratch = self.copies * (self.kept + self.shared) + workers * self.most
+        windows, near, able = self.kept + self.shared, self.near, self.able
+        if self.saving:
+            less = self.saved + np.max([self.none, *self.living.values()], axis=0)
+            able = able & (~self.saves | (less <= WORTH * windows))
+            windows, near = np.where(self.saves, less, windows), near + np.where(self.saves, self.copied, 0)
+        scratch = self.copies * windows + workers * self.most
         busy = scratch + (workers if rates.private else 1) * self.weights
         inner = rates.at(busy, workers)
         traffic = self.moved + self.far / inner
         if rates.hides:
-            traffic = traffic + self.stored + self.near / rates.near
+            traffic = traffic + self.stored + near / rates.near
         else:  # these lines were last touched a stripe before; those that rows move to come and go
-            traffic = traffic + (self.anew + 1.5 * self.near) / inner
+            traffic = traffic + (self.anew + 1.5 * near) / inner
         crowded = busy > rates.inner(workers)
         weights = np.where(crowded, self.streamed / rates.streamed(busy, workers), 0.0)
         for value, amount in self.outside.items():
@@ -273,7 +296,7 @@ class _Growing:
         exposed = self.exposed / np.maximum(1.0, self.arithmetic)
         arithmetic, traffic = self.model.streaming(self.arithmetic, traffic, weights)
         cycles = (joined(arithmetic, traffic, exposed) + self.calls) / threads * rounds + LAUNCH
-        return Grown(first, self.last, self.shapes, self.able.copy(), scratch, cycles)
+        return Grown(first, self.last, self.shapes, able.copy(), scratch, cycles)
 
 
 def _merged(found: _Member | None, reader: _Member, rows: Reach, columns: Reach) -> _Member | None:

@@ -3,6 +3,7 @@
 for band, column block:                     a task
     for stripe:
         for member:  Shift, Compute, Fill   kept rows move up, new ones appear, places outside become zero
+                     Copy                   or kept rows were saved, and return; behind a ring's last reader
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from ...schedules.group import Group, Value
 from ...schedules.layout import Layout
-from ...schedules.tileplan import Compute, Fill, Shift, Span, Step, Task, TilePlan
+from ...schedules.tileplan import Compute, Copy, Fill, Shift, Span, Step, Task, TilePlan
 from .form import MATERIALISE, RECOMPUTE, RING, Form, Needs, clip
 from .members import Members
 from .spans import Piece, clipped, column_spans, row_pieces
@@ -59,13 +60,13 @@ def lower(
     members = Members.of(groups, leaving, form, needs)
     rows = row_pieces(members, form)
     columns = column_spans(members, form)
-    windows, total = place_windows(members, layouts, rows, columns)
+    windows, total, saved = place_windows(members, layouts, rows, columns, form.saves and form.sharing == 1)
     tasks = []
     for b in range(len(rows[-1])):
         for k in range(len(columns[-1])):
-            tasks.append(_Task(members, rows, columns, b, k).task())
+            tasks.append(_Task(members, rows, columns, saved, b, k).task())
     modes = {}
-    for value in windows:
+    for value in (v for g in groups for v in g.outputs if v in windows):
         modes[value] = RECOMPUTE if form.mode(value) == RECOMPUTE else RING
     for member in members.whole:
         for value in groups[member].outputs:
@@ -94,6 +95,7 @@ class _Task:
     members: Members
     rows: Sequence[Sequence[Sequence[Piece]]]
     columns: Sequence[Sequence[Span | None]]
+    saved: Mapping[Value, Value]
     band: int
     block: int
 
@@ -109,27 +111,44 @@ class _Task:
 
     def _stripe(self, stripe: int, bases: dict[Value, int]) -> list[Step]:
         steps: list[Step] = []
-        for member, group in enumerate(self.members.groups):
-            piece = self.rows[member][self.band][stripe]
+        for member in range(len(self.members.groups)):
             columns = self.columns[member][self.block]
-            if columns is None:
+            if columns is not None:
+                steps += self._member(member, stripe, columns, bases)
+            steps += self._saves(member, stripe, bases)
+        return steps
+
+    def _member(self, member: int, stripe: int, columns: Span, bases: dict[Value, int]) -> list[Step]:
+        group, piece = self.members.groups[member], self.rows[member][self.band][stripe]
+        windowed = member not in self.members.whole
+        steps: list[Step] = []
+        for value in group.outputs if windowed else ():
+            old = bases.get(value)
+            if piece.keep is not None and value in self.saved:
+                steps.append(Copy(self.saved[value], value, piece.keep, (piece.base, columns[0])))
+            elif piece.keep is not None and old is not None and old != piece.base:
+                steps.append(Shift(value, piece.keep, (old, columns[0])))
+            bases[value] = piece.base
+        if piece.fresh is None:
+            return steps
+        height, width = (self.members.size(member, axis) for axis in (2, 3))
+        inside = clipped(piece.fresh, height), clipped(columns, width)
+        if inside[0] is not None and inside[1] is not None:
+            steps.append(Compute(member, inside[0], inside[1], self._bases(member, bases)))
+        for value in group.outputs if windowed else ():
+            steps += _fills(value, piece, columns, (height, width))
+        return steps
+
+    def _saves(self, reader: int, stripe: int, bases: Mapping[Value, int]) -> list[Step]:
+        """What rings keep whose last reader this is."""
+        steps: list[Step] = []
+        for value, saved in self.saved.items():
+            member = self.members.producer[value]
+            if reader != max(r for r, v in self.members.readers[member] if v is value):
                 continue
-            windowed = member not in self.members.whole
-            if windowed:
-                for value in group.outputs:
-                    old = bases.get(value)
-                    if piece.keep is not None and old is not None and old != piece.base:
-                        steps.append(Shift(value, piece.keep, (old, columns[0])))
-                    bases[value] = piece.base
-            if piece.fresh is None:
-                continue
-            height, width = (self.members.size(member, axis) for axis in (2, 3))
-            inside = clipped(piece.fresh, height), clipped(columns, width)
-            if inside[0] is not None and inside[1] is not None:
-                steps.append(Compute(member, inside[0], inside[1], self._bases(member, bases)))
-            if windowed:
-                for value in group.outputs:
-                    steps += _fills(value, piece, columns, (height, width))
+            pieces, columns = self.rows[member][self.band], self.columns[member][self.block]
+            if columns is not None and stripe + 1 < len(pieces) and (keep := pieces[stripe + 1].keep) is not None:
+                steps.append(Copy(value, saved, keep, (bases[value], columns[0])))
         return steps
 
     def _bases(self, member: int, bases: Mapping[Value, int]) -> dict[Value, tuple[int, int]]:

@@ -78,7 +78,7 @@ class Search:
                     continue
                 weighed = segment.cycles
                 if segment.shape is not None and self.gain:
-                    weighed += self.gain * segment.cycles + SETTLE
+                    weighed += self.gain * segment.cycles + SETTLE * (1 + segment.shape.saves)
                 below = max(0, bisect_right(sizes, peak) - 1)  # of those that peak no higher, the fastest
                 for point in points[first][below:]:
                     new = _Point(
@@ -98,7 +98,8 @@ class Search:
             if program.refusal(last) is not None:
                 continue
             height, width = program.groups[last].outputs[-1].shape[2:4]
-            for grown in segments(self.model, last, shapes(height, width, self.model.threads, large, self.model.tight)):
+            able = shapes(height, width, self.model.threads, large, self.model.tight, self.model.saving)
+            for grown in segments(self.model, last, able):
                 if program.joined(grown.first, last) is not None:
                     continue  # no shape of it can be lowered
                 between = memory.peak(grown.first, last, 0.0)
@@ -110,12 +111,20 @@ class Search:
 
 
 def _worth(grown: Grown) -> list[Segment]:
-    """The shapes that no other beats in bytes and cycles, from the smallest to the fastest, thinned to OPTIONS."""
+    """The shapes that no other beats in bytes and cycles, from the smallest to the fastest, thinned to OPTIONS; those
+    that save rows by themselves, so that they crowd out no other."""
+    order = [int(at) for at in np.lexsort((grown.cycles, grown.scratch)) if grown.able[at]]
+    kept = _thinned(_unbeaten(grown, [at for at in order if not grown.shapes[at].saves]), OPTIONS)
+    kept += _thinned([at for at in _unbeaten(grown, order) if grown.shapes[at].saves], OPTIONS)
+    return [grown.segment(at) for at in kept]
+
+
+def _unbeaten(grown: Grown, order: Sequence[int]) -> list[int]:
     kept: list[int] = []
-    for at in np.lexsort((grown.cycles, grown.scratch)):
-        if grown.able[at] and (not kept or grown.cycles[at] < 0.998 * grown.cycles[kept[-1]]):
-            kept.append(int(at))
-    return [grown.segment(at) for at in _thinned(kept, OPTIONS)]
+    for at in order:
+        if not kept or grown.cycles[at] < 0.998 * grown.cycles[kept[-1]]:
+            kept.append(at)
+    return kept
 
 
 class Live:

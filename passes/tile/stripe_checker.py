@@ -12,7 +12,7 @@ import numpy as np
 
 from ...schedules.group import Value, dtype_bytes
 from ...schedules.stripeplan import Part, Stripe, StripePlan
-from ...schedules.tileplan import Compute, Fill, Span, Window
+from ...schedules.tileplan import Compute, Copy, Fill, Span, Window
 from .checker import NOTHING, Checked, _Checker
 from .regions import group_needs_of
 
@@ -57,6 +57,8 @@ class _StripeChecker(_Checker):
                 self._compute(step)
             elif isinstance(step, Fill):
                 self._fill(step)
+            elif isinstance(step, Copy):
+                self._copy(step)
             else:
                 self._shift(step)
 

@@ -19,10 +19,10 @@ from ..memory.places import Places
 from ..memory.plan import plan_memory
 from .candidates import Program
 from .concatenations import with_concatenations
-from .decide import decide, points, untiled
+from .decide import Decision, decide, points, untiled
 from .estimate import Halves, Model
 from .forced import forced
-from .search import Rooms
+from .search import Rooms, Search
 
 Build = Callable[[Group, TilePlan | None, int | None], Kernel]  # the last: a whole group's room
 Size = Callable[[Group, TilePlan], Kernel]  # the same of a tile group, as far as its memory goes
@@ -85,7 +85,7 @@ class Tile:
             variants += with_concatenations(model, vanished or {}, self.memory_budget, speed, again=True)
             for variant in variants:
                 layouts.update(variant.program.layouts)  # of what is computed again
-        decision = decide(variants, self.optimize, self.memory_budget, arena)
+        decision = self._decision(variants, speed, arena)
         result = replaced(decision.program.groups, decision.plans, decision.choice.rooms)
         whole = untiled(program, model)
         details: dict[str, Any] = {
@@ -96,6 +96,23 @@ class Tile:
         if decision.bytes is not None:
             details["arena"] = decision.bytes
         return replace(result, details=details, kernels=arena.kernels_of(result), places=decision.program.places)
+
+    def _decision(self, variants: Sequence[Model], speed: bool, arena: Arena) -> Decision:
+        """Rings that save rows are one more variant, so that they crowd no other's curve, where they can matter."""
+        every = [*variants, replace(variants[0], saving=True, options=None)]
+        if not speed and self._slower(variants[0]):
+            return decide(every, self.optimize, self.memory_budget, arena)
+        try:
+            return decide(variants, self.optimize, self.memory_budget, arena)
+        except HalotileError:
+            return decide(every, self.optimize, self.memory_budget, arena)
+
+    def _slower(self, model: Model) -> bool:
+        """True where tiling costs time, or the fewest bytes count."""
+        if self.memory_budget is None or self.optimize == "memory":
+            return True
+        most = untiled(model.program, model).cycles
+        return not any(c.bytes <= self.memory_budget and c.cycles <= most for c in Search(model).curve())
 
     def _off(self, program: Program, arena: Arena) -> TileResult:
         if self.memory_budget is not None and (needed := arena(program, [], {}, False)) > self.memory_budget:

@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ..dispatch import build_kernel
 from ..group import Box, Kernel, Packed, Request, Scratch, Value
 from ..layout import Layout
-from ..tileplan import Compute, Fill, Shift, Step, TilePlan
+from ..tileplan import Compute, Copy, Fill, Shift, Step, TilePlan
 from .driver import build_driver
-from .parts import build_fill, build_margins, build_part_shift, build_shift
+from .parts import build_copy, build_fill, build_margins, build_part_shift, build_shift
 from .program import Call, Program, fold_tasks
 from .sharing import column_cuts, shared, shares
 from .support import box_opens
@@ -140,6 +141,11 @@ class Builder:
                 return Call(part, (step.keep[0] - step.base[0], _size(step.keep), *moved))
             part = self._part(("shift", step.value), lambda: build_shift(step.value, layout))
             return Call(part, (step.keep[0] - step.base[0], _size(step.keep)))
+        if isinstance(step, Copy):
+            layouts = self.plan.windows[step.source].layout, self.plan.windows[step.target].layout
+            make = partial(build_copy, step.source, step.target, *layouts)
+            part = self._part(("copy", step.source, step.target), make)
+            return Call(part, (step.rows[0] - step.base[0], _size(step.rows)))
         return self._compute(step)
 
     def _compute(self, step: Compute) -> Call:

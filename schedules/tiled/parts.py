@@ -64,6 +64,18 @@ def build_part_shift(value: Value, layout: Layout) -> Kernel:
     return Kernel(k.finish(), (value,), (value,), "shift")
 
 
+def build_copy(source: Value, target: Value, layout: Layout, to: Layout) -> Kernel:
+    """Copies ``rows`` rows of a window, from row ``first`` of it on, to the first ones of another's."""
+    k = KernelBuilder("copy", serial=True)
+    window, other = k.pointer("window", source.dtype, layout.elements), k.pointer("other", target.dtype, to.elements)
+    first, rows = k.scalar("first"), k.scalar("rows")
+    step = layout.strides[2]
+    with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r:
+        base, place = p * layout.strides[1] + (first + r) * step, p * to.strides[1] + r * step
+        _run(k, step, lambda i: k.store(other, place + i, window[base + i]))
+    return Kernel(k.finish(), (source, target), (target,), "copy")
+
+
 def build_margins(group: Group, request: Request, values: tuple[Value, ...]) -> Kernel:
     """Zeros in the margins of outputs that lie whole."""
     ctx = Context(request, GroupGraph(group, group.nodes), "margins")

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..tileplan import Compute, Shift, Span, Step, TilePlan
+from ..tileplan import Compute, Copy, Shift, Span, Step, TilePlan
 from .support import box_alignment
 
 UNITS = (12, 4)  # columns that a core's share is a multiple of: tiles of transforms
@@ -33,6 +33,7 @@ def column_cuts(plan: TilePlan) -> list[list[int]]:
 
 def shared(step: Step, plan: TilePlan, cuts: Sequence[Sequence[int]]) -> list[tuple[int, int, Step]]:
     """(member, core, part of the step) for all cores that have one."""
+    assert not isinstance(step, Copy)  # no rows are saved where cores share
     if isinstance(step, Compute):
         member, columns = step.member, step.columns
     else:

@@ -25,7 +25,7 @@ def planned(build: Build, program: Program, first: int, last: int, rng: np.rando
     quanta: dict[Value, int] = {}
     if rng.random() < 0.3:  # rings that take in rows at paces of their own
         quanta = {v: int(rng.choice([1, 2, 3, 4])) for g in groups for v in g.outputs}
-    form = Form(rows, columns, bands, modes, quantum, quanta)
+    form = Form(rows, columns, bands, modes, quantum, quanta, saves=bool(rng.integers(2)))
     try:
         return lower(groups, build.layouts, form, program.leaving(first, last))
     except Untileable as error:

@@ -27,23 +27,26 @@ def edsr() -> Model:
 
 
 FORMS = [(6, 1, True), (6, 2, True), (12, 2, True), (8, 2, True), (3, 2, False), (8, 1, False)]
+SAVING = [(24, 1, True), (36, 2, False), (16, 1, False)]
 
 
-@pytest.mark.parametrize(("rows", "bands", "units"), FORMS)
+@pytest.mark.parametrize(
+    ("rows", "bands", "units", "saves"), [*((*f, False) for f in FORMS), *((*f, True) for f in SAVING)]
+)
 def test_the_bytes_of_deep_groups_are_known_before_they_are_planned(
-    edsr: Model, rows: int, bands: int, units: bool
+    edsr: Model, rows: int, bands: int, units: bool, saves: bool
 ) -> None:
     """Each ring lags a whole unit behind the one before, and a band that begins inside the image fills at its pace: a
     row that appeared before anybody wants it once made every ring hold all that its readers' first stripe needs."""
     groups = edsr.program.groups
     first = next(i for i in range(len(groups)) if edsr.program.refusal(i) is None and groups[i].anchor is not None)
     last = max(i for i, g in enumerate(groups) if g.anchor is not None)
-    shape = Shape(rows, groups[last].outputs[0].shape[3], bands, RING, units=units)
+    shape = Shape(rows, groups[last].outputs[0].shape[3], bands, RING, units=units, saves=saves)
     (segment,) = segments_of(edsr, first, last, [shape])
     assert segment is not None
     plan = plan_segment(edsr, segment)
     assert check_plan(plan).problems == []
-    assert len(plan.tasks) == bands
+    assert len(plan.tasks) == bands and saves == any(v.name.endswith(".kept") for v in plan.windows)
     kernels = max(edsr.cost(i).scratch for i in range(first, last + 1))  # their own, beside the windows
     assert 0.98 * bands * plan.task_bytes <= segment.scratch <= 1.06 * bands * (plan.task_bytes + kernels)
     sizes = {

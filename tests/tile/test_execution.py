@@ -22,6 +22,7 @@ from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.checker import check_plan
 from halotile.passes.tile.tile import replaced
 from halotile.schedules.tiled import TiledKernel
+from halotile.schedules.tileplan import Copy, TilePlan
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tile_forms import planned
@@ -69,7 +70,8 @@ def pair(seed: int, layers: int, choice: int, winograd: bool, least: int = 1) ->
     if plan is None:
         return None
     assert check_plan(plan).problems == []
-    plan = replace(plan, sharing=1 + seed % 3)  # a launch runs its cores last first, too
+    if not _saves(plan):
+        plan = replace(plan, sharing=1 + seed % 3)  # a launch runs its cores last first, too
     result = replaced(build.groups, [(first, last, plan)])
     build.groups, build.tiled = result.groups, dict(result.plans)
     tiled = finished(build)
@@ -82,6 +84,10 @@ def pair(seed: int, layers: int, choice: int, winograd: bool, least: int = 1) ->
     feeds = dict(zip([i.name for i in session.get_inputs()], arrays))
     assert len(names) == len(feeds)
     return Pair(whole.run(arrays), tiled.run(arrays), session.run(None, feeds), build)
+
+
+def _saves(plan: TilePlan) -> bool:
+    return any(isinstance(s, Copy) for t in plan.tasks for stripe in t.stripes for s in stripe)
 
 
 def close(got: np.ndarray, wanted: np.ndarray) -> bool:
@@ -147,6 +153,7 @@ def test_many_chains() -> None:
         kinds = {f"with {n.operator}" for g in plan.members for n in g.nodes}
         seen.update(["executed", f"{min(len(plan.members), 9)} members", *set(plan.modes.values()), *kinds])
         seen.update(["winograd"] * winograd + ["several tasks"] * (len(plan.tasks) > 1))
+        seen.update(["saved rows"] * _saves(plan) + ["shared by cores"] * (plan.sharing > 1))
         if seen["executed"] % 50 == 0:
             print(seed, dict(sorted(seen.items())), flush=True)
     assert seen["executed"] == count
