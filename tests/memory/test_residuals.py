@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -97,12 +98,15 @@ def test_what_is_read_again_stays(kind: str) -> None:
     check(found, build)
 
 
-@pytest.mark.parametrize("height, width", [(13, 19), (29, 31), (28, 28), (24, 24), (5, 7)])
+@pytest.mark.parametrize("height, width", [(13, 19), (29, 31), (28, 28), (24, 24), (5, 7), (9, 65), (8, 127)])
 def test_tiles_that_move_back_compute_twice(height: int, width: int) -> None:
-    """A direct convolution overwrites exactly where its register tile divides the image."""
+    """A direct convolution overwrites exactly where its register tile divides the image, or what it leaves over has a
+    tile of its own."""
     found = model("block", height, width, 1)
     build = built(found, winograd=False)
     block = block_of(build)
-    assert overwrites(build) == (height % block.least[0] == 0 and width % block.least[1] == 0)
+    tiles = [(int(rows), int(columns)) for rows, columns in re.findall(r"(\d+)x(\d+)x\d+", block.schedule)]
+    rows, columns = height % block.least[0], width % block.least[1]
+    assert overwrites(build) == (rows in {0, *(t[0] for t in tiles)} and columns in {0, *(t[1] for t in tiles)})
     check(found, build)
 

@@ -28,7 +28,7 @@ SERVER = replace(
 
 def tiled(channels: int, kernel: int, size: int, tile: tuple[int, int], l2: int, stay: bool = True) -> TiledKernel:
     """Two convolutions with so many channels, in boxes."""
-    x, w = np.zeros((1, channels, size, size), "float32"), np.zeros((channels, channels, kernel, kernel), "float32")
+    x, w = np.zeros((1, channels, size, size), "float32"), np.full((channels, channels, kernel, kernel), 0.1, "float32")
 
     def body(x: relax.Var) -> relax.Expr:
         inner = R.nn.relu(R.nn.conv2d(x, weight(w), padding=kernel // 2))
