@@ -78,13 +78,13 @@ class ConvFacts:
 
     @property
     def is_whole(self) -> bool:
-        """True for constant weights of whole numbers: those of quantised layers, whose sums float32 holds exactly as
-        long as nothing but sums of products is computed."""
+        """True for constant weights of whole numbers, not all of them zero: those of quantised layers, whose sums
+        float32 holds exactly as long as nothing but sums of products is computed."""
         constant = self.weight.constant
         if constant is None:
             return False
         flat = np.asarray(constant).reshape(-1)
-        return all(bool((part == np.rint(part)).all()) for part in (flat[:64], flat))
+        return all(bool((part == np.rint(part)).all()) for part in (flat[:64], flat)) and bool(flat.any())
 
     @property
     def is_depthwise(self) -> bool:
