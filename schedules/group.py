@@ -33,6 +33,15 @@ class Value:
     def bytes(self) -> int:
         return self.elements * dtype_bytes(self.dtype)
 
+    @cached_property
+    def is_whole(self) -> bool:
+        """True for constant whole numbers, not all of them zero: weights of quantised layers, whose sums float32 holds
+        exactly as long as nothing but sums of products is computed."""
+        if self.constant is None:
+            return False
+        flat = np.asarray(self.constant).reshape(-1)
+        return all(bool((part == np.rint(part)).all()) for part in (flat[:64], flat)) and bool(flat.any())
+
     def __repr__(self) -> str:
         return f"{self.name}{list(self.shape)}"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ..group import Node, Value
 
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -75,16 +73,6 @@ class ConvFacts:
     @property
     def out_spatial(self) -> tuple[int, ...]:
         return self.output.shape[2:]
-
-    @property
-    def is_whole(self) -> bool:
-        """True for constant weights of whole numbers, not all of them zero: those of quantised layers, whose sums
-        float32 holds exactly as long as nothing but sums of products is computed."""
-        constant = self.weight.constant
-        if constant is None:
-            return False
-        flat = np.asarray(constant).reshape(-1)
-        return all(bool((part == np.rint(part)).all()) for part in (flat[:64], flat)) and bool(flat.any())
 
     @property
     def is_depthwise(self) -> bool:

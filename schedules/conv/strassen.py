@@ -72,7 +72,7 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
         return None
     if facts.channels % (2 * lanes) or facts.outputs % (2 * lanes) or producers(request.group, facts.data):
         return None
-    if facts.is_whole:
+    if facts.weight.is_whole:
         return None
     pairs = facts.data.shape[0] * _pairs(facts)
     vectors, depth = facts.outputs // 2 // lanes, facts.channels // 2

@@ -121,7 +121,7 @@ def applies(facts: ConvFacts) -> bool:
         and facts.groups == 1
         and facts.output.dtype == "float32"
         and least_phase(facts) >= F2.m
-        and not facts.is_whole
+        and not facts.weight.is_whole
     )
 
 

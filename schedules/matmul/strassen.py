@@ -45,10 +45,11 @@ ROW_CHUNK = 8  # rows of A that a task combines
 
 
 def strassen_pays(request: Request, facts: MatmulFacts) -> bool:
-    """True if the seven products are allowed and estimated to be faster: B one constant matrix, A read from memory."""
+    """True if the seven products are allowed and estimated to be faster: B one constant matrix, but not of whole
+    numbers, whose sums are exact; A read from memory."""
     if request.exact or request.options.get("strassen") is False or request.target.memory_kind == "scratchpad":
         return False
-    if not facts.packs or not facts.flat:
+    if not facts.packs or not facts.flat or facts.b.is_whole:
         return False
     if producers(request.group, facts.a):
         return False

@@ -76,6 +76,15 @@ def test_products_with_zero_points_of_run_time(depth: int, products: int, column
     assert sum("matmul" in s for s in schedules) == products, schedules
 
 
+def test_large_products_are_exact() -> None:
+    """Seven products of halves add operands before they multiply, and would leave what float32 holds."""
+    a = RNG.integers(0, 256, (384, 1024)).astype("uint8")
+    b = RNG.integers(-128, 128, (1024, 1024)).astype("int8")
+    got, schedules = total("MatMulInteger", [a, b, np.uint8(3)])
+    np.testing.assert_array_equal(got, (a.astype("int64") - 3) @ b.astype("int64"))
+    assert sum("matmul" in s for s in schedules) == 1 and not any("halves" in s for s in schedules), schedules
+
+
 def test_other_types_are_summed_as_integers() -> None:
     """Numbers of 16 bits, weights of run time: nothing bounds their sums."""
     few = np.ones((4, 1, 2), "int64")

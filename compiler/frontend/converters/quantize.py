@@ -43,11 +43,11 @@ def _at_import(x: np.ndarray, spread: np.ndarray, offset: Value | None, precisio
     """Weights that a model quantises, as those trained for it do."""
     limits = np.iinfo(target)
     with np.errstate(all="ignore"):
-        whole = np.rint((x.astype(precision) / spread.astype(precision)).astype("float32"))
+        codes = np.rint((x.astype(precision) / spread.astype(precision)).astype("float32"))
         if offset is not None and offset.array is not None:
-            whole = whole + offset.array.astype("float32")
-        whole = np.clip(whole.astype("float64"), limits.min, limits.max)  # float32 has no 2**31 - 1
-    return Value.of_array(np.nan_to_num(whole, nan=0.0).astype(target))
+            codes = codes + offset.array.astype("float32")
+        codes = np.clip(codes.astype("float64"), limits.min, limits.max)  # float32 has no 2**31 - 1
+    return Value.of_array(np.nan_to_num(codes, nan=0.0).astype(target))
 
 
 @converts("DequantizeLinear", since=10)

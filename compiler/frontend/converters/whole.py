@@ -6,7 +6,7 @@ of any of the terms x * w, in any order and with any rounding of sums on the way
     high * (sum of the w > 0) - low * (sum of the -w > 0)  <=  255 * max(sum of the w > 0, sum of the -w > 0)
 
 Where that is more, the terms are cut into parts of so few channels that each stays below, and these are added in int32.
-Winograd and Strassen, whose sums are others, leave weights of whole numbers alone (schedules/conv/facts.py).
+Winograd and Strassen, whose sums are others, leave weights of whole numbers alone (``Value.is_whole``).
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ def cuts(dtype: str, terms: np.ndarray) -> list[tuple[int, int]] | None:
     channels = len(terms)
     if dtype not in ("int8", "uint8") or not terms.size:
         return None
-    above, below = (np.maximum(t, 0).sum(1) for t in (terms.astype(np.int64), -terms.astype(np.int64)))
+    steps = np.arange(0, channels, STEP)
+    above, below = (np.add.reduceat(pick(terms, 0).sum(1), steps, dtype=np.int64) for pick in (np.maximum, np.minimum))
     for parts in range(1, MOST_PARTS + 1):
-        step = channels if parts == 1 else -(-channels // parts // STEP) * STEP
-        ranges = [(begin, min(begin + step, channels)) for begin in range(0, channels, step)]
-        if all(255 * max(t[b:e].sum(0).max() for t in (above, below)) <= LIMIT for b, e in ranges):
-            return ranges
+        long = -(-len(steps) // parts)  # steps of a part
+        firsts = range(0, len(steps), long)
+        if all(255 * max(above[f : f + long].sum(0).max(), -below[f : f + long].sum(0).min()) <= LIMIT for f in firsts):
+            return [(f * STEP, min((f + long) * STEP, channels)) for f in firsts]
     return None
 
 
