@@ -167,10 +167,19 @@ def errors(a: np.ndarray, b: np.ndarray) -> list[float]:
     return found
 
 
-def test_error_is_bounded_by_the_largest_elements() -> None:
-    """Random operands, signs, sums that only grow, and rows of one half far larger than those of the other."""
+def test_weights_of_whole_numbers_keep_sums_exact() -> None:
+    """Bytes times bytes fit float32 in the plain order; the sums of operands of the seven products need not."""
     random = np.random.default_rng(0)
-    signs = [random.choice([-1.0, 1.0], s).astype("float32") for s in ((128, 384), (384, 256))]
+    a, b = (random.integers(-127, 128, s).astype("float32") for s in ((128, 384), (384, 256)))
+    build = staged(module_of([a], lambda a: product(a, b)), SERVER, tiled=False)
+    assert build.kernels[0].schedule.startswith("matmul packed")
+    assert (Compiled(build).run([a])[0] == a.astype("int64") @ b.astype("int64")).all()
+
+
+def test_error_is_bounded_by_the_largest_elements() -> None:
+    """Random operands, ones of equal size, sums that only grow, rows of one half far larger than the other's."""
+    random = np.random.default_rng(0)
+    signs = [random.choice([-0.3, 0.3], s).astype("float32") for s in ((128, 384), (384, 256))]
     ramps = [(1 + np.arange(np.prod(s)).reshape(s) / 1e5).astype("float32") for s in ((128, 384), (384, 256))]
     uneven = operands((128,), 384, 256)
     uneven[0][64:] *= 1e3
