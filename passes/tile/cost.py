@@ -16,7 +16,7 @@ import numpy as np
 
 from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
-from ...schedules.conv.choose import Tile, choose_tile
+from ...schedules.conv.choose import Space, Tile, choose_tile
 from ...schedules.conv.few import choose_few_tile, few_step, has_few
 from ...schedules.conv.grouped import choose_grouped_tile, grouped_step, has_small_groups
 from ...schedules.conv.winograd_choose import (
@@ -62,7 +62,7 @@ class Fit:
     def box(self, rows: int, columns: int) -> float:
         key = (self.blocks, self.limit, rows, columns)
         if key not in self.known:
-            tile = choose_tile(self.target, rows, columns, self.blocks, self.limit)
+            tile = choose_tile(self.target, Space(rows, columns, self.blocks, self.limit))
             tiles = -(-rows // tile.rows) * -(-columns // tile.columns)
             self.known[key] = tiles * self.blocks / tile.blocks * _step(tile, self.target), tiles * tile.positions
         steps, positions = self.known[key]
@@ -206,7 +206,7 @@ def _direct(
     blocks = -(-facts.outputs // lanes)
     height, width = facts.out_spatial
     limit = blocks if facts.groups == 1 else max(1, facts.group_out // lanes if facts.group_out % lanes == 0 else 1)
-    tile = choose_tile(target, height, width, blocks, limit)
+    tile = choose_tile(target, Space(height, width, blocks, limit))
     span = facts.channels if facts.groups == 1 else max(facts.group_in, lanes)
     depth = facts.data.shape[0] * span * facts.taps
     fit = Fit(target, blocks, limit, depth, extra, known)

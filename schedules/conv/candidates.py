@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from ..group import Kernel, Request
@@ -40,8 +41,8 @@ def candidates(
         return offered([own])
     if own == DEPTHWISE:
         return offered(column_counts(request, facts))
-    window = own_window(request, facts)
-    classes = [offered(best_tiles(request.target, *tile_space(request, facts), window=window))]
+    space = replace(tile_space(request, facts), window=own_window(request, facts))
+    classes = [offered(best_tiles(request.target, space))]
     for plans in sorted_plans(request.target, facts) if winograd and applies(facts) else ():
         classes.append(offered(p for p in plans if _fits(request, facts, p)))
     return own_first(_name(own), [*offered([own]), *alternating(classes)])

@@ -72,96 +72,70 @@ class Tile:
         return text if self.window is None else f"{text} for {self.window.taps} taps"
 
 
-def choose_tile(
-    target: Target,
-    height: int,
-    width: int,
-    channel_blocks: int,
-    block_limit: int,
-    workers: int = 1,
-    flat: bool = False,
-    mixed: bool = False,
-    window: Window | None = None,
-    narrowed: bool = False,
-) -> Tile:
-    """``height x width`` outputs in ``channel_blocks`` vectors, of which ``block_limit`` (a divisor bound) may share a
-    tile. Of tiles that cost the same, one whose rows can be dealt evenly to ``workers``: none of them is shared, and
-    what the next layer reads lies with the core that reads it. Where rows have no taps in common (``flat``), one of few
-    rows: its lines follow each other. ``window``: taps that share their data in tiles of one vector. ``mixed``,
+@dataclass(frozen=True)
+class Space:
+    """What a register tile is chosen for: ``height x width`` outputs in ``blocks`` vectors, of which ``limit`` (a
+    divisor bound) may share a tile. ``window``: taps that share their data in tiles of one vector. ``mixed``,
     ``narrowed``: rows or columns that are left over have tiles of their own."""
+
+    height: int
+    width: int
+    blocks: int
+    limit: int
+    mixed: bool = False
+    window: Window | None = None
+    narrowed: bool = False
+
+    def tiles(self, target: Target) -> Iterator[tuple[float, Tile]]:
+        """The tiles that fit the registers, with their cycles a step of the reduction over the whole output."""
+        registers = target.vector_registers
+        for blocks in range(1, min(8, self.limit) + 1):
+            if self.limit % blocks or self.blocks % blocks:
+                continue
+            held = self.window.taps if self.window is not None else blocks
+            most = (registers - held - free_registers(target, blocks, unrolled=True)) // blocks
+            for columns in range(1, min(self.width, most) + 1):
+                for rows in range(1, min(self.height, most // columns, 4) + 1):
+                    tile = Tile(rows, columns, blocks, 1, self.window)
+                    yield (self.blocks // tile.blocks) * self._cost(target, tile), tile
+
+    def _cost(self, target: Target, tile: Tile) -> float:
+        left = left_over(tile, self.height) if self.mixed else None
+        if left is not None:
+            whole, rest = replace(self, height=self.height - left.rows), replace(self, height=left.rows, mixed=False)
+            return whole._cost(target, tile) + rest._cost(target, left)
+        narrow = narrow_tile(tile, self.width) if self.narrowed else None
+        if narrow is not None:
+            whole = replace(self, width=self.width - narrow.columns)
+            return whole._cost(target, tile) + replace(self, width=narrow.columns)._cost(target, narrow)
+        return tiles_of(tile, self.height, self.width) * step_cycles(target, tile)
+
+
+def choose_tile(target: Target, space: Space, workers: int = 1, flat: bool = False) -> Tile:
+    """The tile of the fewest cycles. Of tiles that cost the same, one whose rows can be dealt evenly to ``workers``:
+    none of them is shared, and what the next layer reads lies with the core that reads it. Where rows have no taps in
+    common (``flat``), one of few rows: its lines follow each other."""
     best, best_cost, best_uneven = Tile(1, 1, 1), float("inf"), True
-    for cost, tile in _tiles(target, height, width, channel_blocks, block_limit, mixed, window, narrowed):
-        uneven = -(-height // tile.rows) % workers > 0
+    for cost, tile in space.tiles(target):
+        uneven = -(-space.height // tile.rows) % workers > 0
         flatter = flat and uneven == best_uneven and tile.is_flatter(best)
         if cost < best_cost - 1e-9 or (cost < best_cost + 1e-9 and (uneven < best_uneven or flatter)):
             best, best_cost, best_uneven = tile, cost, uneven
     return best
 
 
-def best_tiles(
-    target: Target,
-    height: int,
-    width: int,
-    channel_blocks: int,
-    block_limit: int,
-    mixed: bool = False,
-    window: Window | None = None,
-    narrowed: bool = False,
-) -> list[Tile]:
+def best_tiles(target: Target, space: Space) -> list[Tile]:
     """All tiles that fit, those that :func:`choose_tile` likes best first."""
-    found = _tiles(target, height, width, channel_blocks, block_limit, mixed, window, narrowed)
-    return [tile for _, tile in sorted(found, key=lambda entry: entry[0])]
+    return [tile for _, tile in sorted(space.tiles(target), key=lambda entry: entry[0])]
 
 
 @lru_cache(maxsize=1024)
-def narrow_pays(
-    target: Target,
-    height: int,
-    width: int,
-    channel_blocks: int,
-    block_limit: int,
-    mixed: bool = False,
-    window: Window | None = None,
-) -> bool:
+def narrow_pays(target: Target, space: Space) -> bool:
     """True if tiles of their own for the columns that are left over save more than NARROW of the cycles."""
-    space = (target, height, width, channel_blocks, block_limit, mixed, window)
-    without, with_them = (min(cost for cost, _ in _tiles(*space, narrowed)) for narrowed in (False, True))
+    without, with_them = (
+        min(cost for cost, _ in replace(space, narrowed=narrowed).tiles(target)) for narrowed in (False, True)
+    )
     return with_them < (1 - NARROW) * without
-
-
-def _tiles(
-    target: Target,
-    height: int,
-    width: int,
-    channel_blocks: int,
-    block_limit: int,
-    mixed: bool,
-    window: Window | None,
-    narrowed: bool,
-) -> Iterator[tuple[float, Tile]]:
-    registers = target.vector_registers
-    for blocks in range(1, min(8, block_limit) + 1):
-        if block_limit % blocks or channel_blocks % blocks:
-            continue
-        held = window.taps if window is not None else blocks
-        most = (registers - held - free_registers(target, blocks, unrolled=True)) // blocks
-        for columns in range(1, min(width, most) + 1):
-            for rows in range(1, min(height, most // columns, 4) + 1):
-                tile = Tile(rows, columns, blocks, 1, window)
-                cost = _cost(target, tile, height, width, mixed, narrowed)
-                yield (channel_blocks // tile.blocks) * cost, tile
-
-
-def _cost(target: Target, tile: Tile, height: int, width: int, mixed: bool, narrowed: bool) -> float:
-    left = left_over(tile, height) if mixed else None
-    if left is not None:
-        rest = _cost(target, left, left.rows, width, False, narrowed)
-        return _cost(target, tile, height - left.rows, width, False, narrowed) + rest
-    narrow = narrow_tile(tile, width) if narrowed else None
-    if narrow is not None:
-        rest = _cost(target, narrow, height, narrow.columns, False, False)
-        return _cost(target, tile, height, width - narrow.columns, False, False) + rest
-    return tiles_of(tile, height, width) * step_cycles(target, tile)
 
 
 def left_over(tile: Tile, height: int) -> Tile | None:

@@ -41,7 +41,7 @@ from tvm import tirx
 from ...targets.target import Target
 from ..context import Context
 from ..group import Kernel, Packed, Request, dtype_bytes
-from .choose import Tile, Window, choose_tile, left_over, narrow_pays, narrow_tile
+from .choose import Space, Tile, Window, choose_tile, left_over, narrow_pays, narrow_tile
 from .facts import OPERATORS, ConvFacts
 from .following import below_of, data_distance, image_bytes, next_of, row_below
 from .panels import count_parts, leaves, passes_by, rows_first, sums_place
@@ -87,29 +87,33 @@ def emit_direct(
     return [tile, *beside, last] if facts.outputs > lanes else [last]
 
 
-def tile_space(request: Request, facts: ConvFacts) -> tuple[int, int, int, int]:
-    """What the register tile is chosen for: rows and columns of outputs, vectors of channels, and how many may share
-    a tile."""
+def tile_space(request: Request, facts: ConvFacts) -> Space:
+    """What the register tile is chosen for, whatever taps share and however tiles end."""
     lanes = request.layout(request.group.outputs[0]).block
     channel_blocks = -(-facts.outputs // lanes)
     if channel_blocks > 1 and tail_parts(request, facts) > 1:
         channel_blocks -= 1
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
     limit = channel_blocks if facts.groups == 1 else _blocks_per_group(facts, lanes)
-    return height, facts.out_spatial[-1], channel_blocks, limit
+    return Space(height, facts.out_spatial[-1], channel_blocks, limit)
 
 
 def own_tile(request: Request, facts: ConvFacts) -> Tile:
     """The register tile that :func:`choose_tile` says; cores share an image where there is not one for each."""
     workers = 1 if facts.batch % request.workers == 0 else request.workers
-    flat, mixed, narrowed = _flat(request.target, facts), has_left_over(request, facts), has_narrow(request, facts)
-    window = own_window(request, facts)
-    return choose_tile(request.target, *tile_space(request, facts), workers, flat, mixed, window, narrowed)
+    space = replace(_shared_space(request, facts), narrowed=has_narrow(request, facts))
+    return choose_tile(request.target, space, workers, _flat(request.target, facts))
 
 
 def own_window(request: Request, facts: ConvFacts) -> Window | None:
     """The taps that share their data in every register tile of the convolution."""
-    return shared_window(request.target, facts, *tile_space(request, facts)[2:])
+    space = tile_space(request, facts)
+    return shared_window(request.target, facts, space.blocks, space.limit)
+
+
+def _shared_space(request: Request, facts: ConvFacts) -> Space:
+    mixed, window = has_left_over(request, facts), own_window(request, facts)
+    return replace(tile_space(request, facts), mixed=mixed, window=window)
 
 
 def has_left_over(request: Request, facts: ConvFacts) -> bool:
@@ -124,8 +128,7 @@ def has_narrow(request: Request, facts: ConvFacts) -> bool:
     whole = request.box is None and facts.edges is None and len(facts.out_spatial) == 2
     if not whole or anchor is None or anchor.operator not in OPERATORS:
         return False
-    space = tile_space(request, facts)
-    return narrow_pays(request.target, *space, has_left_over(request, facts), own_window(request, facts))
+    return narrow_pays(request.target, _shared_space(request, facts))
 
 
 def _flat(target: Target, facts: ConvFacts) -> bool:

@@ -33,7 +33,7 @@ from ..bands import has_bands
 from ..group import Kernel, Packed, Request, Scratch, dtype_bytes
 from ..matmul.moves import producers
 from ..matmul.strassen import PRODUCTS
-from .choose import Tile, choose_tile, step_cycles
+from .choose import Space, Tile, choose_tile, step_cycles, tiles_of
 from .direct import OWN_GROUPS, tile_space
 from .facts import ConvFacts
 from .prefetch import next_panel, prefetch
@@ -76,9 +76,9 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
         return None
     pairs = facts.data.shape[0] * _pairs(facts)
     vectors, depth = facts.outputs // 2 // lanes, facts.channels // 2
-    whole, half = choose_tile(target, *tile_space(request, facts)), _tile(request, facts)
-    height, width, blocks, _ = tile_space(request, facts)
-    tiles = -(-height // whole.rows) * -(-width // whole.columns) * (blocks // whole.blocks)
+    space = tile_space(request, facts)
+    whole, half = choose_tile(target, space), _tile(request, facts)
+    tiles = tiles_of(whole, space.height, space.width) * (space.blocks // whole.blocks)
     plain = tiles * facts.channels * step_cycles(target, whole)
     wanted = GAIN
     if _by_panels(request, facts):
@@ -130,7 +130,7 @@ def _tile(request: Request, facts: ConvFacts) -> Tile:
     vectors = facts.outputs // 2 // request.target.lanes(facts.output.dtype)
     alone = facts.data.shape[0] % request.workers == 0 or _by_panels(request, facts)
     pairs = -(-_pairs(facts) // (1 if alone else request.workers))
-    return choose_tile(request.target, 1, pairs, vectors, vectors)
+    return choose_tile(request.target, Space(1, pairs, vectors, vectors))
 
 
 def halves_bytes(request: Request, facts: ConvFacts) -> int:

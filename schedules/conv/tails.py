@@ -21,7 +21,7 @@ from ...targets.target import Target
 from ..ahead import free_registers
 from ..group import Request, dtype_bytes
 from ..matmul.moves import producers
-from .choose import Tile, choose_tile, step_cycles, tiles_of
+from .choose import Space, Tile, choose_tile, step_cycles, tiles_of
 from .facts import ConvFacts
 from .prefetch import prefetch
 from .shared import columns_read, multiply, shared_window
@@ -54,7 +54,7 @@ def tail_parts(request: Request, facts: ConvFacts) -> int:
 def _cost(target: Target, facts: ConvFacts, blocks: int) -> float:
     """Cycles a step of ``blocks`` vectors of outputs at WIDE x WIDE positions."""
     window = shared_window(target, facts, blocks, blocks)
-    tile = choose_tile(target, WIDE, WIDE, blocks, blocks, window=window)
+    tile = choose_tile(target, Space(WIDE, WIDE, blocks, blocks, window=window))
     return tiles_of(tile, WIDE, WIDE) * (blocks // tile.blocks) * step_cycles(target, tile)
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from ...targets.target import Target
 from ..ahead import free_registers
-from .choose import choose_tile
+from .choose import Space, choose_tile
 from .facts import ConvFacts
 from .winograd_math import F2, F6, STRIDED, Transform
 
@@ -210,7 +210,7 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     lanes, layer = target.lanes(), Layer.of(facts)
     blocks = -(-facts.outputs // lanes)
     height, width = layer.out_spatial
-    tile = choose_tile(target, height, width, blocks, blocks)
+    tile = choose_tile(target, Space(height, width, blocks, blocks))
     count = (
         layer.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
     )

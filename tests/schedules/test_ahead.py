@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from halotile.schedules.ahead import PAIRED, free_registers
+from halotile.schedules.conv.choose import Space
 from halotile.schedules.conv.choose import choose_tile as conv_tile
 from halotile.schedules.conv.prefetch import prefetch
 from halotile.schedules.emit import KernelBuilder
@@ -19,7 +20,7 @@ SHAPES = ((56, 56, 16, 16), (14, 14, 64, 64), (7, 7, 128, 128), (112, 112, 8, 8)
 def test_in_order_cores_keep_registers_free(name: str) -> None:
     target = resolve(name)
     for shape in SHAPES:
-        tile = conv_tile(target, *shape)
+        tile = conv_tile(target, Space(*shape))
         spare = target.vector_registers - (tile.positions + 1) * tile.blocks
         assert spare >= free_registers(target, tile.blocks) >= target.vector_registers // 8
     for rows, vectors in ((128, 96), (512, 128), (49, 192), (1, 250), (3, 1)):
@@ -30,7 +31,7 @@ def test_in_order_cores_keep_registers_free(name: str) -> None:
 @pytest.mark.parametrize("name", ["raspberry-pi-4", "raspberry-pi-5", "graviton3", "jetson-orin"])
 def test_pairs_of_operands_fit_beside_the_accumulators(name: str) -> None:
     target = resolve(name)
-    tiles = [conv_tile(target, *shape) for shape in SHAPES]
+    tiles = [conv_tile(target, Space(*shape)) for shape in SHAPES]
     assert max(tile.positions * tile.blocks for tile in tiles) <= PAIRED
     assert tiles[0].positions * tiles[0].blocks >= 4 * target.fma_ports, "the latency is still hidden"
 
@@ -38,14 +39,14 @@ def test_pairs_of_operands_fit_beside_the_accumulators(name: str) -> None:
 def test_other_machines_use_their_registers() -> None:
     target = resolve("x86-64-v4")
     assert free_registers(target, 2) == free_registers(target, 2, unrolled=True) == 1
-    tile = conv_tile(target, 56, 56, 4, 4)
+    tile = conv_tile(target, Space(56, 56, 4, 4))
     assert tile.positions * tile.blocks == 28
 
 
 def test_one_load_a_cycle_wants_several_vectors() -> None:
     """Cortex-A72: as many broadcasts as multiply-adds would need all of its loads."""
     for shape in SHAPES[:4]:
-        assert conv_tile(resolve("raspberry-pi-4"), *shape).blocks > 1
+        assert conv_tile(resolve("raspberry-pi-4"), Space(*shape)).blocks > 1
 
 
 @pytest.mark.parametrize(("vectors", "lanes", "hints"), [(4, 4, 1), (5, 4, 2), (2, 8, 1), (3, 16, 3), (1, 4, 1)])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
-from halotile.schedules.conv.choose import Tile, choose_tile, left_over
+from halotile.schedules.conv.choose import Space, Tile, choose_tile, left_over
 from halotile.targets.target import Target
 from tvm import relax
 
@@ -187,7 +187,7 @@ NARROW_NEON = replace(native(), vector_bits=128, vector_registers=16, fma_ports=
 @pytest.mark.parametrize("target", [AVX512, AVX2, NEON, NARROW_NEON], ids=["avx512", "avx2", "neon", "neon32"])
 @pytest.mark.parametrize("height, width, blocks", [(56, 56, 4), (28, 28, 8), (7, 7, 32), (1, 1, 64), (27, 27, 6)])
 def test_tiles_fit_the_registers(target: Target, height: int, width: int, blocks: int) -> None:
-    tile = choose_tile(target, height, width, blocks, blocks)
+    tile = choose_tile(target, Space(height, width, blocks, blocks))
     assert tile.positions * tile.blocks + tile.blocks + 1 <= target.vector_registers
     assert tile.rows <= height and tile.columns <= width and blocks % tile.blocks == 0
 
@@ -198,7 +198,7 @@ def test_tiles_fit_the_registers(target: Target, height: int, width: int, blocks
 )
 def test_tiles_hide_the_latency(target: Target, height: int, width: int, blocks: int) -> None:
     """Enough independent multiply-adds for the ports, and no more loads than two a cycle."""
-    tile = choose_tile(target, height, width, blocks, blocks)
+    tile = choose_tile(target, Space(height, width, blocks, blocks))
     fmas = tile.positions * tile.blocks
     assert fmas >= target.fma_latency * target.fma_ports
     assert (tile.positions + tile.blocks) / 2 <= fmas / target.fma_ports + 1
@@ -208,21 +208,21 @@ def test_tiles_hide_the_latency(target: Target, height: int, width: int, blocks:
 def test_tiles_of_common_layers() -> None:
     """What is chosen today, so that a change is seen."""
     chosen = {
-        "avx512": choose_tile(AVX512, 56, 56, 4, 4),
-        "avx2": choose_tile(AVX2, 56, 56, 8, 8),
-        "neon": choose_tile(NEON, 56, 56, 16, 16),
-        "neon32": choose_tile(NARROW_NEON, 56, 56, 16, 16),
+        "avx512": choose_tile(AVX512, Space(56, 56, 4, 4)),
+        "avx2": choose_tile(AVX2, Space(56, 56, 8, 8)),
+        "neon": choose_tile(NEON, Space(56, 56, 16, 16)),
+        "neon32": choose_tile(NARROW_NEON, Space(56, 56, 16, 16)),
     }
     assert chosen == TILES
-    assert choose_tile(AVX512, 56, 56, 4, 4, flat=True) == Tile(1, 14, 2)  # as many positions in fewer rows
-    assert choose_tile(AVX512, 7, 7, 4, 4, flat=True) == choose_tile(AVX512, 7, 7, 4, 4)
+    assert choose_tile(AVX512, Space(56, 56, 4, 4), flat=True) == Tile(1, 14, 2)  # as many positions in fewer rows
+    assert choose_tile(AVX512, Space(7, 7, 4, 4), flat=True) == choose_tile(AVX512, Space(7, 7, 4, 4))
 
 
 def test_rows_that_are_left_over_have_a_tile_of_their_own() -> None:
     """Seven rows in tiles of two and one of one: four passes over the weights, and none computed twice."""
-    tile = choose_tile(AVX512, 7, 7, 32, 32, mixed=True)
+    tile = choose_tile(AVX512, Space(7, 7, 32, 32, mixed=True))
     assert (tile, left_over(tile, 7)) == (Tile(2, 7, 2), Tile(1, 7, 2))
-    assert left_over(choose_tile(AVX512, 14, 14, 4, 4, mixed=True), 14) is None
+    assert left_over(choose_tile(AVX512, Space(14, 14, 4, 4, mixed=True)), 14) is None
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.schedules.conv import following, panels, tile
-from halotile.schedules.conv.choose import Tile, choose_tile, step_cycles, tiles_of
+from halotile.schedules.conv.choose import Space, Tile, choose_tile, step_cycles, tiles_of
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.prefetch import MANY, MOST, Next, next_panel, spread_runs
 from halotile.schedules.emit import KernelBuilder
@@ -351,8 +351,8 @@ def test_short_vectors_of_channels_share_lines_and_are_not_asked_for() -> None:
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_rows_of_tiles_are_even_where_that_costs_nothing(workers: int) -> None:
     for height, width, vectors in [(14, 14, 4), (28, 28, 15), (12, 12, 2), (7, 7, 4)]:
-        alone = choose_tile(TWO, height, width, vectors, vectors)
-        shared = choose_tile(TWO, height, width, vectors, vectors, workers)
+        alone = choose_tile(TWO, Space(height, width, vectors, vectors))
+        shared = choose_tile(TWO, Space(height, width, vectors, vectors), workers)
         assert costs(shared, height, width, vectors) == pytest.approx(costs(alone, height, width, vectors))
         if height % workers == 0:
             even = -(-height // shared.rows) % workers == 0

@@ -10,7 +10,7 @@ import pytest
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.schedules.conv import build as family
 from halotile.schedules.conv import direct
-from halotile.schedules.conv.choose import Tile, choose_tile, narrow_pays, narrow_tile
+from halotile.schedules.conv.choose import Space, Tile, choose_tile, narrow_pays, narrow_tile
 from tvm import relax
 
 R = relax.op
@@ -25,11 +25,11 @@ AVX512 = replace(
     [(29, 4, True), (31, 4, True), (17, 12, True), (28, 4, False), (27, 6, False), (1279, 4, False)],
 )
 def test_only_where_it_saves_enough(width: int, vectors: int, pays: bool) -> None:
-    assert narrow_pays(AVX512, 30, width, vectors, vectors) is pays
+    assert narrow_pays(AVX512, Space(30, width, vectors, vectors)) is pays
 
 
 def test_of_the_columns_that_are_left() -> None:
-    tile = choose_tile(AVX512, 29, 29, 4, 4, narrowed=True)
+    tile = choose_tile(AVX512, Space(29, 29, 4, 4, narrowed=True))
     narrow = narrow_tile(tile, 29)
     assert (tile, narrow) == (Tile(1, 6, 4), Tile(1, 5, 4))
     assert narrow_tile(tile, 30) is None

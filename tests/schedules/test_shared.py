@@ -13,7 +13,7 @@ from compiled import Compiled, narrow, native
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.conv.choose import Tile, Window, choose_tile, step_cycles
+from halotile.schedules.conv.choose import Space, Tile, Window, choose_tile, step_cycles
 from halotile.schedules.conv.direct import pack_weights
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.shared import shared_window
@@ -57,7 +57,7 @@ def test_only_where_loads_are_the_limit(facts: ConvFacts, blocks: int, limit: in
 
 def test_tiles_leave_registers_to_the_taps_and_cost_less() -> None:
     window = Window(3, 1, 1)
-    tile = choose_tile(X86, 56, 56, 4, 1, window=window)
+    tile = choose_tile(X86, Space(56, 56, 4, 1, window=window))
     assert tile.window == window and tile.positions + window.taps + 1 <= 32
     assert step_cycles(X86, tile) < step_cycles(X86, replace(tile, window=None))
     assert str(tile).endswith("x1 for 3 taps")
@@ -133,4 +133,4 @@ def test_boxes_give_the_same_bits(shape: tuple[int, Any], cout: int) -> None:
 
 
 def test_tiles_without_a_window_are_as_before() -> None:
-    assert choose_tile(X86, 56, 56, 4, 4) == Tile(2, 7, 2)
+    assert choose_tile(X86, Space(56, 56, 4, 4)) == Tile(2, 7, 2)

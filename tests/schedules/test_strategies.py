@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from compiled import module_of, staged, weight
 from halotile.passes.fuse import closing
-from halotile.schedules.conv.choose import choose_tile
+from halotile.schedules.conv.choose import Space, choose_tile
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax
@@ -72,9 +72,9 @@ def test_strategies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_ports_are_not_fed_from_the_second_level(size: int, vectors: int) -> None:
     """Seven vectors by two positions would need 64 bytes of weights a cycle: 672-112 at 14 runs 1.2 times as fast as
     2x14x1, ShuffleNet's 116-116 1.3 times (Emerald Rapids)."""
-    tile = choose_tile(resolve("x86-64-v4"), size, size, vectors, vectors)
+    tile = choose_tile(resolve("x86-64-v4"), Space(size, size, vectors, vectors))
     assert tile.positions >= 4
-    assert choose_tile(resolve("x86-64-v4"), 1, 1, 72, 72).blocks == 8  # nothing to share them with
+    assert choose_tile(resolve("x86-64-v4"), Space(1, 1, 72, 72)).blocks == 8  # nothing to share them with
 
 
 @pytest.mark.parametrize("ports, kernel, columns", [(1, 5, 7), (2, 5, 14), (2, 3, 7)])
