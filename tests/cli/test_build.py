@@ -217,7 +217,8 @@ def test_a_wrong_library_is_not_written(folder: Path) -> None:
 
 
 def started(folder: Path, pipeline: str, output: str, **environment: str) -> subprocess.Popen[str]:
-    """A build of tiny.onnx whose ``run_pipeline`` is the ``work`` that ``pipeline`` defines; it has said 'started'."""
+    """A build of tiny.onnx whose ``run_pipeline`` is the ``work`` that ``pipeline`` defines; it has said 'started'. It
+    heeds SIGHUP, also where the tests run under nohup."""
     code = (
         f"from halotile.compiler import pipeline\n{pipeline}"
         "pipeline.run_pipeline = work\nfrom halotile.compiler.cli.main import entry\nentry()"
@@ -225,6 +226,7 @@ def started(folder: Path, pipeline: str, output: str, **environment: str) -> sub
     process = subprocess.Popen(
         [sys.executable, "-c", code, "build", "tiny.onnx", "-o", output],
         cwd=folder, env={**os.environ, **environment}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdout is not None and process.stdout.readline() == "started\n"
     return process
