@@ -103,7 +103,6 @@ def max_pool_with_indices(
     dilations: Sequence[int],
     begin: Sequence[int],
     output: Sequence[int],
-    column_major: bool,
 ) -> list[te.Tensor]:
     """The largest element of every window, and the flat position (int64) in the whole tensor of the first such."""
     n, c, *size = shape_of(x)
@@ -126,8 +125,7 @@ def max_pool_with_indices(
         at = [p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]
         real = [a - f for a, f in zip(at, begin)]
         flat: Any = tirx.const(0, "int64")
-        order = list(zip(real, size))
-        for position, length in reversed(order) if column_major else order:
+        for position, length in zip(real, size):
             flat = flat * length + position.astype("int64")
         flat = flat + (b.astype("int64") * c + ch.astype("int64")) * space
         inside = [t for p, s in zip(real, size) for t in (p >= 0, p < s)]

@@ -72,6 +72,20 @@ def _held(k: KernelBuilder, x: Any, low: float, high: float) -> Any:
     return smaller(k.bind(larger(k.bind(x), _const(low, x))), _const(high, x))
 
 
+def _softplus(k: KernelBuilder, x: Any) -> Any:
+    """log(1 + e**x), whose exponential can't overflow."""
+    decay = _known("exp")(k, -tirx.abs(x))
+    return larger(x, _const(0, x)) + _known("log")(k, decay + _const(1, x))
+
+
+def _elu(a: float) -> Function:
+    def apply(k: KernelBuilder, x: Any) -> Any:
+        below = (_known("exp")(k, smaller(x, _const(0, x))) - _const(1, x)) * _const(a, x)
+        return tirx.Select(x < _const(0, x), below, x)
+
+    return apply
+
+
 ACTIVATIONS: dict[str, Callable[[float, float], Function]] = {
     "sigmoid": lambda a, b: _known("sigmoid"),
     "tanh": lambda a, b: _known("tanh"),
@@ -80,6 +94,9 @@ ACTIVATIONS: dict[str, Callable[[float, float], Function]] = {
     "leakyrelu": lambda a, b: lambda k, x: tirx.Select(x < _const(0, x), x * _const(a, x), x),
     "hardsigmoid": lambda a, b: lambda k, x: _held(k, _affine(a, b)(k, x), 0, 1),
     "softsign": lambda a, b: lambda k, x: x / (tirx.abs(x) + _const(1, x)),
+    "softplus": lambda a, b: lambda k, x: _softplus(k, k.bind(x)),
+    "elu": lambda a, b: lambda k, x: _elu(a)(k, k.bind(x)),
+    "thresholdedrelu": lambda a, b: lambda k, x: tirx.Select(x <= _const(a, x), _const(0, x), x),
     "scaledtanh": lambda a, b: lambda k, x: _known("tanh")(k, x * _const(b, x)) * _const(a, x),
 }
 

@@ -30,6 +30,13 @@ def test_recurrence(operator: str, direction: str, lengths: list[int] | None) ->
     agree(operator, inputs, outputs, hidden_size=h, direction=direction, opset=14, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["Softplus", "Elu", "ThresholdedRelu"])
+def test_activations_where_the_steps_are_written_out(name: str) -> None:
+    rng = np.random.default_rng(6)
+    inputs = [rng.standard_normal(s).astype("float32") for s in ((4, 2, 3), (1, 2, 3), (1, 2, 2))]
+    agree("RNN", inputs, 2, hidden_size=2, activations=[name], activation_alpha=[0.3], opset=14, rtol=1e-4)
+
+
 def test_gru_that_resets_after_the_product() -> None:
     rng = np.random.default_rng(6)
     inputs = [rng.standard_normal(s).astype("float32") for s in ((4, 2, 3), (1, 6, 3), (1, 6, 2), (1, 12))]

@@ -90,7 +90,8 @@ def test_clipped_lstm_with_coupled_gates() -> None:
 @pytest.mark.parametrize(
     ("name", "alpha", "beta"),
     [("Relu", None, None), ("Affine", 0.7, 0.1), ("LeakyRelu", 0.2, None), ("HardSigmoid", 0.3, 0.4),
-     ("Softsign", None, None), ("ScaledTanh", 0.8, 1.2), ("Sigmoid", None, None)],
+     ("Softsign", None, None), ("ScaledTanh", 0.8, 1.2), ("Sigmoid", None, None), ("Softplus", None, None),
+     ("Elu", 0.6, None), ("Elu", None, None), ("ThresholdedRelu", 0.3, None)],
 )  # fmt: skip
 def test_activations(name: str, alpha: float | None, beta: float | None) -> None:
     extra = {k: [v] for k, v in (("activation_alpha", alpha), ("activation_beta", beta)) if v is not None}
@@ -144,6 +145,12 @@ def test_rows_that_share_the_weights() -> None:
     assert _rows(7, 64, 512, 16) == 1 and _rows(5, 64, 512, 16) == 5
     check("LSTM", case("LSTM", (3, 12, 3, 17), states=True, peepholes=True))
     check("GRU", case("GRU", (3, 5, 3, 17), lengths=[3, 1, 2, 3, 0]))
+
+
+@pytest.mark.parametrize("operator", ["RNN", "GRU", "LSTM"])
+def test_a_sequence_without_steps_has_no_state(operator: str) -> None:
+    """ONNX Runtime gives zeros, not the initial state; the others' states stay."""
+    check(operator, case(operator, directions=2, states=True, lengths=[0, 4]), direction="bidirectional")
 
 
 @pytest.mark.parametrize("operator", ["GRU", "LSTM"])

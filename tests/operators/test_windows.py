@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from evaluate import evaluate, one_node
+import pytest
+from evaluate import agree, evaluate, one_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,14 @@ def scattered(x: np.ndarray, w: np.ndarray, case: dict) -> np.ndarray:
                 )
     begin, end = case["pads"][:rank], case["pads"][rank:]
     return y[(..., *(slice(b, f - e) for b, f, e in zip(begin, full, end)))]
+
+
+@pytest.mark.parametrize("size", [(7,), (5, 6), (3, 4, 5)])
+def test_equal_elements_have_the_first_of_their_positions_in_columns_too(size: tuple[int, ...]) -> None:
+    """The first in rows, counted in columns: ONNX Runtime looks through a window in rows, whatever it counts."""
+    x = np.random.default_rng(3).integers(0, 3, (2, 3, *size)).astype("float32")
+    agree("MaxPool", [x], 2, kernel_shape=[3] * len(size), strides=[2] * len(size), pads=[1] * 2 * len(size),
+          storage_order=1, opset=12)  # fmt: skip
 
 
 @given(transposed())

@@ -97,9 +97,8 @@ def max_pool(node: Node) -> Value | list[Value | None]:
             dilations=w.dilations,
             begin=w.begin,
             output=w.output,
-            column_major=bool(node.attr("storage_order", 0)),
         )
-        return [values, indices]
+        return [values, _column_major(node, indices, x.shape) if node.attr("storage_order", 0) else indices]
     spatial = x.rank - 2
     if spatial > 3:
         raise Refusal(f"pooling over {spatial} dimensions is not supported")
@@ -114,6 +113,22 @@ def max_pool(node: Node) -> Value | list[Value | None]:
         ceil_mode=False,
     )
     return cut(node, pooled, w.output)
+
+
+def _column_major(node: Node, flat: Value, shape: Sequence[int]) -> Value:
+    """Positions in a tensor of ``shape`` counted with the first spatial axis fastest, the planes as they were."""
+    if is_open(shape[2:]):
+        raise Open("positions in columns over open dimensions")
+    rest, step = flat, math.prod(shape[2:])
+    total = node.do(R.multiply, node.do(R.floor_divide, flat, node.scalar(step, flat)), node.scalar(step, flat))
+    weight = 1
+    for length in shape[2:]:
+        rest = node.do(R.floor_mod, rest, node.scalar(step, flat))
+        step //= length
+        along = node.do(R.floor_divide, rest, node.scalar(step, flat))
+        total = node.do(R.add, total, node.do(R.multiply, along, node.scalar(weight, flat)))
+        weight *= length
+    return total
 
 
 def cut(node: Node, x: Value, output: Sequence[int]) -> Value:

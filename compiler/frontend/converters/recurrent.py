@@ -36,6 +36,24 @@ def _hard_sigmoid(alpha: float, beta: float) -> Activation:
     return apply
 
 
+def _softplus(n: Node, x: Value) -> Value:
+    decay = n.do(R.exp, n.do(R.negative, n.do(R.abs, x)))
+    return n.do(R.add, n.do(R.nn.relu, x), n.do(R.log, n.do(R.add, decay, n.scalar(1, x))))
+
+
+def _elu(alpha: float) -> Activation:
+    def apply(n: Node, x: Value) -> Value:
+        grown = n.do(R.exp, n.do(R.minimum, x, n.scalar(0, x)))
+        below = n.do(R.multiply, n.do(R.subtract, grown, n.scalar(1, x)), n.scalar(alpha, x))
+        return n.do(R.where, n.do(R.less, x, n.scalar(0, x)), below, x)
+
+    return apply
+
+
+def _thresholded(alpha: float) -> Activation:
+    return lambda n, x: n.do(R.where, n.do(R.less_equal, x, n.scalar(alpha, x)), n.scalar(0, x), x)
+
+
 _ACTIVATIONS: dict[str, Callable[[float, float], Activation]] = {
     "sigmoid": lambda _a, _b: lambda n, x: n.do(R.sigmoid, x),
     "tanh": lambda _a, _b: lambda n, x: n.do(R.tanh, x),
@@ -44,6 +62,9 @@ _ACTIVATIONS: dict[str, Callable[[float, float], Activation]] = {
     "leakyrelu": lambda a, _b: lambda n, x: n.do(R.nn.leakyrelu, x, alpha=a),
     "hardsigmoid": _hard_sigmoid,
     "softsign": lambda _a, _b: lambda n, x: n.do(R.divide, x, n.do(R.add, n.do(R.abs, x), n.scalar(1, x))),
+    "softplus": lambda _a, _b: _softplus,
+    "elu": lambda a, _b: _elu(a),
+    "thresholdedrelu": lambda a, _b: _thresholded(a),
     "scaledtanh": lambda a, b: (
         lambda n, x: n.do(
             R.multiply, n.do(R.tanh, n.do(R.multiply, x, n.scalar(b, x))), n.scalar(a, x)
@@ -201,6 +222,7 @@ def recurrent(node: Node) -> list[Value | None]:
             state = [node.do(R.where, alive, n, o) for n, o in zip(new, state)]
         all_steps.append([outputs[t] for t in range(length)])
         finals.append(state)
+    finals = [[_of_no_steps(node, lengths, s, node[5 + i]) for i, s in enumerate(final)] for final in finals]
     return _assembled(node, all_steps, finals, batch_first, (length, batch, hidden))
 
 
@@ -262,7 +284,15 @@ def _direction(node: Node, value: Value, d: int) -> Value:
     return value if value.shape[0] == 1 else node.slice(value, 0, d, d + 1)
 
 
-_DEFAULTS = {"affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "hardsigmoid": (0.2, 0.5), "scaledtanh": (1.0, 1.0)}
+_DEFAULTS = {
+    "affine": (1.0, 0.0),
+    "leakyrelu": (0.01, 0.0),
+    "thresholdedrelu": (1.0, 0.0),
+    "elu": (1.0, 0.0),
+    "hardsigmoid": (0.2, 0.5),
+    "scaledtanh": (1.0, 1.0),
+}
+_ALPHA_ALONE = ("leakyrelu", "thresholdedrelu", "elu")
 
 
 def _activations(node: Node, d: int, directions: int) -> list[tuple[str, float, float]]:
@@ -277,7 +307,7 @@ def _activations(node: Node, d: int, directions: int) -> list[tuple[str, float, 
         alpha, beta = _DEFAULTS.get(name, (0.0, 0.0))
         if name in _DEFAULTS and alphas:
             alpha = alphas.pop(0)
-        if name in _DEFAULTS and name != "leakyrelu" and betas:
+        if name in _DEFAULTS and name not in _ALPHA_ALONE and betas:
             beta = betas.pop(0)
         found.append((name, alpha, beta))
     return found[d * per : (d + 1) * per]
@@ -308,6 +338,14 @@ def _initial(node: Node, index: int, d: int, batch: int, hidden: int, batch_firs
     if given is None:
         return node.const(np.zeros((batch, hidden), dtype))
     return node.reshape(node.slice(given, 1 if batch_first else 0, d, d + 1), (batch, hidden))
+
+
+def _of_no_steps(node: Node, lengths: Value | None, state: Value, initial: Value | None) -> Value:
+    """A last state, zero for sequences without steps: ONNX Runtime drops the initial one, and ONNX does not say."""
+    if lengths is None or initial is None or (lengths.array is not None and (lengths.array > 0).all()):
+        return state
+    some = node.do(R.greater, node.reshape(lengths, (state.shape[0], 1)), node.scalar(0, lengths))
+    return node.do(R.where, some, state, node.scalar(0, state))
 
 
 def _assembled(
