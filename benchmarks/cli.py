@@ -19,6 +19,13 @@ _BESIDE = ("peers", "ablate", "markdown_path", "picture_path", "profile", "no_pe
 _OF_MODELS = ("models", "seconds", "small", "pareto", "list_models", *_BESIDE)
 
 
+def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> float:
+    """A value that is one: no range of click's refuses NaN."""
+    if value != value:
+        raise click.BadParameter("nan is not a number")
+    return value
+
+
 @click.command("bench")
 @click.argument("places", metavar="[DIR | MODEL.onnx ...]", nargs=-1)
 @parameters.shape_option
@@ -33,7 +40,7 @@ _OF_MODELS = ("models", "seconds", "small", "pareto", "list_models", *_BESIDE)
 )
 @click.option("--threads", "-j", default="1,2", show_default=True, help="Thread counts, separated by commas.")
 @click.option(
-    "--seconds", "-s", type=click.FloatRange(0, 1e6), default=8.0, show_default=True,
+    "--seconds", "-s", type=click.FloatRange(0, 1e6), default=8.0, callback=_number, show_default=True,
     help="For each model at each thread count.",
 )  # fmt: skip
 @click.option("--peers", default=",".join(ORDER), show_default=True, help="Engines beside ours; '' for none.")

@@ -78,6 +78,7 @@ class Model:
             self._source,
             self.inputs,
             inputs,
+            dropped=self.report.get("dropped_shapes"),
             rtol=default_rtol(self._weights) if rtol is None else rtol,
             atol=atol,
             exact=self._exact,

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from .report import build_report
 
 STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
 Progress = Callable[[str, int, int], None]
+_TURN = threading.RLock()  # TVM's builders are one stack for the whole process: builds in several threads take turns
 
 
 @dataclass(frozen=True)
@@ -108,19 +110,20 @@ def run_pipeline(
 ) -> Build:
     """Runs the stages in order, up to ``options.stop_after``; links into ``output`` if it is given."""
     build = Build(model, options, output, progress)
-    for stage in STAGES:
-        if stage == "link" and output is None:
-            break
-        build.tell(stage, 0, 1)
-        start = time.perf_counter()
-        _STAGE_FUNCTIONS[stage](build)
-        build.seconds[stage] = time.perf_counter() - start
-        build.report = build_report(build)
-        if options.dump_ir is not None:
-            dump_stage(build, stage, options.dump_ir)
-        build.tell(stage, 1, 1)
-        if options.stop_after == stage:
-            break
+    with _TURN:
+        for stage in STAGES:
+            if stage == "link" and output is None:
+                break
+            build.tell(stage, 0, 1)
+            start = time.perf_counter()
+            _STAGE_FUNCTIONS[stage](build)
+            build.seconds[stage] = time.perf_counter() - start
+            build.report = build_report(build)
+            if options.dump_ir is not None:
+                dump_stage(build, stage, options.dump_ir)
+            build.tell(stage, 1, 1)
+            if options.stop_after == stage:
+                break
     return build
 
 

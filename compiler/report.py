@@ -28,7 +28,8 @@ def build_report(build: Build) -> dict[str, Any]:
     }
     if build.imported is not None:
         report["operators_before"] = dict(build.imported.operators)
-        report["dropped_inputs"] = list(build.imported.dropped)
+        report["dropped_inputs"] = [s.name for s in build.imported.dropped]
+        report["dropped_shapes"] = {s.name: s.shape for s in build.imported.dropped}
         report["lengths"] = dict(build.imported.lengths)
     if build.graph is not None:
         report["operators_after"] = len(build.graph.nodes)

@@ -118,6 +118,7 @@ def verify(
     inputs: Sequence[TensorSpec],
     given: Arrays | None = None,
     *,
+    dropped: Mapping[str, Sequence[int]] | None = None,
     rtol: float = RTOL,
     atol: float = ATOL,
     exact: bool = False,
@@ -126,7 +127,8 @@ def verify(
     """Runs ``run`` and ONNX Runtime on the same arrays and compares every output of ``model``.
 
     ``model`` is the original file, bytes or ModelProto. ``given`` names arrays for all or some inputs; the others are
-    drawn from ``seed``. ``exact`` tightens both tolerances ten times.
+    drawn from ``seed``. ``exact`` tightens both tolerances ten times. ``dropped``: shapes of inputs of ``model`` that
+    ``run`` lacks because no output depends on what they hold; open dimensions are 1 without.
     """
     if not all(isinstance(t, numbers.Real) and 0 <= t < np.inf for t in (rtol, atol)):
         raise RunError(f"tolerances are numbers, finite and not negative, not rtol={rtol!r}, atol={atol!r}")
@@ -140,7 +142,7 @@ def verify(
         raise RunError(
             f"the model has no input {unknown[0]!r}; its inputs are {', '.join(s.name for s in inputs)}"
         )
-    arrays = {**random_inputs(inputs, reference.proto, seed), **(given or {})}
+    arrays = {**random_inputs(inputs, reference.proto, seed), **reference.idle(dropped or {}, seed), **(given or {})}
     everything = run({s.name: arrays[s.name] for s in inputs})
     theirs = reference(arrays, seed)
     ours = {n: there(everything, n, theirs) for n in everything}
@@ -267,13 +269,17 @@ class Reference:
         """All outputs by name. Inputs that nothing depends on may be absent from ``arrays``; they are made up."""
         feed = {}
         for name, info in self.inputs.items():
-            feed[name] = arrays[name] if name in arrays else _made_up(info, seed)
+            feed[name] = arrays[name] if name in arrays else _made_up(info, info.shape, seed)
         names = [o.name for o in self._session.get_outputs()]
         try:
             results = self._session.run(names, feed)
         except Exception as error:
             raise NoReference(f"{self.name} failed on the model: {_line(error)}") from None
         return dict(zip(names, (np.asarray(r) for r in results)))
+
+    def idle(self, shapes: Mapping[str, Sequence[int]], seed: int) -> dict[str, np.ndarray]:
+        """Arrays of these shapes for inputs by name."""
+        return {n: _made_up(self.inputs[n], shape, seed) for n, shape in shapes.items() if n in self.inputs}
 
     def ties(self, arrays: Arrays, seed: int, theirs: Arrays) -> dict[str, float]:
         """How far ties move each output whose answer is ``theirs``; empty where the model rounds nothing."""
@@ -288,10 +294,10 @@ class Reference:
         return onnx.load(self._path) if self._path else self.proto
 
 
-def _made_up(info: Any, seed: int) -> np.ndarray:
+def _made_up(info: Any, dims: Sequence[Any], seed: int) -> np.ndarray:
     names = {"float": "float32", "double": "float64"}
     kind = info.type.removeprefix("tensor(").removesuffix(")")
-    shape = tuple(d if isinstance(d, int) and d >= 0 else 1 for d in info.shape)
+    shape = tuple(d if isinstance(d, int) and d >= 0 else 1 for d in dims)
     return random_inputs([TensorSpec(info.name, names.get(kind, kind), shape)], None, seed)[info.name]
 
 

@@ -76,7 +76,7 @@ def build(
         raise click.UsageError("Missing argument 'MODEL'.")
     stop = options["stop_after"]
     stem = Path(model).stem if model else None
-    path = parameters.check_model_path(model) if model else None
+    path = None if model is None else parameters.check_model_path(model)
     if options["verify"] and stop not in (None, "link"):
         raise click.UsageError(f"--verify needs a built library, but --stop-after {stop} builds none")
     if output:
@@ -201,7 +201,10 @@ def _verify(
         return None
     try:
         with parameters.open_model(library, None, None) as loaded:
-            result = verify(loaded, path, loaded.inputs, rtol=rtol, atol=atol, exact=exact, seed=seed)
+            result = verify(
+                loaded, path, loaded.inputs, dropped=(made.get("report") or {}).get("dropped_shapes"),
+                rtol=rtol, atol=atol, exact=exact, seed=seed,
+            )  # fmt: skip
     except NoReference as error:
         if asked:
             raise

@@ -169,6 +169,8 @@ def shapes_of(pairs: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[i
 def check_model_path(path: str) -> Path:
     """The model's path, if there is a file that can be opened."""
     file = Path(path)
+    if not path:
+        raise ModelError("the model's path is empty")
     if not file.exists():
         raise ModelError(f"model file '{path}' does not exist")
     if file.is_dir():
@@ -183,6 +185,8 @@ def check_model_path(path: str) -> Path:
 def check_library_path(path: str) -> Path:
     """The folder of a built library, if it looks like one."""
     folder = Path(path)
+    if not path:
+        raise OutputError("the library's path is empty")
     if not (folder / "manifest.json").is_file():
         what = (
             "does not exist"

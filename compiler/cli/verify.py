@@ -63,7 +63,7 @@ def verify(
 
 def _model_and_folder(model: str, directory: str | None) -> tuple[Path, Path | None]:
     """The ONNX file and the built folder; of a folder alone, the file that its manifest names."""
-    if directory is not None or not Path(model).is_dir():
+    if directory is not None or not model or not Path(model).is_dir():
         return parameters.check_model_path(model), parameters.check_library_path(directory) if directory else None
     from ..runtime.place import MANIFEST, read_manifest
     from .models import find_model
@@ -93,7 +93,8 @@ def _compare(
         rtol = default_rtol(stored) if rtol is None else rtol
         given = parameters.read_arrays(inputs, [t.name for t in model.inputs])
         run = (lambda arrays: model(arrays, threads)) if hasattr(model, "place") else model
-        return compare(run, path, model.inputs, given, exact=exact, rtol=rtol, **others)
+        dropped = (model.manifest.get("report") or {}).get("dropped_shapes")
+        return compare(run, path, model.inputs, given, dropped=dropped, exact=exact, rtol=rtol, **others)
 
 
 def _rows(result: Any) -> list[tuple[str, ...]]:

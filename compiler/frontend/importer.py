@@ -37,7 +37,7 @@ MOST_NAMES = 8  # in a note; more are counted
 @dataclass(frozen=True)
 class ImportedModel:
     """``module`` has one function ``main``: one parameter per run-time input, a tuple of all outputs in order.
-    ``dropped``: names of inputs that no output depends on. ``lengths``: the axis of outputs of which only a part is
+    ``dropped``: inputs that no output depends on. ``lengths``: the axis of outputs of which only a part is
     there; another output tells how much (:func:`..spec.length_name`)."""
 
     module: tvm.IRModule
@@ -46,7 +46,7 @@ class ImportedModel:
     notes: tuple[str, ...] = ()
     operators: dict[str, int] = field(default_factory=dict)
     name: str = "model"
-    dropped: tuple[str, ...] = ()
+    dropped: tuple[TensorSpec, ...] = ()
     lengths: dict[str, int] = field(default_factory=dict)
 
 
@@ -145,9 +145,9 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
     walk.notes += _as_declared(graph, outputs)
     module = relax.transform.DeadCodeElimination(["main"])(builder.get())
     module, kept = _without_unused(module, specs)
-    dropped = [s.name for s in specs if s not in kept]
+    dropped = [s for s in specs if s not in kept]
     if dropped:
-        walk.notes.append(f"inputs dropped, because no output depends on them: {_listed(dropped)}")
+        walk.notes.append(f"inputs dropped, because no output depends on them: {_listed([s.name for s in dropped])}")
     imported = ImportedModel(
         module=module,
         inputs=kept,

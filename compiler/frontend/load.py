@@ -36,7 +36,11 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
     path = path_of(model)
     if path is None:
         raise ModelError(f"a model is a path, bytes or an onnx.ModelProto, not {_kind(model)}")
+    if not os.fspath(model):
+        raise ModelError("the model's path is empty")
     try:
+        if path.is_char_device():  # which may have no end
+            raise ModelError(f"model file '{path}' is a device")
         data = path.read_bytes()
     except ValueError:
         raise ModelError(f"model file {str(path)!r} has a name that no file can have") from None

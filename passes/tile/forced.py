@@ -19,6 +19,7 @@ from .candidates import Program
 from .form import MODES, Form, Untileable
 from .lower import lower
 
+_SHOWN = 12  # names in a message
 KEYS = ("first", "last", "shape", "bands", "modes", "quantum")
 
 
@@ -83,7 +84,9 @@ def _find(program: Program, name: Any, default: int) -> int:
         names = {group.name, *(n.name for n in group.nodes), *(v.name for v in group.outputs)}
         if name in names:
             return i
-    raise HalotileError(f"tile: no group, node or value is called {name!r}; halotile inspect --plan lists them")
+    known = ", ".join(group.name for group in program.groups[:_SHOWN])
+    more = ", ..." if len(program.groups) > _SHOWN else ""
+    raise HalotileError(f"tile: no group, node or value is called {name!r}; the groups are {known}{more}")
 
 
 def checked_shape(shape: Any) -> tuple[int, int | None]:

@@ -76,6 +76,7 @@ def test_each_command_has_help_without_tvm(command: str) -> None:
         ["inspect", "m.onnx", "--timeline", "--optimize", "memory"],
         ["bench", "m.onnx", "--runs", "7"],
         ["bench", "lib", "--profile"],
+        ["bench", "m.onnx", "--seconds", "nan"],
         ["bench", "--pareto", "--peers", ""],
         ["targets", "paint"],
     ],

@@ -8,6 +8,8 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import halotile
@@ -60,6 +62,47 @@ def test_verify(model) -> None:
     assert not model.verify(rtol=0, atol=0).ok or model.verify(rtol=0, atol=0).max_error == 0
     with pytest.raises(errors.RunError, match="no input 'z'"):
         model.verify({"z": X})
+
+
+def test_verify_knows_the_shapes_of_inputs_that_only_give_theirs(tmp_path: Path) -> None:
+    """What is dropped because only its shape matters has that shape in the reference too."""
+    x, like = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch" + n, 4]) for n in ("x", "like"))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Shape", ["like"], ["s"]), helper.make_node("Expand", ["x", "s"], ["y"])]
+    source = helper.make_model(
+        helper.make_graph(nodes, "g", [x, like], [y]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    model = halotile.compile(source, shapes={"x": (1, 4), "like": (3, 4)})
+    assert [t.name for t in model.inputs] == ["x"] and model.outputs[0].shape == (3, 4)
+    assert model.verify().ok
+    (tmp_path / "m.onnx").write_bytes(source.SerializeToString())
+    build = ["build", "m.onnx", "--shape", "x=1,4", "--shape", "like=3,4", "-o", "lib", "--format", "so"]
+    for arguments in (build, ["verify", "m.onnx", "lib"]):
+        command = [sys.executable, "-m", "halotile.compiler.cli", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+
+
+def test_builds_in_several_threads_take_turns() -> None:
+    """TVM's builders are one stack for the whole process, and met there."""
+    order: list[int] = []
+    waiting = threading.Event()
+
+    def build(who: int, wait: bool) -> None:
+        def progress(stage: str, done: int, total: int) -> None:
+            order.append(who)
+            if wait and stage == "import" and not done:
+                waiting.set()
+                time.sleep(0.5)  # the other one would begin
+
+        halotile.compile(tiny(), progress=progress)
+
+    first = threading.Thread(target=build, args=(0, True))
+    first.start()
+    assert waiting.wait(60)
+    build(1, False)
+    first.join()
+    assert order == sorted(order) and set(order) == {0, 1}
 
 
 def test_save_and_load(model, tmp_path: Path) -> None:

@@ -21,6 +21,15 @@ def test_missing_file(halotile) -> None:
     halotile("build", "nowhere.onnx").refused("E100", "nowhere.onnx", "does not exist")
 
 
+def test_an_empty_path(halotile) -> None:
+    for command in ("build", "inspect", "verify"):
+        halotile(command, "").refused("E100", "path is empty")
+
+
+def test_a_device_is_not_read(halotile) -> None:
+    halotile("build", "/dev/null").refused("E100", "/dev/null", "is a device")
+
+
 def test_folder_instead_of_a_file(halotile, tmp_path) -> None:
     (tmp_path / "m.onnx").mkdir()
     halotile("build", "m.onnx").refused("E100", "is a folder")
