@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from tvm import te, tirx
@@ -18,6 +19,8 @@ from ..emit import KernelBuilder
 from ..operator import define
 from .common import dtype_of, shape_of
 from .loops import PARALLEL_WORK, written
+
+LINE = 4096  # elements of a line whose sums are held on the stack
 
 
 @define("halotile.columns")
@@ -83,37 +86,54 @@ def col2im(
     """x [N, C, taps..., counts...] -> [N, C, image...]: every place sums what the taps give it, in their order.
 
         y[oy * stride + ky * dilation - begin][ox * ...] += x[ky, kx][oy, ox]
+
+    A line of places is summed at once, its phases apart: what one tap gives to the places of a phase are neighbours.
     """
     n, channels, *rest = shape_of(x)
     rank, dtype = len(image), dtype_of(x)
     kernel, counts = rest[:rank], rest[rank:]
     plane, taps, width = math.prod(image), math.prod(kernel), counts[-1]
-    lines = math.prod(counts) // width if width else 0
+    lines, stride = math.prod(counts) // width if width else 0, strides[-1]
+    length = -(-image[-1] // stride)  # places of a phase
+    part = min(length, max(1, LINE // stride))
+
+    def line_of(k: KernelBuilder, y: Any, tap: Any) -> tuple[Any, list[Any]]:
+        """The line of counts that gives something to the places of line ``y`` by a tap of all axes but the last, and
+        whether there is one."""
+        inside, line, step = [], tirx.IntImm("int32", 0), 1
+        for axis in range(rank - 2, -1, -1):
+            place = y % image[axis] + begin[axis] - tap % kernel[axis] * dilations[axis]
+            y, tap, place = y // image[axis], tap // kernel[axis], k.bind(place)
+            count = k.bind(tirx.floordiv(place, strides[axis]))
+            inside += [tirx.floormod(place, strides[axis]) == 0, count >= 0, count < counts[axis]]
+            line, step = line + count * step, step * counts[axis]
+        return line, inside
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         parallel = n * channels * (plane + taps * lines * width) >= PARALLEL_WORK
         with k.loop(n * channels, "parallel" if parallel else "serial", "row") as row:
-            with k.loop(plane, name="z") as z:
-                k.store(outs[0], row * plane + z, tirx.const(0, dtype))
-            with k.loop(taps, name="tap") as tap:
-                places, rest = [], tap
-                for extent, dilation, first in reversed(list(zip(kernel, dilations, begin))):
-                    places.append(k.bind(rest % extent * dilation - first))  # of the first count, along an axis
-                    rest = rest // extent
-                places.reverse()
-                low = k.bind(_first(-places[-1], strides[-1], width))
-                high = k.bind(tirx.max(low, _first(image[-1] - places[-1], strides[-1], width)))
-                with k.loop(lines, name="line") as line:
-                    target, inside, rest, step = row * plane, [high > low], line, image[-1]
-                    for axis in range(rank - 2, -1, -1):
-                        at = k.bind(rest % counts[axis] * strides[axis] + places[axis])
-                        inside += [at >= 0, at < image[axis]]
-                        target, rest, step = target + at * step, rest // counts[axis], step * image[axis]
-                    target = k.bind(target + places[-1])
-                    source = k.bind(((row * taps + tap) * lines + line) * width)
-                    with k.when(tirx.all(*inside)):
-                        with k.loop(high - low, name="i", begin=low) as i:
-                            there = target + i * strides[-1]
-                            k.store(outs[0], there, k.load(outs[0], there) + k.load(ins[0], source + i))
+            sums = k.local("sums", dtype, stride * part, "global")
+            with k.loop(plane // image[-1], name="y") as y, k.loop(-(-length // part), name="part") as block:
+                first = k.bind(block * part)
+                with k.loop(stride * part, name="z") as z:
+                    k.store(sums, z, tirx.const(0, dtype))
+                with k.loop(taps // kernel[-1], name="tap") as tap:
+                    line, inside = line_of(k, y, tap)
+                    with k.when(tirx.all(*inside)) if inside else nullcontext():
+                        source = row * taps + tap * kernel[-1]
+                        for tap_x in range(kernel[-1]):
+                            behind, phase = divmod(tap_x * dilations[-1] - begin[-1], stride)
+                            low = k.bind(tirx.max(first - behind, 0))
+                            high = k.bind(tirx.min(tirx.min(first + part, length) - behind, width))
+                            give = k.bind(((source + tap_x) * lines + line) * width)
+                            to = k.bind(phase * part + behind - first)
+                            with k.loop(high - low, name="i", begin=low) as i:
+                                k.store(sums, to + i, sums[to + i] + k.load(ins[0], give + i))
+                target, there = k.bind(row * plane + y * image[-1]), k.bind(tirx.min(length - first, part))
+                with k.loop(there, name="i") as i:
+                    for phase in range(stride):
+                        at = (first + i) * stride + phase
+                        with k.when(at < image[-1]) if image[-1] % stride else nullcontext():
+                            k.store(outs[0], target + at, sums[phase * part + i])
 
     return written("col2im", [x], [((n, channels, *image), dtype)], write)[0]

@@ -61,6 +61,8 @@ TRANSPOSED: list[tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] =
     ((1, 96, 16, 16), (96, 8, 3, 3), 3, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),  # enough for two cores
     ((2, 16, 4, 4), (16, 3, 2, 2), 1, {"strides": [3, 3]}),  # gaps that no tap reaches
     ((1, 8, 4, 2), (8, 4, 3, 3), 1, {"pads": [2, 2, 3, 1]}),  # taps that fall outside altogether
+    ((1, 8, 2501), (8, 2, 7), 1, {"strides": [2], "dilations": [3], "pads": [3, 1]}),  # a line in parts
+    ((1, 8, 1201), (8, 2, 3), 1, {"strides": [7]}),  # in parts of whole strides, most of them gaps
 ]
 
 
