@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -259,11 +260,12 @@ def _tiles(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, a
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
     (n, group, origins), dtype, width = at, facts.output.dtype, tile.blocks * lanes
     block = conv.request.layout(facts.data).block
-    panel, part = group * (span * facts.taps * width // conv.parts), 0
+    panel, part = group * (span * facts.taps * width), 0
     if conv.parts > 1:
-        panel = conv.bind(panel, facts.weight.elements)
         part = conv.bind(tirx.floormod(group, conv.parts), conv.parts)
         group = conv.bind(tirx.floordiv(group, conv.parts), conv.channel_blocks // tile.blocks)
+        cut = segments[0].blocks // conv.parts * segments[0].lanes * facts.taps * width
+        panel = conv.bind(group * (span * facts.taps * width) + part * cut, facts.weight.elements)
     with conv.columns() as column:
         start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
         runs = _runs(conv, span, segments, group, start)
@@ -277,20 +279,23 @@ def _tiles(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, a
         offset = panel
         share = offset + conv.next.share(conv.bind, conv.number) if conv.next is not None else None
         below = row_below(conv, n, group, origins) if conv.below is not None else None
+        last = partial(k.when, part == conv.parts - 1) if conv.parts > 1 else nullcontext
         for segment in segments:
-            count = segment.blocks // conv.parts
+            own = segment is segments[0]  # which alone is cut into parts
+            count = segment.blocks // conv.parts if own else segment.blocks
             asking = min(count, -(-runs.count // conv.tap_steps)) if runs is not None else 0
-            for begin, blocks in ((0, asking), (asking, count - asking)):
-                if not blocks:
-                    continue
-                with k.loop(blocks, name="cb", begin=begin) as cb:
-                    conv.ctx.ranged(cb, count)
-                    where = (n, start, group, (cb, cb + part * count), origins, column)
-                    emit_steps(conv, segment, block, acc, weights, where, offset, share, below, runs)
-                runs = None
+            with nullcontext() if own else last():
+                for begin, blocks in ((0, asking), (asking, count - asking)):
+                    if not blocks:
+                        continue
+                    with k.loop(blocks, name="cb", begin=begin) as cb:
+                        conv.ctx.ranged(cb, count)
+                        where = (n, start, group, (cb, cb + part * count if own else cb), origins, column)
+                        emit_steps(conv, segment, block, acc, weights, where, offset, share, below, runs)
+                    runs = None
             share = below = None
-            offset = offset + segment.blocks * segment.lanes * facts.taps * width
-        with k.when(part == conv.parts - 1) if conv.parts > 1 else nullcontext():
+            offset = offset + count * segment.lanes * facts.taps * width
+        with last():
             conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
         if conv.parts > 1:
             with k.when(part < conv.parts - 1), k.loop(tile.positions * tile.blocks, "unroll", "z") as z:

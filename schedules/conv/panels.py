@@ -25,11 +25,11 @@ FEW_TILES = 2  # so many share a panel of weights in vain: it comes as slowly as
 
 
 def count_parts(conv: ConvKernel, segments: list[Segment], panel: int) -> int:
-    """Into how many parts of whole channel blocks the panels of ``panel`` elements are cut: as few as stay in the first
-    level from tile to tile, where a register tile reads them fast; else in PANEL of the second level, where they are
-    asked for ahead or leave it between tiles."""
+    """Into how many parts of whole channel blocks the panels of ``panel`` elements are cut (a block that is not whole
+    goes with the last one): as few as stay in the first level from tile to tile, where a register tile reads them fast;
+    else in PANEL of the second level, where they are asked for ahead or leave it between tiles."""
     facts, tile, target = conv.facts, conv.tile, conv.request.target
-    if len(segments) > 1 or len(facts.out_spatial) != 2 or conv.request.box is not None:
+    if len(facts.out_spatial) != 2 or conv.request.box is not None:
         return 1
     element, blocks = dtype_bytes(facts.output.dtype), segments[0].blocks
     size, sums = panel * element, conv.sums_elements * element

@@ -247,6 +247,7 @@ def test_panels_are_passed_in_parts_that_stay_in_the_first_level(cores: int) -> 
     target = replace(TWO, l1_bytes=48 << 10)
     assert parts(target, 2048, 512, 7, 1, cores) == (8, 0)
     assert parts(target, 1024, 256, 14, 1, cores) == (4, 0)
+    assert parts(target, 728, 728, 19, 1, cores) == (3, 0), "half a block goes with the last part"
     assert parts(target, 256, 1024, 14, 1, cores) == (1, 0), "all of it fits"
     assert parts(target, 512, 512, 7, 3, cores) == (32, 0), "a block of channels is 18 KB"
     assert parts(target, 512, 512, 1, 1, cores) == (1, 0), "nobody reads a panel twice"
@@ -262,12 +263,14 @@ def test_large_panels_are_passed_in_parts() -> None:
 
 
 @pytest.mark.parametrize("images,cores", [(1, 1), (2, 1), (2, 2), (1, 2), (1, 3)])
-@pytest.mark.parametrize("stack", [0, 1 << 16])
-def test_parts_change_no_bit(images: int, cores: int, stack: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums on the stack or in the arena; cores that share the rows in the middle."""
+@pytest.mark.parametrize("stack,channels", [(0, 64), (1 << 16, 64), (0, 71), (1 << 16, 71)])
+def test_parts_change_no_bit(
+    images: int, cores: int, stack: int, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums on the stack or in the arena; cores that share the rows in the middle; a block that is not whole."""
     random = np.random.default_rng(3)
-    x = random.standard_normal((images, 64, 5, 9)).astype(F)
-    w = random.standard_normal((192, 64, 3, 3)).astype(F)
+    x = random.standard_normal((images, channels, 5, 9)).astype(F)
+    w = random.standard_normal((192, channels, 3, 3)).astype(F)
     b = random.standard_normal((1, 192, 1, 1)).astype(F)
     y = random.standard_normal((images, 192, 5, 9)).astype(F)
 
