@@ -23,6 +23,9 @@ from .binding import Binding
 from .place import FILES, MANIFEST, folder_of, read_manifest, staged
 from .trace import Traced, take_trace
 
+_empty, _addressof = np.empty, ctypes.addressof  # of every call, which may take no longer than a small model
+_start: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
+
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedModel:
     """Loads the library in ``path``: a folder that a build made, its manifest.json, or the .so alone.
@@ -82,7 +85,13 @@ class LoadedModel:
         self._closed = False
         self._expected = tuple((s.name, numpy_dtype(s.dtype), s.shape) for s in self.inputs)
         self._made = tuple((s.name, numpy_dtype(s.dtype), s.shape) for s in self.outputs)
-        self._lengths: dict[str, int] = dict(self.report.get("lengths") or {})
+        self._names = tuple(name for name, _, _ in self._made)
+        self._fresh = tuple((shape, dtype) for _, dtype, shape in self._made)
+        number = {name: i for i, name in enumerate(self._names)}
+        self._cut = tuple(  # outputs whose length depends on the data: which, where the length is, axes before it
+            (number[name], number[length_name(name)], (slice(None),) * axis)
+            for name, axis in (self.report.get("lengths") or {}).items()
+        )
         self._in = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._out = (ctypes.c_void_p * max(1, len(self.outputs)))()
         self._in_address, self._out_address = ctypes.addressof(self._in), ctypes.addressof(self._out)
@@ -116,23 +125,23 @@ class LoadedModel:
         arrays = [self._checked(inputs, *expected) for expected in self._expected]
         if len(inputs) != len(arrays) and (unknown := self._unknown(inputs)):
             raise RunError(unknown)
-        results = [np.empty(shape, dtype) for _, dtype, shape in self._made]
+        results = [_empty(shape, dtype) for shape, dtype in self._fresh]
         with self._lock:
-            instance = self._instance(threads)
-            slots = self._in
-            for i, array in enumerate(arrays):
-                slots[i] = _address(array)
-            slots = self._out
-            for i, array in enumerate(results):
-                slots[i] = _address(array)
+            instance = self._instances.get(self._default) if threads is None else None
+            if instance is None:
+                instance = self._instance(threads)
+            for slots, group in ((self._in, arrays), (self._out, results)):
+                for i, array in enumerate(group):
+                    try:
+                        slots[i] = _addressof(_start(array))
+                    except (TypeError, ValueError, BufferError):
+                        slots[i] = _address(array)
             code = self._binding.run(instance, self._in_address, self._out_address)
         if code:
             raise RunError(f"{self.name} failed: {self._binding.error_text(code)}")
-        made = {spec[0]: array for spec, array in zip(self._made, results, strict=True)}
-        for name, axis in self._lengths.items():
-            there = slice(int(made[length_name(name)][0]))
-            made[name] = made[name][(slice(None),) * axis + (there,)]
-        return made
+        for i, length, before in self._cut:
+            results[i] = results[i][(*before, slice(results[length].item(0)))]
+        return dict(zip(self._names, results))
 
     def bind(
         self,
@@ -289,7 +298,7 @@ def _number(threads: Any) -> int:
 def _address(array: np.ndarray[Any, Any]) -> int:
     """The address of a contiguous array's first byte; a third of the time of ``array.ctypes.data`` in most cases."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
+        return _addressof(_start(array))
     except (
         TypeError,
         ValueError,
