@@ -52,6 +52,12 @@ def rank_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any, Any], An
     return rank
 
 
+def position_of(rank: Any) -> Any:
+    """The position that a number of :func:`rank_of` tells."""
+    low = tirx.bitwise_and(rank, tirx.IntImm("int64", LOW))
+    return cast("int32", tirx.IntImm("int64", LOW) - low)
+
+
 class Heap:
     """Positions at ``target``, ``stride`` apart; every parent comes after its two children in the order."""
 
@@ -132,8 +138,7 @@ class RankHeap:
         self.b.store(self.store, self.target + index * self.stride, rank)
 
     def position(self, index: Any) -> Any:
-        low = tirx.bitwise_and(self[index], tirx.IntImm("int64", LOW))
-        return cast("int32", tirx.IntImm("int64", LOW) - low)
+        return position_of(self[index])
 
     def fill(self, size: int) -> None:
         with self.b.loop(size, name="f") as i:

@@ -9,8 +9,9 @@ from tvm import te, tirx
 from ..emit import KernelBuilder
 from ..operator import define
 from .common import dtype_of, is_float, shape_of
-from .heap import Before, Heap, RankHeap, order, rank_of
+from .heap import Before, Heap, RankHeap, order, position_of, rank_of
 from .loops import PARALLEL_WORK, accumulator, cast, split_at, written
+from .radix import radix_pays, sort_descending
 
 LANES = 16  # running sums side by side, where the axis is not the innermost one
 
@@ -59,7 +60,8 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
 
     A heap of k positions with the last in order at the root, kept in the output itself: an element that comes before
     the root replaces it, and at the end the heap is taken apart from its root, back to front. Of types up to 32 bits it
-    holds ranks, which compare at once. A NaN counts as larger than any number.
+    holds ranks, which compare at once, or these are sorted where most of them are wanted (:mod:`.radix`). A NaN counts
+    as larger than any number.
     """
     if k == 1:
         return first_of(x, axis, order(is_float(dtype_of(x)), largest))
@@ -79,6 +81,15 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
             def value(p: Any) -> Any:
                 return b.load(ins[0], source + p * inner)
 
+            def put(o: Any, at: Any) -> None:
+                b.store(values, target + o * inner, value(at))
+                b.store(positions, target + o * inner, cast("int64", at))
+
+            if rank is not None and radix_pays(length, k):
+                found = sort_descending(b, lambda p: rank(b, value(p), p), length)
+                with b.loop(k, name="o") as o:
+                    put(o, b.bind(position_of(found[o])))
+                return
             heap: Heap | RankHeap
             if rank is None:
                 heap = Heap(b, positions, target, inner, value, before)
@@ -92,9 +103,7 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
                 with b.loop(k - 1, name="s") as step:
                     heap.take(k - 1 - step)
             with b.loop(k, name="o") as o:
-                at = b.bind(heap.position(o))
-                b.store(values, target + o * inner, value(at))
-                b.store(positions, target + o * inner, cast("int64", at))
+                put(o, b.bind(heap.position(o)))
 
     return written("topk", [x], [(out, dtype_of(x)), (out, "int64")], write)
 

@@ -11,6 +11,7 @@ import pytest
 from evaluate import one_node, peer
 from halotile.schedules.operators import scan
 from halotile.schedules.operators.loops import PARALLEL_WORK
+from halotile.schedules.operators.radix import radix_pays
 from onnx import helper, numpy_helper
 
 RNG = np.random.default_rng(11)
@@ -105,6 +106,22 @@ def test_ends_of_the_range_and_equals_in_order(
     got = halotile.compile(model)({"x": x})
     np.testing.assert_array_equal(got["i"], order[:, :k])
     np.testing.assert_array_equal(got["v"], np.take_along_axis(x, order[:, :k], 1))
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(("shape", "axis", "k"), [((3, 400), 1, 400), ((300, 5), 0, 120), ((2, 70, 9), 1, 70)])
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_most_of_a_row_is_sorted_by_bytes(
+    shape: tuple[int, ...], axis: int, k: int, largest: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "RankHeap", None)
+    x = np.round(noise(*shape) * 50).astype(dtype)
+    check("TopK", [x, np.array([k])], 2, axis=axis, largest=largest)
+
+
+def test_a_few_of_a_row_come_from_a_heap() -> None:
+    """As do those of rows too long for the stack, and of rows so short that counting bytes takes longer."""
+    assert not any(radix_pays(*case) for case in ((1000, 13), (8400, 8400), (12, 12), (33554432, 1000)))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
