@@ -6,6 +6,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from . import llvm
+
+# LLVM (19 to 22) counts a register too many where two floats are loaded as the halves of one vector register, and takes
+# the addition of 12 to their address for what a load of a block adds, 8: rows of three floats were read out of place.
+NO_BLOCK_LOADS = ("-arm-load-store-opt:bool=false",)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -78,6 +84,11 @@ class Target:
         """True if an instruction rounds the elements of a vector to whole numbers. 32-bit ARM calls libm for each."""
         return not self.triple.startswith("arm")
 
+    @property
+    def llvm_options(self) -> tuple[str, ...]:
+        """LLVM's options for this machine. They are global to the process: no two such modules compile side by side."""
+        return NO_BLOCK_LOADS if llvm.architecture(self.triple) == "armv7l" else ()
+
     def tvm(self) -> Any:
         """The TVM target that generates code for this machine."""
         import tvm
@@ -87,6 +98,8 @@ class Target:
             config["mattr"] = list(self.features)
         if self.vector_bits:
             config["vector-width"] = self.vector_bits
+        if self.llvm_options:
+            config["cl-opt"] = list(self.llvm_options)
         return tvm.target.Target(config)
 
 

@@ -120,7 +120,8 @@ def assemble(
             names.append(named(kernel.function))
     main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights, timers)
     modules = [tvm.IRModule({MAIN: main, **callers}), *_shares(functions)]
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # LLVM runs without the interpreter's lock
+    workers = 1 if target.llvm_options else os.cpu_count()
+    with ThreadPoolExecutor(max_workers=workers) as pool:  # LLVM runs without the interpreter's lock
         objects = list(pool.map(lambda module: build_object(module, target), modules))
     return objects[0], tuple(objects[1:]), names
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from board_tools import needs, needs_zig
+from evaluate import one_node
 from halotile.benchmarks.boards import BOARDS, NETWORKS, Cells, Outcome, check, emulator, outcomes, sources
 from halotile.benchmarks.models import MODELS
+from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.remote.model import RemoteModel
 from halotile.targets.boards import boards
 from halotile.targets.resolve import resolve
 
@@ -30,6 +34,19 @@ def test_a_network_on_a_board_equals_onnxruntime(board: str, name: str) -> None:
     assert (outcome.program, outcome.library) == ("ok", "ok"), outcome
     assert 0 < outcome.limit and outcome.error <= outcome.limit
     assert outcome.code_bytes < 1 << 20
+
+
+def test_rows_of_three_floats_are_read_where_they_lie(tmp_path: Path) -> None:
+    """LLVM's pass that makes block loads for 32-bit ARM went on by 8 bytes instead of 12, from row to row."""
+    needs("qemu-arm-static")
+    needs_zig()
+    x = np.random.default_rng(0).standard_normal((1, 16, 3)).astype("float32")
+    pooled, feeds = one_node("MaxPool", [x], 1, kernel_shape=[3], pads=[1, 0])
+    options = Options(resolve("raspberry-pi-2-32"), threads=1, formats=("exe",))
+    run_pipeline(pooled, options, output=tmp_path / "lib")
+    with RemoteModel(tmp_path / "lib", "qemu-arm-static -cpu cortex-a7") as model:
+        (y,) = model(feeds, threads=1).values()
+    np.testing.assert_array_equal(y, np.stack([x[..., :2].max(axis=2), x.max(axis=2)], axis=2))
 
 
 def test_the_matrix_has_what_was_promised() -> None:
