@@ -91,12 +91,6 @@ def _along(default: int) -> Rule:
     return rule
 
 
-def _flatten(node: Node, write: Write) -> Sequence[Value | None]:
-    if normal_axis(node.attr("axis", 1), node.need(0).rank) != 1:
-        raise Refusal(f"{told(node)}, and it joins it with another")
-    return row_by_row(node, write)
-
-
 def _gemm(node: Node, write: Write) -> Sequence[Value | None]:
     if node.attr("transA", 0):
         raise Refusal(f"{told(node)}, and it sums along it")
@@ -423,7 +417,6 @@ _RULES: dict[str, Rule] = {
     "DequantizeLinear": quantised.elements,
     "DynamicQuantizeLinear": quantised.dynamic,
     "DynamicQuantizeMatMul": quantised.dynamic_product,
-    "Flatten": _flatten,
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,

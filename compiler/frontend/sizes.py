@@ -83,6 +83,19 @@ def _reshape(node: Node, write: Write) -> list[Value]:
         target[left[0]] = floor_div(total, rest) if exact is None else exact
     if math.prod(target) != total:
         raise Refusal(f"{x} of {total} elements may or may not fit the shape [{', '.join(map(str, target))}]")
+    return _reshaped(node, x, target)
+
+
+def _flatten(node: Node, write: Write) -> list[Value]:
+    x = node.need(0)
+    lengths, axis = _lengths(x), node.attr("axis", 1)
+    axis = axis if axis == x.rank else normal_axis(axis, x.rank)
+    return _reshaped(node, x, [math.prod(lengths[:axis]), math.prod(lengths[axis:])])
+
+
+def _reshaped(node: Node, x: Value, target: list[Any]) -> list[Value]:
+    """``x`` in a shape of as many elements as are there."""
+    lengths = _lengths(x)
     axis = _one(node, target)
     if axis is None or x.part is None:
         return [node.reshape(x, target)]
@@ -280,12 +293,13 @@ def _top_k(node: Node, write: Write) -> list[Value | None]:
     return [None if r is None else _sized(node, r, axis, count) for r in results]
 
 
-_OF_PARTS = (_expand, _pad, _reshape, _slice, _tile)
+_OF_PARTS = (_expand, _flatten, _pad, _reshape, _slice, _tile)
 _RULES: dict[str, tuple[tuple[int, ...], Any]] = {
     "ConstantOfShape": ((0,), _constant_of_shape),
     "Expand": ((1,), _expand),
     "Pad": ((1,), _pad),
     "Range": ((0, 1, 2), _range),
+    "Flatten": ((), _flatten),
     "Reshape": ((1,), _reshape),
     "Slice": ((1, 2), _slice),
     "Tile": ((1,), _tile),

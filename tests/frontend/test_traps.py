@@ -89,6 +89,14 @@ def test_conv_transpose_with_output_shape(auto_pad: str, output: tuple[int, int]
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
+def test_a_transposed_convolution_longer_than_its_full_result_ends_in_zeros(auto_pad: str) -> None:
+    agree(
+        "ConvTranspose", [noise(1, 3, 5, 4), noise(3, 2, 1, 2)],
+        strides=[3, 4], output_shape=[15, 16], auto_pad=auto_pad,
+    )  # fmt: skip
+
+
 CONV_TRANSPOSED = [
     dict(strides=[2, 2], pads=[1, 0, 0, 1], output_padding=[1, 0]),
     dict(strides=[3, 2], dilations=[2, 1], group=2),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..dims import Open, is_open
+from ..dims import Open, is_open, maximum
 from ..implied import require_equal
 from ..node import Node
 from ..objection import out_of_range
@@ -266,8 +266,8 @@ def _transposed_extent(
 ) -> tuple[list[int], list[int]]:
     """What is cut from the beginning of the full result, and how long the output is, per axis.
 
-    SAME_UPPER and SAME_LOWER make it size * stride long, as ONNX states: a kernel smaller than the stride gets zeros
-    around it (ONNX Runtime leaves those out and gives less).
+    SAME_UPPER and SAME_LOWER make it size * stride long, as ONNX states (ONNX Runtime gives less where a kernel is
+    smaller than the stride). What is longer than the full result ends in zeros, as in ONNX Runtime and TensorFlow.
     """
     spatial = len(full)
     mode = node.attr("auto_pad", "NOTSET")
@@ -276,7 +276,7 @@ def _transposed_extent(
         wanted = [n * s for n, s in zip(size, strides)]
     if wanted is not None:
         output = list(wanted)[-spatial:]
-        total = [f + e - o for f, e, o in zip(full, extra, output)]
+        total = [maximum(f + e - o, 0) for f, e, o in zip(full, extra, output)]
         # ONNX: SAME_UPPER cuts the odd element at the end, every other mode at the beginning.
         begin = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
         return begin, output
