@@ -21,10 +21,19 @@ typedef int (*halotile_task)(int task, struct halotile_group *group, void *closu
 struct halotile_pool;
 struct halotile_timers;
 
+enum halotile_share { HALOTILE_SHARE_DONE = 0, HALOTILE_SHARE_RAISED = 1, HALOTILE_SHARE_TAKEN = 2 };
+
 struct halotile_worker {
-    _Alignas(128) atomic_uint ready; /* 1: this worker's share of the current launch has no taker yet */
+    /* This worker's share of a launch, in one line with all that describes it, which changes only while the flag is
+     * HALOTILE_SHARE_DONE, and only by the launcher. */
+    _Alignas(128) atomic_uint share;
+    int tasks;
+    halotile_task task;
+    void *closure;
+    int shares;
     struct halotile_park park;
-    struct halotile_pool *pool;
+    /* Of the worker alone. */
+    _Alignas(128) struct halotile_pool *pool;
     int index;
     int busy; /* inside a task: a launch from here runs inline */
     int joinable;
@@ -34,15 +43,12 @@ struct halotile_worker {
     size_t workspace_used;
 };
 
+_Static_assert(offsetof(struct halotile_worker, park) < 64, "a share and what describes it pass in one line");
+
 struct halotile_pool {
-    _Alignas(128) atomic_uint pending; /* shares of the current launch that are not finished */
-    _Alignas(128) atomic_uint active;  /* a run is under way: the next launch is near */
+    _Alignas(128) atomic_uint active; /* a run is under way: the next launch is near */
     atomic_uint stop;
     atomic_uint failure; /* first error code of this run */
-    halotile_task task;  /* the fields of a launch change only while nothing is pending */
-    void *closure;
-    int tasks;
-    int shares;
     int threads;
     pid_t process; /* that has the threads; a forked child has none of them */
     struct halotile_worker *workers;
