@@ -1,9 +1,11 @@
-"""Sorting whole numbers by their high halves, a byte at a time: what equals keeps its order.
+"""Sorting whole numbers a byte at a time: what equals keeps its order.
 
-    count how often each byte stands at each of the four places         one pass
+    count how often each byte stands at each place                      one pass
     for each place, from the lowest: deal the numbers to where those of their byte begin
 
-The work is the same for every number, where a heap takes log2(n) steps down for each.
+The work is the same for every number, where a heap takes log2(n) steps down for each; places where all numbers have the
+same byte are passed over. Ranks (:func:`.heap.rank_of`) are sorted by their high halves, other numbers by all of their
+bytes, their positions beside them.
 """
 
 from __future__ import annotations
@@ -15,53 +17,87 @@ from typing import Any
 from tvm import tirx
 
 from ..emit import KernelBuilder
+from .common import is_float, is_nan
+from .heap import position_of
 from .loops import cast
 
-BYTES, PLACES = 256, 4
-MOST = 4096  # numbers on a task's stack, twice
-NUMBER, COUNTS, LEVEL = 8.0, 400.0, 3.3  # ns of a number here, of the counts, of a level of a heap (Granite Rapids)
+BYTES = 256
+MOST, MOST_WIDE = 4096, 2048  # numbers on a task's stack, twice; with positions beside them
+# ns of a number here, of the counts, and of a level of a heap (Granite Rapids)
+RANKED, WIDE = (8.0, 400.0, 3.3), (20.0, 800.0, 4.5)
 
 
-def radix_pays(length: int, k: int) -> bool:
+def radix_pays(length: int, k: int, wide: bool = False) -> bool:
     """True where the first ``k`` of ``length`` numbers in order come sooner so than from a heap, which sinks ``k`` of
-    them and those that are met later and belong there: k / i of the i-th, in any order."""
+    them and those that are met later and belong there: k / i of the i-th, in any order. ``wide``: all bytes count."""
+    number, counts, level = WIDE if wide else RANKED
     sinks = k * (1 + math.log(length / k))
-    return length <= MOST and NUMBER * length + COUNTS < LEVEL * sinks * math.log2(max(k, 2))
+    return length <= (MOST_WIDE if wide else MOST) and number * length + counts < level * sinks * math.log2(max(k, 2))
 
 
-def sort_descending(b: KernelBuilder, number: Callable[[Any], Any], length: int) -> Any:
-    """A buffer of the int64 ``number(0)`` to ``number(length - 1)``, greatest high half first."""
-    given, dealt = (b.local(name, "int64", length, "global") for name in ("given", "dealt"))
-    counts = b.local("counts", "int32", PLACES * BYTES, "global")
-    with b.loop(PLACES * BYTES, name="z") as z:
+def key_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any], Any] | None:
+    """A whole number for an element of a type too wide for a rank: greater ones come first, equals are equal."""
+    if dtype not in ("int64", "uint32", "float64"):
+        return None
+
+    def number(b: KernelBuilder, value: Any) -> Any:
+        if is_float(dtype):
+            zero, most = tirx.const(0, dtype), tirx.IntImm("int64", (1 << 63) - 1)
+            value = b.bind(value)
+            raw = b.local("raw", "int64", 1)
+            b.store(raw, 0, tirx.reinterpret("int64", tirx.Select(value == zero, zero, value)))  # -0 equals 0
+            sign = tirx.shift_right(raw[0], tirx.IntImm("int64", 63))
+            turned = tirx.bitwise_xor(raw[0], tirx.bitwise_and(sign, most))
+            value = tirx.Select(is_nan(value), most, turned)
+        value = cast("int64", value)
+        return value if largest else tirx.bitwise_not(value)
+
+    return number
+
+
+def sort_descending(
+    b: KernelBuilder, number: Callable[[Any], Any], length: int, wide: bool = False
+) -> Callable[[Any], Any]:
+    """Sorts the int64 ``number(0)`` to ``number(length - 1)``, greatest first; returns where the n-th stood."""
+    numbers = b.local("numbers", "int64", 2 * length, "global")
+    positions = b.local("places", "int32", 2 * length, "global") if wide else None
+    places = list(range(8)) if wide else list(range(4, 8))
+    counts = b.local("counts", "int32", len(places) * BYTES, "global")
+    given = b.local("given", "int32", 1)  # where the half that is to be dealt begins
+    b.store(given, 0, tirx.IntImm("int32", 0))
+    with b.loop(len(places) * BYTES, name="z") as z:
         b.store(counts, z, tirx.IntImm("int32", 0))
     with b.loop(length, name="f") as i:
-        b.store(given, i, number(i))
-        for place in range(PLACES):
-            slot = b.bind(_slot(given[i], place))
+        b.store(numbers, i, number(i))
+        if positions is not None:
+            b.store(positions, i, i)
+        for row, place in enumerate(places):
+            slot = b.bind(row * BYTES + _byte(numbers[i], place))
             b.store(counts, slot, counts[slot] + 1)
-    for place in range(PLACES):
-        begin = b.local("begin", "int32", 1)
-        b.store(begin, 0, tirx.IntImm("int32", 0))
-        with b.loop(BYTES, name="z") as z:
-            slot = place * BYTES + z
-            count = b.local("count", "int32", 1)
-            b.store(count, 0, counts[slot])
-            b.store(counts, slot, begin[0])
-            b.store(begin, 0, begin[0] + count[0])
-        with b.loop(length, name="d") as i:
-            moving = b.local("moving", "int64", 1)
-            b.store(moving, 0, given[i])
-            slot = b.bind(_slot(moving[0], place))
-            b.store(dealt, counts[slot], moving[0])
-            b.store(counts, slot, counts[slot] + 1)
-        given, dealt = dealt, given
-    return given
+    for row, place in enumerate(places):
+        with b.when(counts[row * BYTES + _byte(numbers[given[0]], place)] != length):
+            begin, count, moving = b.local("begin", "int32", 1), b.local("count", "int32", 1), b.local("m", "int64", 1)
+            b.store(begin, 0, length - given[0])
+            with b.loop(BYTES, name="z") as z:
+                b.store(count, 0, counts[row * BYTES + z])
+                b.store(counts, row * BYTES + z, begin[0])
+                b.store(begin, 0, begin[0] + count[0])
+            with b.loop(length, name="d") as i:
+                b.store(moving, 0, numbers[given[0] + i])
+                slot = b.bind(row * BYTES + _byte(moving[0], place))
+                b.store(numbers, counts[slot], moving[0])
+                if positions is not None:
+                    b.store(positions, counts[slot], positions[given[0] + i])
+                b.store(counts, slot, counts[slot] + 1)
+            b.store(given, 0, length - given[0])
+
+    def stood(n: Any) -> Any:
+        return position_of(numbers[given[0] + n]) if positions is None else positions[given[0] + n]
+
+    return stood
 
 
-def _slot(number: Any, place: int) -> Any:
-    """Where the count of a number's byte at a place of its high half stands: of greater ones first."""
-    high = cast("int32", tirx.shift_right(number, tirx.IntImm("int64", 32)))
-    byte = tirx.bitwise_and(tirx.shift_right(high, 8 * place), BYTES - 1)
-    flip = 0x7F if place == PLACES - 1 else 0xFF  # the sign is the other way round
-    return place * BYTES + tirx.bitwise_xor(byte, flip)
+def _byte(number: Any, place: int) -> Any:
+    """A number's byte at a place, greater ones first."""
+    byte = tirx.bitwise_and(cast("int32", tirx.shift_right(number, tirx.IntImm("int64", 8 * place))), BYTES - 1)
+    return tirx.bitwise_xor(byte, 0x7F if place == 7 else 0xFF)  # the sign is the other way round

@@ -9,9 +9,9 @@ from tvm import te, tirx
 from ..emit import KernelBuilder
 from ..operator import define
 from .common import dtype_of, is_float, shape_of
-from .heap import Before, Heap, RankHeap, order, position_of, rank_of
+from .heap import Before, Heap, RankHeap, order, rank_of
 from .loops import PARALLEL_WORK, accumulator, cast, split_at, written
-from .radix import radix_pays, sort_descending
+from .radix import key_of, radix_pays, sort_descending
 
 LANES = 16  # running sums side by side, where the axis is not the innermost one
 
@@ -60,8 +60,8 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
 
     A heap of k positions with the last in order at the root, kept in the output itself: an element that comes before
     the root replaces it, and at the end the heap is taken apart from its root, back to front. Of types up to 32 bits it
-    holds ranks, which compare at once, or these are sorted where most of them are wanted (:mod:`.radix`). A NaN counts
-    as larger than any number.
+    holds ranks, which compare at once. Where most of them are wanted, they are sorted instead (:mod:`.radix`). A NaN
+    counts as larger than any number.
     """
     if k == 1:
         return first_of(x, axis, order(is_float(dtype_of(x)), largest))
@@ -69,6 +69,8 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
     outer, length, inner = split_at(x, axis)
     out = [k if a == axis else d for a, d in enumerate(shape)]
     rank = rank_of(dtype_of(x), largest)
+    wide: Any = key_of(dtype_of(x), largest) if rank is None else None
+    sorts = (rank or wide) is not None and radix_pays(length, k, rank is None)
     before = order(is_float(dtype_of(x)), largest)
 
     def write(b: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
@@ -85,10 +87,11 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
                 b.store(values, target + o * inner, value(at))
                 b.store(positions, target + o * inner, cast("int64", at))
 
-            if rank is not None and radix_pays(length, k):
-                found = sort_descending(b, lambda p: rank(b, value(p), p), length)
+            if sorts:
+                number = (lambda p: rank(b, value(p), p)) if rank else (lambda p: wide(b, value(p)))
+                stood = sort_descending(b, number, length, rank is None)
                 with b.loop(k, name="o") as o:
-                    put(o, b.bind(position_of(found[o])))
+                    put(o, b.bind(stood(o)))
                 return
             heap: Heap | RankHeap
             if rank is None:
