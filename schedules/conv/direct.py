@@ -49,7 +49,7 @@ from .panels import count_parts, leaves, passes_by, rows_first, sums_place
 from .prefetch import Runs, spread_runs
 from .shared import shared_window
 from .steps import Segment, emit_steps, groups_of, own_channels
-from .tails import emit_tail, pack_tail, tail_parts, tail_tile
+from .tails import emit_tail, joined_parts, joined_tile, pack_tail, tail_parts, tail_tile
 from .tile import SHORT, ConvKernel, finish, new_context
 
 OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
@@ -79,6 +79,9 @@ def emit_direct(
     width = facts.out_spatial[-1]
     tile = tile or own_tile(request, facts)
     conv = ConvKernel(request, facts, tile, lanes, ctx, place, steps)
+    if tile.parts > 1:
+        _emit_joined(conv)
+        return [tile]
     span = _span(facts, tile.blocks * lanes)
     segments = _segments(request, facts, span, lanes)
     if parts == 1:
@@ -101,6 +104,9 @@ def tile_space(request: Request, facts: ConvFacts) -> Space:
 
 def own_tile(request: Request, facts: ConvFacts) -> Tile:
     """The register tile that :func:`choose_tile` says; cores share an image where there is not one for each."""
+    joined = joined_tile(request, facts)
+    if joined is not None:
+        return joined
     workers = 1 if facts.batch % request.workers == 0 else request.workers
     space = replace(_shared_space(request, facts), narrowed=has_narrow(request, facts))
     return choose_tile(request.target, space, workers, _flat(request.target, facts))
@@ -120,14 +126,15 @@ def _shared_space(request: Request, facts: ConvFacts) -> Space:
 def has_left_over(request: Request, facts: ConvFacts) -> bool:
     """True if rows that a register tile leaves over have one of their own."""
     whole = request.box is None and facts.edges is None and len(facts.out_spatial) == 2
-    return whole and _flat(request.target, facts) and facts.groups == 1 and tail_parts(request, facts) == 1
+    plain = tail_parts(request, facts) == 1 and joined_parts(request, facts) == 1
+    return whole and _flat(request.target, facts) and facts.groups == 1 and plain
 
 
 def has_narrow(request: Request, facts: ConvFacts) -> bool:
     """True if columns that a register tile leaves over have one of their own."""
     anchor = request.group.anchor
     whole = request.box is None and facts.edges is None and len(facts.out_spatial) == 2
-    if not whole or anchor is None or anchor.operator not in OPERATORS:
+    if not whole or anchor is None or anchor.operator not in OPERATORS or joined_parts(request, facts) > 1:
         return False
     return narrow_pays(request.target, _shared_space(request, facts))
 
@@ -245,6 +252,15 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
         with k.when(group >= whole) if whole else nullcontext():
             emit_tail(tail, weights, whole * row, n, origins)
     return others
+
+
+def _emit_joined(conv: ConvKernel) -> None:
+    """The kernel's tasks where lanes of all vectors hold several input channels."""
+    packed = pack_tail(conv.facts, conv.lanes, conv.tile)
+    weights = conv.ctx.packed(Packed(f"w_{conv.facts.weight.name}", packed))
+    conv.far = packed.nbytes > conv.request.target.l2_bytes // 2 or passes_by(conv)
+    with conv.tasks(1) as (n, _, origins):
+        emit_tail(conv, weights, 0, n, origins)
 
 
 def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, at: Any) -> None:

@@ -1,4 +1,5 @@
-"""The last vector of output channels, shared by several input channels: when, and that it is right in every form."""
+"""The last vector of output channels, or all of them, shared by several input channels: when, and that it is right in
+every form."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ R = relax.op
 F = "float32"
 
 
-def tile_text(cin: int, cout: int, groups: int = 1, bits: int = 512) -> str:
-    """The schedule of a 1 x 1 convolution."""
-    x, k = np.zeros((1, cin, 17, 19), F), np.zeros((cout, cin // groups, 1, 1), F)
-    target = replace(native(), vector_bits=bits, vector_registers=32, fma_ports=1, fma_latency=4, cores=1)
+def tile_text(cin: int, cout: int, groups: int = 1, bits: int = 512, ports: int = 1, kernel: int = 1) -> str:
+    """The schedule of a convolution."""
+    x, k = np.zeros((1, cin, 17, 19), F), np.ones((cout, cin // groups, kernel, kernel), F)
+    target = replace(native(), vector_bits=bits, vector_registers=32, fma_ports=ports, fma_latency=4, cores=1)
     module = module_of([x], lambda x: R.nn.conv2d(x, weight(k), groups=groups))
     (found,) = [k.schedule for k in staged(module, target, tiled=False).kernels if "conv" in k.schedule]
     return found
@@ -57,6 +58,26 @@ def test_chosen_by_channels(cin: int, cout: int, bits: int, parts: int) -> None:
 
 def test_group_convolutions_keep_whole_vectors() -> None:
     assert "/" not in tile_text(48, 24, groups=2)
+    assert "/" not in tile_text(96, 48, groups=2, ports=2)
+
+
+@pytest.mark.parametrize(
+    "cin, cout, kernel, shared",
+    [
+        (96, 24, 1, "x3/2"),
+        (32, 16, 1, "x2/2"),
+        (64, 12, 1, "x3/4"),
+        (64, 20, 1, "x5/4"),
+        (64, 8, 1, "x2/4"),
+        (96, 40, 1, "x1/2"),  # the last vector alone: those before it have two in a tile
+        (64, 32, 1, ""),
+        (16, 16, 1, ""),  # too short a sum
+        (32, 16, 5, ""),  # taps share their data
+    ],
+)
+def test_joined_where_tiles_of_one_vector_wait_for_loads(cin: int, cout: int, kernel: int, shared: str) -> None:
+    text = tile_text(cin, cout, ports=2, kernel=kernel)
+    assert text.endswith(shared) if shared else "/" not in text, text
 
 
 def test_packed_in_the_order_of_reading() -> None:
@@ -78,6 +99,8 @@ SHAPES = {
     "one_more": (33, 35, (13, 7), (3, 2), (2, 1), (1, 2), (1, 0, 1, 2), 2),
     "quarter": (52, 19, (31, 29), (3, 5), (1, 2), (1, 1), (1, 1, 1, 1), 1),
     "few_channels": (17, 6, (10, 10), (5, 5), (1, 1), (1, 1), (2, 2, 2, 2), 1),
+    "joined": (16, 40, (9, 11), (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), 2),
+    "joined_by_four": (20, 37, (12, 17), (1, 1), (2, 1), (1, 1), (0, 0, 0, 0), 3),
     "large": (24, 72, (41, 43), (3, 2), (1, 1), (2, 1), (2, 1, 2, 0), 2),  # shared by cores
     "row": (10, 24, (30,), (5,), (2,), (1,), (2, 1), 3),
     "volume": (18, 20, (5, 6, 7), (2, 3, 1), (1, 1, 2), (1, 1, 1), (1, 1, 0, 0, 1, 0), 1),
@@ -128,25 +151,25 @@ def test_equals_numpy(suite: Suite, name: str) -> None:
     suite.check(name)
     lanes, outputs = suite.target.lanes(F), SHAPES[name][0]
     (used,) = [s for s in suite.schedules(name) if "conv" in s or "winograd" in s]
-    if "direct" in used:
+    if "direct" in used and "joined" not in name:
         assert ("/" in used) is (0 < outputs % lanes <= lanes // 2)
-    else:
+    elif "joined" not in name:
         assert "winograd" in used
 
 
-def model(cout: int) -> onnx.ModelProto:
+def model(cout: int, kernel: int) -> onnx.ModelProto:
     g = Graph("tail", Form(opset=17))
-    x = activation(g, conv(g, g.input("x", (2, 3, 23, 29)), 20, 3), "relu")
-    return g.finish(y=activation(g, conv(g, x, cout, 5), "sigmoid"))
+    x = activation(g, conv(g, g.input("x", (2, 3, 23, 29)), 40, 3), "relu")
+    return g.finish(y=activation(g, conv(g, x, cout, kernel), "sigmoid"))
 
 
 @pytest.mark.parametrize("shape", [(5, None), (7, 11)])
-@pytest.mark.parametrize("cout", [7, 24])
-def test_boxes_give_the_same_bits(shape: tuple[int, Any], cout: int) -> None:
+@pytest.mark.parametrize("cout, kernel", [(7, 5), (24, 5), (24, 1), (16, 1), (20, 1)])
+def test_boxes_give_the_same_bits(shape: tuple[int, Any], cout: int, kernel: int) -> None:
     x = np.random.default_rng(3).standard_normal((2, 3, 23, 29)).astype(F)
     results = []
     for tile in ("off", {"shape": shape}):
-        build = run_pipeline(model(cout), Options(native(), stop_after="plan", threads=2, tile=tile))
+        build = run_pipeline(model(cout, kernel), Options(native(), stop_after="plan", threads=2, tile=tile))
         assert any("tiled" in k.schedule for k in build.kernels) is (tile != "off")
         results.append(Compiled(build).run([x])[0])
     np.testing.assert_array_equal(*results)
