@@ -66,12 +66,14 @@ class Shift:
 @dataclass(frozen=True)
 class Copy:
     """``rows`` of the window of ``source``, whose base is ``base``, go to that of ``target``, where they are the first:
-    rows that a ring saves until the next stripe, while others use its bytes, or that return."""
+    rows that a ring saves until the next stripe, while others use its bytes, or that return. ``columns``: of these
+    alone (None: of all)."""
 
     source: Value
     target: Value
     rows: Span
     base: tuple[int, int]
+    columns: Span | None = None
 
 
 Step = Compute | Fill | Shift | Copy
@@ -90,8 +92,9 @@ class Task:
 class TilePlan:
     """How one tile group is computed. ``modes`` says for each value that stays inside how it is kept: ``ring`` or
     ``recompute``. ``windows`` has those of saved rows, too, under values of their own. ``task_bytes`` is the scratch of
-    one task. ``sharing`` cores compute each step together, by columns, one task after the other; 1: each has tasks of
-    its own. No rows are saved where cores share."""
+    one task. ``sharing`` cores compute each step together, by columns or rows, one task after the other; 1: each has
+    tasks of its own. ``room``: the most bytes that a member's kernel may hold beside its windows on each core (None:
+    any number)."""
 
     members: tuple[Group, ...]
     windows: Mapping[Value, Window]
@@ -101,6 +104,7 @@ class TilePlan:
     extra_work: float = 1.0  # multiply-adds computed, over those of the untiled group
     notes: tuple[str, ...] = ()
     sharing: int = 1
+    room: int | None = None
 
     @property
     def outputs(self) -> tuple[Value, ...]:

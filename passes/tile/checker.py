@@ -150,9 +150,10 @@ class _Checker:
         if not 0 <= low <= high <= grid.shape[0]:
             self._problem(f"keeps rows {step.keep} of {step.value.name}, which its window doesn't hold")
             return
-        kept = grid[low:high].copy()
-        grid[:] = NOTHING
-        grid[: high - low] = kept
+        columns = _columns(step.columns, step.base[1])
+        kept = grid[low:high, columns].copy()
+        grid[:, columns] = NOTHING
+        grid[: high - low, columns] = kept
         self._trample(step.value)
 
     def _copy(self, step: Copy) -> None:
@@ -163,10 +164,10 @@ class _Checker:
             return
         if self.plan.windows[step.source].layout.strides[2] != self.plan.windows[step.target].layout.strides[2]:
             self._problem(f"rows of {step.source.name} are not as long where they are copied to")
-        kept = source[low:high].copy()
-        target[:] = NOTHING
+        columns = _columns(step.columns, step.base[1])
+        kept = source[low:high, columns].copy()
         self._trample(step.target)
-        target[: high - low] = kept
+        target[: high - low, columns] = kept
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -194,6 +195,10 @@ class _Checker:
         for other, (a, b) in self.bytes.items():
             if other is not value and a < end and start < b:
                 self.grids[other][:] = NOTHING
+
+
+def _columns(columns: Span | None, base: int) -> slice:
+    return slice(None) if columns is None else slice(columns[0] - base, columns[1] - base)
 
 
 def _part(rows: Span, columns: Span) -> tuple[slice, slice]:

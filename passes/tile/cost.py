@@ -82,12 +82,17 @@ class MemberCost:
     cycles: float
     weights: int
     positions: int
-    scratch: int = 0  # bytes that the kernel takes beside what it reads and writes, for a whole strip
+    parts: tuple[int, ...] = ()  # bytes that the kernel takes beside what it reads and writes, for a whole strip
     exposed: float = EXPOSED
     strip: int = 0
     lost: float = 0.0
     fit: Fit | None = None
     others: tuple[MemberCost, ...] = ()
+
+    @property
+    def scratch(self) -> int:
+        """All of ``parts``."""
+        return sum(self.parts)
 
     @property
     def gathers(self) -> bool:
@@ -120,7 +125,7 @@ class MemberCost:
             each = [w.beside(rows, columns) for w in (replace(self, others=()), *self.others)]
             return np.choose(self.way(rows, columns), each)
         share = np.minimum(1.0, self.units(rows, columns) / self.strip) if self.strip else 1.0
-        return np.where(self.scratch * share > STACK_BYTES, self.scratch * share, 0.0)
+        return sum(np.where(part * share > STACK_BYTES, part * share, 0.0) for part in self.parts)
 
     def read(self, rows: Numbers, columns: Numbers) -> Numbers:
         """Bytes of weights that come from beyond the second-level cache for a box, if they weren't there before."""
@@ -138,8 +143,10 @@ def member_cost(
     target: Target,
     exact: bool,
     known: Known | None = None,
+    room: int | None = None,
 ) -> MemberCost:
-    """The cost of ``group``, by the kernel family that builds it. ``known``: see :class:`Fit`."""
+    """The cost of ``group``, by the kernel family that builds it. ``known``: see :class:`Fit`. ``room``: the most bytes
+    that the kernel may hold beside what it reads and writes."""
     alone = target if target.cores == 1 else _alone(target)
     output = group.outputs[0]
     positions = max(1, math.prod(output.shape[2:]))  # none are left of a state that has no length
@@ -167,11 +174,11 @@ def member_cost(
             steps = vectors * facts.group_in * facts.taps / facts.kernel[-1]
             cycles = steps * grouped_step(alone, facts, tile) + extra * tile.positions
             return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
-        plan = None if exact else choose_plan(alone, facts)
+        plan = None if exact else choose_plan(alone, facts, room)
         if plan is not None:
             own = _winograd(facts, alone, plan, lanes, extra)
             m = plan.transform.m
-            less = [p for p in least_plans(alone, facts) if F2.m < p.transform.m < m] if m > 4 else []
+            less = [p for p in least_plans(alone, facts, room) if F2.m < p.transform.m < m] if m > 4 else []
             return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
         return MemberCost(unit, cycles, weights, positions, fit=fit)
@@ -197,7 +204,7 @@ def _winograd(facts: ConvFacts, target: Target, plan: Plan, lanes: int, extra: f
     strip = max(1, plan.strip // (batch * turns))
     unit = (m * facts.dilation[0], m * facts.dilation[1])
     positions = math.prod(facts.out_spatial)
-    return MemberCost(unit, cycles, transformed, positions, sum(sizes), PHASED, strip, lost)
+    return MemberCost(unit, cycles, transformed, positions, sizes, PHASED, strip, lost)
 
 
 def _direct(

@@ -207,8 +207,8 @@ def _plan(
     modes = {v: RECOMPUTE for g in groups if shape.mode_of(g) == RECOMPUTE for v in g.outputs}
     quanta = {}
     if shape.units:
-        quanta = {v: model.cost(first + i).unit[0] for i, g in enumerate(groups) for v in g.outputs}
-    form = Form(shape.rows, shape.columns, shape.bands, modes, 1, quanta, shape.sharing, shape.saves)
+        quanta = {v: model.cost(first + i, shape.room).unit[0] for i, g in enumerate(groups) for v in g.outputs}
+    form = Form(shape.rows, shape.columns, shape.bands, modes, 1, quanta, shape.sharing, shape.saves, shape.room)
     return lower(groups, model.program.layouts, form, leaving, model.needs)
 
 

@@ -26,9 +26,11 @@ from .form import RECOMPUTE, RING, Needs
 from .rates import Rates
 from .reach import Reach, reach
 from .regions import group_needs_of
+from .windows import JOINT
 
 FOURS = (1, 2, 4, 8, 16, 24, 48, 96)  # rows of stripes
-LEAST_SHARED = 24  # columns of a core, where cores share steps
+ROOMS = 32  # parts of the second-level cache, of which a member may hold one
+LEAST_SHARED = 14  # columns for each core, where cores share steps
 SIXES = (12, 18, 36, 72)  # those for tiles of six rows, also at a half or a third of the size
 
 
@@ -37,7 +39,8 @@ class Shape:
     """A candidate: stripes of ``rows``, blocks of ``columns`` (of the segment's last output); one mode for all inner
     values, and the other one of the two for ``others``. ``units``: rings take in rows in multiples of what their
     member computes at a time (a transform's tiles), even if a stripe wants fewer. ``sharing`` cores compute each step
-    together, and have one set of windows; ``saves``: rings save the rows they keep."""
+    together, and have one set of windows; ``saves``: rings save the rows they keep; members hold at most ``room`` bytes
+    a core beside (None: any number)."""
 
     rows: int
     columns: int
@@ -47,6 +50,7 @@ class Shape:
     units: bool = False
     sharing: int = 1
     saves: bool = False
+    room: int | None = None
 
     def mode_of(self, group: Group) -> str:
         if not self.others or self.others.isdisjoint(group.outputs):
@@ -87,9 +91,10 @@ class Model:
     tight: bool = False  # memory counts: layers may take less scratch, and more time
     saving: bool = False  # rings may save rows
     needs: Needs = group_needs_of
-    costs: dict[Group, MemberCost] = field(default_factory=dict)
+    costs: dict[tuple[Group, int | None], MemberCost] = field(default_factory=dict)
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
+    local: dict[Group, bool] = field(default_factory=dict)
     held: dict[Group, tuple[Beside, ...]] = field(default_factory=dict)
     fits: Known = field(default_factory=dict)
     plans: dict[tuple[tuple[Group, ...], Shape, frozenset[Value]], TilePlan] = field(default_factory=dict)
@@ -109,11 +114,17 @@ class Model:
             return arithmetic, traffic + weights
         return joined(arithmetic, weights, STREAMED), traffic
 
-    def cost(self, index: int) -> MemberCost:
+    def cost(self, index: int, room: int | None = None) -> MemberCost:
+        """What boxes of group ``index`` take, in kernels that hold at most ``room`` bytes beside."""
         group = self.program.groups[index]
-        if group not in self.costs:
-            self.costs[group] = member_cost(group, self.target, self.exact, self.fits)
-        return self.costs[group]
+        if (group, room) not in self.costs:
+            self.costs[group, room] = member_cost(group, self.target, self.exact, self.fits, room)
+        return self.costs[group, room]
+
+    @property
+    def room(self) -> int:
+        """What members hold that may hold little: a small part of the second-level cache."""
+        return self.target.l2_bytes // ROOMS
 
     def besides(self, index: int) -> tuple[Beside, ...]:
         """What group ``index`` holds where it is computed whole, with as much room as it likes, and with less."""
@@ -131,9 +142,9 @@ class Model:
         choices = {"threads": self.threads, "strassen": self.halves.allowed, "closing": closing}
         return Request(group, self.program.layouts, self.target, self.exact, choices)
 
-    def unit(self, index: int) -> int:
+    def rows(self, index: int, cost: MemberCost) -> int:
         """Rows that the kernel of group ``index`` computes at a time, where boxes must begin anyhow included."""
-        return math.lcm(self.cost(index).unit[0], box_alignment(self.program.groups[index])[0])
+        return math.lcm(cost.unit[0], box_alignment(self.program.groups[index])[0])
 
     def reach(self, reader: int, value: Value) -> tuple[Reach, Reach] | None:
         group = self.program.groups[reader]
@@ -142,6 +153,24 @@ class Model:
             rows, columns = (reach(self.needs, group, value, axis) for axis in (2, 3))
             self.reaches[key] = (rows, columns) if rows is not None and columns is not None else None
         return self.reaches[key]
+
+    def joint(self, index: int) -> int:
+        """The first of the groups up to ``index`` that cores compute without waiting for each other in between."""
+        first = index
+        while first > 0 and self._in_place(first):
+            first -= 1
+        return index - (index - first) % JOINT
+
+    def _in_place(self, index: int) -> bool:
+        """True if group ``index`` reads at the place that it computes alone."""
+        group = self.program.groups[index]
+        if group not in self.local:
+            self.local[group] = self.program.refusal(index) is None and all(
+                v.shape[2:] == group.outputs[0].shape[2:] and self.reach(index, v) == (Reach(1, 0, 1), Reach(1, 0, 1))
+                for v in group.inputs
+                if v.constant is None and len(v.shape) == 4
+            )
+        return self.local[group]
 
     def size(self, value: Value) -> tuple[int, int]:
         """Bytes of ``value`` in memory, and of one of its positions."""
@@ -178,12 +207,12 @@ class Model:
 
 
 def shapes(
-    height: int, width: int, cores: int, large: bool = False, sharing: bool = False, saving: bool = False
+    height: int, width: int, cores: int, large: bool = False, sharing: bool = False, saving: int = 0
 ) -> list[Shape]:
     """The candidates for an output of ``height x width``. Wide blocks are of equal width, or of multiples of 24, which
     is whole tiles of Winograd's also where members before work at a half or a third of the size, but leaves a narrower
     block behind; ``large``: there are stripes of whole tiles of six rows, which rings need not round; ``sharing``: all
-    cores may compute each step together; ``saving``: rings may save rows."""
+    cores may compute each step together; ``saving``: rings may save rows, and members hold at most so many bytes."""
     found = []
     widths = [width]
     for parts in (2, 4, 8, 16):
@@ -201,10 +230,12 @@ def shapes(
             for bands in sorted({1, cores} if every else {cores}):
                 units = (False, True) if rows <= 8 else (rows not in SIXES,)
                 found += [Shape(rows, columns, bands, RING, units=u) for u in units]
-                if saving and rows > 1:
-                    found += [Shape(rows, columns, bands, RING, units=u, saves=True) for u in units]
+                tried = found[-len(units) :]
                 if sharing and cores > 1 and columns == width >= LEAST_SHARED * cores:
-                    found += [Shape(rows, columns, 1, RING, units=u, sharing=cores) for u in units]
+                    tried += [Shape(rows, columns, 1, RING, units=u, sharing=cores) for u in units]
+                    found += tried[len(units) :]
+                if saving and rows > 1:
+                    found += [replace(s, saves=True, room=room) for room in (None, saving) for s in tried]
             if rows in (16, 48) and columns < width:
                 found.append(Shape(rows, columns, -(-height // rows), RECOMPUTE))
     return found

@@ -12,14 +12,15 @@ member costs a handful of operations:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...schedules.group import Group, Value
+from ...schedules.tiled.sharing import by_rows
 from ...schedules.tiled.support import box_alignment
-from .cost import CALL, LAUNCH, Numbers, joined
+from .cost import CALL, LAUNCH, MemberCost, Numbers, joined
 from .estimate import Model, Segment, Shape
 from .form import RING, largest
 from .reach import Reach
@@ -97,6 +98,9 @@ class _Growing:
         self.sharing = np.array([float(s.sharing) for s in shapes])
         self.saves = np.array([s.saves for s in shapes])
         self.saving = bool(self.saves.any())
+        self.limited = np.array([s.room is not None for s in shapes])
+        self.limits = {s.room for s in shapes if s.room is not None}
+        assert len(self.limits) < 2
         self.copies = np.minimum(model.threads, self.bands * self.blocks)  # of the windows
         self.workers = np.minimum(model.threads, self.copies * self.sharing)
         self.able = np.ones(len(shapes), bool)
@@ -108,6 +112,7 @@ class _Growing:
         self.kept = self.shared = self.none  # bytes of windows that keep rows, and the most of others at a time
         self.saved = self.none  # bytes of windows that keep rows, where rings save these
         self.living: dict[int, Numbers] = {}  # of the others, by the step of a stripe in which they live
+        self.joint: dict[int, Numbers] = {}  # the same where cores share, by the first of members that run on
         self.copied = self.none  # bytes of saved rows that come and go
         self.near = self.far = self.none  # bytes of rows that move up in their rings; of reads by later members
         self.moved = self.none  # cycles of what neighbours read
@@ -184,7 +189,7 @@ class _Growing:
         group = self.program.groups[index]
         rows, ring = float(group.outputs[0].shape[2]), self._ringed(group)
         step = member.row_scale * self.rows
-        unit = np.where(self.units, self.model.unit(index), box_alignment(group)[0])
+        unit = np.where(self.units, self._costs(index, lambda c: self.model.rows(index, c)), box_alignment(group)[0])
         paced = np.where(unit > 1, unit * np.maximum(1, np.rint(step / unit)), step)
         member.fresh = np.minimum(rows, np.where(ring, paced, member.end - member.start))
         steps = np.rint(step).astype(np.int64)
@@ -209,28 +214,35 @@ class _Growing:
         saves = keeps & (kept <= KEPT * held)
         self.saved = self.saved + np.where(saves, kept * row, np.where(keeps, member.window, 0))
         self.copied = self.copied + np.where(saves, 2 * kept * row * self.stripes * self.blocks, 0)
-        self.calls = self.calls + np.where(saves & self.saves, 2 * CALL * self.stripes * self.blocks, 0)
+        self.calls = self.calls + np.where(saves & self.saves, 2 * CALL * self.stripes * self.blocks * self.sharing, 0)
         readers = [r for v in self.program.groups[index].outputs for r in self.program.readers.get(v, ())]
-        for step in range(index, max((r for r in readers if r <= self.last), default=index) + 1):
-            self.living[step] = self.living.get(step, self.none) + np.where(keeps & ~saves, 0, member.window)
+        window = np.where(keeps & ~saves, 0, member.window)
+        steps = range(index, max((r for r in readers if r <= self.last), default=index) + 1)
+        for step in steps:
+            self.living[step] = self.living.get(step, self.none) + np.where(self.sharing > 1, 0, window)
+        for run in {self.model.joint(s) for s in steps}:
+            self.joint[run] = self.joint.get(run, self.none) + np.where(self.sharing > 1, window, 0)
 
     def _count(self, index: int, member: _Member) -> None:
         """Work, traffic and bytes of one member, over all tasks."""
-        group, cost, rates = self.program.groups[index], self.model.cost(index), self.model.rates
+        group, rates = self.program.groups[index], self.model.rates
+        weights = self._costs(index, lambda c: c.weights)
         rows, columns = group.outputs[0].shape[2:4]
         wide = np.minimum(member.right - member.left, columns)
         fresh = np.minimum(member.fresh, rows)
         again = ~(self._ringed(group) | member.whole)
         total = rows + (self.bands - 1) * np.maximum(0.0, member.end - member.first)
         times = np.where(again, self.stripes, np.maximum(1.0, total / np.maximum(1e-9, fresh))) * self.blocks
-        height, width = np.maximum(1.0, fresh), np.maximum(1.0, np.ceil(wide / self.sharing))
-        work = times * self.sharing * cost.box(height, width)
+        rowed = by_rows(self.width, self.sharing) & (self.sharing > 1)
+        height = np.maximum(1.0, np.where(rowed, np.ceil(fresh / self.sharing), fresh))
+        width = np.maximum(1.0, np.where(rowed, wide, np.ceil(wide / self.sharing)))
+        work = times * self.sharing * self._costs(index, lambda c: c.box(height, width))
         self.arithmetic = self.arithmetic + work
-        self.exposed = self.exposed + work * cost.exposed
-        alone = self.sharing == 1
+        self.exposed = self.exposed + work * self._costs(index, lambda c: c.exposed)
+        alone = (self.sharing == 1) | (self.saves & (self.model.joint(index) < index))  # or without a wait before it
         self.calls = self.calls + times * self.sharing * (CALL * 2 + np.where(alone, 0, LAUNCH))
         made = times * fresh * wide * sum(self.model.size(v)[1] for v in group.outputs)
-        footprint = member.window * self.copies + cost.weights * self.workers
+        footprint = member.window * self.copies + weights * self.workers
         for value in dict.fromkeys(group.inputs):
             if value.constant is None and len(value.shape) == 4:
                 self._read(index, value, times, fresh, wide, again)
@@ -253,9 +265,16 @@ class _Growing:
             beside = np.max([self.passing.get(r, self.none) for r in after], axis=0)
             passes = self.passing[index] > 0
             self.shared = np.maximum(self.shared, np.where(passes, member.window + beside, 0))
-        self.most = np.maximum(self.most, cost.beside(height, width))
-        self.weights += cost.weights
-        self.streamed = self.streamed + times * self.sharing * cost.read(fresh, width)
+        self.most = np.maximum(self.most, self._costs(index, lambda c: c.beside(height, width)))
+        self.weights = self.weights + weights
+        self.streamed = self.streamed + times * self.sharing * self._costs(index, lambda c: c.read(height, width))
+
+    def _costs(self, index: int, ask: Callable[[MemberCost], Numbers]) -> Numbers:
+        """``ask`` of what boxes of group ``index`` take, in each shape."""
+        found = ask(self.model.cost(index))
+        for room in self.limits:
+            found = np.where(self.limited, ask(self.model.cost(index, room)), found)
+        return found
 
     def _read(self, index: int, value: Value, times: Numbers, fresh: Numbers, wide: Numbers, again: Numbers) -> None:
         """Counts a read as one from outside until its producer joins. ``again``: nothing stays of the stripe before."""
@@ -275,7 +294,7 @@ class _Growing:
         workers = self.workers
         windows, near, able = self.kept + self.shared, self.near, self.able
         if self.saving:
-            less = self.saved + np.max([self.none, *self.living.values()], axis=0)
+            less = self.saved + np.max([self.none, *self.living.values(), *self.joint.values()], axis=0)
             able = able & (~self.saves | (less <= WORTH * windows))
             windows, near = np.where(self.saves, less, windows), near + np.where(self.saves, self.copied, 0)
         scratch = self.copies * windows + workers * self.most

@@ -3,7 +3,7 @@
 for band, column block:                     a task
     for stripe:
         for member:  Shift, Compute, Fill   kept rows move up, new ones appear, places outside become zero
-                     Copy                   or kept rows were saved, and return; behind a ring's last reader
+                     Copy                   or kept rows were saved, and return; those of the next stripe are saved
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def lower(
     members = Members.of(groups, leaving, form, needs)
     rows = row_pieces(members, form)
     columns = column_spans(members, form)
-    windows, total, saved = place_windows(members, layouts, rows, columns, form.saves and form.sharing == 1)
+    windows, total, saved = place_windows(members, layouts, rows, columns, form)
     tasks = []
     for b in range(len(rows[-1])):
         for k in range(len(columns[-1])):
@@ -73,7 +73,7 @@ def lower(
             if value not in leaving and members.readers[member]:
                 modes[value] = MATERIALISE
     extra = extra_work(groups, tasks)
-    return TilePlan(tuple(groups), windows, tuple(tasks), total, modes, extra, sharing=form.sharing)
+    return TilePlan(tuple(groups), windows, tuple(tasks), total, modes, extra, sharing=form.sharing, room=form.room)
 
 
 def extra_work(groups: Sequence[Group], tasks: Sequence[Task]) -> float:
@@ -115,7 +115,7 @@ class _Task:
             columns = self.columns[member][self.block]
             if columns is not None:
                 steps += self._member(member, stripe, columns, bases)
-            steps += self._saves(member, stripe, bases)
+                steps += self._saves(member, stripe, columns, bases)
         return steps
 
     def _member(self, member: int, stripe: int, columns: Span, bases: dict[Value, int]) -> list[Step]:
@@ -139,17 +139,14 @@ class _Task:
             steps += _fills(value, piece, columns, (height, width))
         return steps
 
-    def _saves(self, reader: int, stripe: int, bases: Mapping[Value, int]) -> list[Step]:
-        """What rings keep whose last reader this is."""
-        steps: list[Step] = []
-        for value, saved in self.saved.items():
-            member = self.members.producer[value]
-            if reader != max(r for r, v in self.members.readers[member] if v is value):
-                continue
-            pieces, columns = self.rows[member][self.band], self.columns[member][self.block]
-            if columns is not None and stripe + 1 < len(pieces) and (keep := pieces[stripe + 1].keep) is not None:
-                steps.append(Copy(value, saved, keep, (bases[value], columns[0])))
-        return steps
+    def _saves(self, member: int, stripe: int, columns: Span, bases: Mapping[Value, int]) -> list[Step]:
+        """What rings keep of what they have now: by the core that made it, which has it near."""
+        after = self.rows[member][self.band][stripe + 1 : stripe + 2]
+        keep = after[0].keep if after else None
+        if keep is None:
+            return []
+        values = [v for v in self.members.groups[member].outputs if v in self.saved]
+        return [Copy(v, self.saved[v], keep, (bases[v], columns[0])) for v in values]
 
     def _bases(self, member: int, bases: Mapping[Value, int]) -> dict[Value, tuple[int, int]]:
         group = self.members.groups[member]

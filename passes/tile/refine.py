@@ -72,6 +72,8 @@ def steps(model: Model, first: int, last: int, shape: Shape) -> Iterator[Shape]:
     for bands in {1, model.threads, 2 * model.threads} - {shape.bands} if shape.sharing == 1 else ():
         yield replace(shape, bands=bands)
     yield replace(shape, units=not shape.units)
+    if shape.saves:
+        yield replace(shape, room=model.room if shape.room is None else None)
     for group in groups[first:last]:
         own = frozenset(group.outputs)
         yield replace(shape, others=shape.others - own if own <= shape.others else shape.others | own)

@@ -98,7 +98,8 @@ class Search:
             if program.refusal(last) is not None:
                 continue
             height, width = program.groups[last].outputs[-1].shape[2:4]
-            able = shapes(height, width, self.model.threads, large, self.model.tight, self.model.saving)
+            room = self.model.room if self.model.saving else 0
+            able = shapes(height, width, self.model.threads, large, self.model.tight, room)
             for grown in segments(self.model, last, able):
                 if program.joined(grown.first, last) is not None:
                     continue  # no shape of it can be lowered

@@ -4,8 +4,8 @@ Members run in order within a stripe. A window that keeps rows between stripes o
 other only from its producer's step to its last reader's, and shares them with those that are not alive then. Windows
 are placed largest first at the lowest offset that is free while they live.
 
-Where memory counts, rings that keep few of their rows save these behind their last reader's step, in a window that is
-no larger, and have them back before they take in others, so that rings share bytes as well:
+Where memory counts, rings that keep few of their rows save these behind their producer's step, in a window that is no
+larger, and have them back before they take in others, so that rings share bytes as well:
 
     ring of 10 rows, 2 kept     10 rows all the time    ->    2 rows all the time, 10 while it is made and read
 """
@@ -18,11 +18,13 @@ from dataclasses import dataclass, replace
 from ...schedules.group import Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...schedules.tileplan import Span, Window
+from .form import Form
 from .members import Members
 from .spans import Piece
 
 ALIGNMENT = 64
 KEPT = 0.5  # of a ring's rows, and no more: it would be copied rather than computed
+JOINT = 2  # members at most that run on without waiting, since their windows live at the same time
 WORTH = 0.9  # of the bytes, and no more, for which rows are copied twice instead of once
 
 
@@ -50,11 +52,13 @@ def place_windows(
     layouts: Mapping[Value, Layout],
     rows: Sequence[Sequence[Sequence[Piece]]],
     columns: Sequence[Sequence[Span | None]],
-    saves: bool = False,
+    form: Form,
 ) -> tuple[dict[Value, Window], int, dict[Value, Value]]:
     """The windows by value, the bytes of one task, and the values that stand for saved rows, by their ring's. These are
-    none unless rings may save rows (``saves``) and it is worth it."""
+    none unless rings may save rows and it is worth it. Where cores share steps as well, members that need no more than
+    a core's own part of what those right before made run on without waiting: their windows live at the same time."""
     wanted: list[_Wanted] = []
+    runs = joint_runs(members) if form.saves and form.sharing > 1 else list(range(len(members.groups)))
     steps = len(members.groups)
     for member, group in enumerate(members.groups):
         if member in members.whole:
@@ -68,9 +72,10 @@ def place_windows(
             shape = (*value.shape[:2], max(1, held), max(1, wide))
             layout = Layout.blocked(shape, known.block if known is not None else 0)
             last = max((r for r, v in members.readers[member] if v is value), default=member)
-            wanted.append(_Wanted(value, layout, member, last, kept))
+            wanted.append(_Wanted(value, layout, runs[member], runs[last], kept))
     windows, total = _placed([replace(w, first=0, last=steps) if w.kept else w for w in wanted])
-    saved = {w.value: Value(f"{w.value.name}.kept", w.value.shape, w.value.dtype) for w in wanted if saves and w.saves}
+    able = [w.value for w in wanted if form.saves and w.saves]
+    saved = {v: Value(f"{v.name}.kept", v.shape, v.dtype) for v in able}
     if saved:
         parted = [w if w.value in saved or not w.kept else replace(w, first=0, last=steps) for w in wanted]
         for w in wanted:
@@ -81,6 +86,24 @@ def place_windows(
         if least <= WORTH * total:
             return less, least, saved
     return windows, total, {}
+
+
+def joint_runs(members: Members) -> list[int]:
+    """By member, the first of those that run on without waiting for other cores."""
+    runs: list[int] = []
+    for member, group in enumerate(members.groups):
+        made = [v for v in dict.fromkeys(group.inputs) if v in members.producer]
+        alone = member > 0 and all(_in_place(members, member, v) for v in made)
+        runs.append(runs[-1] if alone and member - runs[-1] < JOINT else member)
+    return runs
+
+
+def _in_place(members: Members, reader: int, value: Value) -> bool:
+    """True if ``reader`` reads ``value`` at the place that it computes alone."""
+    size = value.shape[2:4]
+    middle = [(s // 2, s // 2 + 1) for s in size]
+    same = members.groups[reader].outputs[0].shape[2:4] == size
+    return same and all(members.span(reader, value, axis, middle[axis - 2])[0] == middle[axis - 2] for axis in (2, 3))
 
 
 def _placed(wanted: Sequence[_Wanted]) -> tuple[dict[Value, Window], int]:

@@ -20,9 +20,9 @@ from ..group import Box, Kernel, Packed, Request, Scratch, Value
 from ..layout import Layout
 from ..tileplan import Compute, Copy, Fill, Shift, Step, TilePlan
 from .driver import build_driver
-from .parts import build_copy, build_fill, build_margins, build_part_shift, build_shift
+from .parts import build_copy, build_fill, build_margins, build_part_copy, build_part_shift, build_shift
 from .program import Call, Program, fold_tasks
-from .sharing import column_cuts, shared, shares
+from .sharing import Sharing
 from .support import box_opens
 
 ALIGNMENT = 64
@@ -109,7 +109,7 @@ class Builder:
         self.alone = replace(self.target, cores=1, weights_stay=True)  # from one stripe to the next they do
         inner = {**self.layouts, **{v: w.layout for v, w in self.plan.windows.items()}}
         weights = sum(v.bytes for m in self.plan.members for v in m.inputs if v.constant is not None)
-        options = {**self.options, "crowded": weights > self.target.l2_bytes // 2}
+        options = {**self.options, "crowded": weights > self.target.l2_bytes // 2, "room": self.plan.room}
         self.requests = [Request(m, inner, self.alone, self.exact, options) for m in self.plan.members]
         self._sizes()
 
@@ -122,8 +122,7 @@ class Builder:
     def _calls(self, stripe: Sequence[Step]) -> list[Call]:
         if self.plan.sharing == 1:
             return [self._call(s) for s in stripe]
-        parts = [part for s in stripe for part in shared(s, self.plan, self.cuts)]
-        return [replace(self._call(step), member=member, core=core) for member, core, step in parts]
+        return [replace(self._call(part), phase=at, core=core) for at, core, part in self.sharing.stripe(stripe)]
 
     def _call(self, step: Step) -> Call:
         if isinstance(step, Fill):
@@ -137,15 +136,20 @@ class Builder:
             layout = self.plan.windows[step.value].layout
             if step.columns is not None:
                 part = self._part(("part shift", step.value), lambda: build_part_shift(step.value, layout))
-                moved = (step.columns[0] - step.base[1], _size(step.columns))
-                return Call(part, (step.keep[0] - step.base[0], _size(step.keep), *moved))
+                own = (step.columns[0] - step.base[1], _size(step.columns))
+                return Call(part, (step.keep[0] - step.base[0], _size(step.keep), *own))
             part = self._part(("shift", step.value), lambda: build_shift(step.value, layout))
             return Call(part, (step.keep[0] - step.base[0], _size(step.keep)))
         if isinstance(step, Copy):
             layouts = self.plan.windows[step.source].layout, self.plan.windows[step.target].layout
+            moved: tuple[int, ...] = (step.rows[0] - step.base[0], _size(step.rows))
+            if step.columns is not None:
+                make = partial(build_part_copy, step.source, step.target, *layouts)
+                part = self._part(("part copy", step.source, step.target), make)
+                return Call(part, (*moved, step.columns[0] - step.base[1], _size(step.columns)))
             make = partial(build_copy, step.source, step.target, *layouts)
             part = self._part(("copy", step.source, step.target), make)
-            return Call(part, (step.rows[0] - step.base[0], _size(step.rows)))
+            return Call(part, moved)
         return self._compute(step)
 
     def _compute(self, step: Compute) -> Call:
@@ -180,17 +184,17 @@ class Builder:
     def _sizes(self) -> None:
         """The most frequent box of each member, and whether there are others."""
         sizes: list[Counter[tuple[int, int]]] = [Counter() for _ in self.plan.members]
-        self.cuts = column_cuts(self.plan) if self.plan.sharing > 1 else []
+        self.sharing = Sharing(self.plan)
         for task in self.plan.tasks:
             for stripe in task.stripes:
                 for step in stripe:
                     if not isinstance(step, Compute):
                         continue
-                    parts = [step.columns]
+                    parts: list[Any] = [step]
                     if self.plan.sharing > 1:
-                        parts = [columns for _, columns in shares(step.columns, self.cuts[step.member])]
-                    for columns in parts:
-                        sizes[step.member][_size(step.rows), _size(columns)] += 1
+                        parts = [part for _, part in self.sharing.parts(step)]
+                    for part in parts:
+                        sizes[step.member][_size(part.rows), _size(part.columns)] += 1
         self.boxes = sizes
         self.usual = [max(s, key=lambda box: (s[box], box)) if s else (1, 1) for s in sizes]
         self.varied = [len(s) > 1 for s in sizes]

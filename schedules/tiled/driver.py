@@ -90,11 +90,11 @@ class _Driver:
                 if self.sharing == 1:
                     self._calls(loop.calls, row, s, worker)
                     continue
-                for _, of_member in groupby(loop.calls, lambda c: c.member):
-                    self._shared(list(of_member), row, s)
+                for _, of_phase in groupby(loop.calls, lambda c: (c.turn, c.phase)):
+                    self._shared(list(of_phase), row, s)
 
     def _shared(self, calls: Sequence[LoopedCall], row: Any, iteration: Any) -> None:
-        """Each core its own of a member's calls; they wait for each other."""
+        """Each core its own of a phase's calls; they wait for each other."""
         with self.k.loop(self.sharing, "parallel", "core") as core:
             for own in range(self.sharing):
                 with self.k.when(tvm.tirx.EQ(core, tirx.IntImm("int32", own))):

@@ -76,6 +76,20 @@ def build_copy(source: Value, target: Value, layout: Layout, to: Layout) -> Kern
     return Kernel(k.finish(), (source, target), (target,), "copy")
 
 
+def build_part_copy(source: Value, target: Value, layout: Layout, to: Layout) -> Kernel:
+    """The same for ``columns`` of its columns from ``column`` on."""
+    k = KernelBuilder("copy", serial=True)
+    window, other = k.pointer("window", source.dtype, layout.elements), k.pointer("other", target.dtype, to.elements)
+    first, rows, column, columns = (k.scalar(name) for name in ("first", "rows", "column", "columns"))
+    lanes, (step, column_step) = layout.block or 1, layout.strides[2:4]
+    with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r, k.loop(columns, name="c") as c:
+        at = (column + c) * column_step
+        base, place = p * layout.strides[1] + (first + r) * step + at, p * to.strides[1] + r * step + at
+        with k.loop(lanes, "vectorized", "v") as v:
+            k.store(other, place + v, window[base + v])
+    return Kernel(k.finish(), (source, target), (target,), "copy")
+
+
 def build_margins(group: Group, request: Request, values: tuple[Value, ...]) -> Kernel:
     """Zeros in the margins of outputs that lie whole."""
     ctx = Context(request, GroupGraph(group, group.nodes), "margins")

@@ -18,25 +18,27 @@ PERIODS = (1, 2, 3, 4, 6, 8)  # numbers of stripes after which a task may repeat
 
 @dataclass(frozen=True)
 class Call:
-    """Part ``part`` is called with ``numbers``, by one of the cores that share the steps of ``member``, if any do."""
+    """Part ``part`` is called with ``numbers``, by one of the cores that share a stripe's steps, if any do: these wait
+    for each other before calls of another ``phase``."""
 
     part: int
     numbers: tuple[int, ...]
-    member: int = 0
+    phase: int = 0
     core: int = 0
 
 
 @dataclass(frozen=True)
 class LoopedCall:
     """In iteration ``i`` of its loop: the numbers, in column ``columns[j]`` of the table (or the constant
-    ``numbers[j]`` where that is None), plus ``i * growth[j]``."""
+    ``numbers[j]`` where that is None), plus ``i * growth[j]``. ``turn``: which stripe of an iteration it belongs to."""
 
     part: int
     numbers: tuple[int, ...]
     growth: tuple[int, ...]
     columns: tuple[int | None, ...] = ()
-    member: int = 0
+    phase: int = 0
     core: int = 0
+    turn: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ def fold_stripes(stripes: Sequence[Sequence[Call]]) -> tuple[Loop, ...]:
     while i < len(stripes):
         runs = [(p, *_run(stripes, i, p)) for p in PERIODS]
         period, count, growth = max(runs, key=lambda r: (r[0] * (r[1] - 1), -r[0]))
-        first = _flat(stripes, i, period) if count > 1 else list(stripes[i])
-        calls = tuple(LoopedCall(c.part, c.numbers, g, (), c.member, c.core) for c, g in zip(first, growth))
+        first = [(c, turn) for turn, stripe in enumerate(stripes[i : i + (period if count > 1 else 1)]) for c in stripe]
+        calls = tuple(LoopedCall(c.part, c.numbers, g, (), c.phase, c.core, t) for (c, t), g in zip(first, growth))
         if calls:
             loops.append(Loop(count, calls))
         i += count * period if count > 1 else 1
@@ -89,8 +91,8 @@ def _flat(stripes: Sequence[Sequence[Call]], start: int, period: int) -> list[Ca
 
 
 def _same_parts(a: Sequence[Call], b: Sequence[Call]) -> bool:
-    return [(c.part, len(c.numbers), c.member, c.core) for c in a] == [
-        (c.part, len(c.numbers), c.member, c.core) for c in b
+    return [(c.part, len(c.numbers), c.phase, c.core) for c in a] == [
+        (c.part, len(c.numbers), c.phase, c.core) for c in b
     ]
 
 
@@ -103,7 +105,7 @@ def fold_tasks(tasks: Sequence[Sequence[Sequence[Call]]]) -> Program:
     folded = [fold_stripes(stripes) for stripes in tasks]
     shapes: dict[tuple[object, ...], list[int]] = {}
     for t, loops in enumerate(folded):
-        shape = tuple((loop.count, tuple((c.part, c.growth, c.member, c.core) for c in loop.calls)) for loop in loops)
+        shape = tuple((loop.count, tuple((c.part, c.growth, c.phase, c.core) for c in loop.calls)) for loop in loops)
         shapes.setdefault(shape, []).append(t)
     forms: list[tuple[Loop, ...]] = []
     rows: dict[int, list[int]] = {}

@@ -25,6 +25,7 @@ from halotile.schedules.tiled import TiledKernel
 from halotile.schedules.tileplan import Copy, TilePlan
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from interleaved import interleaved
 from tile_forms import planned
 from tile_models import random_model
 
@@ -70,8 +71,9 @@ def pair(seed: int, layers: int, choice: int, winograd: bool, least: int = 1) ->
     if plan is None:
         return None
     assert check_plan(plan).problems == []
-    if not _saves(plan):
-        plan = replace(plan, sharing=1 + seed % 3)  # a launch runs its cores last first, too
+    plan = replace(plan, sharing=1 + seed % 3)  # a launch runs its cores last first, too
+    if plan.sharing > 1:
+        assert check_plan(interleaved(plan, last_first=True)).problems == []
     result = replaced(build.groups, [(first, last, plan)])
     build.groups, build.tiled = result.groups, dict(result.plans)
     tiled = finished(build)
