@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import errors
+from .errors import HalotileError
 
 __version__ = "0.1.0"
-__all__ = ["compile", "inspect", "load", "tune", "errors", "__version__"]
+__all__ = ["compile", "inspect", "load", "tune", "errors", "HalotileError", "__version__"]
 
 if TYPE_CHECKING:
     from .compiler.api import compile, inspect, tune

@@ -168,17 +168,25 @@ def inspect(
     tile: str | Mapping[str, Any] | None = None,
     memory_budget: int | str | None = None,
     optimize: str = "speed",
+    threads: int | None = None,
 ) -> dict[str, Any]:
     """What is in a model, as plain data, without compiling it.
 
     Without ``stage``: operators and how many of each, which of them Halotile covers, multiply-adds, weights, inputs and
     outputs of the file. With ``stage`` (``import`` to ``plan``): the pipeline runs that far and the operators left are
     listed with shapes and attributes, beside what each pass did and declined. Up to ``simplify``, dimensions may stay
-    open. ``float_mode``, ``tile``, ``memory_budget`` and ``optimize`` are those of :func:`compile`; with ``check``,
-    every rewrite of the simplification is validated on numbers (slow).
+    open. ``float_mode``, ``tile``, ``memory_budget``, ``optimize`` and ``threads`` are those of :func:`compile`; with
+    ``check``, every rewrite of the simplification is validated on numbers (slow).
     """
     from .inspection import inspect_file, inspect_stage
-    from .options import checked_budget, checked_float_mode, checked_optimize, checked_shapes, checked_tile
+    from .options import (
+        checked_budget,
+        checked_float_mode,
+        checked_optimize,
+        checked_shapes,
+        checked_threads,
+        checked_tile,
+    )
 
     fixed = checked_shapes(shapes)
     options = {
@@ -186,6 +194,7 @@ def inspect(
         "tile": checked_tile(tile),
         "memory_budget": checked_budget(memory_budget),
         "optimize": checked_optimize(optimize),
+        "threads": checked_threads(threads),
     }
     if stage is None:
         return inspect_file(model, fixed)

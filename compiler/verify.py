@@ -142,6 +142,7 @@ def verify(
         raise RunError(
             f"the model has no input {unknown[0]!r}; its inputs are {', '.join(s.name for s in inputs)}"
         )
+    reference.check_same_model(inputs, dropped)
     arrays = {**random_inputs(inputs, reference.proto, seed), **reference.idle(dropped or {}, seed), **(given or {})}
     everything = run({s.name: arrays[s.name] for s in inputs})
     theirs = reference(arrays, seed)
@@ -277,6 +278,25 @@ class Reference:
             raise NoReference(f"{self.name} failed on the model: {_line(error)}") from None
         return dict(zip(names, (np.asarray(r) for r in results)))
 
+    def check_same_model(self, inputs: Sequence[TensorSpec], dropped: Mapping[str, Sequence[int]] | None) -> None:
+        """Raises :class:`RunError` where a library with these inputs can't have been built from this model.
+
+        ``dropped``: inputs of the model that it lacks, None where that is not known."""
+        found = {t.name: t for t in inputs}
+        absent = set() if dropped is None else self.inputs.keys() - found.keys() - dropped.keys()
+        stray = found.keys() - self.inputs.keys()
+        apart = {n for n, t in found.items() if n not in stray and not _fits(t, self.inputs[n])}
+        for name in [*found, *self.inputs]:
+            if name in absent | stray | apart:
+                ours, theirs = found.get(name), self.inputs.get(name)
+                ours_text = f"{ours.dtype}{list(ours.shape)}" if ours else "absent"
+                lengths = ["?" if d is None else d for d in theirs.shape] if theirs else []
+                theirs_text = f"{_dtype(theirs)}{lengths}" if theirs else "absent"
+                raise RunError(
+                    f"the library was built from another model: input {name!r} is {ours_text} in the library "
+                    f"and {theirs_text} in the model"
+                )
+
     def idle(self, shapes: Mapping[str, Sequence[int]], seed: int) -> dict[str, np.ndarray]:
         """Arrays of these shapes for inputs by name."""
         return {n: _made_up(self.inputs[n], shape, seed) for n, shape in shapes.items() if n in self.inputs}
@@ -294,11 +314,23 @@ class Reference:
         return onnx.load(self._path) if self._path else self.proto
 
 
-def _made_up(info: Any, dims: Sequence[Any], seed: int) -> np.ndarray:
-    names = {"float": "float32", "double": "float64"}
+def _dtype(info: Any) -> str:
+    """The element type of one of ONNX Runtime's inputs, as NumPy names it."""
     kind = info.type.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64"}.get(kind, kind)
+
+
+def _fits(spec: TensorSpec, info: Any) -> bool:
+    """Whether a library's input can be one of the model: same type, and lengths where the model fixes them."""
+    if spec.dtype != _dtype(info):
+        return False
+    known = not info.shape or len(info.shape) == len(spec.shape)  # no lengths: a scalar, or of unknown rank
+    return known and all(not isinstance(d, int) or d < 0 or d == n for d, n in zip(info.shape, spec.shape))
+
+
+def _made_up(info: Any, dims: Sequence[Any], seed: int) -> np.ndarray:
     shape = tuple(d if isinstance(d, int) and d >= 0 else 1 for d in dims)
-    return random_inputs([TensorSpec(info.name, names.get(kind, kind), shape)], None, seed)[info.name]
+    return random_inputs([TensorSpec(info.name, _dtype(info), shape)], None, seed)[info.name]
 
 
 def _epsilon(dtype: np.dtype) -> float:

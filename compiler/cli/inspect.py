@@ -11,7 +11,7 @@ from .console import columns, count, emit, emit_json, seconds, size
 from .summary import explanation
 
 STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan")
-_TILING = ("tile", "memory_budget", "optimize")
+_TILING = ("tile", "memory_budget", "optimize", "threads")
 # What each view reads beside --shape, --target and --json; the first names are the options that choose it.
 _VIEWS = {
     "--timeline": ("timeline", "svg"),
@@ -37,6 +37,7 @@ _VIEWS = {
 @click.option("--plan", "plan", is_flag=True, help="Show the tile groups: tiles, boxes, modes, bytes, extra work.")
 @click.option("--pareto", is_flag=True, help="With the curve of arena bytes against predicted time.")
 @parameters.tiling_options
+@parameters.threads_option
 @parameters.target_option
 @parameters.json_option
 def inspect(

@@ -101,8 +101,9 @@ def tuning_option(function: F) -> F:
 
 
 def threads_option(function: F) -> F:
+    """``-j``: how many threads a run has, or is planned for."""
     return click.option(
-        "--threads", type=click.IntRange(1, 1024), help="Threads; by default the target's cores."
+        "--threads", "-j", type=click.IntRange(1, 1024), help="Threads; by default the target's cores."
     )(function)
 
 

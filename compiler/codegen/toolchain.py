@@ -29,6 +29,7 @@ _TIMEOUT_SECONDS = 900
 _COMMON = ("-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-ident")
 _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z,now",
          "-Wl,-z,noexecstack", "-Wl,-z,defs", "-Wl,--build-id=none", "-Wl,-s")  # fmt: skip
+_NO_BLOCK_LOADS = ("-mllvm", "-arm-load-store-opt=false")  # targets/target.py says what is wrong with them
 _STATIC = ("-static", "-Wl,-z,relro", "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-Wl,--gc-sections", "-Wl,-s")
 
 
@@ -51,12 +52,17 @@ class Toolchain:
             return (*_COMMON, "-mtls-dialect=gnu2")
         if self.machine == "aarch64":
             return _COMMON
-        return (*_COMMON, "-ftls-model=initial-exec")
+        return (*_COMMON, *self._sound, "-ftls-model=initial-exec")
 
     @property
     def program_flags(self) -> tuple[str, ...]:
         """Options for C sources of a static program."""
-        return (*_COMMON, "-ffunction-sections", "-fdata-sections")
+        return (*_COMMON, *self._sound, "-ffunction-sections", "-fdata-sections")
+
+    @property
+    def _sound(self) -> tuple[str, ...]:
+        """Leaves out the pass of LLVM whose code is wrong on 32-bit ARM, as the kernels do."""
+        return _NO_BLOCK_LOADS if self.machine == "arm" and self.family in ("clang", "zig") else ()
 
     @property
     def link_flags(self) -> tuple[str, ...]:

@@ -71,6 +71,7 @@ def test_each_command_has_help_without_tvm(command: str) -> None:
         ["verify", "m.onnx", "--rtol", "-1"],
         ["run", "lib", "--repeat", "0"],
         ["inspect", "m.onnx", "--memory-budget", "2MiB"],
+        ["inspect", "m.onnx", "-j", "2"],
         ["inspect", "m.onnx", "--stop-after", "tile", "--svg", "t.svg"],
         ["inspect", "m.onnx", "--plan", "--explain"],
         ["inspect", "m.onnx", "--timeline", "--optimize", "memory"],

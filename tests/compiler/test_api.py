@@ -272,3 +272,9 @@ def test_bad_arguments(arguments: dict, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
         halotile.compile(tiny(), **arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_the_base_of_all_errors_stands_beside_the_functions() -> None:
+    import halotile
+
+    assert halotile.HalotileError is halotile.errors.HalotileError and "HalotileError" in halotile.__all__

@@ -118,3 +118,26 @@ def test_what_is_inspected_is_tiled_as_a_build_would_be(tmp_path: Path, capsys: 
 def test_wrong_kinds_of_arguments(arguments: dict) -> None:
     with pytest.raises(HalotileError, match="a target is a name or a Target|can't be inspected"):
         inspect(tiny(), **{"stage": "fuse", **arguments})
+
+
+def test_a_stage_is_planned_for_the_threads_that_are_asked_for(monkeypatch) -> None:
+    """A plan may depend on them: of a build for one thread, and for three, not of the target's cores."""
+    from halotile.compiler import pipeline
+
+    real, seen = pipeline.run_pipeline, []
+    monkeypatch.setattr(pipeline, "run_pipeline", lambda m, o, *a, **k: seen.append(o.threads) or real(m, o, *a, **k))
+    for threads in (1, 3, None):
+        inspect(tiny(), "plan", threads=threads)
+    assert seen == [1, 3, None]
+    with pytest.raises(HalotileError, match="threads=0"):
+        inspect(tiny(), "plan", threads=0)
+
+
+def test_the_command_takes_threads_for_a_plan(tmp_path: Path, capsys, monkeypatch) -> None:
+    from halotile.compiler import plans
+
+    (tmp_path / "m.onnx").write_bytes(tiny().SerializeToString())
+    real, seen = plans.run_pipeline, []
+    monkeypatch.setattr(plans, "run_pipeline", lambda m, o, *a, **k: seen.append(o.threads) or real(m, o, *a, **k))
+    assert run(["inspect", str(tmp_path / "m.onnx"), "--plan", "-j", "3"]) == 0
+    assert seen == [3] and "arena" in capsys.readouterr().out

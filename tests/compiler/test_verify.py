@@ -85,6 +85,27 @@ def test_a_missing_output_fails() -> None:
     assert not result.ok and "missing" in result.message()
 
 
+def test_a_library_of_another_model_is_told_before_it_runs() -> None:
+    """Its inputs can't be the model's: another name, type, shape or one too few; no message of ONNX Runtime's."""
+    model = tiny()
+
+    def never(_: object) -> dict[str, np.ndarray]:
+        raise AssertionError("it must not run")
+
+    for inputs, line in (
+        ([TensorSpec("z", "float32", (2, 4))], "input 'z' is float32[2, 4] in the library and absent in the model"),
+        ([TensorSpec("x", "int64", (2, 4))], "input 'x' is int64[2, 4] in the library and float32[2, 4] in the model"),
+        ([TensorSpec("x", "float32", (2, 5))], "float32[2, 5] in the library and float32[2, 4] in the model"),
+        ([TensorSpec("x", "float32", (2, 4, 1))], "float32[2, 4, 1] in the library and float32[2, 4] in the model"),
+        ([], "input 'x' is absent in the library and float32[2, 4] in the model"),
+    ):
+        with pytest.raises(RunError) as caught:
+            verify(never, model, inputs, dropped={})
+        assert str(caught.value).startswith("the library was built from another model: ") and line in str(caught.value)
+    open_model = tiny(("batch", 4))
+    assert verify(reference_of(open_model), open_model, X, dropped={}).ok
+
+
 def test_an_input_that_nothing_reads_is_made_up_for_the_reference() -> None:
     model = tiny()
     model.graph.input.append(helper.make_tensor_value_info("spare", TensorProto.INT64, ["n", 3]))
