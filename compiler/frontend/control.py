@@ -14,7 +14,7 @@ import onnx
 from tvm import relax
 
 from .branches import either
-from .dims import Open
+from .dims import Open, is_open
 from .lengths import most_of
 from .node import Node, normal_axis
 from .parts import with_part
@@ -97,8 +97,12 @@ def run_loop(
         for kept, value in zip(scanned, results[1 + len(state) :]):
             kept.append(_tensor(value))
         holds.append(here)
-    if any(not s for s in scanned):
-        raise Refusal("it has no rounds, so that the shape of its scanned outputs is not known")
+    if any(not s for s in scanned):  # no rounds: one is looked at for the shapes
+        given = dict(zip(names, [node.const(0, "int64"), node.const(True, "bool"), *state]))
+        results = run(body, given, "round 0", True)
+        if any(isinstance(r, Poison) for r in results):
+            return [POISON] * len(proto.output)
+        return [*state, *(_none_of(node, _tensor(r)) for r in results[1 + len(state) :])]
     stacked = [_stacked(node, s, 0, False) for s in scanned]
     if stacked and any(h is not None for h in holds):
         rounds = [node.const([1], "int64") if h is None else node.cast(node.reshape(h, (1,)), "int64") for h in holds]
@@ -107,6 +111,13 @@ def run_loop(
             total = node.do(relax.op.add, total, more)
         stacked = [with_part(s, 0, total) for s in stacked]
     return [*state, *stacked]
+
+
+def _none_of(node: Node, row: Value) -> Value:
+    """No rows of this shape."""
+    if is_open(row.shape):
+        raise Open("it has no rounds, and the shape of its scanned outputs is open")
+    return node.const(np.empty((0, *row.shape), row.dtype))
 
 
 def _limit(value: Slot) -> tuple[Value | None, int | None]:

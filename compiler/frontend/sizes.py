@@ -19,7 +19,7 @@ from tvm import relax
 
 from .converters.movement import constant_pad, take
 from .dims import Dim, Open, bounds, floor_div, is_open, maximum, minimum, quotient
-from .lengths import most_of, run_time
+from .lengths import length_of, most_of, run_time
 from .node import Node, normal_axes, normal_axis
 from .parts import Rule, Write, filled, length, with_part
 from .registry import Refusal
@@ -281,8 +281,14 @@ def _pad(node: Node, write: Write) -> list[Value]:
 
 def _top_k(node: Node, write: Write) -> list[Value | None]:
     """As many as there is room for, of which the first k are asked for."""
-    x, (count,) = node.need(0), _numbers(node, 1, "k")
+    x, wanted = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", -1), x.rank)
+    if wanted.numbers is None:
+        zero, all_of_it = node.const([0], "int64"), run_time(node, _lengths(x)[axis])
+        given = node.do(R.maximum, node.cast(node.reshape(wanted, (1,)), "int64"), zero)
+        count = length_of(node.do(R.minimum, given, all_of_it), x.shape[axis])
+    else:
+        (count,) = _numbers(node, 1, "k")
     room = min(most_of(count), x.shape[axis])
     if x.part is not None and x.part.axis != axis:
         raise Refusal("two axes of its result depend on the data")

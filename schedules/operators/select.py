@@ -51,16 +51,19 @@ def nonzero(x: te.Tensor) -> list[te.Tensor]:
 def non_max_suppression(
     boxes: te.Tensor,
     scores: te.Tensor,
-    *limit: te.Tensor,
+    *more: te.Tensor,
+    names: str = "",
     most: int,
-    overlap: float,
+    overlap: float = 0.0,
     above: float | None = None,
     centre: bool,
 ) -> list[te.Tensor]:
     """Boxes in the order of their scores, without those that overlap a better one of their class by more than
     ``overlap`` of their union.
 
-    boxes: [B, N, 4], scores: [B, C, N], limit: how many of the N there are (int64 [1]). Gives rows (batch, class, box),
+    boxes: [B, N, 4], scores: [B, C, N]. ``more`` are numbers of run time, [1] each, told by the letters of ``names``:
+    n, how many of the N boxes there are (int64), m, how many to take at most (int64, from 0), o and a, thresholds of
+    the overlap and of the scores in place of ``overlap`` and ``above``. Gives rows (batch, class, box),
     int64 [B * C * most, 3], and their number, int64 [1]; what follows is memory to work in. Of every class of every
     image at most ``most`` are taken, of scores larger than ``above``, and equal scores in the order of the boxes.
 
@@ -73,7 +76,15 @@ def non_max_suppression(
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         selected, total, heaps, kept, counts = outs
-        available: Any = tirx.min(cast("int32", ins[2][0]), count) if limit else tirx.IntImm("int32", count)
+        given = dict(zip(names, ins[2:]))
+        available: Any = tirx.IntImm("int32", count)
+        if "n" in given:
+            available = tirx.min(cast("int32", given["n"][0]), count)
+        enough: Any = tirx.IntImm("int32", most)
+        if "m" in given:
+            enough = k.bind(cast("int32", tirx.min(given["m"][0], tirx.IntImm("int64", most))))
+        too_near = given["o"][0] if "o" in given else tirx.const(overlap, dtype)
+        least = given["a"][0] if "a" in given else None if above is None else tirx.const(above, dtype)
         with k.loop(rows, "parallel" if rows * count >= PARALLEL_WORK else "serial", "row") as row:
             corner = row // classes * (count * 4)
 
@@ -84,7 +95,7 @@ def non_max_suppression(
             size = k.local("size", "int32", 1)
             k.store(size, 0, tirx.IntImm("int32", 0))
             with k.loop(available, name="n") as n:
-                with k.when(tirx.IntImm("bool", 1) if above is None else score(n) > tirx.const(above, dtype)):
+                with k.when(tirx.IntImm("bool", 1) if least is None else score(n) > least):
                     heap.put(size[0], n)
                     k.store(size, 0, size[0] + 1)
             half = k.bind(size[0] // 2)
@@ -93,7 +104,7 @@ def non_max_suppression(
             k.store(counts, row, tirx.IntImm("int32", 0))
             fits, best = k.local("fits", "int32", 1), k.local("best", "int32", 1)
             with until(k) as done:
-                k.store(done, 0, tirx.Cast("int32", tirx.any(size[0] == 0, counts[row] >= most)))
+                k.store(done, 0, tirx.Cast("int32", tirx.any(size[0] == 0, counts[row] >= enough)))
                 with k.when(done[0] == 0):
                     k.store(best, 0, heap[0])
                     k.store(size, 0, size[0] - 1)
@@ -104,7 +115,7 @@ def non_max_suppression(
                     with k.loop(counts[row], name="j") as j:
                         with k.when(fits[0] != 0):
                             new, old = (corner + at * 4 for at in (best[0], kept[row * most + j]))
-                            with _overlapping(k, ins[0], new, old, overlap, centre, dtype):
+                            with _overlapping(k, ins[0], new, old, too_near, centre, dtype):
                                 k.store(fits, 0, tirx.IntImm("int32", 0))
                     with k.when(fits[0] != 0):
                         k.store(kept, row * most + counts[row], best[0])
@@ -122,12 +133,12 @@ def non_max_suppression(
 
     outputs = [((rows * most, 3), "int64"), ((1,), "int64"), ((rows, count), "int32"), ((rows, most), "int32"),
                ((rows,), "int32")]  # fmt: skip
-    return written("non_max_suppression", [boxes, scores, *limit], outputs, write)
+    return written("non_max_suppression", [boxes, scores, *more], outputs, write)
 
 
 @contextmanager
 def _overlapping(
-    k: KernelBuilder, boxes: Any, a: Any, b: Any, overlap: float, centre: bool, dtype: str
+    k: KernelBuilder, boxes: Any, a: Any, b: Any, overlap: Any, centre: bool, dtype: str
 ) -> Iterator[None]:
     """A scope for when two boxes share more than ``overlap`` of their union; those without area share nothing.
 
@@ -144,7 +155,7 @@ def _overlapping(
         first, second = k.bind((right_a - left_a) * (bottom_a - top_a)), k.bind((right_b - left_b) * (bottom_b - top_b))
         union = k.bind(first + second - shared)
         real = tirx.all(*(v > nothing for v in (shared, first, second, union)))
-        with k.when(tirx.all(real, shared / union > tirx.const(overlap, dtype))):
+        with k.when(tirx.all(real, shared / union > overlap)):
             yield
 
 

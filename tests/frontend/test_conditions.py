@@ -69,7 +69,8 @@ def loop_of(limit: str, *body: onnx.NodeProto) -> onnx.ModelProto:
         helper.make_node("Squeeze", ["count"], ["positives"]),
         helper.make_node("Loop", [limit, "yes", "x"], ["y", "rounds"], body=graph),
     ]
-    known = {"zero": np.float32(0), "ten": np.float32(10), "yes": np.bool_(True), "seven": np.int64(7)}
+    known = {"zero": np.float32(0), "ten": np.float32(10), "yes": np.bool_(True)}
+    known |= {"seven": np.int64(7), "none": np.int64(0)}
     return helper.make_model(
         helper.make_graph(
             nodes,
@@ -110,3 +111,13 @@ def test_rounds_of_run_time(limit: str, body: list[onnx.NodeProto]) -> None:
 def test_rounds_that_nothing_bounds_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="no small constant"):
         import_model(loop_of("", *SMALL))
+
+
+def test_no_rounds_leave_no_rows() -> None:
+    """The state passes through, and what the rounds would have kept has their shape."""
+    built = loop_of("none", *STEADY)
+    given = np.arange(5, dtype="float32")
+    found = halotile.compile(built)({"x": given})
+    for ours, wanted in zip((found["y"], found["rounds"]), peer(built, {"x": given}), strict=True):
+        assert ours.shape == wanted.shape and ours.dtype == wanted.dtype
+        np.testing.assert_array_equal(ours, wanted)

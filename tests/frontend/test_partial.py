@@ -306,3 +306,9 @@ def test_an_output_of_the_lengths_own_name_is_refused() -> None:
     nodes = [node("NonZero", "x", "y"), node("Identity", "x", "y.length")]
     with pytest.raises(ModelError, match=r"y\.length"):
         import_model(model_of(nodes, {"x": noise(3)}, ("y", "y.length")))
+
+
+def test_the_best_of_a_number_that_is_an_input() -> None:
+    feeds = {"v": noise(3, 7), "k": np.array([4])}
+    more = [{"k": np.array([n])} for n in (0, 1, 7)]
+    same([node("TopK", "v k", "y p"), node("ReduceSum", "y axis", "s")], feeds, "y", "p", "s", more=more, axis=[1])

@@ -122,3 +122,16 @@ def test_boxes_are_filtered_before_they_are_suppressed() -> None:
     model = model_of(nodes, feeds, ("best", "kinds_kept"), 13, **known)
     text = import_model(model).module.script()
     assert text.count("halotile.nonzero") == 1  # the same positions are found once
+
+
+@pytest.mark.parametrize("running", ["most", "overlap", "above", "most overlap above"])
+def test_suppression_by_numbers_of_run_time(running: str) -> None:
+    """What detectors with settings as inputs ask for; a number of boxes that is negative, or of more than 32 bits."""
+    feeds = {"boxes": boxes_of(2, 40), "scores": np.round(RNG.random((2, 3, 40)), 1).astype("float32")}
+    given = {n: KEEP[n] for n in running.split()}
+    known = {n: a for n, a in KEEP.items() if n not in given}
+    more = [{"most": np.array([n])} for n in (0, 1, -3, 2**40)] if "most" in given else []
+    more += [{"overlap": np.array([v], "float32")} for v in (0, 1)] if "overlap" in given else []
+    more += [{"above": np.array([v], "float32")} for v in (0.9, 2)] if "above" in given else []
+    suppression = node("NonMaxSuppression", "boxes scores most overlap above", "kept")
+    same([suppression], {**feeds, **given}, "kept", more=more, **known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from evaluate import evaluate, one_node
+from evaluate import agree, evaluate, one_node
 from halotile.compiler.frontend import import_model
 from halotile.errors import UnsupportedError
 from hypothesis import given, settings
@@ -85,3 +85,16 @@ def test_split_into_uneven_pieces() -> None:
 def test_concat_leaves_out_what_is_empty() -> None:
     model, feeds = one_node("Concat", [X, np.empty((0, 7), "float32"), X[:1]], axis=0)
     np.testing.assert_array_equal(evaluate(model, feeds)["o0"], np.concatenate([X, X[:1]]))
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("diagonal", [-20, -2, 0, 3, 20])
+def test_a_triangle_from_a_diagonal_of_run_time(upper: int, diagonal: int) -> None:
+    agree("Trilu", [X.reshape(1, 5, 7) + 1, np.array(diagonal)], run_time=(0, 1), upper=upper)
+
+
+def test_a_fill_of_run_time() -> None:
+    for fill in (np.array(2.5, "float32"), np.array(-np.inf, "float32")):
+        model, feeds = one_node("Pad", [X, ints(1, 0, -1, 2), fill], run_time=(0, 2))
+        expected = np.pad(X[:4], [(1, 0), (0, 2)], constant_values=fill)
+        np.testing.assert_array_equal(evaluate(model, feeds)["o0"], expected)

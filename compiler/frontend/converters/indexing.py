@@ -171,29 +171,35 @@ def chosen(node: Node, x: Value) -> Value:
 def non_max_suppression(node: Node) -> Value:
     """Rows (batch, class, box) with room for as many as may be kept; boxes may be partly there (partial.py)."""
     boxes, scores = node.need(0), node.need(1)
-    most = int(_number(node, 2, "the number of boxes that it keeps", 0))
-    overlap, above = _number(node, 3, "its overlap threshold", 0.0), node.constant(4, "its score threshold")
     if is_open((*boxes.shape, *scores.shape)):
         raise Open("the room for its output depends on open dimensions")
     if boxes.rank != 3 or scores.rank != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
         raise Refusal(f"its boxes {boxes} do not fit its scores {scores}")
-    most = min(most, boxes.shape[1])
+    most, known = boxes.shape[1], [0, 0.0, None]  # of what is not given
+    operands = {} if boxes.part is None else {"n": boxes.part.count}
+    for place, letter in enumerate("moa"):
+        given = node[2 + place]
+        if given is None or not given.size:
+            continue
+        if given.array is not None:
+            known[place] = given.array.reshape(-1)[0].item()
+        elif given.is_symbolic:
+            raise Open("its limits depend on open dimensions")
+        else:
+            operands[letter] = node.reshape(given, (1,))
+    if "m" not in operands:
+        most = min(most, int(known[0] or 0))
     if most <= 0:
         return node.const(np.empty((0, 3), "int64"))
-    limit = [] if boxes.part is None else [boxes.part.count]
     selected, count, *_ = node.own_many(
         "halotile.non_max_suppression",
         boxes.with_part(None),
         scores.with_part(None),
-        *limit,
+        *operands.values(),
+        names="".join(operands),
         most=most,
-        overlap=float(overlap),
-        above=None if above is None or not above.size else float(above.reshape(-1)[0]),
+        overlap=float(known[1] or 0.0),
+        above=known[2],
         centre=bool(node.attr("center_point_box", 0)),
     )
     return with_part(selected, 0, count)
-
-
-def _number(node: Node, index: int, what: str, default: float) -> float:
-    array = node.constant(index, what)
-    return default if array is None or not array.size else float(array.reshape(-1)[0])

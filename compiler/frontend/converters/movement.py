@@ -247,14 +247,10 @@ def _padded(node: Node, x: Value, begin: list[Any], end: list[Any], mode: str) -
     if mode == "constant":
         value = node[2]
         if value is not None and value.array is None:
-            raise Refusal("its fill value is computed at run time")
-        fill = (
-            node.attr("value", 0.0)
-            if value is None or value.array is None
-            else value.array.reshape(-1)[0].item()
-        )
+            return _filled_round(node, x, begin, end, node.reshape(value, ()))
+        fill = node.attr("value", 0.0) if value is None or value.array is None else value.array.reshape(-1)[0].item()
         if is_open(begin + end):
-            return _filled_round(node, x, begin, end, fill)
+            return _filled_round(node, x, begin, end, node.scalar(fill, x))
         return constant_pad(node, x, begin, end, fill)
     if mode not in ("edge", "reflect", "wrap"):
         raise Refusal(f"mode '{mode}' does not exist")
@@ -294,14 +290,15 @@ def _mirrored(node: Node, x: Value, axis: int, begin: Any, end: Any, mode: str) 
     return node.do(R.take, x, place, axis=axis)
 
 
-def _filled_round(node: Node, x: Value, begin: list[Any], end: list[Any], fill: Any) -> Value:
-    """Pads whose widths follow from open dimensions (a map as large as the one beside it): joined with filled parts."""
+def _filled_round(node: Node, x: Value, begin: list[Any], end: list[Any], fill: Value) -> Value:
+    """Pads whose widths follow from open dimensions (a map as large as the one beside it), or whose ``fill`` (rank 0) is of
+    run time: joined with filled parts."""
     for axis in range(x.rank):
         parts = [x]
         for first, width in ((True, begin[axis]), (False, end[axis])):
             if width != 0:
                 shape = [width if a == axis else d for a, d in enumerate(x.shape)]
-                part = node.do(R.full, shape, node.scalar(fill, x), x.dtype)
+                part = node.do(R.full, shape, fill, x.dtype)
                 parts = [part, *parts] if first else [*parts, part]
         if len(parts) > 1:
             length = begin[axis] + x.shape[axis] + end[axis]
@@ -402,8 +399,11 @@ def space_to_depth(node: Node) -> Value:
 @converts("Trilu", since=14)
 def trilu(node: Node) -> Value:
     x = node.need(0)
-    k = node.ints(1, "its diagonal")
     rows, columns = x.shape[-2:]
+    given = node[1]
+    if given is not None and given.contents is None:
+        return _trilu_at(node, x, given)
+    k = node.ints(1, "its diagonal")
     offset = k[0] if k else 0
     if is_open((rows, columns)):
         row = node.reshape(node.do(R.arange, offset, rows + offset, 1, dtype="int64"), [rows, 1])
@@ -413,3 +413,16 @@ def trilu(node: Node) -> Value:
     distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
     keep = distance >= offset if node.attr("upper", 1) else distance <= offset
     return node.do(R.where, node.const(keep), x, node.scalar(0, x))
+
+
+def _trilu_at(node: Node, x: Value, diagonal: Value) -> Value:
+    """The same from a diagonal that is known at run time only."""
+    rows, columns = x.shape[-2:]
+    if is_open((rows, columns)):
+        row = node.reshape(node.do(R.arange, 0, rows, 1, dtype="int64"), [rows, 1])
+        distance = node.do(R.subtract, node.do(R.arange, 0, columns, 1, dtype="int64"), row)
+    else:
+        distance = node.const(np.arange(columns)[None, :] - np.arange(rows)[:, None], "int64")
+    compare = R.greater_equal if node.attr("upper", 1) else R.less_equal
+    kept = node.do(compare, distance, node.reshape(node.cast(diagonal, "int64"), ()))
+    return node.do(R.where, kept, x, node.scalar(0, x))
