@@ -291,8 +291,8 @@ def _mirrored(node: Node, x: Value, axis: int, begin: Any, end: Any, mode: str) 
 
 
 def _filled_round(node: Node, x: Value, begin: list[Any], end: list[Any], fill: Value) -> Value:
-    """Pads whose widths follow from open dimensions (a map as large as the one beside it), or whose ``fill`` (rank 0) is of
-    run time: joined with filled parts."""
+    """Pads whose widths follow from open dimensions (a map as large as the one beside it), or whose ``fill`` (rank 0)
+    is known at run time only: joined with filled parts."""
     for axis in range(x.rank):
         parts = [x]
         for first, width in ((True, begin[axis]), (False, end[axis])):
