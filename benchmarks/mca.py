@@ -44,7 +44,8 @@ CPUS = {
     "znver2": "x86_64-linux-gnu",
 }
 MODELS = {"cortex-a76": "neoverse-n1", "cortex-a53": "cortex-a55"}  # whose model llvm-mca should use instead
-WANTED = 0.85  # of convolutions and matrix products, out of order
+WANTED = 0.85  # of those below, out of order
+DENSE = ("conv", "matmul", "winograd")  # of the last its products: transforms are other arithmetic
 STEADY = (100, 300)  # iterations: the difference is free of the start
 # family, case, whether Winograd may be chosen
 CASES: tuple[tuple[str, Case, bool], ...] = (
@@ -92,7 +93,7 @@ class Row:
 
     @property
     def falls_short(self) -> bool:
-        return self.family in ("conv", "matmul") and not self.in_order and self.share < WANTED
+        return self.family in DENSE and not self.in_order and self.share < WANTED
 
 
 def tools() -> tuple[str, str]:
@@ -213,7 +214,7 @@ def _cycles(loop: Loop, target: Target, mca: str) -> float:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown, a line for each loop; those of convolutions and products below the mark are marked."""
+    """Markdown, a line for each loop; those of DENSE families below the mark are marked."""
     lines = [
         "| processor | family | case | schedule | multiply-adds | instructions | cycles | rate | of FMA rate |",
         "|---|---|---|---|---:|---:|---:|---:|---:|",

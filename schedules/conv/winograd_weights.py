@@ -49,18 +49,18 @@ class Weights:
 
     def hints(self, panel: Any, matrix: Any) -> Callable[[Any, Any], None]:
         """Hints for the weights that follow, once a step of the reduction. Where several register tiles share a matrix
-        of weights, they ask for the next one line by line, each for its part, so that it arrives at an even rate: a
-        line's neighbour comes with it, and lines two apart would all come in the first half of the time."""
+        of weights, they ask for the next one, each for its part, so that it arrives at an even rate. Steps ask for
+        whole elements further on, not for whole lines: a place that needs a division costs as many instructions as the
+        step has multiply-adds beside it, and Haswell waits for them."""
         conv, vectors, lanes, tiles = self.conv, self.plan.vectors, self.conv.lanes, self.plan.row_tiles
         size = self.depth * vectors * lanes
         if tiles == 1 or size * 4 > conv.request.target.l2_bytes // 4:
             return lambda step, channel: prefetch(conv.k, self.given, step, vectors, lanes)
-        each = -(-vectors // tiles)
-        begin = conv.bind(self.at(matrix, 0) + size, FAR)
+        each = -(-vectors * lanes // tiles)  # elements of a step
+        begin = conv.bind(self.at(matrix, 0) + size + tirx.floordiv(panel * size, tiles), FAR)
 
         def ask(step: Any, channel: Any) -> None:
-            line = tirx.floordiv((panel * self.depth + channel) * vectors, tiles)
-            prefetch(conv.k, self.given, begin + line * lanes, each, lanes, ahead=0)
+            prefetch(conv.k, self.given, begin + channel * each, -(-each // lanes), lanes, ahead=0)
 
         return ask
 

@@ -76,9 +76,10 @@ def test_the_rate_of_independent_multiply_adds_is_that_of_the_ports() -> None:
 @needs_llvm
 @pytest.mark.parametrize("cpu", ["haswell", "cortex-a72"])
 def test_convolutions_and_products_keep_the_rate(cpu: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    chosen = [c for c in mca.CASES if c[0] == "matmul"][:1] + [c for c in mca.CASES if c[0] == "conv"][1:2]
+    chosen = [next(c for c in reversed(mca.CASES) if c[0] == family) for family in ("matmul", "conv", "winograd")]
     monkeypatch.setattr(mca, "CASES", tuple(chosen))
     rows = list(mca.analyse([cpu]))
-    assert {r.family for r in rows} == {"matmul", "conv"}
+    assert {r.family for r in rows} == {"matmul", "conv", "winograd"} == set(mca.DENSE)
+    assert [r.schedule.split()[0] for r in rows if r.family == "winograd"] == ["winograd"]
     assert not any(r.falls_short for r in rows), mca.table(rows)
     assert all(r.multiply_adds >= 8 and 0.85 <= r.share <= 1.01 for r in rows)

@@ -62,10 +62,10 @@ def test_tiles_that_share_weights_ask_for_the_next_ones(row_tiles: int, monkeypa
 
 
 @pytest.mark.parametrize("vectors,row_tiles", [(2, 2), (4, 2), (2, 4), (3, 2), (2, 3)])
-def test_the_next_weights_are_asked_for_line_by_line(
+def test_the_next_weights_are_asked_for_at_an_even_rate(
     vectors: int, row_tiles: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All lines of the next matrix, in order, at an even rate: a line's neighbour comes with it."""
+    """All lines of the next matrix, in order; a place is a step away from the one before, which needs no division."""
     channels, planes, lanes, asked = 5, 2, 16, []
     monkeypatch.setattr(
         winograd_weights, "prefetch", lambda k, w, at, count, *_, **__: asked.append((int(at), count))
@@ -86,8 +86,10 @@ def test_the_next_weights_are_asked_for_line_by_line(
             ask(None, channel)
     lines = [at // lanes + i for at, count in asked for i in range(count)]
     assert set(range(4 * size, 5 * size)) <= set(lines) and max(lines) <= 5 * size
-    done = [at // lanes - 4 * size for at, _ in asked]
-    assert done == [step * size // (row_tiles * depth) for step in range(row_tiles * depth)]
+    places, steps = [at - 4 * size * lanes for at, _ in asked], row_tiles * depth
+    assert all(-1 < at - step * size * lanes / steps < lanes for step, at in enumerate(places))
+    each = {b - a for step, (a, b) in enumerate(zip(places, places[1:]), 1) if step % depth}
+    assert each == {-(-vectors * lanes // row_tiles)}
 
 
 @pytest.mark.parametrize(
