@@ -56,6 +56,8 @@ def emit_steps(
     n, start, group, (cb, own), origins, column = where
     width = tile.blocks * lanes
     first, count = own_channels(conv, group, start, segment)
+    zero = tirx.IntImm("int32", 0)
+    conv.begins(n, _channel(segment, block, start, zero, zero), origins, column)
 
     with ExitStack() as loops:
         index, taps = loops.enter_context(conv.taps(cb))

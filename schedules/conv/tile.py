@@ -78,6 +78,7 @@ class ConvKernel:
     across: Any = 0  # the tile that is being computed, counted over a row
     row: Any = 0  # of tiles: the one that is being computed
     number: Any = 0  # of the tile, counted over the rows of an image
+    first: Any = None  # where the first element of the input lies that a tile of a box reads
 
     def __post_init__(self) -> None:
         anchor = self.request.group.anchor
@@ -128,8 +129,7 @@ class ConvKernel:
         data, layout = self.facts.data, self.request.layout(self.facts.data)
         block, lane = channel if isinstance(channel, tuple) else (None, None)
         if not self.has_prologue:
-            indices = self.ctx.place(data, [n, channel if lane is None else 0, *at])
-            return self.read(data)[self.ctx.analyzer.simplify(layout.offset(indices, block, lane))]
+            return self.read(data)[self._parted(self._offset(n, channel, at))]
         if lane is None:
             self.ctx.channel = None
         else:
@@ -144,6 +144,30 @@ class ConvKernel:
             held.append(index)
         value = self.ctx.inliner().at(self.graph.tensors[data], [n, channel, *held])
         return tirx.Select(tirx.all(*inside), value, tirx.const(0, data.dtype)) if inside else value
+
+    def _offset(self, n: Any, channel: Any, at: list[Any]) -> Any:
+        """Where an element of the input lies in its memory."""
+        data = self.facts.data
+        block, lane = channel if isinstance(channel, tuple) else (None, None)
+        indices = self.ctx.place(data, [n, channel if lane is None else 0, *at])
+        return self.ctx.analyzer.simplify(self.request.layout(data).offset(indices, block, lane))
+
+    def _parted(self, offset: Any) -> Any:
+        """``offset`` as a sum of 64 bits: of ``first``, which stays through a box's reduction, and what its loops add.
+        Behind numbers of run time, 32 bits are widened by two instructions a load, which take the slots of
+        multiply-adds."""
+        if self.first is None:
+            return offset
+        rest = self.ctx.analyzer.simplify(offset - self.first)
+        return tirx.Cast("int64", self.first) + tirx.Cast("int64", rest)
+
+    def begins(self, n: Any, channel: Any, origins: list[Any], column: Any) -> None:
+        """The reduction of a box's tile begins with ``channel`` and its first tap."""
+        if self.request.box is None or self.has_prologue:
+            return
+        position = self.positions(origins, column, 0, 0)
+        at = [p * s - b for p, s, b in zip(position, self.facts.strides, self.facts.before)]
+        self.first = self._offset(n, channel, at)
 
     def corner(self, axis: int) -> Any:
         """Where this kernel's outputs begin on a spatial axis, in its own coordinates."""
