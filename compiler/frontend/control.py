@@ -14,6 +14,7 @@ import onnx
 from tvm import relax
 
 from .branches import either
+from .converters.movement import concatenated
 from .dims import Open, is_open
 from .lengths import most_of
 from .node import Node, normal_axis
@@ -202,7 +203,7 @@ def _stacked(node: Node, values: list[Value], axis: int, backwards: bool) -> Val
     ]
     if all(r.array is not None for r in rows):
         return Value.of_array(np.concatenate([r.array for r in rows if r.array is not None], axis))
-    return rows[0] if len(rows) == 1 else node.do(relax.op.concat, rows, axis=axis)
+    return concatenated(node, rows, axis)
 
 
 def _scalar(value: Slot, what: str) -> int | None:

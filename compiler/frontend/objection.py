@@ -41,6 +41,14 @@ def objection(proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[An
     return None
 
 
+def misplaced_bool(operator: str, domain: str, opset: int, inputs: Sequence[Any]) -> str | None:
+    """Why an operand that is bool can't be: arithmetic on it is written as any other, and ends in LLVM."""
+    values = [i if isinstance(i, Value) and i.dtype == "bool" else None for i in inputs]
+    if not any(values) or domain or not onnx.defs.has(operator, opset, domain):
+        return None
+    return _wrong_type(onnx.defs.get_schema(operator, opset, domain), values)
+
+
 def _wrong_type(schema: onnx.defs.OpSchema, values: Sequence[Value | None]) -> str | None:
     """The first operand of a type that the operator does not take there."""
     for index, value in enumerate(values):

@@ -21,7 +21,7 @@ from ...errors import HalotileError
 from . import control, fold, functions, lengths, partial, precision, sequences, sizes, symbolic
 from .dims import Learned, is_open
 from .node import Node
-from .objection import objection
+from .objection import misplaced_bool, objection
 from .parts import is_partial
 from .prune import live_nodes, used_names
 from .registry import Converter, Refusal, converter
@@ -201,7 +201,10 @@ class Walk:
     def _seen(
         self, proto: onnx.NodeProto, domain: str, opset: int, inputs: Sequence[Value | None], used: set[str]
     ) -> Node:
-        """The node as a converter sees it."""
+        """The node as a converter sees it; refuses booleans where ONNX takes none."""
+        wrong = misplaced_bool(proto.op_type, domain, opset, inputs)
+        if wrong is not None:
+            raise Refusal(wrong)
         attributes = {a.name: self._attribute(a) for a in proto.attribute}
         wanted = [bool(o) and o in used for o in proto.output]
         return Node(proto.op_type, domain, opset, inputs, attributes, proto.output, self.builder, wanted,

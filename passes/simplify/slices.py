@@ -10,6 +10,7 @@ from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operator import call as own_call
+from ...schedules.operators.movement import MOST_PARTS
 from .graph import ITEM, Graph, Node
 from .patterns import ints
 from .rule import EXACT, Builder, Declined, Rewrite, Rule
@@ -236,7 +237,10 @@ def _running(lengths: list[Any]) -> list[int | None]:
 
 
 class ConcatOfConcat(Rule):
-    """concat(concat(a, b), c)    ->    concat(a, b, c) along one axis, where the inner one has no other reader"""
+    """concat(concat(a, b), c)    ->    concat(a, b, c) along one axis, where the inner one has no other reader
+
+    Up to so many parts as one kernel may choose among.
+    """
 
     name = "concat-of-concat"
     family = "shape_slice"
@@ -252,6 +256,8 @@ class ConcatOfConcat(Rule):
         if not any(inner):
             return None
         flat = [p for i, n in zip(node.inputs, inner) for p in (i.inputs if n else [i])]
+        if len(flat) > MOST_PARTS:
+            return Declined(f"it would join {len(flat)} parts, and kernels choose among {MOST_PARTS}")
         return Rewrite(lambda b: b.call(op.concat, flat, axis=axis))
 
 

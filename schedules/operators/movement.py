@@ -1,4 +1,4 @@
-"""Slices that walk backwards, and padding with any value of any type."""
+"""Slices that walk backwards, padding with any value of any type, and how much is joined at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from tvm import te, tirx
 from ..operator import define
 from .common import shape_of
 
+#: Tensors that one kernel joins: it chooses among them for every element, and of a chain of choices each read stands
+#: under the conditions of all before it, so that code for many grows with the square of their number.
+MOST_PARTS = 64
 
 @define("halotile.slice")
 def slice_(x: te.Tensor, *, begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> te.Tensor:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import halotile
 import numpy as np
+import onnx
 import pytest
+from halotile.compiler.frontend import import_model
+from halotile.errors import UnsupportedError
 from onnx import TensorProto, helper, numpy_helper
 
 node = helper.make_node
@@ -62,3 +65,15 @@ def test_agrees(case: str, results: tuple[dict[str, np.ndarray], dict[str, np.nd
     ours, theirs = (r[name] for r in results)
     assert ours.dtype == theirs.dtype
     np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("operator", ["Add", "Mul", "Max", "Relu", "MatMul", "Softmax"])
+def test_arithmetic_of_booleans_is_refused(operator: str) -> None:
+    """ONNX has none; it got as far as LLVM."""
+    x = np.array([[True, False], [False, True]])
+    pair = operator in ("Add", "Mul", "MatMul")
+    wrong = helper.make_node(operator, ["x"] * (2 if pair else 1), ["y"], name="it")
+    info = helper.make_tensor_value_info("x", TensorProto.BOOL, x.shape)
+    graph = helper.make_graph([wrong], "g", [info], [onnx.ValueInfoProto(name="y")])
+    with pytest.raises(UnsupportedError, match=r"'it' .*operand 0 \(.*\) can't be bool"):
+        import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import halotile
 import numpy as np
 import onnx
 import pytest
@@ -98,3 +99,12 @@ def test_a_fill_of_run_time() -> None:
         model, feeds = one_node("Pad", [X, ints(1, 0, -1, 2), fill], run_time=(0, 2))
         expected = np.pad(X[:4], [(1, 0), (0, 2)], constant_values=fill)
         np.testing.assert_array_equal(evaluate(model, feeds)["o0"], expected)
+
+
+def test_many_tensors_are_joined_in_groups() -> None:
+    """A kernel that chooses among 300 took minutes to compile, or ended in Python's limit of recursion."""
+    parts = [np.full((1, 1 + n % 3), n, "float32") for n in range(300)]
+    model, feeds = one_node("Concat", parts, run_time=range(300), axis=1)
+    joined = [o for o in halotile.inspect(model, "simplify")["operators"] if o["operator"] == "relax.concat"]
+    assert len(joined) == 1 + -(-300 // 16)
+    np.testing.assert_array_equal(halotile.compile(model)(feeds)["o0"], np.concatenate(parts, 1))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ....schedules.operators.movement import MOST_PARTS
 from ..dims import Dim, Open, bounds, is_open, maximum, minimum
 from ..implied import broadcast, equal, require_at_least, require_equal
 from ..node import Node, normal_axes, normal_axis
@@ -16,6 +17,7 @@ from ..registry import Refusal, converts
 from ..value import Value
 
 R = relax.op
+GROUP = 16  # tensors joined first where there are too many for one kernel
 
 
 @converts("Identity")
@@ -112,6 +114,9 @@ def concatenated(node: Node, values: list[Value], axis: int) -> Value:
     if is_open(d for v in full for d in v.shape):
         shape = [sum(v.shape[axis] for v in full) if i == axis else d for i, d in enumerate(full[0].shape)]
         return node.shaped(shape, partial(R.concat, axis=axis), full)
+    while len(full) > MOST_PARTS:  # in groups, which lie in place where they can
+        groups = [full[i : i + GROUP] for i in range(0, len(full), GROUP)]
+        full = [g[0] if len(g) == 1 else node.do(R.concat, g, axis=axis) for g in groups]
     return node.do(R.concat, full, axis=axis)
 
 

@@ -16,6 +16,7 @@ from ....schedules.operators.recurrent import ACTIVATIONS, packed
 from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
+from .movement import concatenated
 
 R = relax.op
 
@@ -358,7 +359,7 @@ def _assembled(
     length, batch, hidden = shape
 
     def joined(values: list[Value], axis: int) -> Value:
-        return values[0] if len(values) == 1 else node.do(R.concat, values, axis=axis)
+        return concatenated(node, values, axis)
 
     results: list[Value | None] = [None]
     if node.wants(0):
