@@ -124,6 +124,7 @@ class _Layer:
         self.blocks = -(-self.hidden // self.lanes)
         lanes = self.lanes * (2 if wide == "float64" else 1)  # of the size of float32
         self.rows = _rows(self.batch, gates * lanes, k.register_values, lanes)
+        self.seen: Callable[[Any, Any], Any] | None = None  # of the state, by the product; None for itself
         work = self.batch * self.hidden * self.hidden * gates
         self.kind = "parallel" if work >= 4 * PARALLEL_WORK and self.blocks > 1 else "serial"
 
@@ -171,12 +172,14 @@ def recurrent(
     clip: float,
     reverse: bool,
     variant: bool,
+    rounded: bool = False,
 ) -> list[te.Tensor]:
     """Y [T, B, H], the last state [B, H] (and cell), and the slots that the states lie in.
 
     ``names`` says what the operands are, one letter each: w weights, u weights of GRU's second product, h and c the
     initial states, b the bias of GRU's hidden gate, p peepholes [3 H], n lengths [B]. ``variant`` is
-    linear_before_reset for a GRU and input_forget for an LSTM.
+    linear_before_reset for a GRU and input_forget for an LSTM. ``rounded``: the product sees an LSTM's state as
+    unsigned bytes of its own range in every step, which holds zero (DynamicQuantizeLSTM of ONNX Runtime).
     """
     steps = shape_of(projected)[0] // batch
     dtype = dtype_of(projected)
@@ -186,6 +189,7 @@ def recurrent(
     functions = [ACTIVATIONS[n](a, b) for n, a, b in zip(activations, alphas, betas)]
     size = batch * hidden
     slots = 2 * states + (2 if kind == "GRU" else 0)  # a GRU also keeps r * h and z between its two products
+    slots += rounded
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         layer = _Layer(k, (steps, batch, hidden), gates, wide, clip)
@@ -219,6 +223,10 @@ def recurrent(
                 shown = values[0] if alive is None else tirx.Select(alive, values[0], tirx.FloatImm(wide, 0.0))
                 k.store(y, (now * batch + row) * hidden + unit, cast(dtype, shown))
 
+            if rounded:
+                seen = 2 * states * size
+                _rounded(k, work, old * size, seen, size, wide)
+                layer.seen = lambda row, i: k.load(work, seen + row * hidden + i)
             cell = {"RNN": _rnn, "GRU": _gru_after if variant else _gru, "LSTM": _lstm}[kind]
             cell(layer, given, functions, projection, state, finish, work, 2 * size, variant)
         for s in range(states):
@@ -227,6 +235,24 @@ def recurrent(
 
     shapes = [((steps, batch, hidden), dtype), *[((batch, hidden), dtype)] * states, ((slots, batch, hidden), wide)]
     return written("recurrent", [projected, *operands], shapes, write)
+
+
+def _rounded(k: KernelBuilder, work: Any, at: Any, to: int, size: int, wide: str) -> None:
+    """``size`` numbers at ``at``, as unsigned bytes of their own range can tell them, at ``to``."""
+    zero, most = tirx.FloatImm(wide, 0.0), tirx.FloatImm(wide, 255.0)
+    low, high = k.local("low", wide, 1), k.local("high", wide, 1)
+    k.store(low, 0, zero)
+    k.store(high, 0, zero)
+    with k.loop(size, name="i") as i:
+        number = k.bind(k.load(work, at + i))
+        k.store(low, 0, tirx.min(low[0], number))
+        k.store(high, 0, tirx.max(high[0], number))
+    span = k.bind(high[0] - low[0])
+    scale = k.bind(tirx.Select(span == zero, tirx.FloatImm(wide, 1.0), span / most))
+    offset = k.bind(mathlib.nearest(k.bind((zero - low[0]) / scale), k.bind))
+    with k.loop(size, name="i") as i:
+        byte = mathlib.nearest(k.bind(k.load(work, at + i) / scale), k.bind) + offset
+        k.store(work, to + i, (_held(k, byte, 0, 255) - offset) * scale)
 
 
 Projection = Callable[[Any, int, Any], Any]
@@ -259,7 +285,7 @@ def _lstm(
     k = layer.k
 
     def block(block: Any, first: Any) -> None:
-        acc = layer.product(block, first, given["w"], 4, lambda row, i: state(0, row, i))
+        acc = layer.product(block, first, given["w"], 4, layer.seen or (lambda row, i: state(0, row, i)))
         for r in range(layer.rows):
             row = first + r
             with k.loop(layer.lanes, "vectorized") as v:

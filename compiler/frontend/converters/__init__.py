@@ -15,6 +15,7 @@ from . import (  # noqa: F401
     normalization,
     pooling,
     qlinear,
+    quantised_lstm,
     quantize,
     recurrent,
     reduction,

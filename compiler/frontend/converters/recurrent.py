@@ -22,6 +22,8 @@ R = relax.op
 
 LONGEST = 256  # steps (times directions) that are written out; more are refused
 
+ROUNDED = "rounded_state"  # an attribute of ours: the product sees an LSTM's state rounded to bytes
+
 Activation = Callable[[Node, Value], Value]
 
 
@@ -277,6 +279,7 @@ def _kernel(
         clip=float(node.attr("clip", 0.0)),
         reverse=backwards,
         variant=variant,
+        rounded=node.attr(ROUNDED),
     )
     return results[:-1]
 

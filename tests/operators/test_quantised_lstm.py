@@ -1,0 +1,67 @@
+"""DynamicQuantizeLSTM: ONNX Runtime's dynamic quantiser on an LSTM, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import halotile
+import numpy as np
+import onnx
+import pytest
+from halotile.compiler.frontend import import_model
+from halotile.compiler.verify import Reference
+from halotile.errors import UnsupportedError
+from onnx import TensorProto, helper, numpy_helper
+
+def quantised(
+    folder: Path, steps: int, batch: int, width: int, hidden: int, directions: int, more: tuple[str, ...] = (),
+    **options: object,
+) -> onnx.ModelProto:  # fmt: skip
+    """An LSTM, as the quantiser writes it; ``more``: h and c initial states, p peepholes, n lengths that differ."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    rng = np.random.default_rng(4)
+
+    def noise(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) * 0.3).astype("float32")
+
+    known = {"w": noise(directions, 4 * hidden, width), "r": noise(directions, 4 * hidden, hidden)}
+    known |= {"b": noise(directions, 8 * hidden), "n": np.arange(steps, steps - batch, -1, "int32")}
+    known |= {s: noise(directions, batch, hidden) for s in "hc"} | {"p": noise(directions, 3 * hidden)}
+    names = ["x", "w", "r", "b", *(letter if letter in more else "" for letter in "nhcp")]
+    direction = "bidirectional" if directions == 2 else "forward"
+    node = helper.make_node("LSTM", names, ["y", "last", "cell"], "it", hidden_size=hidden, direction=direction)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, batch, width])
+    outputs = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in node.output]
+    weights = [numpy_helper.from_array(a, n) for n, a in known.items() if n in names]
+    graph = helper.make_graph([node], "g", [x], outputs, weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "m.onnx")
+    quantize_dynamic(folder / "m.onnx", folder / "q.onnx", **options)
+    model = onnx.load(folder / "q.onnx")
+    assert any(n.op_type == "DynamicQuantizeLSTM" for n in model.graph.node)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("sizes", "more"), [((7, 1, 12, 16, 1), ()), ((9, 1, 33, 20, 2), ("h", "c", "p")), ((5, 3, 8, 24, 1), ("h", "c"))]
+)
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("kind", ["QInt8", "QUInt8"])
+def test_as_onnx_runtime(tmp_path: Path, sizes: tuple[int, ...], more: tuple[str, ...], per_channel: bool, kind: str):
+    """Rounded where ONNX Runtime rounds: the float model is 100 times as far away."""
+    from onnxruntime.quantization import QuantType
+
+    options = {"weight_type": getattr(QuantType, kind), "per_channel": per_channel}
+    model = quantised(tmp_path, *sizes, more=more, **options)
+    x = np.random.default_rng(5).standard_normal(sizes[:3]).astype("float32")
+    wanted = Reference(model)({"x": x}, 0)  # on one thread: each of several takes the range of its own rows
+    found = halotile.compile(model)({"x": x})
+    for name, theirs in wanted.items():
+        np.testing.assert_allclose(found[name], theirs, rtol=1e-4, atol=1e-5)
+    exact = Reference(tmp_path / "m.onnx")({"x": x}, 0)
+    assert np.abs(exact["y"] - wanted["y"]).max() > 1e-3
+
+
+def test_sequences_of_different_length_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"DynamicQuantizeLSTM.*differ in length"):
+        import_model(quantised(tmp_path, 6, 2, 4, 8, 1, more=("n",)))
