@@ -25,7 +25,10 @@ class ModelFile:
         return self.path.stem
 
     def model(self, small: bool = False) -> onnx.ModelProto:
-        """There is one size of it."""
+        """There is one size of it; raises ModelError for a file that holds none."""
+        from ...compiler.frontend.load import load
+
+        load(self.path)
         return onnx.load(self.path)
 
     def inputs(self, model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:

@@ -20,7 +20,7 @@ from halotile.benchmarks.peak import Meter
 from halotile.benchmarks.peers import environment
 from halotile.benchmarks.peers.environment import Peer, python_of
 from halotile.benchmarks.results import EngineResult, ModelResult
-from halotile.errors import OutputError
+from halotile.errors import ModelError, OutputError
 
 QUICK = Settings(("espcn",), (1,), ("here",), seconds=0.1, burst=0.01, pause=0.0, small=True)
 
@@ -169,3 +169,10 @@ def test_command_writes_json_markdown_and_picture(tmp_path: Path) -> None:
     assert data["models"][0]["model"] == "espcn" and data["machine"]["cores"]
     assert files[1].read_text() in done.stdout
     assert files[2].read_text().startswith("<svg")
+
+
+def test_a_file_that_is_no_model_is_told_in_a_line(tmp_path: Path) -> None:
+    """It ended in an internal error of protobuf's."""
+    (tmp_path / "junk.onnx").write_bytes(b"hello")
+    with pytest.raises(ModelError, match=r"junk\.onnx.*not an ONNX model"):
+        ModelFile(tmp_path / "junk.onnx").model()

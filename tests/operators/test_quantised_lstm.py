@@ -13,6 +13,7 @@ from halotile.compiler.verify import Reference
 from halotile.errors import UnsupportedError
 from onnx import TensorProto, helper, numpy_helper
 
+
 def quantised(
     folder: Path, steps: int, batch: int, width: int, hidden: int, directions: int, more: tuple[str, ...] = (),
     **options: object,
