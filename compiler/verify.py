@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RunError, ToolchainError, VerificationError
+from ..errors import ModelError, RunError, ToolchainError, VerificationError
 from .options import encodable
 from .sample import random_inputs
 from .spec import TensorSpec, length_name
@@ -240,6 +240,7 @@ class Reference:
                 "verifying needs onnxruntime, which is not installed: pip install 'halotile[verify]'"
             )
         import onnx
+        from google.protobuf.message import DecodeError
 
         # A compiler's check is nobody's usage statistics; it would also leave a file in the folder of temporary files.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -252,7 +253,10 @@ class Reference:
         self._path = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
         if self._path:
             source: Any = self._path
-            self.proto = onnx.load(source, load_external_data=False)
+            try:
+                self.proto = onnx.load(source, load_external_data=False)
+            except DecodeError:
+                raise ModelError(f"model file '{source}': not an ONNX model, or truncated") from None
             if not encodable(source):  # a name that ONNX Runtime can't be told
                 source = self.proto.SerializeToString()
         elif isinstance(model, onnx.ModelProto):

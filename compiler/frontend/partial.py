@@ -19,6 +19,7 @@ import numpy as np
 from tvm import relax
 
 from . import quantised
+from .converters.movement import concatenated
 from .lengths import run_time
 from .node import Node, normal_axes, normal_axis
 from .parts import (
@@ -163,7 +164,7 @@ def _concat(node: Node, write: Write) -> Sequence[Value | None]:
             else node.const(np.ones(v.shape[axis], "bool"))
             for v in values
         ]  # fmt: skip
-        positions, count = node.own_many("halotile.nonzero", node.do(R.concat, ends, axis=0))
+        positions, count = node.own_many("halotile.nonzero", concatenated(node, ends, 0))
         assert y is not None
         total = sum(length(v) if v.part is not None else v.shape[axis] for v in values)
         count.told = np.array([total], object)

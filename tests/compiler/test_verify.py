@@ -10,7 +10,7 @@ import onnx
 import pytest
 from halotile.compiler.spec import TensorSpec
 from halotile.compiler.verify import ATOL, RTOL, NoReference, Reference, compare, verify
-from halotile.errors import RunError, VerificationError
+from halotile.errors import ModelError, RunError, VerificationError
 from onnx import TensorProto, helper
 from small_models import tiny
 
@@ -238,3 +238,9 @@ def test_the_weights_of_a_nudged_model_may_lie_in_a_file(tmp_path) -> None:
     result = verify(lambda i: {("o" if k == "y" else k): v for k, v in rounded_means(True)(i).items()},
                     tmp_path / "m.onnx", specs)  # fmt: skip
     assert result.ok and result.outputs[0].ties > 0
+
+
+def test_a_file_that_is_no_model_is_told_in_a_line(tmp_path) -> None:
+    (tmp_path / "junk.onnx").write_bytes(b"hello")
+    with pytest.raises(ModelError, match=r"junk\.onnx.*not an ONNX model"):
+        verify(reference_of(tiny()), tmp_path / "junk.onnx", X)
