@@ -65,7 +65,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class Copy:
-    """``rows`` of the window of ``source``, whose base is ``base``, go to that of ``target``, where they are the first:
+    """``rows`` of the window of ``source``, whose base is ``base``, go to that of ``target``, from its row ``at`` on:
     rows that a ring saves until the next stripe, while others use its bytes, or that return. ``columns``: of these
     alone (None: of all)."""
 
@@ -74,6 +74,7 @@ class Copy:
     rows: Span
     base: tuple[int, int]
     columns: Span | None = None
+    at: int = 0
 
 
 Step = Compute | Fill | Shift | Copy
@@ -94,7 +95,8 @@ class TilePlan:
     ``recompute``. ``windows`` has those of saved rows, too, under values of their own. ``task_bytes`` is the scratch of
     one task. ``sharing`` cores compute each step together, by columns or rows, one task after the other; 1: each has
     tasks of its own. ``room``: the most bytes that a member's kernel may hold beside its windows on each core (None:
-    any number)."""
+    any number). ``inplace``: outputs of members that take over an input, which has the same window: the member reads it
+    at its own place only."""
 
     members: tuple[Group, ...]
     windows: Mapping[Value, Window]
@@ -105,6 +107,7 @@ class TilePlan:
     notes: tuple[str, ...] = ()
     sharing: int = 1
     room: int | None = None
+    inplace: Mapping[Value, Value] = field(default_factory=dict)
 
     @property
     def outputs(self) -> tuple[Value, ...]:

@@ -5,7 +5,8 @@ Every window is a grid that remembers which element of its value each place hold
 1. What a member reads is there: elements of windows at the places that the bases say, fills outside of the tensor,
    elements of whole values that this task wrote before.
 2. Every element of a whole value is written once, whatever the task.
-3. Windows are written within their bounds; a window written loses what other windows hold in the same bytes.
+3. Windows are written within their bounds; a window written loses what other windows hold in the same bytes: of those
+   at the very same place only what is written, which a member may read at its own place while it writes there.
 """
 
 from __future__ import annotations
@@ -101,9 +102,28 @@ class _Checker:
                 self.writes[value][part] += 1
                 self.owner[value][part] = self.task
                 continue
+            self._beside(step, value)
             place = self._place(value, step.rows, step.columns, step.bases.get(value))
             if place is not None:
                 place[:] = _elements(step.rows, step.columns)
+
+    def _beside(self, step: Compute, output: Value) -> None:
+        """What a member writes over of its inputs must lie where it reads it, and its kernel must know."""
+        group, (start, end) = self.plan.members[step.member], self.bytes[output]
+        for value in dict.fromkeys(group.inputs):
+            a, b = self.bytes.get(value, (0, 0))
+            if not (a < end and start < b):
+                continue
+            need = self.needs(group, value, step.rows, step.columns)
+            own = need is None or (need.rows, need.columns) == (step.rows, step.columns)
+            same = self._alike(value, output) and step.bases.get(value) == step.bases.get(output)
+            if not (own and same and self.plan.inplace.get(output) is value):
+                self._problem(f"{group.name} writes over {value.name}, which it reads")
+
+    def _alike(self, a: Value, b: Value) -> bool:
+        """True if the windows of both are the same place."""
+        one, other = self.plan.windows[a], self.plan.windows[b]
+        return one.offset == other.offset and one.layout == other.layout and a.dtype == b.dtype
 
     def _reads(self, step: Compute, value: Value) -> None:
         made = value in self.plan.windows or value in self.owner
@@ -166,8 +186,12 @@ class _Checker:
             self._problem(f"rows of {step.source.name} are not as long where they are copied to")
         columns = _columns(step.columns, step.base[1])
         kept = source[low:high, columns].copy()
-        self._trample(step.target)
-        target[: high - low, columns] = kept
+        if not 0 <= step.at <= target.shape[0] - (high - low):
+            self._problem(f"copies rows {step.rows} of {step.source.name} to where a window ends")
+            return
+        rows = slice(step.at, step.at + high - low)
+        self._trample(step.target, (rows, columns))
+        target[rows, columns] = kept
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -187,14 +211,15 @@ class _Checker:
             )
             return None
         if not reading:
-            self._trample(value)
+            self._trample(value, (slice(top, bottom), slice(left, right)))
         return grid[top:bottom, left:right]
 
-    def _trample(self, value: Value) -> None:
+    def _trample(self, value: Value, part: tuple[slice, slice] = (slice(None), slice(None))) -> None:
+        """Other windows lose what they hold where ``part`` of this one is written."""
         start, end = self.bytes[value]
         for other, (a, b) in self.bytes.items():
             if other is not value and a < end and start < b:
-                self.grids[other][:] = NOTHING
+                self.grids[other][part if self._alike(value, other) else slice(None)] = NOTHING
 
 
 def _columns(columns: Span | None, base: int) -> slice:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from ...schedules.conv import Beside, besides
+from ...schedules.conv import Beside, besides, overwritten_in_boxes
 from ...schedules.group import Group, Request, Value
 from ...schedules.tiled.support import box_alignment
 from ...schedules.tileplan import TilePlan
@@ -96,6 +96,7 @@ class Model:
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
     local: dict[Group, bool] = field(default_factory=dict)
     held: dict[Group, tuple[Beside, ...]] = field(default_factory=dict)
+    over: dict[Group, tuple[Value, ...]] = field(default_factory=dict)
     fits: Known = field(default_factory=dict)
     plans: dict[tuple[tuple[Group, ...], Shape, frozenset[Value]], TilePlan] = field(default_factory=dict)
     options: dict[int, list[tuple[float, Segment]]] | None = None  # what search found worth a look, by first group
@@ -136,6 +137,14 @@ class Model:
     def overwritten(self, index: int, room: int | None) -> tuple[Value, ...]:
         """The inputs whose memory group ``index`` may take for its output, computed whole."""
         return next(b.overwritten for b in self.besides(index) if b.room == room)
+
+    def taken(self, index: int) -> Value | None:
+        """The input whose window the output of group ``index`` may have in a tile group."""
+        group = self.program.groups[index]
+        if group not in self.over:
+            alone = replace(self.request(group), target=replace(self.target, cores=1))
+            self.over[group] = overwritten_in_boxes(alone)
+        return next(iter(self.over[group]), None)
 
     def request(self, group: Group) -> Request:
         closing = not self.halves.closing.isdisjoint(group.outputs)

@@ -36,7 +36,8 @@ class Form:
     the number of row ranges that are independent of each other; ``modes`` has the mode of every inner value that is
     not kept in a ring. Rings grow to multiples of ``quantum`` rows, or of the ones that ``quanta`` has for a value
     (kernels may work on multiples). ``sharing`` cores compute each step together. ``saves``: rings
-    may save the rows they keep, where that takes fewer bytes; ``room``: see TilePlan."""
+    may save the rows they keep, where that takes fewer bytes; ``over``: the input whose window an output may then
+    have, as far as kernels go; ``room``: see TilePlan."""
 
     stripe_rows: int
     column_width: int
@@ -47,6 +48,7 @@ class Form:
     sharing: int = 1
     saves: bool = False
     room: int | None = None
+    over: Mapping[Value, Value] = field(default_factory=dict)
 
     def mode(self, value: Value) -> str:
         return self.modes.get(value, RING)

@@ -77,6 +77,29 @@ class _Member:
     window: Numbers = 0.0  # bytes
     whole: bool = False  # its outputs lie whole in memory
     fresh: Numbers = 0.0  # rows that a call computes
+    low: Numbers = 0.0  # of its window: its first row, and the one after its last
+    high: Numbers = 0.0
+    own: Numbers = False  # where the window may be that of a chain
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Members whose windows are one: the ``steps`` of a stripe in which it lives, in which shapes, its bytes and the
+    rows from ``low`` to ``high``."""
+
+    steps: dict[int, Numbers]
+    window: Numbers
+    low: Numbers
+    high: Numbers
+
+    def with_others(self, other: _Chain, able: Numbers, row: Numbers) -> _Chain:
+        """One window for both in the ``able`` shapes."""
+        steps = dict(self.steps)
+        for step, own in other.steps.items():
+            steps[step] = steps.get(step, False) | (own & able)
+        low: Numbers = np.where(able, np.minimum(self.low, other.low), self.low)
+        high: Numbers = np.where(able, np.maximum(self.high, other.high), self.high)
+        return _Chain(steps, np.where(able, (high - low) * row, self.window), low, high)
 
 
 class _Growing:
@@ -98,9 +121,7 @@ class _Growing:
         self.sharing = np.array([float(s.sharing) for s in shapes])
         self.saves = np.array([s.saves for s in shapes])
         self.saving = bool(self.saves.any())
-        self.limited = np.array([s.room is not None for s in shapes])
-        self.limits = {s.room for s in shapes if s.room is not None}
-        assert len(self.limits) < 2
+        self.limits = {r: np.array([s.room == r for s in shapes]) for r in {s.room for s in shapes if s.room is not None}}
         self.copies = np.minimum(model.threads, self.bands * self.blocks)  # of the windows
         self.workers = np.minimum(model.threads, self.copies * self.sharing)
         self.able = np.ones(len(shapes), bool)
@@ -113,6 +134,7 @@ class _Growing:
         self.saved = self.none  # bytes of windows that keep rows, where rings save these
         self.living: dict[int, Numbers] = {}  # of the others, by the step of a stripe in which they live
         self.joint: dict[int, Numbers] = {}  # the same where cores share, by the first of members that run on
+        self.chains: dict[int, _Chain] = {}  # of members that write over what another made, by the first
         self.copied = self.none  # bytes of saved rows that come and go
         self.near = self.far = self.none  # bytes of rows that move up in their rings; of reads by later members
         self.moved = self.none  # cycles of what neighbours read
@@ -202,6 +224,7 @@ class _Growing:
         member.window = held * row
         keeps = ring & (held > step + 1e-6)
         self.kept = self.kept + np.where(keeps, member.window, 0)
+        member.low, member.high = member.start, member.end
         moved = np.maximum(0.0, held - member.fresh) * row
         self.near = self.near + np.where(keeps, 2 * moved * self.stripes * self.blocks, 0)
         self.passing[index] = np.where(keeps, 0, member.window)
@@ -218,10 +241,47 @@ class _Growing:
         readers = [r for v in self.program.groups[index].outputs for r in self.program.readers.get(v, ())]
         window = np.where(keeps & ~saves, 0, member.window)
         steps = range(index, max((r for r in readers if r <= self.last), default=index) + 1)
-        for step in steps:
-            self.living[step] = self.living.get(step, self.none) + np.where(self.sharing > 1, 0, window)
-        for run in {self.model.joint(s) for s in steps}:
-            self.joint[run] = self.joint.get(run, self.none) + np.where(self.sharing > 1, window, 0)
+        rowed = (self.sharing == 1) | by_rows(self.width, self.sharing)
+        able = (saves | ~keeps) & (self.columns >= self.width) & rowed
+        member.own = able if self._inside(index) else np.zeros(len(self.shapes), bool)
+        chain = _Chain(dict.fromkeys(steps, np.ones(len(self.shapes), bool)), window, member.low, member.high)
+        over = next((r for r in readers if r <= self.last and self._takes(index, r)), None)
+        if over is not None:
+            other, able = self.chains.pop(over), member.own & self.members[over].own
+            self._live(other, able, -1)
+            chain = chain.with_others(other, able, row)
+        self._live(chain, np.ones(len(self.shapes), bool), 1)
+        self.chains[index] = chain
+
+    def _inside(self, index: int) -> bool:
+        """True if nobody reads columns outside of what group ``index`` makes: its window then has none."""
+        for value in self.program.groups[index].outputs:
+            for reader in (r for r in self.program.readers.get(value, ()) if r <= self.last):
+                both = self.model.reach(reader, value)
+                width = self.program.groups[reader].outputs[0].shape[3]
+                if both is None or both[1].before < 0:
+                    return False
+                if both[1].slope * (width - 1) + both[1].after > value.shape[3]:
+                    return False
+        return True
+
+    def _takes(self, index: int, reader: int) -> bool:
+        """True if ``reader``, the last of them, writes over what group ``index`` made."""
+        value = self.program.groups[index].outputs[0]
+        last = max(r for r in self.program.readers[value] if r <= self.last)
+        return reader == last and reader in self.chains and self.model.taken(reader) is value
+
+    def _live(self, chain: _Chain, able: Numbers, sign: int) -> None:
+        """Counts the bytes of ``chain``'s window, or no longer, in the ``able`` shapes."""
+        runs: dict[int, Numbers] = {}
+        for step, own in chain.steps.items():
+            amount = np.where(able & own & (self.sharing == 1), sign * chain.window, 0)
+            self.living[step] = self.living.get(step, self.none) + amount
+            run = self.model.joint(step)
+            runs[run] = runs.get(run, False) | own
+        for run, own in runs.items():
+            amount = np.where(able & own & (self.sharing > 1), sign * chain.window, 0)
+            self.joint[run] = self.joint.get(run, self.none) + amount
 
     def _count(self, index: int, member: _Member) -> None:
         """Work, traffic and bytes of one member, over all tasks."""
@@ -272,8 +332,8 @@ class _Growing:
     def _costs(self, index: int, ask: Callable[[MemberCost], Numbers]) -> Numbers:
         """``ask`` of what boxes of group ``index`` take, in each shape."""
         found = ask(self.model.cost(index))
-        for room in self.limits:
-            found = np.where(self.limited, ask(self.model.cost(index, room)), found)
+        for room, limited in self.limits.items():
+            found = np.where(limited, ask(self.model.cost(index, room)), found)
         return found
 
     def _read(self, index: int, value: Value, times: Numbers, fresh: Numbers, wide: Numbers, again: Numbers) -> None:

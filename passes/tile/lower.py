@@ -58,13 +58,14 @@ def lower(
 
         needs = group_needs_of
     members = Members.of(groups, leaving, form, needs)
-    rows = row_pieces(members, form)
+    pieces = row_pieces(members, form)
     columns = column_spans(members, form)
-    windows, total, saved = place_windows(members, layouts, rows, columns, form)
+    placed = place_windows(members, layouts, pieces, columns, form)
+    windows, rows = placed.windows, placed.rows
     tasks = []
     for b in range(len(rows[-1])):
         for k in range(len(columns[-1])):
-            tasks.append(_Task(members, rows, columns, saved, b, k).task())
+            tasks.append(_Task(members, rows, columns, placed.saved, b, k).task())
     modes = {}
     for value in (v for g in groups for v in g.outputs if v in windows):
         modes[value] = RECOMPUTE if form.mode(value) == RECOMPUTE else RING
@@ -73,7 +74,10 @@ def lower(
             if value not in leaving and members.readers[member]:
                 modes[value] = MATERIALISE
     extra = extra_work(groups, tasks)
-    return TilePlan(tuple(groups), windows, tuple(tasks), total, modes, extra, sharing=form.sharing, room=form.room)
+    return TilePlan(
+        tuple(groups), windows, tuple(tasks), placed.bytes, modes, extra,
+        sharing=form.sharing, room=form.room, inplace=placed.inplace,
+    )  # fmt: skip
 
 
 def extra_work(groups: Sequence[Group], tasks: Sequence[Task]) -> float:
@@ -125,7 +129,9 @@ class _Task:
         for value in group.outputs if windowed else ():
             old = bases.get(value)
             if piece.keep is not None and value in self.saved:
-                steps.append(Copy(self.saved[value], value, piece.keep, (piece.base, columns[0])))
+                first = piece.keep[0]
+                saved = self.saved[value]
+                steps.append(Copy(saved, value, piece.keep, (first, columns[0]), at=first - piece.base))
             elif piece.keep is not None and old is not None and old != piece.base:
                 steps.append(Shift(value, piece.keep, (old, columns[0])))
             bases[value] = piece.base

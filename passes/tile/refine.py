@@ -15,6 +15,7 @@ from .grow import segments_of
 from .search import Choice, Live
 
 ROUNDS = 6
+ROOMS = (8, 12, 16, 18, 20, 24, 32, 40, 48)  # eighths of what members hold that may hold little
 WORTH = 0.998  # of the cycles: what a step must come to
 
 
@@ -59,11 +60,13 @@ def steps(model: Model, first: int, last: int, shape: Shape) -> Iterator[Shape]:
     """The shapes that are one step away."""
     groups = model.program.groups
     height, width = groups[last].outputs[-1].shape[2:4]
+    rooms = (None, *(model.room * part // 8 for part in ROOMS)) if shape.saves else (shape.room,)
     units = sorted({4, *(model.cost(i).unit[0] for i in range(first, last + 1))})
     for rows in dict.fromkeys((shape.rows // 2, shape.rows * 2 // 3, shape.rows * 3 // 2, shape.rows * 2)):
         for rounded in dict.fromkeys((rows, *(-(-rows // unit) * unit for unit in units))):
             if 1 <= rounded <= height and rounded != shape.rows:
-                yield replace(shape, rows=rounded)
+                for room in rooms:  # more rows may have to do with less beside them
+                    yield replace(shape, rows=rounded, room=room)
     parts = -(-width // shape.columns)
     for count in (parts - 2, parts - 1, parts + 1, parts + 2, parts * 3 // 2) if shape.sharing == 1 else ():
         if count >= 1 and (block := -(-width // count)) >= 8:
@@ -72,8 +75,8 @@ def steps(model: Model, first: int, last: int, shape: Shape) -> Iterator[Shape]:
     for bands in {1, model.threads, 2 * model.threads} - {shape.bands} if shape.sharing == 1 else ():
         yield replace(shape, bands=bands)
     yield replace(shape, units=not shape.units)
-    if shape.saves:
-        yield replace(shape, room=model.room if shape.room is None else None)
+    for room in rooms:
+        yield replace(shape, room=room)
     for group in groups[first:last]:
         own = frozenset(group.outputs)
         yield replace(shape, others=shape.others - own if own <= shape.others else shape.others | own)

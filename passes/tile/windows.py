@@ -8,19 +8,21 @@ Where memory counts, rings that keep few of their rows save these behind their p
 larger, and have them back before they take in others, so that rings share bytes as well:
 
     ring of 10 rows, 2 kept     10 rows all the time    ->    2 rows all the time, 10 while it is made and read
+
+Residual layers may then write over what they add (over.py): chains of such values have one window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...schedules.group import Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...schedules.tileplan import Span, Window
 from .form import Form
 from .members import Members
-from .spans import Piece
+from .over import Chains, Rows, chains_of, with_joint_bases
 
 ALIGNMENT = 64
 KEPT = 0.5  # of a ring's rows, and no more: it would be copied rather than computed
@@ -37,6 +39,7 @@ class _Wanted:
     first: int
     last: int
     kept: int = 0
+    place: Value | None = None  # the value whose window it is, if it is another's
 
     @property
     def bytes(self) -> int:
@@ -47,19 +50,59 @@ class _Wanted:
         return 0 < self.kept <= KEPT * self.layout.shape[2]
 
 
+@dataclass(frozen=True)
+class Placed:
+    """``windows`` by value, the ``bytes`` of one task, the values that stand for ``saved`` rows, by their ring's, the
+    ``rows`` of all members with the bases that windows have, and the inputs that outputs are written over."""
+
+    windows: dict[Value, Window]
+    bytes: int
+    rows: Rows
+    saved: Mapping[Value, Value] = field(default_factory=dict)
+    inplace: Mapping[Value, Value] = field(default_factory=dict)
+
+
 def place_windows(
     members: Members,
     layouts: Mapping[Value, Layout],
-    rows: Sequence[Sequence[Sequence[Piece]]],
+    rows: Rows,
     columns: Sequence[Sequence[Span | None]],
     form: Form,
-) -> tuple[dict[Value, Window], int, dict[Value, Value]]:
-    """The windows by value, the bytes of one task, and the values that stand for saved rows, by their ring's. These are
-    none unless rings may save rows and it is worth it. Where cores share steps as well, members that need no more than
-    a core's own part of what those right before made run on without waiting: their windows live at the same time."""
+) -> Placed:
+    """Rows are saved only if rings may do that and it is worth it. Where cores share steps as well, members that need
+    no more than a core's own part of what those right before made run on without waiting: their windows live at the
+    same time."""
+    wanted = _wanted(members, layouts, rows, columns, form)
+    steps = len(members.groups)
+    windows, total = _placed([replace(w, first=0, last=steps) if w.kept else w for w in wanted])
+    best = Placed(windows, total, rows)
+    if not form.saves or not any(w.saves for w in wanted):
+        return best
+    less = _saving(wanted, steps, rows)
+    able = {w.value for w in wanted if w.saves or not w.kept}
+    chains = chains_of(members, layouts, form, rows, columns)
+    chains = [c for c in chains if able.issuperset(members.groups[m].outputs[0] for m in c)]
+    if chains:
+        joint = with_joint_bases(rows, chains)
+        over = _saving(_joined(_wanted(members, layouts, joint, columns, form), members, chains), steps, joint)
+        if over.bytes <= less.bytes:
+            pairs = [(c[i + 1], c[i]) for c in chains for i in range(len(c) - 1)]
+            outputs = [g.outputs[0] for g in members.groups]
+            inplace = {outputs[a]: outputs[b] for a, b in pairs}
+            less = replace(over, inplace=inplace)
+    return less if less.bytes <= WORTH * total else best
+
+
+def _wanted(
+    members: Members,
+    layouts: Mapping[Value, Layout],
+    rows: Rows,
+    columns: Sequence[Sequence[Span | None]],
+    form: Form,
+) -> list[_Wanted]:
+    """What each windowed value needs by itself."""
     wanted: list[_Wanted] = []
     runs = joint_runs(members) if form.saves and form.sharing > 1 else list(range(len(members.groups)))
-    steps = len(members.groups)
     for member, group in enumerate(members.groups):
         if member in members.whole:
             continue
@@ -73,19 +116,32 @@ def place_windows(
             layout = Layout.blocked(shape, known.block if known is not None else 0)
             last = max((r for r, v in members.readers[member] if v is value), default=member)
             wanted.append(_Wanted(value, layout, runs[member], runs[last], kept))
-    windows, total = _placed([replace(w, first=0, last=steps) if w.kept else w for w in wanted])
-    able = [w.value for w in wanted if form.saves and w.saves]
-    saved = {v: Value(f"{v.name}.kept", v.shape, v.dtype) for v in able}
-    if saved:
-        parted = [w if w.value in saved or not w.kept else replace(w, first=0, last=steps) for w in wanted]
-        for w in wanted:
-            if w.value in saved:
-                shape = (*w.layout.shape[:2], w.kept, w.layout.shape[3])
-                parted.append(_Wanted(saved[w.value], Layout.blocked(shape, w.layout.block), 0, steps))
-        less, least = _placed(parted)
-        if least <= WORTH * total:
-            return less, least, saved
-    return windows, total, {}
+    return wanted
+
+
+def _joined(wanted: Sequence[_Wanted], members: Members, chains: Chains) -> list[_Wanted]:
+    """``wanted`` with one window for each chain, for as long as any of its values lives."""
+    found = list(wanted)
+    for chain in chains:
+        values = [members.groups[m].outputs[0] for m in chain]
+        own = [w for w in found if w.value in values]
+        layout = max((w.layout for w in own), key=lambda layout: layout.shape[2])
+        first, last = min(w.first for w in own), max(w.last for w in own)
+        joint = [replace(w, layout=layout, first=first, last=last, place=values[0]) for w in own]
+        found = [next((j for j in joint if j.value is w.value), w) for w in found]
+    return found
+
+
+def _saving(wanted: Sequence[_Wanted], steps: int, rows: Rows) -> Placed:
+    """Windows where all rings that can save rows do."""
+    saved = {w.value: Value(f"{w.value.name}.kept", w.value.shape, w.value.dtype) for w in wanted if w.saves}
+    parted = [w if w.value in saved or not w.kept else replace(w, first=0, last=steps) for w in wanted]
+    for w in wanted:
+        if w.value in saved:
+            shape = (*w.layout.shape[:2], w.kept, w.layout.shape[3])
+            parted.append(_Wanted(saved[w.value], Layout.blocked(shape, w.layout.block), 0, steps))
+    windows, total = _placed(parted)
+    return Placed(windows, total, rows, saved)
 
 
 def joint_runs(members: Members) -> list[int]:
@@ -111,6 +167,8 @@ def _placed(wanted: Sequence[_Wanted]) -> tuple[dict[Value, Window], int]:
     windows: dict[Value, Window] = {}
     total = 0
     for w in sorted(wanted, key=lambda w: (-w.bytes, w.first)):
+        if w.place is not None and w.place is not w.value:
+            continue
         offset = 0
         for start, end, f, la in sorted(placed):
             if la < w.first or f > w.last:
@@ -121,4 +179,7 @@ def _placed(wanted: Sequence[_Wanted]) -> tuple[dict[Value, Window], int]:
         placed.append((offset, offset + w.bytes, w.first, w.last))
         total = max(total, offset + w.bytes)
         windows[w.value] = Window(w.value, w.layout, offset)
+    for w in wanted:
+        if w.place is not None:
+            windows[w.value] = replace(windows[w.place], value=w.value)
     return windows, total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .build import InputNeeds, build_conv, builds_conv, input_needs, supports_conv
+from .build import InputNeeds, build_conv, builds_conv, input_needs, overwritten_in_boxes, supports_conv
 from .facts import ConvFacts
 from .rooms import Beside, besides, held_in_box
 
@@ -15,5 +15,6 @@ __all__ = [
     "builds_conv",
     "held_in_box",
     "input_needs",
+    "overwritten_in_boxes",
     "supports_conv",
 ]

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..group import Group, Kernel, Node, Request, Value
+from ..group import Box, Group, Kernel, Node, Request, Value
 from ..tuning import decide
 from .candidates import DEPTHWISE, FEW, GROUPED, HALVES, Way, candidates, decision_key
 from .choose import Tile
 from .depthwise import build_depthwise
-from .direct import build_direct, has_left_over, has_narrow, own_tile
+from .direct import build_direct, has_left_over, has_narrow, once_pays, own_tile
 from .facts import OPERATORS, ConvFacts
 from .few import build_few, few_applies, writes_plain
 from .grouped import build_grouped, grouped_applies
@@ -22,6 +22,7 @@ from .winograd import build_winograd
 from .winograd_choose import Plan, choose_plan, held_bytes
 
 TRANSPOSED = "halotile.conv_transpose"
+BOX_ROWS = 4  # of the boxes by which it is decided whether they write over what they read
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,25 @@ def overwritten(request: Request) -> tuple[Value, ...]:
         return ()
     facts = ConvFacts.of(anchor)
     return _overwritten(request, facts, own_way(request, facts))
+
+
+def overwritten_in_boxes(request: Request) -> tuple[Value, ...]:
+    """The inputs whose windows the output's may be, in a tile group whose boxes have all columns: where register tiles
+    that compute no output twice take hardly longer."""
+    group, anchor = request.group, request.group.anchor
+    if anchor is None or not builds_conv(group, lambda v: request.layout(v).block) or anchor.operator == TRANSPOSED:
+        return ()
+    if len(group.outputs[0].shape) != 4 or not has_residual(request):
+        return ()
+    height, width = group.outputs[0].shape[2:]
+    box = Box(max(1, min(BOX_ROWS, height)), width, frozenset(group.outputs), True)
+    request = replace(request, box=box, options={**request.options, "once": True})
+    facts = ConvFacts.of(anchor).cut(box.rows, box.columns)
+    ways = own_way(request, facts), own_tile(request, facts)
+    if any(not isinstance(way, Plan | Tile) for way in ways) or not once_pays(request, facts):
+        return ()
+    fitting = [_overwritten(request, facts, way) for way in ways]
+    return tuple(v for v in group.inputs if all(v in f for f in fitting))
 
 
 def own_way(request: Request, facts: ConvFacts) -> Way:

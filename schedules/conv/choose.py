@@ -76,7 +76,8 @@ class Tile:
 class Space:
     """What a register tile is chosen for: ``height x width`` outputs in ``blocks`` vectors, of which ``limit`` (a
     divisor bound) may share a tile. ``window``: taps that share their data in tiles of one vector. ``mixed``,
-    ``narrowed``: rows or columns that are left over have tiles of their own."""
+    ``narrowed``: rows or columns that are left over have tiles of their own. ``once``: no output is computed twice,
+    however many rows there are."""
 
     height: int
     width: int
@@ -85,6 +86,7 @@ class Space:
     mixed: bool = False
     window: Window | None = None
     narrowed: bool = False
+    once: bool = False
 
     def tiles(self, target: Target) -> Iterator[tuple[float, Tile]]:
         """The tiles that fit the registers, with their cycles a step of the reduction over the whole output."""
@@ -95,7 +97,9 @@ class Space:
             held = self.window.taps if self.window is not None else blocks
             most = (registers - held - free_registers(target, blocks, unrolled=True)) // blocks
             for columns in range(1, min(self.width, most) + 1):
-                for rows in range(1, min(self.height, most // columns, 4) + 1):
+                if self.once and self.width % columns:
+                    continue
+                for rows in range(1, min(self.height, most // columns, 1 if self.once else 4) + 1):
                     tile = Tile(rows, columns, blocks, 1, self.window)
                     yield (self.blocks // tile.blocks) * self._cost(target, tile), tile
 

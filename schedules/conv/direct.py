@@ -52,6 +52,7 @@ from .steps import Segment, emit_steps, groups_of, own_channels
 from .tails import emit_tail, joined_parts, joined_tile, pack_tail, tail_parts, tail_tile
 from .tile import SHORT, ConvKernel, finish, new_context
 
+ONCE = 1.03  # of the cycles: more is not worth a window that is written where it is read
 OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
 
 
@@ -104,12 +105,20 @@ def tile_space(request: Request, facts: ConvFacts) -> Space:
 
 def own_tile(request: Request, facts: ConvFacts) -> Tile:
     """The register tile that :func:`choose_tile` says; cores share an image where there is not one for each."""
-    joined = joined_tile(request, facts)
+    once = bool(request.options.get("once"))
+    joined = joined_tile(request, facts) if not once else None
     if joined is not None:
         return joined
     workers = 1 if facts.batch % request.workers == 0 else request.workers
-    space = replace(_shared_space(request, facts), narrowed=has_narrow(request, facts))
+    space = replace(_shared_space(request, facts), narrowed=has_narrow(request, facts), once=once)
     return choose_tile(request.target, space, workers, _flat(request.target, facts))
+
+
+def once_pays(request: Request, facts: ConvFacts) -> bool:
+    """True if tiles that compute no output twice take at most ONCE of the cycles of the others."""
+    space, target = _shared_space(request, facts), request.target
+    once, free = (min(c for c, _ in replace(space, once=o).tiles(target)) for o in (True, False))
+    return once <= ONCE * free
 
 
 def own_window(request: Request, facts: ConvFacts) -> Window | None:

@@ -3,7 +3,8 @@
     x -> conv -> conv -> conv + x -> y          y takes over the memory of x, which nobody reads afterwards
 
 That needs every element of x to be read just once, right before the same element of y is written: by an epilogue that
-reads x at its own place, in a kernel that computes no output twice.
+reads x at its own place, in a kernel that computes no output twice. Boxes of a tile group have register tiles of one
+row, whose width divides theirs, if the option ``once`` asks for that.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ def has_residual(request: Request) -> bool:
 def taken_over(request: Request, facts: ConvFacts, tile: tuple[int, int] | None) -> tuple[Value, ...]:
     """The inputs whose memory the output may take. ``tile``: the rows and columns that a direct convolution computes at
     a time (its last tile moves back where they don't divide, and computes outputs again; a vector that is not full may
-    have a tile of its own); None for Winograd's, which stores each output once."""
+    have a tile of its own); None for Winograd's, which stores each output once. An open box has any number of rows."""
     group = request.group
-    if request.box is not None or len(group.outputs) != 1 or len(facts.out_spatial) != 2:
+    if len(group.outputs) != 1 or len(facts.out_spatial) != 2:
+        return ()
+    if request.box is not None and request.box.open and tile is not None and tile[0] > 1:
         return ()
     lanes = request.layout(group.outputs[0]).block
     if tile is not None and any(size % step for size, step in zip((*facts.out_spatial, facts.outputs), (*tile, lanes))):

@@ -110,7 +110,11 @@ class Builder:
         inner = {**self.layouts, **{v: w.layout for v, w in self.plan.windows.items()}}
         weights = sum(v.bytes for m in self.plan.members for v in m.inputs if v.constant is not None)
         options = {**self.options, "crowded": weights > self.target.l2_bytes // 2, "room": self.plan.room}
-        self.requests = [Request(m, inner, self.alone, self.exact, options) for m in self.plan.members]
+        once = {**options, "once": True}  # what lies where the output goes is read before
+        over = [not self.plan.inplace.keys().isdisjoint(m.outputs) for m in self.plan.members]
+        self.requests = [
+            Request(m, inner, self.alone, self.exact, once if o else options) for m, o in zip(self.plan.members, over)
+        ]
         self._sizes()
 
     def _part(self, key: Any, make: Any) -> int:
@@ -142,7 +146,7 @@ class Builder:
             return Call(part, (step.keep[0] - step.base[0], _size(step.keep)))
         if isinstance(step, Copy):
             layouts = self.plan.windows[step.source].layout, self.plan.windows[step.target].layout
-            moved: tuple[int, ...] = (step.rows[0] - step.base[0], _size(step.rows))
+            moved: tuple[int, ...] = (step.rows[0] - step.base[0], _size(step.rows), step.at)
             if step.columns is not None:
                 make = partial(build_part_copy, step.source, step.target, *layouts)
                 part = self._part(("part copy", step.source, step.target), make)
@@ -165,6 +169,8 @@ class Builder:
             part = self._part(
                 ("compute", step.member, rows, columns), lambda: build_kernel(replace(request, box=box))
             )
+        taken = {self.plan.inplace.get(v) for v in member.outputs} - {None}
+        assert taken <= set(self.parts[part].inplace), f"{member.name} can't write over what it reads"
         own = {"row": step.rows[0], "column": step.columns[0], "rows": rows, "columns": columns}
         numbers = []
         for scalar in self.parts[part].scalars:

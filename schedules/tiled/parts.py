@@ -65,13 +65,13 @@ def build_part_shift(value: Value, layout: Layout) -> Kernel:
 
 
 def build_copy(source: Value, target: Value, layout: Layout, to: Layout) -> Kernel:
-    """Copies ``rows`` rows of a window, from row ``first`` of it on, to the first ones of another's."""
+    """Copies ``rows`` rows of a window, from row ``first`` of it on, to those of another's from ``at`` on."""
     k = KernelBuilder("copy", serial=True)
     window, other = k.pointer("window", source.dtype, layout.elements), k.pointer("other", target.dtype, to.elements)
-    first, rows = k.scalar("first"), k.scalar("rows")
+    first, rows, at = (k.scalar(name) for name in ("first", "rows", "at"))
     step = layout.strides[2]
     with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r:
-        base, place = p * layout.strides[1] + (first + r) * step, p * to.strides[1] + r * step
+        base, place = p * layout.strides[1] + (first + r) * step, p * to.strides[1] + (at + r) * step
         _run(k, step, lambda i: k.store(other, place + i, window[base + i]))
     return Kernel(k.finish(), (source, target), (target,), "copy")
 
@@ -80,11 +80,12 @@ def build_part_copy(source: Value, target: Value, layout: Layout, to: Layout) ->
     """The same for ``columns`` of its columns from ``column`` on."""
     k = KernelBuilder("copy", serial=True)
     window, other = k.pointer("window", source.dtype, layout.elements), k.pointer("other", target.dtype, to.elements)
-    first, rows, column, columns = (k.scalar(name) for name in ("first", "rows", "column", "columns"))
+    first, rows, to_row, column, columns = (k.scalar(name) for name in ("first", "rows", "at", "column", "columns"))
     lanes, (step, column_step) = layout.block or 1, layout.strides[2:4]
     with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r, k.loop(columns, name="c") as c:
         at = (column + c) * column_step
-        base, place = p * layout.strides[1] + (first + r) * step + at, p * to.strides[1] + r * step + at
+        base = p * layout.strides[1] + (first + r) * step + at
+        place = p * to.strides[1] + (to_row + r) * step + at
         with k.loop(lanes, "vectorized", "v") as v:
             k.store(other, place + v, window[base + v])
     return Kernel(k.finish(), (source, target), (target,), "copy")

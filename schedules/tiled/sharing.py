@@ -139,8 +139,15 @@ class _Phase:
     made: dict[Value, list[tuple[int, Box]]] = field(default_factory=dict)
     read: dict[Value, list[tuple[int, Box]]] = field(default_factory=dict)
 
+    def _place(self, value: Value) -> Value:
+        """The value that stands for all that have this one's window: the same rows lie at the same bytes."""
+        while value in self.plan.inplace:
+            value = self.plan.inplace[value]
+        return value
+
     def forbids(self, core: int, reads: Sequence[tuple[Value, Box]], writes: Sequence[tuple[Value, Box]]) -> bool:
         """True if this may not run beside what other cores did."""
+        reads, writes = ([(self._place(v), box) for v, box in boxes] for boxes in (reads, writes))
         for value, box in reads:
             if self._meets(self.made.get(value, ()), core, box) or self._beside(value, self.made, core):
                 return True
@@ -153,7 +160,7 @@ class _Phase:
     def add(self, core: int, reads: Sequence[tuple[Value, Box]], writes: Sequence[tuple[Value, Box]]) -> None:
         for known, new in ((self.read, reads), (self.made, writes)):
             for value, box in new:
-                known.setdefault(value, []).append((core, box))
+                known.setdefault(self._place(value), []).append((core, box))
 
     def _meets(self, before: Sequence[tuple[int, Box]], core: int, box: Box) -> bool:
         return any(c != core and _overlap(b[0], box[0]) and _overlap(b[1], box[1]) for c, b in before)

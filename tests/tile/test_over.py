@@ -1,0 +1,153 @@
+"""Residual layers of tile groups write over what they add."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compiled import Compiled, native
+from halotile.benchmarks.graph import Form as Style
+from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.layers import activation, conv
+from halotile.compiler import pipeline
+from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.passes.tile.candidates import Program
+from halotile.passes.tile.checker import check_plan
+from halotile.passes.tile.estimate import Model, Shape
+from halotile.passes.tile.form import RING, Form
+from halotile.passes.tile.grow import segments_of
+from halotile.passes.tile.lower import lower
+from halotile.passes.tile.tile import replaced
+from halotile.schedules.group import Value
+from halotile.schedules.tiled import sharing as sharing_module
+from halotile.schedules.tileplan import TilePlan
+from interleaved import interleaved
+
+
+def bottlenecks(count: int = 3, width: int = 28, kernel: int = 3, seed: int | None = None) -> Build:
+    """x + 1x1(3x3(1x1(x))), several times; with a ``seed``, of random kernels, a layer more or fewer in each."""
+    rng = np.random.default_rng(seed)
+    g = Graph("chain", Style(opset=17))
+    x = activation(g, conv(g, g.input("x", (1, 16, 40, width)), 64, 1), "relu")
+    for _ in range(count):
+        y = activation(g, conv(g, x, 16, 1), "relu")
+        for _ in range(1 if seed is None else int(rng.integers(3))):
+            y = activation(g, conv(g, y, 16, kernel if seed is None else int(rng.choice([1, 3, 5]))), "relu")
+        x = activation(g, g.op("Add", conv(g, y, 64, 1), x), "relu")
+    x = conv(g, activation(g, conv(g, x, 16, 1), "relu"), 16, 3)
+    return run_pipeline(g.finish(y=x), Options(native(), stop_after="layout", winograd=False, threads=2))
+
+
+def model_of(build: Build) -> Model:
+    program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
+    return Model(program, native(), 2, tight=True, saving=True)
+
+
+def planned(build: Build, rows: int, bands: int = 1, sharing: int = 1, inplace: bool = True) -> TilePlan:
+    model, groups = model_of(build), build.groups
+    first = next(i for i, g in enumerate(groups) if g.anchor is not None)
+    last = max(i for i, g in enumerate(groups) if g.anchor is not None)
+    over: dict[Value, Value] = {}
+    for i in range(first, last + 1):
+        taken = model.taken(i)
+        if taken is not None and inplace:
+            over[groups[i].outputs[0]] = taken
+    width = groups[last].outputs[0].shape[3]
+    form = Form(rows, width, bands, saves=True, sharing=sharing, over=over)
+    return lower(groups[first : last + 1], build.layouts, form, model.program.leaving(first, last))
+
+
+def finished(build: Build, plan: TilePlan | None = None) -> Compiled:
+    if plan is not None:
+        first = build.groups.index(plan.members[0])
+        result = replaced(build.groups, [(first, first + len(plan.members) - 1, plan)])
+        build.groups, build.tiled = result.groups, dict(result.plans)
+    pipeline.schedule(build)
+    pipeline.plan(build)
+    return Compiled(build)
+
+
+def test_sums_take_the_window_of_what_they_add() -> None:
+    build = bottlenecks()
+    apart, plan = planned(build, 8, inplace=False), planned(build, 8)
+    assert len(plan.inplace) == 3 and not apart.inplace
+    for output, read in plan.inplace.items():
+        one, other = plan.windows[output], plan.windows[read]
+        assert one.offset == other.offset and one.layout == other.layout
+    assert check_plan(plan).problems == check_plan(apart).problems == []
+    assert plan.task_bytes < 0.85 * apart.task_bytes and plan.extra_work == apart.extra_work
+
+
+def test_the_estimate_counts_one_window() -> None:
+    build = bottlenecks()
+    found = []
+    for inplace in (False, True):
+        model = model_of(build)
+        if not inplace:
+            model.over = {g: () for g in build.groups}
+        able = [i for i, g in enumerate(build.groups) if g.anchor is not None]
+        for sharing in (1, 2):
+            (segment,) = segments_of(model, able[0], able[-1], [Shape(8, 28, 1, RING, sharing=sharing, saves=True)])
+            assert segment is not None
+            found.append((segment.scratch, planned(build, 8, sharing=sharing, inplace=inplace).task_bytes))
+    assert found[2][0] < 0.9 * found[0][0] and found[3][0] < 0.9 * found[1][0]
+    assert all(0.85 <= scratch / real <= 1.25 for scratch, real in found)
+
+
+def test_the_checker_knows_what_is_overwritten() -> None:
+    """It finds windows that are one by mistake, and what is read after it was overwritten."""
+    plan = planned(bottlenecks(), 8)
+    assert any("writes over" in p for p in check_plan(replace(plan, inplace={})).problems)
+    output, read = next(iter(plan.inplace.items()))
+    window = plan.windows[output]
+    step = window.layout.strides[2] * 4
+    moved = {**plan.windows, output: replace(window, offset=window.offset + step)}
+    assert check_plan(replace(plan, windows=moved, task_bytes=plan.task_bytes + step)).problems
+
+
+def test_only_where_nobody_reads_it_afterwards() -> None:
+    """Nor where windows have columns outside of the image, which a 3 x 3 layer reads."""
+    g = Graph("chain", Style(opset=17))
+    x = activation(g, conv(g, g.input("x", (1, 16, 40, 28)), 64, 1), "relu")
+    y = activation(g, g.op("Add", conv(g, conv(g, x, 16, 3), 64, 1), x), "relu")
+    z = activation(g, g.op("Add", conv(g, conv(g, y, 16, 1), 64, 1), x), "relu")
+    z = conv(g, g.op("Add", conv(g, conv(g, z, 16, 3), 64, 1), z), 16, 3)
+    build = run_pipeline(g.finish(y=z), Options(native(), stop_after="layout", winograd=False, threads=2))
+    plan = planned(build, 8)
+    assert check_plan(plan).problems == [] and not plan.inplace
+
+
+@pytest.mark.parametrize(("bands", "sharing", "wide"), [(1, 1, 64), (2, 1, 64), (1, 2, 64), (1, 2, 1)])
+def test_the_bits_are_those_of_the_whole(
+    bands: int, sharing: int, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one core, in bands, and where cores share steps, by rows or by columns."""
+    monkeypatch.setattr(sharing_module, "WIDE", wide)
+    build = bottlenecks()
+    plan = planned(build, 8, bands, sharing)
+    assert len(plan.inplace) == (3 if sharing == 1 or wide > 1 else 0)
+    if sharing > 1:
+        assert all(check_plan(interleaved(plan, last_first)).problems == [] for last_first in (False, True))
+    tiled, whole = finished(build, plan), finished(bottlenecks())
+    x = np.random.default_rng(0).standard_normal(build.graph.inputs[0].shape).astype(np.float32)
+    np.testing.assert_array_equal(tiled.run([x])[0], whole.run([x])[0])
+
+
+def test_random_bottlenecks_have_the_bits_of_the_whole() -> None:
+    taken = 0
+    for seed in range(16):
+        rng = np.random.default_rng(seed + 100)
+        count, width = int(rng.integers(2, 5)), int(rng.choice([14, 22, 28, 30]))
+        build = bottlenecks(count, width, seed=seed)
+        sharing = 1 + seed % 2
+        plan = planned(build, int(rng.integers(3, 16)), 1 if sharing > 1 else int(rng.integers(1, 4)), sharing)
+        assert check_plan(plan).problems == []
+        if sharing > 1:
+            assert all(check_plan(interleaved(plan, last_first)).problems == [] for last_first in (False, True))
+        taken += len(plan.inplace)
+        if plan.inplace and seed % 3 == 0:
+            tiled, whole = finished(build, plan), finished(bottlenecks(count, width, seed=seed))
+            x = np.random.default_rng(seed).standard_normal(build.graph.inputs[0].shape).astype(np.float32)
+            np.testing.assert_array_equal(tiled.run([x])[0], whole.run([x])[0], err_msg=f"seed {seed}")
+    assert taken >= 16
