@@ -121,7 +121,8 @@ class _Growing:
         self.sharing = np.array([float(s.sharing) for s in shapes])
         self.saves = np.array([s.saves for s in shapes])
         self.saving = bool(self.saves.any())
-        self.limits = {r: np.array([s.room == r for s in shapes]) for r in {s.room for s in shapes if s.room is not None}}
+        limits = {s.room for s in shapes if s.room is not None}
+        self.limits = {room: np.array([s.room == room for s in shapes]) for room in limits}
         self.copies = np.minimum(model.threads, self.bands * self.blocks)  # of the windows
         self.workers = np.minimum(model.threads, self.copies * self.sharing)
         self.able = np.ones(len(shapes), bool)
