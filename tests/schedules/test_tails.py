@@ -69,6 +69,11 @@ def test_group_convolutions_keep_whole_vectors() -> None:
         (64, 12, 1, "x3/4"),
         (64, 20, 1, "x5/4"),
         (64, 8, 1, "x2/4"),
+        (64, 21, 1, "x3/2"),  # six lanes of zeros
+        (64, 19, 1, "x5/4"),
+        (64, 9, 1, "x3/4"),
+        (64, 6, 1, "x2/4"),
+        (64, 17, 1, "x1/16"),  # a sixteenth of a vector alone costs less
         (96, 40, 1, "x1/2"),  # the last vector alone: those before it have two in a tile
         (64, 32, 1, ""),
         (16, 16, 1, ""),  # too short a sum
@@ -101,6 +106,8 @@ SHAPES = {
     "few_channels": (17, 6, (10, 10), (5, 5), (1, 1), (1, 1), (2, 2, 2, 2), 1),
     "joined": (16, 40, (9, 11), (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), 2),
     "joined_by_four": (20, 37, (12, 17), (1, 1), (2, 1), (1, 1), (0, 0, 0, 0), 3),
+    "joined_odd": (21, 33, (12, 17), (1, 1), (1, 2), (1, 1), (0, 0, 0, 0), 2),
+    "joined_odd_by_four": (9, 40, (13, 11), (3, 1), (1, 1), (2, 1), (1, 0, 2, 0), 3),
     "large": (24, 72, (41, 43), (3, 2), (1, 1), (2, 1), (2, 1, 2, 0), 2),  # shared by cores
     "row": (10, 24, (30,), (5,), (2,), (1,), (2, 1), 3),
     "volume": (18, 20, (5, 6, 7), (2, 3, 1), (1, 1, 2), (1, 1, 1), (1, 1, 0, 0, 1, 0), 1),
@@ -164,7 +171,7 @@ def model(cout: int, kernel: int) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("shape", [(5, None), (7, 11)])
-@pytest.mark.parametrize("cout, kernel", [(7, 5), (24, 5), (24, 1), (16, 1), (20, 1)])
+@pytest.mark.parametrize("cout, kernel", [(7, 5), (24, 5), (24, 1), (16, 1), (20, 1), (21, 1), (9, 1)])
 def test_boxes_give_the_same_bits(shape: tuple[int, Any], cout: int, kernel: int) -> None:
     x = np.random.default_rng(3).standard_normal((2, 3, 23, 29)).astype(F)
     results = []
