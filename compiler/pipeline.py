@@ -90,6 +90,7 @@ class Build:
     memory: Any = None
     weights: Any = None
     symbols: list[str] = field(default_factory=list)
+    streams: dict[str, int] = field(default_factory=dict)  # symbol -> its stores that go past the caches
     library: Any = None
     built: Any = None
     notes: dict[str, list[str]] = field(default_factory=dict)
@@ -318,14 +319,16 @@ def assemble(build: Build) -> None:
     from ..schedules.group import Packed, Scratchpad
     from .codegen import module
     from .codegen.library import LibrarySpec
+    from .codegen.streaming import streamed
 
     options, target = build.options, build.options.target
+    build.kernels = streamed(build.kernels, build.places, build.memory, target)
     build.weights = module.gather_weights(build.kernels, build.places)
     if options.weights != "float32":
         packed = {o for k in build.kernels for o in k.operands if isinstance(o, Packed) and o.dtype.startswith("float")}
         half = sum(o.dtype == "float16" for o in packed)
         build.notes["assemble"] = [f"{half} of {len(packed)} packed arrays of weights are stored as float16"]
-    code, kernels, build.symbols = module.assemble(
+    code, kernels, build.symbols, build.streams = module.assemble(
         build.kernels, build.graph.inputs, build.graph.outputs, build.places, build.memory, build.weights, target,
         options.timers,
     )  # fmt: skip

@@ -117,6 +117,8 @@ def _kernel(build: Build, index: int) -> dict[str, Any]:
         entry["decision"] = asdict(kernel.decision)
     if build.symbols:
         entry["function"] = build.symbols[index]
+        if entry["function"] in build.streams:
+            entry["notes"].append("its result is larger than caches keep, and is written past them")
     return entry
 
 

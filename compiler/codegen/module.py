@@ -30,6 +30,7 @@ from ...passes.memory.plan import MemoryPlan
 from ...schedules.group import Kernel, Packed, Scratchpad, Value
 from ...schedules.tiled import TiledKernel
 from ...targets.target import Target
+from .streaming import ATTRIBUTE, stream
 
 MAIN = "halotile_kernel_main"
 SHARES = 4  # modules that LLVM works on at a time, cores permitting
@@ -94,8 +95,9 @@ def assemble(
     weights: Weights,
     target: Target,
     timers: bool = False,
-) -> tuple[bytes, tuple[bytes, ...], list[str]]:
-    """The objects of main and of the kernels, and for each kernel the name of the function that computes it."""
+) -> tuple[bytes, tuple[bytes, ...], list[str], dict[str, int]]:
+    """The objects of main and of the kernels, for each kernel the name of the function that computes it, and how many
+    stores of a function go past the caches."""
     functions: dict[str, Any] = {}
     unique: dict[int, list[tuple[Any, str]]] = {}
 
@@ -110,20 +112,26 @@ def assemble(
         return name
 
     callers: dict[str, Any] = {}  # they only pass pointers on, so they may lie with main
+    called: dict[str, set[str]] = {}
     names: list[str] = []
     for kernel in kernels:
         if isinstance(kernel, TiledKernel):
             names.append(f"halotile_t{len(callers)}")
-            driver = kernel.link(tuple(named(part.function) for part in kernel.parts))
+            parts = tuple(named(part.function) for part in kernel.parts)
+            driver, called[names[-1]] = kernel.link(parts), set(parts)
             callers[names[-1]] = driver.with_attrs({"global_symbol": names[-1], "calling_conv": C_CALL})
         else:
             names.append(named(kernel.function))
     main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights, timers)
     modules = [tvm.IRModule({MAIN: main, **callers}), *_shares(functions)]
     workers = 1 if target.llvm_options else os.cpu_count()
+    stores: dict[str, int] = {}
     with ThreadPoolExecutor(max_workers=workers) as pool:  # LLVM runs without the interpreter's lock
-        objects = list(pool.map(lambda module: build_object(module, target), modules))
-    return objects[0], tuple(objects[1:]), names
+        objects = list(pool.map(lambda module: build_object(module, target, stores), modules))
+    for name, own in called.items():
+        if count := sum(stores.get(part, 0) for part in own):
+            stores[name] = count
+    return objects[0], tuple(objects[1:]), names, stores
 
 
 def _shares(functions: Mapping[str, Any]) -> list[tvm.IRModule]:
@@ -133,8 +141,8 @@ def _shares(functions: Mapping[str, Any]) -> list[tvm.IRModule]:
     return [tvm.IRModule({name: functions[name] for name in share}) for share in shares if share]
 
 
-def build_object(module: tvm.IRModule, target: Target) -> bytes:
-    """Compiles a module of PrimFuncs to an object file."""
+def build_object(module: tvm.IRModule, target: Target, stores: dict[str, int] | None = None) -> bytes:
+    """Compiles a module of PrimFuncs to an object file. ``stores`` is told of those that go past the caches."""
     tvm_target = target.tvm()
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("s_tir")
     module = tirx.transform.BindTarget(tvm_target.with_host(tvm_target))(module)
@@ -147,6 +155,11 @@ def build_object(module: tvm.IRModule, target: Target) -> bytes:
         if functions:
             with tvm.transform.PassContext(disabled_pass=disabled):
                 lowered.update(lower(tvm.IRModule(functions, attrs=module.attrs)).functions)
+    for var, function in lowered.items():
+        if ATTRIBUTE in (function.attrs or {}):
+            lowered[var], count = stream(function)
+            if count and stores is not None:
+                stores[var.name_hint] = count
     module = _on_cpu(tvm.IRModule(lowered, attrs=module.attrs))
     module = finalize()(module)
     built = tvm.get_global_func("target.build.llvm")(module, tvm_target)
