@@ -15,8 +15,10 @@ Panels of weights are passed in parts that stay in the first-level cache (:mod:`
 
 In tiles of one vector, which would wait for loads, the taps of a row share what they load (:mod:`.shared`).
 
-Rows that tiles of a 1x1 layer leave over have a tile of their own, instead of one that is moved back: seven rows are
-three tiles of 2 x 7 and one of 1 x 7, and the weights pass four times, not seven (another 2 to 4% of the peak).
+Rows that tiles leave over have a tile of their own on cores so fast that they wait for weights (of several taps: where
+one vector's fill the first-level cache), instead of one that is moved back: seven rows are three tiles of 2 x 7 and one
+of 1 x 7, and the weights pass four times, not seven (another 2 to 4% of the peak for 1x1 layers; 3x3 of 512 channels
+at 7 x 7 takes 0.94 of the time).
 
 So have columns, where that saves more than twice the code costs: 29 of them are four tiles of 6 and one of 5.
 
@@ -136,7 +138,9 @@ def has_left_over(request: Request, facts: ConvFacts) -> bool:
     """True if rows that a register tile leaves over have one of their own."""
     whole = request.box is None and facts.edges is None and len(facts.out_spatial) == 2
     plain = tail_parts(request, facts) == 1 and joined_parts(request, facts) == 1
-    return whole and _flat(request.target, facts) and facts.groups == 1 and plain
+    vector = facts.channels * facts.taps * request.target.vector_bits // 8  # of weights: one tile's pass
+    passes = facts.taps == 1 or vector > request.target.l1_bytes
+    return whole and request.target.fma_ports > 1 and facts.groups == 1 and plain and passes
 
 
 def has_narrow(request: Request, facts: ConvFacts) -> bool:

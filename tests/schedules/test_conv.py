@@ -226,22 +226,33 @@ def test_rows_that_are_left_over_have_a_tile_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3])
-@pytest.mark.parametrize("images,cin,cout,stride", [(1, 64, 96, 1), (2, 512, 64, 1), (1, 40, 64, 2), (1, 64, 1024, 1)])
-def test_rows_that_are_left_over(images: int, cin: int, cout: int, stride: int, cores: int) -> None:
+@pytest.mark.parametrize(
+    "images,cin,cout,kernel,stride",
+    [
+        (1, 64, 96, 1, 1),
+        (2, 512, 64, 1, 1),
+        (1, 40, 64, 1, 2),
+        (1, 64, 1024, 1, 1),
+        (1, 128, 64, 3, 1),
+        (1, 40, 64, 5, 2),
+    ],
+)
+def test_rows_that_are_left_over(images: int, cin: int, cout: int, kernel: int, stride: int, cores: int) -> None:
     """Whatever cores share, in parts or not, behind a residual that the result may take over."""
     random = np.random.default_rng(cin)
-    size = 7 * stride
+    size, pad = 7 * stride, kernel // 2
     x = random.standard_normal((images, cin, size, size)).astype("float32")
     y = random.standard_normal((images, cout, 7, 7)).astype("float32")
-    w = random.standard_normal((cout, cin, 1, 1)).astype("float32")
+    w = random.standard_normal((cout, cin, kernel, kernel)).astype("float32")
 
     def body(x: Any, y: Any) -> Any:
-        return R.nn.relu(R.nn.conv2d(x, weight(w), strides=stride) + R.nn.relu(y))
+        return R.nn.relu(R.nn.conv2d(x, weight(w), strides=stride, padding=pad) + R.nn.relu(y))
 
     target = replace(AVX512, cores=cores)
     build = staged(module_of([x, y], body), target, tiled=False, exact=True)
     assert any(k.schedule == "direct conv C16, tile 2x7x2 and 1x7x2" for k in build.kernels)
-    exact = np.einsum("oc,nchw->nohw", w[:, :, 0, 0].astype("f8"), x[:, :, ::stride, ::stride])
+    conv = Conv(images, cin, cout, (size, size), (kernel,) * 2, (stride,) * 2, (1, 1), (pad,) * 4)
+    exact = reference(conv, x, w)
     results = [Compiled(build).run([x, y], tasks=tasks)[0] for tasks in (1, cores)]
     np.testing.assert_allclose(results[0], np.maximum(exact + np.maximum(y, 0), 0), rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(results[0], results[1])

@@ -113,7 +113,7 @@ TABLE: dict[str, dict[str, str]] = {
         "1x1 64-256 at 56": "direct conv C8, tile 3x2x2 and 2x2x2",
         "1x1 1024-256 at 14": "conv by seven products of halves C8, tile 1x5x2",
         "1x1 2048-512 at 7": "conv by seven products of halves C8, tile 1x5x2",
-        "5x5 48-96 at 27": "direct conv C8, tile 3x2x2",
+        "5x5 48-96 at 27": "direct conv C8, tile 2x3x2 and 1x3x2",
         "grouped 3x3 64 at 56": "direct conv C8, tile 3x2x2",
         "depthwise 3x3 96 at 56": "depthwise conv C8, tile 1x7x1",
         "few outputs 32-3 at 256": "direct conv C8, tile 2x6x1/2 for 3 taps",
