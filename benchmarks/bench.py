@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "fuse": {"fuse": False},
     "layout": {"layout": False},
     "winograd": {"winograd": False},
+    "tile": {"tile": "off"},
     "exact": {"exact": True},
 }
 
@@ -45,12 +47,14 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 @dataclass(frozen=True)
 class Settings:
     """``models`` by name, or files. ``seconds`` is for each at each thread count, all engines together; at least
-    ``rounds`` rounds run."""
+    ``rounds`` rounds run. ``budgets`` of builds of ours beside the plain one: sizes, or shares of the arena without
+    tiles."""
 
     models: tuple[str | ModelFile, ...]
     threads: tuple[int, ...] = (1, 2)
     peers: tuple[str, ...] = tuple(PEERS)
     ablate: tuple[str, ...] = ()
+    budgets: tuple[str | Fraction, ...] = ()
     seconds: float = 8.0
     burst: float = 0.25
     pause: float = 0.2
@@ -107,16 +111,19 @@ def _measure_model(
         contenders = [Contender(name, PEERS[name], path) for name in settings.peers]
         failed = []
         build: BuildResult | None = None
-        for label, options in _variants(settings.ablate):
+        variants = [*_variants(settings.ablate), *((_within(b), {"memory_budget": b}) for b in settings.budgets)]
+        arenas: dict[str, int] = {}
+        for label, options in variants:
             say(f"{entry.name}: compiling{label.removeprefix(OURS.name)} for {count}")
             output = folder / f"{label} {threads}"
             try:
-                built = _compile(path, output, threads, {"shapes": entry.shapes, **options})
+                built = _compile(path, output, threads, _with_bytes(path, threads, {"shapes": entry.shapes, **options}))
             except Exception as error:  # whatever it is, the figures of the other models must not be lost
                 text = str(error).strip().splitlines() or [""]
                 failed.append(EngineResult(label, error=f"{type(error).__name__}: {text[-1]}"))
                 continue
             build = built if label == OURS.name else build
+            arenas[label] = built.arena_bytes
             contenders.append(Contender(label, OURS, output))
         timed = folder / f"timed {threads}"
         if settings.profile and build is not None:
@@ -125,6 +132,8 @@ def _measure_model(
         say(f"{entry.name}: measuring at {count}")
         before = meter.now(threads) if meter else None
         engines, notes = _measure_engines(contenders, feeds, expected, threads, settings, interpreters)
+        for engine in engines:
+            engine.arena_bytes = arenas.get(engine.engine, 0)
         result = ModelResult(entry.name, threads, [*engines, *failed], build, notes)
         if timed.exists() and build is not None:
             result.build = _profiled(build, timed, feeds, threads, settings.seconds / 4)
@@ -140,6 +149,22 @@ def _variants(ablate: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
             for name in ablate
         ),
     ]
+
+
+def _within(budget: str | Fraction) -> str:
+    return f"{OURS.name} (in {budget})"
+
+
+def _with_bytes(path: Path, threads: int, options: dict[str, Any]) -> dict[str, Any]:
+    """``options`` with a budget that is a share of the arena without tiles in bytes."""
+    from ..compiler.options import checked_budget
+    from ..compiler.pipeline import Options, run_pipeline
+
+    budget = options.get("memory_budget")
+    if isinstance(budget, Fraction):
+        plain = Options(native(), threads=threads, shapes=options["shapes"], tile="off", stop_after="plan")
+        return {**options, "memory_budget": int(budget * run_pipeline(path, plain).report["arena_bytes"])}
+    return {**options, "memory_budget": checked_budget(budget)} if budget is not None else options
 
 
 def _compile(path: Path, output: Path, threads: int, options: dict[str, Any]) -> BuildResult:

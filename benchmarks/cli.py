@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import nullcontext
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from .results import OURS, ModelResult
 ORDER = ("onnxruntime", "openvino")
 # Options that one kind of measurement reads, and the others would pass over.
 _OF_BUILDS = ("on", "warmup", "runs", "affinity")
-_BESIDE = ("peers", "ablate", "markdown_path", "picture_path", "profile", "no_peak")
+_BESIDE = ("peers", "ablate", "markdown_path", "picture_path", "profile", "no_peak", "budgets")
 _OF_MODELS = ("models", "seconds", "small", "pareto", "list_models", *_BESIDE)
 
 
@@ -44,7 +46,13 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
     help="For each model at each thread count.",
 )  # fmt: skip
 @click.option("--peers", default=",".join(ORDER), show_default=True, help="Engines beside ours; '' for none.")
-@click.option("--ablate", default="", help="Also measure ours without: simplify, fuse, layout, winograd; or exact.")
+@click.option(
+    "--ablate", default="", help="Also measure ours without: simplify, fuse, layout, winograd, tile; or exact."
+)
+@click.option(
+    "--memory-budget", "budgets", default="",
+    help="Also measure ours within these arenas: 32MiB, or 1/2 of what it takes without tiles; separated by commas.",
+)  # fmt: skip
 @click.option(
     "--small", is_flag=True, help="The tests' sizes: shows that everything works, measures nothing."
 )
@@ -76,6 +84,7 @@ def bench(
     seconds: float,
     peers: str,
     ablate: str,
+    budgets: str,
     small: bool,
     json_path: Path | None,
     markdown_path: Path | None,
@@ -124,6 +133,7 @@ def bench(
         threads=counts or (1,),
         peers=_known(peers, tuple(PEERS), "--peers"),
         ablate=_known(ablate, tuple(ABLATIONS), "--ablate"),
+        budgets=tuple(dict.fromkeys(_budget(part) for part in _parts(budgets))),
         seconds=seconds,
         small=small,
         profile=profile,
@@ -146,6 +156,20 @@ def bench(
         picture_path.write_text(as_picture(results))
     if code := _outcome(results):
         raise click.exceptions.Exit(code)
+
+
+def _budget(text: str) -> str | Fraction:
+    """A size in bytes, or a share below one of the arena without tiles."""
+    share = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    try:
+        if share is None:
+            parameters.BytesType().convert(text, None, None)
+            return text
+    except click.BadParameter as error:
+        raise click.UsageError(f"--memory-budget: {error.message}, nor a share such as 1/2") from None
+    if not 0 < int(share[1]) < int(share[2]):
+        raise click.UsageError(f"--memory-budget: {text} is not a share of the arena between 0 and 1")
+    return Fraction(text)
 
 
 def _outcome(results: list[ModelResult]) -> int:

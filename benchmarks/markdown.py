@@ -13,6 +13,8 @@ def render(results: Sequence[ModelResult]) -> str:
     for threads in sorted({r.threads for r in results}):
         chosen = [r for r in results if r.threads == threads]
         sections.append(_section(chosen, threads, peak_of(results, threads)))
+    if variants_of(results):
+        sections.append(_memory(results))
     problems = [
         f"- {r.model}, {r.threads} threads: {e.engine} {p}"
         for r in results
@@ -25,6 +27,24 @@ def render(results: Sequence[ModelResult]) -> str:
     if doubts:
         sections.append("### Noise\n\n" + "\n".join(doubts))
     return "\n\n".join(sections) + "\n"
+
+
+def _memory(results: Sequence[ModelResult]) -> str:
+    """Arena and peak resident memory of each of our builds, and the peers' beside them."""
+    engines = list(dict.fromkeys(e.engine for r in results for e in r.engines))
+    lines = ["### Memory", "", "Arena of ours, peak resident memory of each process.", ""]
+    lines += ["| model | threads | " + " | ".join(engines) + " |", "|---|---:|" + "---:|" * len(engines)]
+    for result in results:
+        cells = [_held(result.engine(name)) for name in engines]
+        lines.append(f"| {result.model} | {result.threads} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _held(engine: EngineResult | None) -> str:
+    if engine is None or not engine.peak_rss:
+        return ""
+    arena = f"{_megabytes(engine.arena_bytes)}, " if engine.arena_bytes else ""
+    return arena + _megabytes(engine.peak_rss)
 
 
 def _section(results: list[ModelResult], threads: int, peak: Peak | None) -> str:

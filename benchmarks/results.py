@@ -14,12 +14,14 @@ OURS = "halotile"
 
 @dataclass
 class EngineResult:
-    """One engine on one model at one thread count. ``error``: why it has no figure; ``wrong``: where it disagrees."""
+    """One engine on one model at one thread count. ``error``: why it has no figure; ``wrong``: where it disagrees;
+    ``peak_rss`` of its process, and ``arena_bytes`` if it is ours."""
 
     engine: str
     version: str = ""
     load_seconds: float = 0.0
     peak_rss: int = 0
+    arena_bytes: int = 0
     foreign_cores: float = 0.0
     times: Summary | None = None
     error: str | None = None
@@ -99,7 +101,7 @@ def mean_cost(results: Iterable[ModelResult], threads: int, variant: str) -> flo
 
 
 def variants_of(results: Iterable[ModelResult]) -> list[str]:
-    """Our builds without something, in the order they were measured."""
+    """Our builds without something, or within a budget, in the order they were measured."""
     engines = [e.engine for r in results for e in r.engines]
     return [name for name in dict.fromkeys(engines) if name.startswith(OURS) and name != OURS]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import halotile.benchmarks.bench as bench_module
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from halotile.benchmarks.bench import Settings, measure
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import conv
+from halotile.benchmarks.markdown import render
 from halotile.benchmarks.models import ModelFile
 from halotile.benchmarks.peak import Meter
 from halotile.benchmarks.peers import environment
@@ -67,6 +69,17 @@ def test_an_engine_with_other_outputs_is_marked_wrong(monkeypatch: pytest.Monkey
     assert result.engines[0].wrong is not None and "differs by 1" in result.engines[0].wrong
 
 
+@pytest.mark.usefixtures("here")
+def test_budgets_and_no_tiles_are_measured_beside_the_plain_build() -> None:
+    (result,) = measure(replace(QUICK, ablate=("tile",), budgets=(Fraction(3, 4), "64MiB")))
+    arenas = {e.engine: e.arena_bytes for e in result.engines if e.engine.startswith("halotile")}
+    assert list(arenas) == ["halotile", "halotile (no tile)", "halotile (in 3/4)", "halotile (in 64MiB)"]
+    assert all(e.error is None and e.wrong is None and e.peak_rss for e in result.engines)
+    assert 0 < arenas["halotile (in 3/4)"] <= arenas["halotile (no tile)"] * 3 // 4
+    text = render([result])
+    assert "### Memory" in text and f"{arenas['halotile (in 3/4)'] / 1e6:.1f} MB, " in text
+
+
 def test_peak_measures_something_plausible() -> None:
     with Meter() as meter:
         one, two = meter.now(1, seconds=0.05), meter.now(1, seconds=0.05)
@@ -93,6 +106,9 @@ def test_an_environment_is_made_once_and_an_impossible_one_is_refused(tmp_path: 
         (["--peers", "mnn"], "'mnn' is none of"),
         (["--threads", "0"], "'0' is not a number of threads"),
         (["--ablate", "everything"], "'everything' is none of"),
+        (["--memory-budget", "some"], "'some' is not a size such as 32MiB or 500KB, nor a share"),
+        (["--memory-budget", "3/2"], "3/2 is not a share of the arena"),
+        (["--memory-budget", "1/0"], "1/0 is not a share of the arena"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_runs(arguments: list[str], message: str) -> None:
