@@ -375,7 +375,9 @@ class _Growing:
         rounds = np.ceil(tasks / threads) * threads / tasks * self.share
         exposed = self.exposed / np.maximum(1.0, self.arithmetic)
         arithmetic, traffic = self.model.streaming(self.arithmetic, traffic, weights)
-        cycles = (joined(arithmetic, traffic, exposed) + self.calls) / threads * rounds + LAUNCH
+        passed = self.copies * self.kept > rates.stays  # a stripe later the lines of rings come from memory again
+        lost = np.where(passed & ~self.saves, self.anew / rates.memory, 0.0)
+        cycles = (joined(arithmetic, traffic, exposed) + self.calls + lost) / threads * rounds + LAUNCH
         return Grown(first, self.last, self.shapes, able.copy(), scratch, cycles)
 
 

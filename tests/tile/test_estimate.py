@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
@@ -12,6 +14,7 @@ from halotile.passes.tile.decide import plan_segment
 from halotile.passes.tile.estimate import Model, Shape, shapes
 from halotile.passes.tile.form import RECOMPUTE, RING
 from halotile.passes.tile.grow import segments_of
+from halotile.passes.tile.rates import Rates
 from halotile.schedules.group import Scratch
 from halotile.schedules.tileplan import Compute
 
@@ -94,3 +97,22 @@ def test_what_kernels_of_whole_layers_take_beside_is_known(threads: int) -> None
     taken = [sum(o.bytes for o in k.operands if isinstance(o, Scratch)) for k in build.kernels]
     assert max(taken) > 64 * 1024
     assert [costs.whole(i).scratch for i in range(len(build.groups))] == taken
+
+
+def test_rings_that_a_large_third_level_would_lose_cost_more_than_saved_rows(
+    edsr: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved rows leave windows that all members share; rings of their own are each come to again a stripe later."""
+    groups = edsr.program.groups
+    first = next(i for i in range(len(groups)) if edsr.program.refusal(i) is None and groups[i].anchor is not None)
+    last = max(i for i, g in enumerate(groups) if g.anchor is not None)
+    width = groups[last].outputs[0].shape[3]
+    both = [Shape(24, width, 1, RING, units=True, saves=saves) for saves in (False, True)]
+    cycles = {}
+    for stays in (math.inf, 0):
+        monkeypatch.setattr(Rates, "stays", property(lambda rates, stays=stays: stays))
+        found = segments_of(edsr, first, last, both)
+        assert all(f is not None for f in found)
+        cycles[stays] = [f.cycles for f in found if f is not None]
+    assert cycles[0][0] > 1.02 * cycles[math.inf][0]
+    assert cycles[0][1] == cycles[math.inf][1]

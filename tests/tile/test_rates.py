@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from compiled import native
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.tile.cost import member_cost
-from halotile.passes.tile.rates import Rates
+from halotile.passes.tile.rates import STAY, Rates
 from halotile.schedules.tileplan import Compute
 from halotile.targets.target import Target
 
@@ -72,3 +73,9 @@ def test_a_small_box_is_computed_by_smaller_tiles_and_priced_so() -> None:
     assert cost.way(12, 320) == 0 and cost.way(8, 320) == 1  # its own, the first of the others
     assert cost.box(8, 320) < cost.cycles * cost.units(8, 320)
     assert cost.read(8, 320) < cost.read(12, 320)  # 36 matrices instead of 64
+
+
+def test_a_large_third_level_keeps_rings_up_to_a_size() -> None:
+    """Smaller ones are known by what others leave of them."""
+    assert Rates.of(SERVER, 1).stays == STAY < Rates.of(SERVER, 1).kept
+    assert Rates.of(DESKTOP, 1).stays == math.inf
