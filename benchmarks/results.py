@@ -21,11 +21,11 @@ class EngineResult:
     version: str = ""
     load_seconds: float = 0.0
     peak_rss: int = 0
-    arena_bytes: int = 0
     foreign_cores: float = 0.0
     times: Summary | None = None
     error: str | None = None
     wrong: str | None = None
+    arena_bytes: int = 0
 
     @property
     def counts(self) -> bool:
