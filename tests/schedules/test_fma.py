@@ -27,7 +27,7 @@ BODIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="NOT RUN: needs objdump")
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("shape", [(4, 32, 8), (3, 7, 11)])
 def test_products_and_sums_are_fused(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:

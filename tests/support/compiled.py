@@ -10,8 +10,10 @@ after the other, last first, so that nothing can lean on what was in memory befo
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -68,6 +70,7 @@ def narrow(bits: int) -> Target:
 @functools.cache
 def _stub() -> Path:
     folder = tempfile.mkdtemp(prefix="halotile-test-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     command = ["cc", "-c", "-O1", "-fPIC", "-xc", "-", "-o", "stub.o"]
     subprocess.run(command, input=STUB, text=True, check=True, cwd=folder)
     return Path(folder, "stub.o")

@@ -1,12 +1,15 @@
-"""Random forms of tile groups."""
+"""Tile groups forced upon a build: random forms, and the build that takes a plan."""
 
 from __future__ import annotations
 
 import numpy as np
+from compiled import Compiled
+from halotile.compiler import pipeline
 from halotile.compiler.pipeline import Build
 from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.form import MATERIALISE, RECOMPUTE, RING, Form, Untileable
 from halotile.passes.tile.lower import lower
+from halotile.passes.tile.tile import replaced
 from halotile.schedules.group import Value
 from halotile.schedules.tileplan import TilePlan
 
@@ -31,3 +34,14 @@ def planned(build: Build, program: Program, first: int, last: int, rng: np.rando
     except Untileable as error:
         assert "\n" not in str(error)
         return None
+
+
+def finished(build: Build, plan: TilePlan | None = None) -> Compiled:
+    """``build``, stopped before its plans, carried to its end, with ``plan`` in the place of the groups it covers."""
+    if plan is not None:
+        first = build.groups.index(plan.members[0])
+        result = replaced(build.groups, [(first, first + len(plan.members) - 1, plan)])
+        build.groups, build.tiled = result.groups, dict(result.plans)
+    pipeline.schedule(build)
+    pipeline.plan(build)
+    return Compiled(build)

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from compiled import Compiled, native
+from compiled import native
 from halotile.benchmarks.graph import Form as Style
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
-from halotile.compiler import pipeline
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.checker import check_plan
@@ -18,11 +17,11 @@ from halotile.passes.tile.estimate import Model, Shape
 from halotile.passes.tile.form import RING, Form
 from halotile.passes.tile.grow import segments_of
 from halotile.passes.tile.lower import lower
-from halotile.passes.tile.tile import replaced
 from halotile.schedules.group import Value
 from halotile.schedules.tiled import sharing as sharing_module
 from halotile.schedules.tileplan import TilePlan
 from interleaved import interleaved
+from tile_forms import finished
 
 
 def bottlenecks(count: int = 3, width: int = 28, kernel: int = 3, seed: int | None = None) -> Build:
@@ -56,16 +55,6 @@ def planned(build: Build, rows: int, bands: int = 1, sharing: int = 1, inplace: 
     width = groups[last].outputs[0].shape[3]
     form = Form(rows, width, bands, saves=True, sharing=sharing, over=over)
     return lower(groups[first : last + 1], build.layouts, form, model.program.leaving(first, last))
-
-
-def finished(build: Build, plan: TilePlan | None = None) -> Compiled:
-    if plan is not None:
-        first = build.groups.index(plan.members[0])
-        result = replaced(build.groups, [(first, first + len(plan.members) - 1, plan)])
-        build.groups, build.tiled = result.groups, dict(result.plans)
-    pipeline.schedule(build)
-    pipeline.plan(build)
-    return Compiled(build)
 
 
 def test_sums_take_the_window_of_what_they_add() -> None:

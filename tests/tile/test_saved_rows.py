@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from compiled import Compiled, native
+from compiled import native
 from halotile.benchmarks.graph import Form as Style
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.benchmarks.models import MODELS
-from halotile.compiler import pipeline
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.errors import HalotileError
 from halotile.passes.tile import tile, windows
@@ -22,13 +21,13 @@ from halotile.passes.tile.estimate import Model, shapes
 from halotile.passes.tile.form import Form, Untileable
 from halotile.passes.tile.lower import lower
 from halotile.passes.tile.search import Search
-from halotile.passes.tile.tile import replaced
 from halotile.schedules.group import Scratch
 from halotile.schedules.tiled import PartSizes, TiledKernel, sized_tiled
 from halotile.schedules.tiled import sharing as sharing_module
 from halotile.schedules.tiled.sharing import Sharing
 from halotile.schedules.tileplan import Copy, Shift, TilePlan
 from interleaved import interleaved
+from tile_forms import finished
 
 
 def chain(layers: int = 5, channels: int = 32, winograd: bool = False) -> Build:
@@ -48,16 +47,6 @@ def planned(build: Build, rows: int, bands: int = 1, **form: object) -> TilePlan
 
 def copies(plan: TilePlan) -> list[Copy]:
     return [s for t in plan.tasks for stripe in t.stripes for s in stripe if isinstance(s, Copy)]
-
-
-def finished(build: Build, plan: TilePlan | None = None) -> Compiled:
-    if plan is not None:
-        first = build.groups.index(plan.members[0])
-        result = replaced(build.groups, [(first, first + len(plan.members) - 1, plan)])
-        build.groups, build.tiled = result.groups, dict(result.plans)
-    pipeline.schedule(build)
-    pipeline.plan(build)
-    return Compiled(build)
 
 
 def test_rings_that_save_rows_share_bytes() -> None:

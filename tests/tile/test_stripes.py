@@ -219,7 +219,7 @@ def test_a_checker_finds_a_load_that_is_short() -> None:
     assert check_stripes(replace(plan, streams=near)).problems
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.skipif(shutil.which("cc") is None, reason="NOT RUN: needs a C compiler")
 def test_a_firmware_brings_its_own_scratchpad_and_transfers(tmp_path: Path) -> None:
     """A C program that defines them and links the archive: its functions are called, on its memory; one that fails
     makes the run fail."""
@@ -257,8 +257,8 @@ def test_off_is_off() -> None:
     assert not made.tiled and not any(isinstance(k, StripedKernel) for k in made.kernels)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="linking for boards needs ziglang")
-@pytest.mark.skipif(QEMU is None, reason="needs qemu-aarch64")
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="NOT RUN: linking for boards needs ziglang")
+@pytest.mark.skipif(QEMU is None, reason="NOT RUN: needs qemu-aarch64")
 def test_on_another_processor(tmp_path: Path) -> None:
     board = resolve("raspberry-pi-4")
     pad = dict(scratchpad_bytes=128 * 1024, bandwidth=10**8, hertz=10**9, transfer_seconds=1e-6)
