@@ -33,7 +33,7 @@ class Peer:
 
 
 PEERS = {
-    "onnxruntime": Peer("onnxruntime", "engine_onnxruntime.py", ("onnxruntime==1.31.1", "numpy>=1.26")),
+    "onnxruntime": Peer("onnxruntime", "engine_onnxruntime.py", ("onnxruntime==1.32.0", "numpy>=1.26")),
     "openvino": Peer("openvino", "engine_openvino.py", ("openvino==2026.4.1", "numpy>=1.26")),
 }
 OURS = Peer("halotile", "engine_halotile.py")
