@@ -145,7 +145,7 @@ class Node:
             return x
         if x.array is not None:
             return Value.of_array(x.array.reshape(shape))
-        return self.do(relax.op.reshape, x, shape)
+        return _repeated(self.do(relax.op.reshape, x, shape), x)
 
     def transpose(self, x: Value, axes: Sequence[int]) -> Value:
         if list(axes) == list(range(x.rank)):
@@ -160,7 +160,7 @@ class Node:
             return x
         if x.array is not None and not is_open(shape) and math.prod(shape) <= SMALL:
             return Value.of_array(np.ascontiguousarray(np.broadcast_to(x.array, shape)))
-        return self.do(relax.op.broadcast_to, x, shape)
+        return _repeated(self.do(relax.op.broadcast_to, x, shape), x)
 
     def slice(self, x: Value, axis: int, begin: Any, end: Any) -> Value:
         """x[begin:end] along ``axis`` (bounds already resolved, step one)."""
@@ -196,6 +196,14 @@ def _from_the_end(bound: Any, length: Any) -> Any:
     if isinstance(left, Dim):
         return bound
     return 2**31 - 1 if left == 0 else -left
+
+
+def _repeated(y: Value, x: Value) -> Value:
+    """``y``, which has the elements of ``x``, each as often."""
+    if not is_open((*x.shape, *y.shape)) and x.size:
+        base, times = x.repeats or (x, 1)
+        y.repeats = (base, times * (y.size // x.size))
+    return y
 
 
 def _expr(operand: Any) -> Any:

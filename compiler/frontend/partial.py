@@ -253,7 +253,7 @@ def _reduction(node: Node, write: Write) -> Sequence[Value | None]:
 
 
 def _mean(node: Node, axes: list[int], write: Write) -> Sequence[Value | None]:
-    """The mean of the room with zeros where nothing is, times the room over what is there."""
+    """The sum over what is there by its count; 0 of nothing, as in ONNX Runtime (and PyTorch's bags of embeddings)."""
     x, part = node.need(0), part_of(node[0])
     whole = filled(node, x, 0)
     if not x.is_float:
@@ -263,7 +263,8 @@ def _mean(node: Node, axes: list[int], write: Write) -> Sequence[Value | None]:
         keep = bool(node.attr("keepdims", 1))
         total = node.do(R.sum, v, axis=axes, keepdims=keep)
         others = math.prod(x.shape[a] for a in axes if a != part.axis)
-        count = node.do(R.multiply, node.cast(node.reshape(part.count, ()), v.dtype), node.scalar(others, v))
+        rows = node.do(R.maximum, part.count, node.scalar(1, part.count))
+        count = node.do(R.multiply, node.cast(node.reshape(rows, ()), v.dtype), node.scalar(others, v))
         return node.do(R.divide, total, count)
 
     return [node.in_float32(run, whole)]

@@ -38,7 +38,9 @@ class Value:
     dimensions; then ``contents`` also knows tensors that are arithmetic on those (the Shape of something).
     """
 
-    __slots__ = ("_array", "_contents", "_expr", "carried", "chosen", "dtype", "part", "shape", "told", "wide")
+    __slots__ = (
+        "_array", "_contents", "_expr", "carried", "chosen", "dtype", "part", "repeats", "shape", "told", "wide"
+    )  # fmt: skip
 
     def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
         self.shape: tuple[Any, ...] = tuple(as_dim(d) for d in shape)
@@ -51,6 +53,7 @@ class Value:
         self.part: Part | None = None
         self.told: np.ndarray | None = None  # its elements, as numbers and lengths of run time (see lengths.py)
         self.chosen: Value | None = None  # where it is not zero, once something has asked for that
+        self.repeats: tuple[Value, int] | None = None  # a tensor whose elements it has so many times each
 
     @classmethod
     def of_array(cls, array: Any, dtype: str | None = None) -> Value:

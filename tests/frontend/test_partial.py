@@ -159,7 +159,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
 #: For which ONNX Runtime has no answer on nothing.
 NEED_SOME = (
     "argmax", "from the end", "all", "sum", "least", "topk", "reshaped", "kept", "convolved",
-    "flat", "columns end to end", "columns regrouped", "softmax along", "mean", "summed over", "one hot", "squares",
+    "flat", "columns end to end", "columns regrouped", "softmax along", "summed over", "one hot", "squares",
     "sums so far", "resized",
 )
 
@@ -181,6 +181,20 @@ def test_rows_of_which_some_are_there(case: str) -> None:
     places = {"b0": np.array([0]), "b1": np.array([1]), "flat": np.array([9])}
     opset = 13 if any(n.op_type in ("ReduceMax", "ReduceMin") for n in nodes) else 17
     same([*before, *nodes], feeds, "y", opset=opset, more=more, **places, **known)
+
+
+def test_a_mask_over_rows_has_its_count_times_their_length() -> None:
+    """y[mask] = f(x[mask]), which PyTorch writes with positions of the mask and of the mask expanded over the rows."""
+    nodes = [
+        node("NonZero", "c", "at"), node("Transpose", "at", "rows", perm=[1, 0]), node("GatherND", "x rows", "r"),
+        node("Exp", "r", "e"), node("Reshape", "e flat", "values"),
+        node("Unsqueeze", "c two", "column"), node("Expand", "column shape", "mask"), node("NonZero", "mask", "n"),
+        node("Transpose", "n", "places", perm=[1, 0]), node("Shape", "places", "m", end=1),
+        node("Slice", "values zero m", "cut"), node("ScatterND", "x places cut", "y"),
+    ]  # fmt: skip
+    known = {"flat": np.array([-1]), "two": np.array([2]), "shape": np.array([3, 5, 4]), "zero": np.array([0])}
+    some = RNG.random((3, 5)) > 0.5
+    same(nodes, {"x": noise(3, 5, 4), "c": some}, "y", more=[{"c": ~some}, {"c": some | True}], **known)
 
 
 @pytest.mark.parametrize(

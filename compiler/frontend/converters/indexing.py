@@ -8,7 +8,7 @@ from tvm import relax
 from ..dims import Dim, Open, is_open
 from ..implied import require_at_least
 from ..node import Node, normal_axis
-from ..parts import with_part
+from ..parts import length, with_part
 from ..registry import Refusal, converts
 from ..value import Value
 from .movement import take
@@ -158,11 +158,15 @@ def non_zero(node: Node) -> Value:
 
 
 def chosen(node: Node, x: Value) -> Value:
-    """Where ``x`` is not zero; found once, so that all who ask have the same count."""
+    """Where ``x`` is not zero; found once, so that all who ask have the same count. What repeats another tensor, as a mask
+    that is expanded over channels does, has so many times its count."""
     if is_open(x.shape):
         raise Open("the room for its output depends on open dimensions")
     if x.chosen is None:
         positions, count = node.own_many("halotile.nonzero", x)
+        if x.repeats is not None:
+            base, times = x.repeats
+            count.told = np.array([length(chosen(node, base)) * times], object)
         x.chosen = with_part(positions, 1, count)
     return x.chosen
 
