@@ -158,8 +158,8 @@ def non_zero(node: Node) -> Value:
 
 
 def chosen(node: Node, x: Value) -> Value:
-    """Where ``x`` is not zero; found once, so that all who ask have the same count. What repeats another tensor, as a mask
-    that is expanded over channels does, has so many times its count."""
+    """Where ``x`` is not zero; found once, so that all who ask have the same count. What repeats another tensor, as a
+    mask that is expanded over channels does, has so many times its count."""
     if is_open(x.shape):
         raise Open("the room for its output depends on open dimensions")
     if x.chosen is None:
