@@ -132,6 +132,15 @@ def checked_weights(weights: str, target: Any, exact: bool) -> str:
     return weights
 
 
+def checked_denormals(flush: bool, exact: bool) -> bool:
+    """Whether floats below the normal ones count as zero, which nobody may ask for who asks for exactness."""
+    if not isinstance(flush, bool):
+        raise HalotileError(f"flush_denormals={flush!r}: give True or False")
+    if flush and exact:
+        raise HalotileError("flushed denormals are changed, which exact forbids: choose one of them")
+    return flush
+
+
 def _one_of(value: str, choices: Sequence[str], what: str) -> str:
     if not isinstance(value, str) or value not in choices:
         raise HalotileError(f"{what}={value!r} is not one of {', '.join(choices)}")

@@ -39,7 +39,8 @@ class Options:
     ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``: auto, off, or a
     wish (passes/tile/forced.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are choices that were measured
     (schedules/tuning.py), ``candidate`` which of each kernel's candidates to build for such a measurement.
-    ``weights``: float32, or float16 for those of convolutions and matrix products."""
+    ``weights``: float32, or float16 for those of convolutions and matrix products. ``flush_denormals``: runs count
+    floats below the normal ones as zero."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -61,6 +62,7 @@ class Options:
     candidate: int = 0
     timers: bool = False
     weights: str = "float32"
+    flush_denormals: bool = False
     formats: tuple[str, ...] = ("so",)
     cc: str | None = None
 
@@ -351,6 +353,7 @@ def assemble(build: Build) -> None:
         timers=len(build.kernels) if options.timers else 0,
         scratchpad_bytes=max((p.bytes for p in pads), default=0),
         scratchpad_offset=build.memory.offsets[pads[0]] if pads else 0,
+        flush_denormals=options.flush_denormals,
     )
 
 

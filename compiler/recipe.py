@@ -88,6 +88,7 @@ def _checked(options: Options) -> Options:
         check.checked_optimize(options.optimize)
         check.checked_tile(options.tile)
         check.checked_weights(options.weights, options.target, options.exact)
+        check.checked_denormals(options.flush_denormals, options.exact)
     except HalotileError as error:
         raise OutputError(f"the manifest's options: {error}") from None
     flags = {f.name: getattr(options, f.name) for f in fields(options) if isinstance(f.default, bool)}

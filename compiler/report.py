@@ -22,6 +22,7 @@ def build_report(build: Build) -> dict[str, Any]:
         "threads": threads,
         "exact": options.exact,
         "float_mode": options.float_mode,
+        "flush_denormals": options.flush_denormals,
         "seconds": dict(build.seconds),
         "notes": {stage: notes for stage, notes in build.notes.items() if notes},
         "versions": dict(_versions()),
@@ -50,6 +51,7 @@ def build_report(build: Build) -> dict[str, Any]:
         report["arena_bytes"] = build.memory.planned_bytes + threads * report["workspace_bytes"]
     if build.weights is not None:
         report["weight_bytes"] = build.weights.bytes
+        report["denormal_constants"] = build.weights.denormals
     return report
 
 

@@ -43,6 +43,10 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "a
 )  # fmt: skip
 @parameters.tiling_options
 @parameters.weights_option
+@click.option(
+    "--flush-denormals", is_flag=True,
+    help="Count floats below the normal ones (1.2e-38) as zero: x86 is slow with them.",
+)  # fmt: skip
 @parameters.tuning_option
 @click.option(
     "--verify/--no-verify", default=None, help="Compare with ONNX Runtime.  [default: if it can be done]"
@@ -98,7 +102,8 @@ def _options(
     target_text: str, shapes: dict[str, tuple[int, ...]] | None, *, name: str | None, threads: int | None,
     exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
-    optimize: str, timers: bool, tuning: str | None, weights: str, **_: Any,
+    optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool,
+    **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
     from ...targets.resolve import precheck, resolve
@@ -107,7 +112,7 @@ def _options(
     target = linked_target(resolve(target_text), static, glibc)
     for line in target.notes if not target.native else ():
         note(f"note: {line}")
-    from ..options import checked_weights
+    from ..options import checked_denormals, checked_weights
     from ..pipeline import Options
     from ..tuning_file import choices
 
@@ -115,7 +120,7 @@ def _options(
     return Options(
         target=target, shapes=shapes, threads=threads, exact=exact, float_mode=float_mode, name=name,
         tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
-        weights=checked_weights(weights, target, exact),
+        weights=checked_weights(weights, target, exact), flush_denormals=checked_denormals(flush_denormals, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,
         stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc,
         formats=chosen_formats(target, formats, static, cc) if making else (),
@@ -154,6 +159,11 @@ def _build(
                 for file in library.iterdir():
                     os.replace(file, stage.result / file.name)
             remember_model(path, (read_manifest(final) or {}).get("model", {}).get("sha256", ""))
+    if report.get("denormal_constants") and options.target.triple.startswith("x86_64") and not options.flush_denormals:
+        note(
+            f"note: {report['denormal_constants']} constants are denormal (below 1.2e-38), which x86 processors are "
+            "slow with; --flush-denormals counts such floats as zero"
+        )
     if as_json:
         emit_json({"output": str(final) if final else None, **report})
         return

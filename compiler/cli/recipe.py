@@ -18,7 +18,7 @@ FORMATS = ("so", "a", "exe")
 # What decides the result: with --from it comes from the manifest, and from nowhere else.
 RECORDED = (
     "target", "name", "shapes", "threads", "exact", "float_mode", "formats", "static", "cc", "glibc", "tile",
-    "memory_budget", "optimize", "timers", "tuning", "weights",
+    "memory_budget", "optimize", "timers", "tuning", "weights", "flush_denormals",
 )  # fmt: skip
 
 

@@ -228,6 +228,7 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         fingerprint=literal(fingerprint),
         weight_bytes=_size(spec.weight_bytes),
         timers=_size(spec.timers),
+        flush_denormals=int(spec.flush_denormals),
     ) + (_MODEL_TIMERS.format(name=name) if spec.timers else "") + (
         transfer_text(name) if pad else ""
     )
@@ -266,7 +267,7 @@ static int32_t call(const void *const *inputs, void *const *outputs, const void 
 
 const struct halotile_model halotile_model = {{
     call, processor_fits, {weights}, {inputs}, {outputs}, {planned}, {workspace}, {max_threads}, {default_threads},
-    {timers},
+    {timers}, {flush_denormals},
 }};
 
 {tensors}

@@ -47,7 +47,8 @@ class LibrarySpec:
     ``weights`` are bytes-like chunks that lie one behind the other. The arena of T threads has
     ``planned_bytes + T * workspace_bytes``, both multiples of 64; ``default_threads`` 0 means as many as the process
     may use. ``report`` is plain data that goes into the manifest, as do ``model`` (file name
-    and digest of the source) and ``options``, from which the same can be built again.
+    and digest of the source) and ``options``, from which the same can be built again. ``flush_denormals``: runs count
+    floats below the normal ones as zero.
     """
 
     name: str
@@ -68,6 +69,7 @@ class LibrarySpec:
     timers: int = 0
     scratchpad_bytes: int = 0
     scratchpad_offset: int = 0
+    flush_denormals: bool = False
 
     def __post_init__(self) -> None:
         for what in ("planned_bytes", "workspace_bytes"):

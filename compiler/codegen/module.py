@@ -41,11 +41,13 @@ SLACK = 64  # bytes after each constant, so that a last vector may read past it
 
 @dataclass(frozen=True)
 class Weights:
-    """Constants in the order of the blob; ``offsets`` by Value or Packed."""
+    """Constants in the order of the blob; ``offsets`` by Value or Packed, ``denormals`` how many are floats below the
+    normal ones, and not zero."""
 
     chunks: tuple[np.ndarray, ...]
     offsets: Mapping[Any, int]
     bytes: int
+    denormals: int = 0
 
     def stream(self) -> Any:
         """The blob as bytes-like pieces, padding included, never whole."""
@@ -67,7 +69,7 @@ def gather_weights(kernels: Sequence[Kernel], places: Places | Mapping[Value, Va
     chunks: list[np.ndarray] = []
     offsets: dict[Any, int] = {}
     by_content: dict[Any, int] = {}
-    total = 0
+    total = denormals = 0
     for kernel in kernels:
         for operand in kernel.operands:
             source: Any = places.root(operand) if isinstance(operand, Value) else operand
@@ -83,7 +85,19 @@ def gather_weights(kernels: Sequence[Kernel], places: Places | Mapping[Value, Va
             offsets[source] = by_content[digest] = total
             chunks.append(data.view(np.uint8) if data.dtype == np.bool_ else data.reshape(-1).view(np.uint8))
             total += _padded(data.nbytes)
-    return Weights(tuple(chunks), offsets, total)
+            denormals += _denormals(data)
+    return Weights(tuple(chunks), offsets, total, denormals)
+
+
+def _denormals(data: np.ndarray) -> int:
+    """How many elements of float32 or float64 are below the normal ones, and not zero."""
+    if data.dtype not in (np.float32, np.float64):
+        return 0
+    flat, least, count = data.reshape(-1), np.finfo(data.dtype).tiny, 0
+    for start in range(0, flat.size, 1 << 18):
+        sizes = np.abs(flat[start : start + (1 << 18)])
+        count += int(np.count_nonzero((sizes < least) & (sizes > 0)))
+    return count
 
 
 def assemble(

@@ -127,7 +127,8 @@ static int run(struct halotile_instance *instance, const void *const *inputs, vo
     struct halotile_pool *pool = &instance->pool;
     struct halotile_worker *self = &instance->workers[0];
     struct halotile_worker *outer = halotile_set_current(self);
-    halotile_floats floats = halotile_floats_enter();
+    halotile_floats floats = halotile_floats_of(halotile_model.flush_denormals);
+    halotile_floats before = halotile_floats_enter(floats);
     self->workspace_used = 0;
     atomic_store_explicit(&pool->failure, HALOTILE_OK, memory_order_relaxed);
     atomic_store_explicit(&pool->active, 1, memory_order_relaxed);
@@ -136,7 +137,7 @@ static int run(struct halotile_instance *instance, const void *const *inputs, vo
     }
     int32_t result = halotile_model.call(inputs, outputs, halotile_model.weights, instance->arena);
     atomic_store_explicit(&pool->active, 0, memory_order_relaxed);
-    halotile_floats_leave(floats);
+    halotile_floats_leave(before, floats);
     halotile_set_current(outer);
     unsigned failure = atomic_load_explicit(&pool->failure, memory_order_relaxed);
     if (failure != HALOTILE_OK) {

@@ -34,6 +34,7 @@ struct halotile_model {
     int max_threads;
     int default_threads; /* 0: as many as this process may use */
     size_t timers;       /* kernels that are timed: 0, or all */
+    int flush_denormals; /* floats below the normal ones count as zero, in operands and results */
 };
 
 extern const struct halotile_model halotile_model;

@@ -121,7 +121,7 @@ static void *work(void *argument) {
     struct halotile_worker *self = argument;
     struct halotile_pool *pool = self->pool;
     halotile_set_current(self);
-    halotile_floats_default();
+    halotile_floats_set(halotile_floats_of(halotile_model.flush_denormals));
     for (;;) {
         unsigned steps = 0;
         long start = 0;
