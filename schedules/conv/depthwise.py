@@ -7,7 +7,8 @@
           acc[x] += x[row, x * stride + tap] * w[tap]     neighbouring outputs share their loads
         epilogue(acc)
 
-It is bound by memory: each input row is read once per tap row, from L1.
+It is bound by memory: each input row is read once per tap row, from L1. Cores share a small image by channels, as does
+the 1x1 layer that widens it before (:mod:`.direct`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from ..bands import has_bands
+from ..bands import has_long_bands
 from ..group import Kernel, Packed, Request
 from .choose import Tile
 from .facts import ConvFacts
@@ -61,7 +62,7 @@ def _emit(conv: ConvKernel) -> None:
     packed = np.ascontiguousarray(padded.reshape(blocks, lanes, facts.taps).transpose(0, 2, 1))
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     unroll = facts.taps <= UNROLLED_TAPS
-    if len(facts.out_spatial) == 2 and not has_bands(facts.out_spatial[0], conv.request.workers):
+    if len(facts.out_spatial) == 2 and not has_long_bands(facts.out_spatial[0], conv.request.workers):
         conv.order = "groups"
     with conv.tasks(blocks) as (n, block, origins), conv.columns() as column:
         acc = k.local("acc", dtype, tile.positions * lanes)

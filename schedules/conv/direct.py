@@ -28,6 +28,7 @@ positions have there.
 Several cores share an image by rows. Of tiles that cost the same they take one whose rows they can share evenly (14
 rows in 14 tiles, not in 7), and 1x1 layers ask for their data a few blocks of channels ahead, since some of it lies in
 the other core's cache: ShuffleNetV2 takes 0.955 of the time on two cores so, MobileNetV2 0.97 (Emerald Rapids).
+1x1 layers that widen a small image are shared by channels instead, as is the depthwise layer behind them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ import numpy as np
 from tvm import tirx
 
 from ...targets.target import Target
+from ..bands import has_long_bands
 from ..context import Context
 from ..group import Kernel, Packed, Request, dtype_bytes
 from .choose import Space, Tile, Window, choose_tile, left_over, narrow_pays, narrow_tile
@@ -55,6 +57,7 @@ from .tails import emit_tail, joined_parts, joined_tile, pack_tail, tail_parts, 
 from .tile import SHORT, ConvKernel, finish, new_context
 
 ONCE = 1.03  # of the cycles: more is not worth a window that is written where it is read
+WIDER = 2  # times the inputs: so many outputs cores rather share than the rows of a small image
 OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
 
 
@@ -213,6 +216,14 @@ def pack_weights(
     return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
 
+def _widens(conv: ConvKernel) -> bool:
+    """True for a 1x1 layer of a small image whose outputs are more than its inputs: each core rather reads the other's
+    part of the few than writes rows of the many, which a depthwise layer behind it takes by channels."""
+    facts, workers = conv.facts, conv.request.workers
+    small = len(facts.out_spatial) == 2 and not has_long_bands(facts.out_spatial[0], workers)
+    return small and facts.taps == 1 and facts.groups == 1 and facts.outputs >= WIDER * facts.channels
+
+
 def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel | None = None) -> list[Tile]:
     """The kernel's tasks: groups of whole vectors, and the ``tail`` as one group more. Returns the tiles of rows and of
     columns that are left over, if any."""
@@ -231,7 +242,7 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
     conv.far = packed.nbytes > conv.request.target.l2_bytes // 2 or passes_by(conv)
     if rows_first(conv, packed.nbytes):
         conv.order = "rows"
-    elif packed.nbytes > OWN_GROUPS * image_bytes(conv) or leaves(conv, packed.nbytes // groups):
+    elif packed.nbytes > OWN_GROUPS * image_bytes(conv) or leaves(conv, packed.nbytes // groups) or _widens(conv):
         conv.order = "groups"
     conv.next = next_of(conv, segments[0].blocks, row)
     conv.below = below_of(conv, groups)

@@ -145,7 +145,7 @@ def test_the_same_bits_for_every_number_of_cores(batch: int) -> None:
 
 def test_layers_of_one_image_are_dealt_by_rows() -> None:
     """Convolutions, the gate and the mean: as many tasks as cores, whose loops over rows begin where the core's do."""
-    x = random(1, 21, 29, 23)
+    x = random(1, 21, 53, 23)
     found = build([x], chain, 3)
     dealt = [k for k in found.kernels if re.search(r"for \w+ in T\.parallel\(3\)", str(k.function))]
     names = " ".join(k.schedule for k in dealt)
@@ -182,3 +182,28 @@ def test_far_heavier_weights_are_dealt_instead(monkeypatch: pytest.MonkeyPatch) 
     own = text()
     monkeypatch.setattr(direct, "OWN_GROUPS", 10**9)
     assert own != text()
+
+
+@pytest.mark.parametrize(("size", "shared"), [(14, "channels"), (16, "rows")])
+def test_small_images_are_shared_by_channels_from_the_layer_that_widens_them(
+    size: int, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 1x1, depthwise, 1x1 only the last is shared by rows, whose bits are the same."""
+    x, wide, taps, narrow = (random(*s) for s in ((1, 32, size, size), (96, 32, 1, 1), (96, 1, 3, 3), (32, 96, 1, 1)))
+
+    def body(x: Any) -> Any:
+        y = R.nn.relu(R.nn.conv2d(x, weight(wide)))
+        y = R.nn.relu(R.nn.conv2d(y, weight(taps), padding=1, groups=96))
+        return R.nn.conv2d(y, weight(narrow))
+
+    orders = []
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        orders.append(arguments[5])
+        return bands(*arguments, **options)
+
+    monkeypatch.setattr("halotile.schedules.conv.tile.bands", noted)
+    monkeypatch.setattr("halotile.schedules.conv.tile.PARALLEL_FLOPS", 0)
+    found = Compiled(build([x], body, 2)).run([x], tasks=2)[0]
+    assert sorted(orders) == (["bands", "groups", "groups"] if shared == "channels" else ["bands"] * 3)
+    np.testing.assert_array_equal(found, Compiled(build([x], body, 1)).run([x], tasks=1)[0])
