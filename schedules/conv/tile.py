@@ -129,7 +129,7 @@ class ConvKernel:
         data, layout = self.facts.data, self.request.layout(self.facts.data)
         block, lane = channel if isinstance(channel, tuple) else (None, None)
         if not self.has_prologue:
-            return self.read(data)[self._parted(self._offset(n, channel, at))]
+            return self.read(data)[self._parted(self.offset(n, channel, at))]
         if lane is None:
             self.ctx.channel = None
         else:
@@ -145,7 +145,7 @@ class ConvKernel:
         value = self.ctx.inliner().at(self.graph.tensors[data], [n, channel, *held])
         return tirx.Select(tirx.all(*inside), value, tirx.const(0, data.dtype)) if inside else value
 
-    def _offset(self, n: Any, channel: Any, at: list[Any]) -> Any:
+    def offset(self, n: Any, channel: Any, at: list[Any]) -> Any:
         """Where an element of the input lies in its memory."""
         data = self.facts.data
         block, lane = channel if isinstance(channel, tuple) else (None, None)
@@ -167,7 +167,7 @@ class ConvKernel:
             return
         position = self.positions(origins, column, 0, 0)
         at = [p * s - b for p, s, b in zip(position, self.facts.strides, self.facts.before)]
-        self.first = self._offset(n, channel, at)
+        self.first = self.offset(n, channel, at)
 
     def corner(self, axis: int) -> Any:
         """Where this kernel's outputs begin on a spatial axis, in its own coordinates."""
@@ -320,8 +320,8 @@ class ConvKernel:
         k, tile = self.k, self.tile
         with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
             with k.loop(blocks, "unroll", "b") as b:
-                for value, written in self._results():
-                    place = self._result(value, n, first_block + b, self.positions(origins, column, dy, dx))
+                for value, written in self.results():
+                    place = self.result(value, n, first_block + b, self.positions(origins, column, dy, dx))
                     ask(k, self.ctx.buffer(value), place, written)
 
     def result_runs(
@@ -334,13 +334,13 @@ class ConvKernel:
             number = tirx.min(step + first, run.count - 1)
             part, rest = tirx.floormod(number, run.parts), tirx.floordiv(number, run.parts)
             b, dy = tirx.floormod(rest, self.tile.blocks), tirx.floordiv(rest, self.tile.blocks)
-            for value, written in self._results():
-                place = self._result(value, n, first_block + b, self.positions(origins, column, dy, 0))
+            for value, written in self.results():
+                place = self.result(value, n, first_block + b, self.positions(origins, column, dy, 0))
                 begin = self.bind(place + part * run.reach, self.request.layout(value).elements + run.reach * run.parts)
                 found.append((self.ctx.buffer(value), begin, written))
         return found
 
-    def _results(self) -> list[tuple[Value, bool]]:
+    def results(self) -> list[tuple[Value, bool]]:
         """What an epilogue reads at its own place, and writes (True), where that is no window of its own."""
         near = self.request.box.windowed if self.request.box is not None else frozenset()
         group, shape = self.request.group, self.output.shape
@@ -348,7 +348,7 @@ class ConvKernel:
         places = [(v, False) for v in reads] + [(v, True) for v in group.outputs]
         return [(v, w) for v, w in places if v not in near and self.request.layout(v).block == self.lanes]
 
-    def _result(self, value: Value, n: Any, block: Any, position: list[Any]) -> Any:
+    def result(self, value: Value, n: Any, block: Any, position: list[Any]) -> Any:
         channel, zero = block * self.lanes, tirx.IntImm("int32", 0)
         self.ctx.channel = Channel(channel, block, zero, self.lanes, self.outputs or self.facts.outputs)
         return self.ctx.offset(value, [n, channel, *self.place(position)])

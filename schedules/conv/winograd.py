@@ -4,7 +4,8 @@ whose scratch stays in cache.
     parallel for core: its run of groups of output channels and strips of tiles (counted over the batch)
       for tile, block of input channels               V[xi] = BT d B           one vector of channels at a time
       for chunk of output channels
-        for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    rows x vectors accumulators
+        for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    rows x vectors accumulators; hints for
+                                                      what transforms will read from memory (winograd_ahead.py)
         for tile, vector                              y = AT M A, epilogue
 
 V lies as [xi][register tile][block][row][lane]: the product reads it from start to end, with broadcasts at constant
@@ -34,6 +35,7 @@ from ..group import Kernel, Request, Scratch
 from .choose import Tile
 from .facts import ConvFacts
 from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
+from .winograd_ahead import Ahead
 from .winograd_choose import STACK_BYTES, Plan
 from .winograd_weights import Weights
 
@@ -103,6 +105,7 @@ class _Winograd:
         strips: Any = plan.strips
         if self.conv.is_open:
             strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
+        ahead = Ahead(self.conv, plan, self._origin, total)
         workers, tasks = self.workers, strips * plan.groups
         self.ctx.fill_pending()
         with ExitStack() as scopes:
@@ -132,7 +135,7 @@ class _Winograd:
                 chunk = self.conv.bind(
                     group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups
                 )
-                self._multiply(planes, products, chunk, count)
+                self._multiply(planes, products, chunk, count, ahead, (first, chunk, within))
                 with k.loop(count, name="tile") as tile:
                     self.ctx.ranged(tile, plan.strip)
                     self._transform_products(products, first + tile, tile, chunk)
@@ -229,8 +232,10 @@ class _Winograd:
                 for j, value in enumerate(self.t.apply_data(values, _constant, k.bind)):
                     k.store(planes, self.data_base + base + (i * extent + j) * self.data_plane + v, value)
 
-    def _multiply(self, planes: Any, products: Any, chunk: Any, count: Any) -> None:
-        """M[xi] = V[xi] * U[xi] for one chunk of output channels."""
+    def _multiply(
+        self, planes: Any, products: Any, chunk: Any, count: Any, ahead: Ahead, where: tuple[Any, Any, Any]
+    ) -> None:
+        """M[xi] = V[xi] * U[xi] for one chunk of output channels, and what is asked for ``ahead`` beside."""
         k, plan, lanes = self.k, self.plan, self.lanes
         rows, vectors = plan.rows, plan.vectors
         width = vectors * lanes
@@ -243,17 +248,23 @@ class _Winograd:
                 self.ctx.ranged(panel, plan.row_tiles)
                 matrix = self.weights.matrix(chunk, self._matrix(xi))
                 hints = self.weights.hints(panel, matrix)
+                asks = ahead.of(where, xi, panel)
                 acc = k.local("acc", "float32", rows * width)
                 with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                     k.store(acc, z * lanes + v, tirx.const(0, "float32"))
                 for first, step, blocks, depth in self._runs():
-                    with k.loop(blocks, name="cb") as cb, k.loop(depth, name="c") as c:
+                    with k.loop(blocks, name="cb") as cb, ExitStack() as steps:
+                        self.ctx.ranged(cb, blocks)
+                        beside = asks(first + cb * step)
+                        c = steps.enter_context(k.loop(depth, name="c"))
                         self.ctx.ranged(c, depth)
                         left = self.data_base + xi * self.data_plane
                         left += ((panel * self.blocks_in + first + cb * step) * rows) * lanes + c
                         channel = self._channel(first + cb * step, c)
                         right = self.weights.at(matrix, channel)
                         hints(right, channel)
+                        for ask in beside:
+                            ask(c)
                         with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
                             with k.loop(lanes, "vectorized", "v") as v:
                                 slot = (y * vectors + b) * lanes + v

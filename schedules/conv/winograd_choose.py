@@ -231,12 +231,17 @@ def _stream_rate(target: Target, weight_bytes: float, again: bool = False, reade
     layer's in the last-level cache if they take less than its share of that, and all layers' together stay; a strip
     finds those of the strip before it, ``again``, in all of it. What ``readers`` cores read at about the same time
     comes from memory once."""
-    near = min((1.0 if again else KEPT) * target.l3_bytes, MOST_KEPT)
+    near = min(float(target.l3_bytes), MOST_KEPT) if again else kept_bytes(target)
     if (again or target.weights_stay) and weight_bytes <= max(target.l2_bytes, near):
         return target.far_bytes
     if target.native or not target.bandwidth:  # of this machine it is only assumed
         return min(target.far_bytes, MEMORY if target.weights_stay else MEMORY * readers)
     return min(target.far_bytes, REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, target.cores))
+
+
+def kept_bytes(target: Target) -> float:
+    """Bytes of one tensor that the last-level cache has for sure when a later kernel reads it."""
+    return min(KEPT * target.l3_bytes, MOST_KEPT)
 
 
 def _plans(target: Target, layer: Layer, transform: Transform) -> Iterator[Plan]:

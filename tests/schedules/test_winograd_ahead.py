@@ -1,0 +1,135 @@
+"""Winograd's products ask for what the transforms behind them read from memory: all of it, and nothing that is near."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import Compiled, module_of, native, staged
+from halotile.schedules.conv import build as conv_build
+from halotile.schedules.conv import winograd_ahead
+from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv.winograd_ahead import Ahead
+from halotile.schedules.conv.winograd_math import F4, F6, Transform
+from halotile.schedules.group import Kernel
+from halotile.targets.target import Target
+from tvm import relax
+from winograd_layers import conv, facts_of, random, server
+
+R = relax.op
+LANES = 16
+
+
+def layer(channels: int, width: int, plan: Any, asked: list[tuple[Any, int]]) -> Ahead:
+    """Hints of a layer with ``width`` columns of tiles, whose tensors begin at zero; ``asked`` gets (buffer, line)."""
+    m, stride, columns = plan.transform.m, 8192, 2048  # elements between blocks, tiles of rows
+
+    def origin(number: Any) -> Any:
+        row, column = divmod(int(number), width)
+        origins = [row * m, column * m]
+        return SimpleNamespace(
+            n=0, deep=[], origins=origins, position=lambda own, _: [o + int(i) for o, i in zip(origins, own)]
+        )
+
+    def place(block: Any, at: list[Any]) -> int:
+        return (int(block) * stride + int(at[0]) * columns + int(at[1])) * LANES
+
+    facts = SimpleNamespace(
+        channels=channels, strides=(1, 1), before=(0, 0), dilation=(1, 1), data=SimpleNamespace(dtype="float32")
+    )
+    facing = SimpleNamespace(strides=(0, stride * LANES, 0, 0), elements=1 << 30)
+    request = SimpleNamespace(target=server(l2_bytes=4 << 20), box=None, layout=lambda _: facing)
+    fake = SimpleNamespace(
+        k=None,
+        lanes=LANES,
+        facts=facts,
+        has_prologue=False,
+        request=request,
+        bind=lambda v, _: v,
+        read=lambda _: "data",
+        ctx=SimpleNamespace(buffer=lambda _: "residual"),
+        offset=lambda n, channel, at: place(channel[0], at),
+        results=lambda: [(facts.data, False), (facts.data, True)],
+        result=lambda value, n, block, at: place(block, at),
+    )
+    return Ahead(fake, plan, origin, 1 << 20)  # type: ignore
+
+
+@pytest.mark.parametrize(
+    "channels,rows,row_tiles,t",
+    [(64, 13, 1, F6), (64, 13, 2, F6), (48, 9, 1, F6), (32, 13, 1, F6), (64, 13, 1, F4)],
+)
+def test_every_line_is_asked_for(
+    channels: int, rows: int, row_tiles: int, t: Transform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, int]] = []
+    monkeypatch.setattr(winograd_ahead, "hint", lambda k, buffer, at: asked.append((buffer, int(at) // LANES)))
+    vectors, strip, blocks, width = 2, rows * row_tiles, channels // LANES, 1 << 9
+    chunks = -(-blocks // vectors)
+    plan = choose.Plan(t, (1 << 10, width), rows, vectors, strip, 9, chunks, 1, 0.0)
+    ahead, first = layer(channels, width, plan, asked), 3 * strip
+    for chunk in range(chunks):
+        for xi in range(t.products):
+            for panel in range(row_tiles):
+                asks = ahead.of((first, chunk, chunk), xi, panel)
+                for block in range(blocks):
+                    for ask in asks(block):
+                        before = len(asked)
+                        for c in range(LANES):
+                            ask(c)
+                        assert len({line for _, line in asked[before:]}) == t.m
+    lines = {name: {line for buffer, line in asked if buffer == name} for name in ("data", "residual")}
+    wanted = {
+        b * 8192 + i * 2048 + tile * t.m + t.extent - t.m + j
+        for tile in range(first + strip, first + 2 * strip)
+        for b in range(blocks)
+        for i in range(t.extent)
+        for j in range(t.m)
+    }
+    assert lines["data"] == wanted
+    own = {
+        b * 8192 + i * 2048 + tile * t.m + j
+        for tile in range(first, first + strip)
+        for b in range(chunks * vectors)
+        for i in range(t.m)
+        for j in range(t.m)
+    }
+    assert lines["residual"] == own
+
+
+def built(target: Target, inputs: list[np.ndarray]) -> tuple[Kernel, np.ndarray]:
+    """The last of three layers, which adds the first one's result; and what it gives."""
+    k = random((32, 32, 3, 3), 2) / np.float32(17)
+
+    def body(x: Any) -> Any:
+        y = R.nn.relu(conv(x, k))
+        return R.nn.relu(conv(R.nn.relu(conv(y, k)), k) + y)
+
+    build = staged(module_of(inputs, body), target, tiled=False)
+    found = [kernel for kernel in build.kernels if "winograd" in kernel.schedule]
+    assert len(found) == 3
+    return found[2], Compiled(build).run(inputs)[0]
+
+
+def hints(kernel: Kernel) -> int:
+    return str(kernel.function).count("T.prefetch")
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_only_tensors_from_memory_are_asked_for(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits either way; nothing where a last level keeps the tensors, or weights would push them out."""
+    roomy = replace(native(), l2_bytes=8 << 20, l3_bytes=1 << 30, cores=cores)
+    plan = next(p for p in choose.least_plans(roomy, facts_of(32, 32, 61, 75)) if p.transform is F6)
+    monkeypatch.setattr(conv_build, "choose_plan", lambda *_: plan)
+    inputs = [random((1, 32, 61, 75), 1)]
+    small = replace(roomy, l3_bytes=1 << 20)  # of which 256 KiB are kept; the tensors have 600
+    near, far, full = (built(t, inputs) for t in (roomy, small, replace(small, l2_bytes=1 << 18)))
+    both = Ahead._next_rows.fget(SimpleNamespace(plan=plan))  # type: ignore
+    rest = hints(far[0]) - hints(near[0]) - both
+    assert 0 < both <= 2 and 0 < rest <= 2
+    assert hints(full[0]) == hints(near[0]) + rest  # residuals are read at once
+    np.testing.assert_array_equal(far[1], near[1])
+    np.testing.assert_array_equal(far[1], full[1])
