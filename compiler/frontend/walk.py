@@ -325,8 +325,9 @@ _RANDOM = "it draws random numbers"
 _TEXT = "strings are not supported"
 _REASONS = {
     **dict.fromkeys(fold.RANDOM, _RANDOM),
+    "ZipMap": "it makes a list of dictionaries; export without it (zipmap=False), for scores as a tensor",
     **dict.fromkeys(
-        "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer LabelEncoder".split(), _TEXT
+        "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer".split(), _TEXT
     ),
 }
 

@@ -22,7 +22,9 @@ from . import (  # noqa: F401
     resize,
     scatter,
     signal,
+    tabular,
     tensor,
+    trees,
     unique,
     vision,
 )
