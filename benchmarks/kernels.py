@@ -5,7 +5,8 @@
 
 One line a shape: milliseconds, GFLOP/s and its share of the FMA peak, which is measured on the same core before and
 after every hundredth of a second of runs (a clock moves by a third within a tenth of a second, and with it both), GB/s
-and its share of the bandwidth of a triad whose working set is as large as inputs, weights and outputs together.
+and its share of the bandwidth of a plain loop whose working set is as large as inputs, weights and outputs together and
+that reads as many arrays to one that it writes (of the next larger triad, for convolutions and products).
 Convolutions and products are timed by themselves, by timers in the library, and without Winograd (``--winograd``
 allows it: its share may pass 100%). Where an element costs many operations, the share of the arithmetic limit stands
 beside, with the limit that is met first.
@@ -49,6 +50,7 @@ class Figure:
     wrong: str | None
     operations: float = 0.0  # of all elements
     peak: float = 0.0  # FLOP/s that the machine could do meanwhile, if asked
+    written: float = 0.0  # of the bytes moved
 
 
 def measure(
@@ -79,7 +81,8 @@ def measure(
         taken, peak = _slices(run, seconds, pulse)
         elements = sum(array.size for array in engine.outputs().values())
     flops = 2.0 * report["macs"]
-    return Figure(taken, flops, _least_bytes(model), wrong, float(case.operations * elements), peak)
+    read, written = _least_bytes(model)
+    return Figure(taken, flops, read + written, wrong, float(case.operations * elements), peak, written)
 
 
 def _slices(run: Callable[[], float], seconds: float, pulse: Callable[[], float] | None) -> tuple[float, float]:
@@ -109,11 +112,15 @@ def _aligned(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def _least_bytes(model: onnx.ModelProto) -> float:
-    """Every input, weight and output moved once: what no schedule can avoid."""
+def _least_bytes(model: onnx.ModelProto) -> tuple[float, float]:
+    """(read, written): every input, weight and output moved once, what no schedule can avoid."""
     graph = model.graph
-    shapes = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*graph.input, *graph.output)]
-    return 4.0 * sum(math.prod(s) for s in [*shapes, *(list(t.dims) for t in graph.initializer)])
+
+    def bytes_of(values: Sequence[onnx.ValueInfoProto]) -> float:
+        return 4.0 * sum(math.prod(d.dim_value for d in v.type.tensor_type.shape.dim) for v in values)
+
+    weights = 4.0 * sum(math.prod(t.dims) for t in graph.initializer)
+    return bytes_of(graph.input) + weights, bytes_of(graph.output)
 
 
 def line(case: Case, figure: Figure, peak: Peak) -> str:
@@ -204,6 +211,9 @@ def _report(
         )
         return None
     peak = replace(meter.now(threads), flops=figure.peak)
+    if case.family not in ANCHORED:
+        rate = meter.stream(threads, figure.moved - figure.written, figure.written)
+        peak = replace(peak, triads=((math.ceil(figure.moved), rate),))
     print(line(case, figure, peak), flush=True)
     return None if figure.wrong else (share_of_limit(case, figure, peak), both_shares(figure, peak))
 

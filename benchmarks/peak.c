@@ -1,7 +1,9 @@
-/* Two limits of this machine: fused multiply-adds per second, and bytes per second of a triad.
+/* Two limits of this machine: fused multiply-adds per second, and bytes per second of memory.
  *
- *   peak fma THREADS SECONDS            prints FLOP/s
- *   peak triad THREADS SECONDS BYTES    prints bytes/s; BYTES is the working set of one thread (three arrays)
+ *   peak fma THREADS SECONDS                    prints FLOP/s
+ *   peak stream THREADS SECONDS BYTES SOURCES   prints bytes/s; BYTES is the working set of one thread: SOURCES arrays
+ *                                               (0 to 8) that are read and added up, and one that the sum is written
+ *                                               to. 2 is a triad, 1 a copy; with SOURCES -1 one array is only read
  *
  * As a shared library: halotile_pulse(THREADS, SECONDS), FLOP/s at this moment.
  *
@@ -33,8 +35,7 @@ static pthread_barrier_t barrier;
 static int kind;
 static long steps;
 static size_t bytes;
-
-struct worker { pthread_t thread; double seconds; float sink; float *a, *b, *c; };
+static int sources;
 
 static double now(void) {
     struct timespec t;
@@ -55,20 +56,58 @@ static float fma_loop(long n) {
     return total;
 }
 
-static void triad_loop(float *restrict a, const float *restrict b, const float *restrict c, size_t n, long passes) {
+#define MOST 8
+struct arrays { float *sum; const float *source[MOST]; };
+
+/* One loop for each number of sources, so that the compiler sees it. */
+#define SUM_0(i) 0.5f
+#define SUM_1(i) b[0][i]
+#define SUM_2(i) b[0][i] + 0.5f * b[1][i]
+#define SUM_3(i) SUM_2(i) + b[2][i]
+#define SUM_4(i) SUM_3(i) + b[3][i]
+#define SUM_5(i) SUM_4(i) + b[4][i]
+#define SUM_6(i) SUM_5(i) + b[5][i]
+#define SUM_7(i) SUM_6(i) + b[6][i]
+#define SUM_8(i) SUM_7(i) + b[7][i]
+#define COUNTS(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8)
+#define STREAM(count)                                                       \
+    case count:                                                             \
+        _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++) a[i] = SUM_##count(i); \
+        break;
+
+static void stream_loop(const struct arrays *arrays, size_t n, long passes) {
+    float *a = arrays->sum;
+    const float *const *b = arrays->source;
     for (long p = 0; p < passes; p++) {
-        for (size_t i = 0; i < n; i++) a[i] = b[i] + 0.5f * c[i];
+        switch (sources) { COUNTS(STREAM) }
         __asm__ volatile("" : : "r"(a) : "memory"); /* every pass is wanted */
     }
 }
 
+static float read_loop(const float *b, size_t n, long passes) {
+    vec sums[8] = {{0}};
+    for (long p = 0; p < passes; p++) {
+        for (size_t i = 0; i + 8 * LANES <= n; i += 8 * LANES) {
+            for (int k = 0; k < 8; k++) sums[k] += *(const vec *)(b + i + k * LANES);
+        }
+        __asm__ volatile("" : : "r"(b) : "memory");
+    }
+    float total = 0.0f;
+    for (int k = 0; k < 8; k++) total += sums[k][0];
+    return total;
+}
+
+struct worker { pthread_t thread; double seconds; float sink; struct arrays arrays; };
+
+static size_t elements(void) { return bytes / sizeof(float) / (size_t)(sources < 0 ? 1 : sources + 1); }
+
 static void *work(void *argument) {
     struct worker *w = argument;
-    size_t n = bytes / (3 * sizeof(float));
     pthread_barrier_wait(&barrier);
     double started = now();
     if (kind == 0) w->sink = fma_loop(steps);
-    else triad_loop(w->a, w->b, w->c, n, steps);
+    else if (sources < 0) w->sink = read_loop(w->arrays.sum, elements(), steps);
+    else stream_loop(&w->arrays, elements(), steps);
     w->seconds = now() - started;
     return NULL;
 }
@@ -119,22 +158,25 @@ int main(int argc, char **argv) {
     int threads = atoi(argv[2]);
     double seconds = atof(argv[3]);
     bytes = argc > 4 ? (size_t)atoll(argv[4]) : 0;
-    if (threads < 1 || (kind == 1 && bytes < 4096)) return 2;
+    sources = argc > 5 ? atoi(argv[5]) : 2;
+    if (threads < 1 || sources < -1 || sources > MOST || (kind == 1 && bytes < 4096)) return 2;
     struct worker *workers = calloc((size_t)threads, sizeof *workers);
     if (workers == NULL) return 3;
     pthread_barrier_init(&barrier, NULL, (unsigned)threads);
     for (int t = 0; kind == 1 && t < threads; t++) {
-        float **arrays[3] = {&workers[t].a, &workers[t].b, &workers[t].c};
-        for (int k = 0; k < 3; k++) {
-            if (posix_memalign((void **)arrays[k], 64, bytes / 3 + 64) != 0) return 3;
-            for (size_t i = 0; i < bytes / 12; i++) (*arrays[k])[i] = (float)(i & 7);
+        for (int k = 0; k <= (sources > 0 ? sources : 0); k++) {
+            float *array;
+            if (posix_memalign((void **)&array, 64, elements() * sizeof(float) + 64) != 0) return 3;
+            for (size_t i = 0; i < elements(); i++) array[i] = (float)(i & 7);
+            if (k == 0) workers[t].arrays.sum = array;
+            else workers[t].arrays.source[k - 1] = array;
         }
     }
     /* Rounds of some milliseconds, so that many fall between other processes' turns even on a busy machine. The first only
      * touches the memory. */
     round_seconds(workers, threads);
     for (steps = 1; round_seconds(workers, threads) < 3e-3; steps *= 2) {}
-    double each = kind == 0 ? 2.0 * LANES * CHAINS * (double)steps : (double)(bytes / 12 * 12) * (double)steps;
+    double each = kind == 0 ? 2.0 * LANES * CHAINS * (double)steps : (double)(bytes / 64 * 64) * (double)steps;
     static double rates[4096];
     int count = 0;
     for (double end = now() + seconds; count < 4096 && (count == 0 || now() < end);) {

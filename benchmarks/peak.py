@@ -1,4 +1,5 @@
-"""The machine's limits as a small C program measures them: FMA peak, and the bandwidth of triads of several sizes."""
+"""The machine's limits as a small C program measures them: FMA peak, and the bandwidth of memory, of triads of several
+sizes or of one size with as many reads to a write as asked."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from ..compiler.codegen.toolchain import find_toolchain
 from ..errors import ToolchainError
 from ..targets.detect import native
 
+SOURCES = 8  # arrays that a stream reads, at most
 _SOURCE = Path(__file__).parent / "peak.c"
 
 
@@ -57,6 +59,7 @@ class Meter:
         self._program = Path(self._folder.name) / "peak"
         self._target = native()
         self._triads: dict[int, tuple[tuple[int, float], ...]] = {}
+        self._streams: dict[tuple[int, int, int], float] = {}
         self._library: ctypes.CDLL | None = None
         try:
             self._build("-o", str(self._program))
@@ -78,10 +81,20 @@ class Meter:
         """FMA peak measured afresh; the bandwidths, which take longer, once for each thread count."""
         if threads not in self._triads:
             self._triads[threads] = tuple(
-                (size * threads, _run(self._program, "triad", threads, seconds, size))
+                (size * threads, _run(self._program, "stream", threads, seconds, size, 2))
                 for size in self._sizes(threads)
             )
         return Peak(threads, _run(self._program, "fma", threads, seconds), self._triads[threads])
+
+    def stream(self, threads: int, read: float, written: float, seconds: float = 0.15) -> float:
+        """Bytes/s, reads and writes together, of plain loops over a working set of ``read + written`` bytes that all
+        threads share, with as many arrays read to one written (8 at most, above that none is written)."""
+        size = max(4096, int(read + written) // threads)
+        sources = round(read / written) if written else SOURCES + 1
+        key = (threads, size, sources if sources <= SOURCES else -1)
+        if key not in self._streams:
+            self._streams[key] = _run(self._program, "stream", threads, seconds, *key[1:])
+        return self._streams[key]
 
     def pulse(self, threads: int, seconds: float = 3e-4) -> float:
         """FLOP/s at this moment, in this process: for one thread on the very core that the caller runs on."""
@@ -102,8 +115,8 @@ class Meter:
         return l2 // 2, 4 * l2, 12 * l2, min(max(64 << 20, 4 * self._target.l3_bytes // threads), 512 << 20)
 
 
-def _run(program: Path, kind: str, threads: int, seconds: float, size: int | None = None) -> float:
-    command = [str(program), kind, str(threads), str(seconds), *([str(size)] if size else [])]
+def _run(program: Path, kind: str, threads: int, seconds: float, *size: int) -> float:
+    command = [str(program), kind, str(threads), str(seconds), *map(str, size)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60 + 20 * seconds, check=False)
     except subprocess.TimeoutExpired:

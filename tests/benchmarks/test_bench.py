@@ -192,3 +192,14 @@ def test_a_file_that_is_no_model_is_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "junk.onnx").write_bytes(b"hello")
     with pytest.raises(ModelError, match=r"junk\.onnx.*not an ONNX model"):
         ModelFile(tmp_path / "junk.onnx").model()
+
+
+STREAMS = [(1e5, 0.0), (0.0, 1e5), (1e5, 1e5), (2e5, 1e5), (8e5, 1e5), (1e7, 1e3)]  # bytes read and written
+
+
+def test_a_stream_reads_as_many_arrays_to_one_it_writes() -> None:
+    with Meter() as meter:
+        sizes = {(kind, mix): meter.stream(1, *mix, seconds=0.02) for kind in "ab" for mix in STREAMS}
+        assert len(meter._streams) == len(STREAMS), "each is measured once"
+    for mix in STREAMS:
+        assert sizes["a", mix] == sizes["b", mix] > 1e8
