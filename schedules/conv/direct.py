@@ -26,8 +26,8 @@ Where many taps lie in the padding (a dilation of 24 at 40 x 40: 64 of 100), a t
 positions have there.
 
 Several cores share an image by rows. Of tiles that cost the same they take one whose rows they can share evenly (14
-rows in 14 tiles, not in 7), and 1x1 layers ask for their data a few blocks of channels ahead, since some of it lies in
-the other core's cache: ShuffleNetV2 takes 0.955 of the time on two cores so, MobileNetV2 0.97 (Emerald Rapids).
+rows in 14 tiles, not in 7), and 1x1 layers ask for their data ahead, some of which lies in the other core's cache:
+ShuffleNetV2 takes 0.955 of the time on two cores so, MobileNetV2 0.97 (Emerald Rapids).
 1x1 layers that widen a small image are shared by channels instead, as is the depthwise layer behind them.
 """
 

@@ -26,6 +26,7 @@ from tvm import relax, sym, tirx
 R = relax.op
 F = "float32"
 WEIGHTS = ", 0, 2, 1)"  # the end of a hint for the second level, in the text of a kernel
+DATA = ", 0, 3, 1)"  # of one for the first level
 WRITTEN = ", 1, 3, 1)"  # of one for a line that will be written
 ONE = replace(
     resolve("x86-64-v4"), fma_ports=1, fma_latency=4, cores=1, l1_bytes=32 << 10, l2_bytes=1 << 20, far_bytes=12
@@ -85,6 +86,56 @@ def test_rows_ask_for_the_input_of_the_next(
     target: Target, cin: int, cout: int, size: int, kernel: int, expected: tuple[int, int]
 ) -> None:
     assert hints(target, cin, cout, size, kernel) == expected
+
+
+@pytest.mark.parametrize(
+    "target,cin,size,kernel,expected",
+    [
+        (TWO, 512, 14, 1, (1, 0)),  # a line of the next block beside each channel, of one tile of 14 in a row
+        (TWO, 512, 7, 1, (2, 0)),  # of two rows that follow each other, and of one
+        (TWO, 16, 14, 1, (0, 0)),  # there is no next block
+        (TWO, 512, 14, 3, (0, 0)),  # of several taps: few lines in a step
+        (ONE, 512, 14, 1, (0, 0)),  # one multiply-add a cycle leaves time to wait
+    ],
+)
+def test_tiles_ask_for_the_data_of_the_next_channels(
+    target: Target, cin: int, size: int, kernel: int, expected: tuple[int, int]
+) -> None:
+    assert hints(target, cin, 256, size, kernel, DATA) == expected
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("block,blocks", [(2, 4), (3, 4)])
+def test_the_channels_of_a_block_ask_for_all_lines_of_the_next(stride: int, block: int, blocks: int) -> None:
+    """Behind the last block they are those of the first, of the next tile."""
+    x, w = np.zeros((1, 64, 28, 28), F), np.zeros((64, 64, 1, 1), F)
+    build = staged(module_of([x], lambda x: R.nn.conv2d(x, weight(w), strides=stride)), TWO, tiled=False, exact=True)
+    group = next(g for g in build.groups if g.anchor is not None)
+    assert group.anchor is not None
+    request = Request(group, build.layouts, TWO)
+    conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), LOW, 16, tile.new_context(request))
+    conv.bind = lambda value, extent: value  # type: ignore[method-assign]
+    begin = following.next_data(conv, 0, tirx.IntImm("int32", block), blocks, [5], 0)
+    asked: set[int] = set()
+    for channel in range(16):
+        found = Lines(4)
+        conv.k = found  # type: ignore[assignment]
+        following.ask_beside(conv, tirx_value(begin), channel)
+        asked |= set(found.found)
+    first, after = (0, 7 * stride) if block + 1 == blocks else (block + 1, 0)
+    layout = build.layouts[conv.facts.data]
+    wanted = [layout.offset([0, 0, 5 * stride, after + p * stride], first, 0) for p in range(7)]
+    assert asked >= {int(tirx_value(place)) // 16 for place in wanted}
+
+
+@pytest.mark.parametrize(
+    "target,written_out", [(TWO, True), (ONE, False), (replace(TWO, triple="aarch64-linux-gnu"), False)]
+)
+def test_channels_are_written_out_where_two_multiply_adds_start(target: Target, written_out: bool) -> None:
+    x, w = np.zeros((1, 64, 14, 14), F), np.zeros((64, 64, 1, 1), F)
+    build = staged(module_of([x], lambda x: R.nn.conv2d(x, weight(w))), target, tiled=False, exact=True)
+    (found,) = [k for k in build.kernels if "direct conv" in k.schedule]
+    assert bool(re.search(r"for c\d+ in T.unroll\(4\)", str(found.function))) is written_out
 
 
 @pytest.mark.parametrize(
@@ -316,9 +367,6 @@ def test_results(cin: int, cout: int, size: int, kernel: int, stride: int, group
     np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
-DATA = ", 0, 3, 1)"  # the end of a hint for the first level: to be read
-
-
 def kernel_of(target: Target, channels: int, size: int, batch: int = 1, kernel: int = 1) -> Any:
     x, w = np.zeros((batch, channels, size, size), F), np.zeros((64, channels, kernel, kernel), F)
     build = staged(
@@ -332,14 +380,14 @@ def kernel_of(target: Target, channels: int, size: int, batch: int = 1, kernel: 
     "cores,channels,size,batch,kernel,expected,schedule",
     [
         (2, 384, 14, 1, 1, True, "1x14x2"),
-        (1, 384, 14, 1, 1, False, "1x14x2"),  # one core: all of it is its own
-        (2, 384, 14, 2, 1, False, "1x14x2"),  # an image for each
+        (1, 384, 14, 1, 1, True, "1x14x2"),  # one core: from its second level
+        (2, 384, 14, 2, 1, True, "1x14x2"),  # an image for each: so
         (2, 384, 14, 1, 3, False, "1x14x2"),  # neighbouring taps read the same lines
         (2, 384, 7, 1, 1, True, "1x7x2"),
         (2, 16, 14, 1, 1, False, "1x14x2"),  # one block: nothing is ahead
     ],
 )
-def test_cores_ask_for_what_others_have_written(
+def test_where_data_is_asked_for(
     cores: int, channels: int, size: int, batch: int, kernel: int, expected: bool, schedule: str
 ) -> None:
     found = kernel_of(replace(TWO, cores=cores), channels, size, batch, kernel)
