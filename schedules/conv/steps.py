@@ -1,27 +1,24 @@
 """The steps of a direct convolution's reduction: loops over taps and channels, and what they ask for ahead.
 
-UNROLLED channels are written out: the counters of a loop take slots of multiply-adds where two start in a cycle, and
-the weights of later steps are asked for sooner where they come from the second level. 1x1 512-128 at 28 x 28 takes 0.93
-of the time so, 2048-512 at 7 x 7 0.965 (Granite Rapids). On 64-bit ARM LLVM does so itself (:mod:`..ahead`).
+Channels are written out (:mod:`..steps`), so that the weights of later ones are asked for sooner where they come from
+the second level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
 from ..group import dtype_bytes
+from ..steps import unrolled
 from .facts import ConvFacts
 from .following import ask_beside, ask_for_data, next_data
 from .prefetch import Next, Runs, ask, prefetch
 from .shared import columns_read, multiply
 from .tile import ConvKernel
-
-UNROLLED = 4  # two gain half as much, eight or a whole block of 16 less at 28 x 28
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def emit_steps(
         results = conv.result_runs(n, group * tile.blocks, origins, column, runs, index) if runs is not None else []
         if facts.skips:
             loops.enter_context(k.when(_meets_image(conv, origins, column, taps)))
-        c = loops.enter_context(_channels(conv, first, count, segment.lanes))
+        c = loops.enter_context(unrolled(conv.ctx, conv.request.target, count, "c", first, segment.lanes))
         if data is not None:
             ask_beside(conv, data, c)
         for buffer, begin, written in results:
@@ -119,20 +116,6 @@ def _ask_for_data(conv: ConvKernel, segment: Segment, count: Any, where: Any) ->
     if conv.distance and segment.blocks > 1:
         ask_for_data(conv, n, own + conv.distance, origins, column)
     return None
-
-
-@contextmanager
-def _channels(conv: ConvKernel, first: Any, count: Any, most: int) -> Iterator[Any]:
-    """The loop over the channels of a block, UNROLLED of them at a time where they divide."""
-    k, target = conv.k, conv.request.target
-    whole = isinstance(first, int) and isinstance(count, int) and count % UNROLLED == 0
-    if not whole or target.fma_ports == 1 or target.is_aarch64:
-        with k.loop(count, name="c", begin=first) as c:
-            yield conv.ctx.ranged(c, most)
-        return
-    with k.loop(count // UNROLLED, name="run") as run, k.loop(UNROLLED, "unroll", "c") as c:
-        conv.ctx.ranged(run, count // UNROLLED)
-        yield first + run * UNROLLED + conv.ctx.ranged(c, UNROLLED)
 
 
 def own_channels(conv: ConvKernel, group: Any, start: Any, segment: Segment) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@
         for part of K                       one part: the accumulators go straight to the epilogue
           for tile of rows                  last one moved back, never smaller
             acc[rows][vectors][lanes] = 0, or what the part before left in scratch
-            for k                           rolled: LLVM keeps the tile in registers
+            for k                           rolled, or few steps written out (:mod:`..steps`): registers hold the tile
               acc[r][v] += a[row r, k] (broadcast) * b[panel][k][v]
                                             after every few of the first steps, hints for a row of the results
         epilogue(acc)
@@ -36,6 +36,7 @@ from ..context import Context
 from ..group import Kernel, Packed, Request, Scratch, Value, dtype_bytes
 from ..hints import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
 from ..inline import key
+from ..steps import each_step
 from ..tegraph import GroupGraph
 from .blocking import Blocks, choose_blocks
 from .choose import choose_tile
@@ -369,11 +370,9 @@ class _Matmul:
                 if run is not None and facts.flat and not self.moved:
                     share = (run[0] * height + h, run[1] * height)
                     ask_for_rows(k, a, (row + height) * facts.k, share, height * facts.k, self.element)
-                with k.loop(asked // height, name="k") as s:
-                    self.ctx.ranged(s, asked // height)
-                    multiply(h * (asked // height) + s)
-        with k.loop(steps - asked, name="k", begin=asked) as s:
-            multiply(self.ctx.ranged(s, facts.k) if isinstance(first, int) else s)
+                each = asked // height
+                each_step(self.ctx, self.request.target, each, lambda s: multiply(h * each + s))  # noqa: B023
+        each_step(self.ctx, self.request.target, steps - asked, multiply, asked)
         if sums is not None:
             with k.loop(height * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                 k.store(sums[0], sums[1] + z * lanes + v, acc[z * lanes + v])

@@ -29,6 +29,7 @@ from tvm import tirx
 
 from ...targets.target import Target
 from ..group import Kernel, Packed, Request, Scratch
+from ..steps import each_step
 from .blocking import SUMS_BYTES, Blocks
 from .choose import choose_tile, first_level_ways, rows_in_cache
 from .facts import MatmulFacts
@@ -312,8 +313,8 @@ class _Strassen(_Matmul):
         k, lanes, vectors, size = self.k, self.lanes, region.vectors, region.vectors * self.lanes
         first = region.first * self.depth * PRODUCTS
         asks = follows_late(self.request.target, b, self.element)
-        with k.loop(self.depth, name="k") as step:
-            self.ctx.ranged(step, self.depth)
+
+        def multiply(step: Any) -> None:
             at = first + ((panel * PRODUCTS + number) * self.depth + step) * size
             if asks:
                 follow(k, b, at + (self.depth - step) * size, tile[0] * self.depth + step, size, tile[1], self.element)
@@ -322,6 +323,8 @@ class _Strassen(_Matmul):
                 with k.loop(vectors, "unroll", "b") as j, k.loop(lanes, "vectorized", "v") as v:
                     slot = (r * vectors + j) * lanes + v
                     k.store(acc, slot, acc[slot] + factor * b[at + j * lanes + v])
+
+        each_step(self.ctx, self.request.target, self.depth, multiply)
 
     def _store(self, region: Region, memory: Any, place: Any, acc: Any) -> None:
         k, lanes = self.k, self.lanes
