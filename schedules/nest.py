@@ -21,6 +21,7 @@ from .emit import KernelBuilder
 from .group import Box, Request, Value, dtype_bytes
 from .inline import key, narrow
 from .interchange import block_of, innermost_axis
+from .joined import NOTE, joins, side_by_side
 from .periodic import chunks, period
 from .phases import Phase
 from .written import MOST_VECTORS, Written
@@ -147,7 +148,11 @@ class Nest:
     def emit(self) -> None:
         extents = self.extents()
         if self.blocked:
-            self._loops(extents, lambda loops: self._lanes(loops))
+            if not self.row and joins(self.s.request, extents):
+                self.s.notes.append(NOTE)
+                self._serial(*side_by_side(extents, self._lanes))
+            else:
+                self._loops(extents, lambda loops: self._lanes(loops))
             return
         merged = self._merge(extents, 0)
         outer, inner = merged.outer, merged.inner

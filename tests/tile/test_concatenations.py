@@ -12,6 +12,8 @@ from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.runtime.loader import load
 from halotile.passes.tile.checker import check_plan
+from halotile.schedules.joined import NOTE
+from halotile.schedules.tiled import build_tiled
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,18 @@ def test_the_memory_plan_reads_concatenations_from_windows(unet: onnx.ModelProto
     assert build.report["arena_bytes"] < 0.85 * off.report["arena_bytes"]
     for plan in build.tiled.values():
         assert check_plan(plan).problems == []
+
+
+def test_boxes_copy_all_blocks_of_a_place(unet: onnx.ModelProto) -> None:
+    build = run_pipeline(unet, Options(target=native(), stop_after="plan", optimize="memory"))
+    plans = [p for p in build.tiled.values() if any(m.operators == ("relax.concat",) for m in p.members)]
+    assert plans
+    for plan in plans:
+        parts = build_tiled(plan, build.layouts, native()).parts
+        assert any(NOTE in part.notes for part in parts)
+    for plan in build.tiled.values():
+        if plan not in plans:
+            assert not any(NOTE in part.notes for part in build_tiled(plan, build.layouts, native()).parts)
 
 
 def test_the_numbers_are_those_of_the_whole(unet: onnx.ModelProto, tmp_path: Path) -> None:
