@@ -49,6 +49,8 @@ def evaluate(
     """The outputs of a node on known operands, or None when the reference evaluator can't say."""
     if any(i is not None and i.dtype.kind == "V" for i in inputs):
         return None
+    if proto.op_type == "ReduceMean" and not np.asarray(inputs[0]).size:  # NaN to the evaluator, 0 to the converter
+        return None
     names = [f"i{n}" if i is not None else "" for n, i in enumerate(inputs)]
     node = onnx.NodeProto()
     node.CopyFrom(proto)

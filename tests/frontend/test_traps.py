@@ -168,7 +168,7 @@ def test_depth_to_space_in_both_orders() -> None:
 @pytest.mark.parametrize(
     "operator,expected",
     [
-        ("ReduceSum", 0.0), ("ReduceProd", 1.0), ("ReduceMax", -np.inf), ("ReduceMin", np.inf),
+        ("ReduceSum", 0.0), ("ReduceMean", 0.0), ("ReduceProd", 1.0), ("ReduceMax", -np.inf), ("ReduceMin", np.inf),
         ("ReduceL1", 0.0), ("ReduceL2", 0.0), ("ReduceSumSquare", 0.0), ("ReduceLogSum", -np.inf),
         ("ReduceLogSumExp", -np.inf),
     ],

@@ -109,6 +109,19 @@ def test_on_boards(board: str, tmp_path: Path) -> None:
             assert found[name].tobytes() == array.tobytes(), (name, flush)
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="NOT RUN: runs code of x86-64 levels")
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])  # widened without and with instructions for it
+def test_half_width_floats_are_normal_ones_once_widened(level: str) -> None:
+    """A denormal float16 is a normal float32, and stays as it is."""
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT16, [2, 37]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "half", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    values = np.full((2, 37), 6e-8, np.float16)
+    values[1], values[0, ::3] = 3e-6, 1.5
+    found = halotile.compile(model, level, flush_denormals=True)({"x": values})["y"]
+    np.testing.assert_array_equal(found, values + values)
+
+
 def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     with pytest.raises(HalotileError, match="exact forbids"):
         halotile.compile(scaled(), exact=True, flush_denormals=True)

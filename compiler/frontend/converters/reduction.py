@@ -21,6 +21,9 @@ def _sum(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
 
 
 def _mean(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+    """The mean of nothing, which the standard leaves open, is 0 as in ONNX Runtime."""
+    if any(isinstance(x.shape[a], int) and x.shape[a] == 0 for a in axes):
+        return _sum(node, x, axes, keep)
     if x.is_float:
         return node.do(R.mean, x, axis=axes, keepdims=keep)
     count = math.prod(x.shape[a] for a in axes)

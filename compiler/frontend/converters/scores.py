@@ -23,9 +23,13 @@ def transformed(node: Node, scores: Value) -> Value:
     return node.do(R.sigmoid, scores) if kind == "LOGISTIC" else scores
 
 
-def plain(node: Node) -> None:
-    """Refuses a transform of one score, which the standard and ONNX Runtime read differently."""
+def regressed(node: Node, scores: Value) -> Value:
+    """What a regressor gives for [rows, targets] scores. A transform of one score is refused: the standard and ONNX
+    Runtime read it differently."""
+    if scores.shape[1] > 1:
+        return transformed(node, scores)
     _kind(node, ("NONE",))
+    return scores
 
 
 def of_two(node: Node, score: Value, complement: bool) -> Value:

@@ -13,7 +13,7 @@ from ..registry import Refusal, converts
 from ..value import Value
 from .indexing import read
 from .matmul import product
-from .scores import chosen, either, labels, of_two, plain, rows, transformed
+from .scores import chosen, either, labels, of_two, regressed, rows, transformed
 
 R = relax.op
 ML = "ai.onnx.ml"
@@ -109,11 +109,7 @@ def label_encoder(node: Node) -> Value:
 
 @converts("LinearRegressor", domain=ML)
 def linear_regressor(node: Node) -> Value:
-    scores = _linear(node, node.attr("targets", 1))
-    if scores.shape[1] > 1:
-        return transformed(node, scores)
-    plain(node)
-    return scores
+    return regressed(node, _linear(node, node.attr("targets", 1)))
 
 
 @converts("LinearClassifier", domain=ML)

@@ -20,7 +20,7 @@ from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
 from .indexing import read
-from .scores import chosen, either, labels, of_two, plain, rows, transformed
+from .scores import chosen, either, labels, of_two, regressed, rows, transformed
 
 R = relax.op
 ML = "ai.onnx.ml"
@@ -56,11 +56,7 @@ class Forest:
 def regressor(node: Node) -> Value:
     forest = _numbered(node, "target", node.attr("n_targets", 1))
     y = _aggregate(node, forest, node.attr("aggregate_function", "SUM"))
-    y = node.cast(_shifted(node, y, forest.weights.shape[1]), "float32")
-    if y.shape[1] > 1:
-        return transformed(node, y)
-    plain(node)
-    return y
+    return regressed(node, node.cast(_shifted(node, y, forest.weights.shape[1]), "float32"))
 
 
 @converts("TreeEnsembleClassifier", domain=ML)
