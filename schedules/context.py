@@ -168,7 +168,8 @@ class Context:
             table[key(self.graph.tensors[value])] = self.source(value)
         table.update(sources or {})
         rounds = self.request.target.rounds
-        return Inliner(table, self.k.bind if bind else None, self.k.guard, self.analyzer.simplify, rounds)
+        names = (self.k.bind, self.k.amend) if bind else (None, None)
+        return Inliner(table, names[0], self.k.guard, self.analyzer.simplify, rounds, names[1])
 
     def write(self, value: Value, indices: Sequence[Any], element: Any) -> None:
         """Stores one element of an output; lanes past the last channel get zero, or nothing in a plain tensor."""

@@ -12,8 +12,9 @@ A kernel is a plain C function ``int32_t name(T *p0, T *p1, ...)``. Buffers are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,19 @@ _KINDS = {
 }
 
 
+@dataclass(frozen=True)
+class _Vectors:
+    """An open vectorised loop: what comes before it and what is in it so far, and how many guards and names there were
+    when it began."""
+
+    lane: Any
+    width: int
+    before: list[Any]
+    scope: list[Any]
+    guards: int
+    bound: int
+
+
 class KernelBuilder:
     """Collects statements; each ``with loop`` or ``with when`` opens a scope."""
 
@@ -48,7 +62,7 @@ class KernelBuilder:
         self._shifted = 0  # loops around the present place that don't begin at zero
         self.guards: list[Any] = []  # conditions of if_then_else written so far
         self._bound: list[Any] = []
-        self._vectors: list[tuple[Any, int, list[Any]]] = []  # lane, width and what comes before open vectorised loops
+        self._vectors: list[_Vectors] = []  # open vectorised loops
         self._inside: list[Any] = []  # variables of the loops within the outermost of these, itself included
         self._conditions = 0  # open conditions within it
         self.tables: dict[Any, np.ndarray] = {}  # constants, by their buffers
@@ -106,7 +120,7 @@ class KernelBuilder:
             # TVM has no memory form of a vector of bool, and its bfloat16 pass does not look into named conditions
             return prim.NE(self.bind(tirx.Cast("int8", value), name), tirx.IntImm("int8", 0))
         if self._vectors:
-            lane, width, before = self._vectors[-1]
+            lane, width, before = self._vectors[-1].lane, self._vectors[-1].width, self._vectors[-1].before
             if self.written is not None and self.written.known(value, lane, width):
                 return value
             if dtype in ("int32", "int64") and len(self._vectors) == 1 and not self._varies(value):
@@ -180,7 +194,7 @@ class KernelBuilder:
         var = tirx.Var(self.fresh(name), "int32")
         self._scopes.append([])
         if kind == "vectorized":
-            self._vectors.append((var, int(extent), []))
+            self._vectors.append(_Vectors(var, int(extent), [], self._scopes[-1], guards, bound))
         if self._vectors:
             self._inside.append(var)
         self._shifted += shifted
@@ -190,13 +204,71 @@ class KernelBuilder:
             self._inside.pop()
         body = sequence(self._scopes.pop())
         if kind == "vectorized":
-            for statement in self._vectors.pop()[2]:
+            for statement in self._vectors.pop().before:
                 self.add(statement)
-        if kind == "vectorized" and self.guards[guards:]:
-            inner = [var, *self._bound[bound:]]
-            if any(v.same_as(u) for c in self.guards[guards:] for u in tirx.analysis.undefined_vars(c) for v in inner):
-                kind = "serial"
+            kind = self._kind(var, guards, bound)
         self.add(tirx.For(var, begin, _index(extent), _KINDS[kind], body))
+
+    def _kind(self, lane: Any, guards: int, bound: int) -> str:
+        """Of a loop over lanes: plain if a guard since those depends on one."""
+        inner = [lane, *self._bound[bound:]]
+        found = (u for c in self.guards[guards:] for u in tirx.analysis.undefined_vars(c))
+        return "serial" if any(v.same_as(u) for u in found for v in inner) else "vectorized"
+
+    def amend(self, values: Sequence[Any], size: Any, limit: int, exact: Callable[[], Sequence[Any]]) -> list[Any]:
+        """``values``, or those of ``exact`` in lanes where ``size`` (int32) is at least ``limit``; they are computed
+        for a vector if one of its lanes is so large:
+
+            for v: names, values                                             vectorised
+            top = the largest of size[v]
+            for v: if top >= limit: values[v] = select(size[v] < limit, values[v], exact[v])
+                   what follows
+        """
+        size = self._placed(size)
+        kept = [self._placed(value) for value in values]
+        top = self._top(size) if self._vectors else size
+        scope: list[Any] = []
+        self._scopes.append(scope)
+        self._conditions += bool(self._vectors)
+        for place, value in zip(kept, exact()):
+            self.store(place.source, place.indices[0], tirx.Select(size < tirx.IntImm("int32", limit), place, value))
+        self._conditions -= bool(self._vectors)
+        self._scopes.pop()
+        body = sequence(scope)
+        self.add(body if top is None else tirx.IfThenElse(top >= tirx.IntImm("int32", limit), body, None))
+        return kept
+
+    def _placed(self, value: Any) -> Any:
+        """A read of memory of its own that holds ``value``, one element or one for each lane."""
+        vectors = self._vectors[-1] if self._vectors else None
+        width, at = (vectors.width, vectors.lane) if vectors else (1, _index(0))
+        buffer = tirx.decl_buffer((width,), str(value.ty.dtype), name=self.fresh("t"), scope="local", layout=None)
+        (vectors.before if vectors else self._scopes[-1]).append(tirx.AllocBuffer(buffer))
+        self.store(buffer, at, value)
+        return buffer[at]
+
+    def _top(self, size: Any) -> Any | None:
+        """The largest ``size`` of all lanes, found between two halves of the open vectorised loop; None where the
+        loop is not the innermost thing that is open, or has memory that its second half would not see."""
+        vectors = self._vectors[-1]
+        apart = len(self._vectors) == 1 and not self._conditions and self.written is None
+        if not apart or self._scopes[-1] is not vectors.scope or any(_allocates(s) for s in vectors.scope):
+            return None
+        outer, width = self._scopes[-2], vectors.width
+        folded = tirx.decl_buffer((width,), "int32", name=self.fresh("top"), scope="local", layout=None)
+        self.store(folded, vectors.lane, size)
+        kind = _KINDS[self._kind(vectors.lane, vectors.guards, vectors.bound)]
+        first = tirx.For(vectors.lane, _index(0), _index(width), kind, sequence(vectors.scope))
+        outer += [tirx.AllocBuffer(folded), *vectors.before, first]
+        vectors.before.clear()
+        vectors.scope.clear()
+        while width > 1:
+            half, lane = (width + 1) // 2, tirx.Var(self.fresh("v"), "int32")
+            larger = tirx.BufferStore(folded, tirx.max(folded[lane], folded[lane + half]), [lane])
+            kind = _KINDS["vectorized" if width - half > 1 else "serial"]
+            outer.append(tirx.For(lane, _index(0), _index(width - half), kind, larger))
+            width = half
+        return folded[0]
 
     def guard(self, condition: Any) -> None:
         """Notes a condition under which something is read (see :meth:`loop`)."""
@@ -269,6 +341,11 @@ def gathered(buffer: Any, base: Any, stride: int, width: int) -> Any:
     order = [i * stride for i in range(width)]
     picks = [min(at // width, stride - 1) for at in order]
     return tirx.Shuffle(vectors, [_index(p * width + at - starts[p]) for p, at in zip(picks, order)])
+
+
+def _allocates(statement: Any) -> bool:
+    parts = statement.seq if isinstance(statement, tirx.SeqStmt) else [statement]
+    return any(isinstance(part, tirx.AllocBuffer) for part in parts)
 
 
 def undefined(expr: Any) -> Any:

@@ -74,9 +74,11 @@ class Inliner:
         guard: Callable[[Any], None] | None = None,
         simplify: Callable[[Any], Any] | None = None,
         rounds: bool = True,
+        amend: trigonometry.Amend | None = None,
     ) -> None:
         self.sources = sources
         self._rounds = rounds
+        self._amend = amend
         self._bind = bind
         self._guard = guard
         self._simplify = simplify
@@ -296,9 +298,9 @@ class Inliner:
         if name.endswith(".isnan"):
             return mathlib.is_nan(self.bind(args[0]))
         if name.endswith("call_pure_extern") and (plain := LIBM.get(str(args[0].value))) is not None:
-            return plain(self.bind(args[1]), self.bind)
+            return self._function(plain, self.bind(args[1]))
         if str(expr.ty.dtype) == "float32" and (fast := FLOAT32.get(name)) is not None:
-            return fast(self.bind(args[0]), self.bind)
+            return self._function(fast, self.bind(args[0]))
         if name == "tirx.nearbyint" and str(expr.ty.dtype) == "float32" and not self._rounds:
             return mathlib.nearest(self.bind(args[0]), self.bind)
         named = self._bind is not None and not self._guards  # without names these would be too long
@@ -307,6 +309,13 @@ class Inliner:
         if named and name.endswith("call_pure_extern") and str(args[0].value) == "fmodf":
             return remainders.remainder(self.bind(args[1]), self.bind(args[2]), self.bind)
         return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
+
+
+    def _function(self, function: Callable[..., Any], x: Any) -> Any:
+        """``function`` of ``x``, with what is seldom needed apart where values have names."""
+        if function in trigonometry.REDUCED and self._bind is not None and not self._guards:
+            return function(x, self.bind, self._amend)
+        return function(x, self.bind)
 
 
 def _gate(product: Any) -> tuple[Any, Any] | None:

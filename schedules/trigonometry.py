@@ -2,13 +2,15 @@
 
     sin(x) = +-sin(r) or +-cos(r)      x = (q + f) pi / 2 with q an integer and r = f pi / 2, |r| <= pi / 4
 
-An argument of any size is reduced in float64 by a 2 / pi of seven pieces of 29 bits: a float32 of 24 bits times a piece
-is exact, so are its whole turns and what is left of them (Payne and Hanek, "Radian Reduction for Trigonometric
-Functions", 1983). The polynomials are those of the Cephes library (Moshier, 1989).
+An argument below 2**16 is reduced in float64 by pi / 2 in two pieces (Cody and Waite). One of any size by a 2 / pi of
+seven pieces of 29 bits: a float32 of 24 bits times a piece is exact, so are its whole turns and what is left of them
+(Payne and Hanek, "Radian Reduction for Trigonometric Functions", 1983); vectors without such a lane pass over that. The
+polynomials are those of the Cephes library (Moshier, 1989).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -19,14 +21,38 @@ _WIDE = "float64"
 _BITS = 29
 # 2 / pi as integers: piece i counts in units of 2**(-29 (i + 1))
 _PIECES = (0x145F306D, 0x19391054, 0x14FE13AB, 0x1D1F534D, 0x1B81B6C5, 0x05664F10, 0x1C820FF2)
+_HALF_PI = (0x1921FB544 * 2.0**-32, float.fromhex("0x1.0b4611a626331p-34"))
+_NEAR = 0x47800000  # the bits of 2**16
+# amend(values, size, limit, exact): those of ``exact`` where an integer is large, seldom (see KernelBuilder)
+Amend = Callable[[Sequence[Any], Any, int, Callable[[], Sequence[Any]]], list[Any]]
 
 
 def _wide(value: float) -> Any:
     return tirx.FloatImm(_WIDE, value)
 
 
-def _reduced(x: Any, bind: Bind) -> tuple[Any, Any]:
-    """``(r, q)``: q in the low two bits of an integer; NaN for infinities."""
+def _reduced(x: Any, bind: Bind, amend: Amend | None) -> tuple[Any, Any]:
+    """``(r, q)``: q in the low two bits of an integer; NaN for infinities. Without names, from all pieces or none."""
+    size = bind(bits_of(x) & tirx.IntImm("int32", 0x7FFFFFFF))
+    usual = _near(x, bind)
+    if amend is not None:
+        r, q = amend(usual, size, _NEAR, lambda: _far(x, bind))
+        return r, q
+    near = size < tirx.IntImm("int32", _NEAR)
+    r, q = (bind(tirx.Select(near, a, b)) for a, b in zip(usual, _far(x, bind)))
+    return r, q
+
+
+def _near(x: Any, bind: Bind) -> tuple[Any, Any]:
+    """For |x| below 2**16: pi / 2 of 33 bits and of 53 more, so that the first product and the first difference are
+    exact. The quarters are counted in float32, where |r| may reach 0.792."""
+    q = bind(bits_of(x * f32(0.6366197723675814) + f32(ROUND)))
+    n = bind(tirx.Cast(_WIDE, float_of(q) - f32(ROUND)))
+    r = (tirx.Cast(_WIDE, x) - n * _wide(_HALF_PI[0])) - n * _wide(_HALF_PI[1])
+    return bind(tirx.Cast("float32", r)), q
+
+
+def _far(x: Any, bind: Bind) -> tuple[Any, Any]:
     d = bind(tirx.Cast(_WIDE, x))
     turns: Any = None
     for i, piece in enumerate(_PIECES):
@@ -60,25 +86,25 @@ def _signed(value: Any, q: Any) -> Any:
     return float_of(bits_of(value) ^ (_bit(q, 2) << tirx.IntImm("int32", 30)))
 
 
-def sin(x: Any, bind: Bind) -> Any:
+def sin(x: Any, bind: Bind, amend: Amend | None = None) -> Any:
     """sin(x); relative error below 1.3e-7, 1.6 units in the last place, for every x; odd to the bit."""
-    r, q = _reduced(x, bind)
+    r, q = _reduced(x, bind, amend)
     odd, even = _both(r, bind)
     wave = bind(tirx.Select(_is_odd(q), even, odd))
     return tirx.Select(tirx.EQ(x, f32(0.0)), x, _signed(wave, q))  # -0 stays
 
 
-def cos(x: Any, bind: Bind) -> Any:
+def cos(x: Any, bind: Bind, amend: Amend | None = None) -> Any:
     """cos(x); relative error below 1.3e-7, 1.6 units in the last place, for every x."""
-    r, q = _reduced(x, bind)
+    r, q = _reduced(x, bind, amend)
     odd, even = _both(r, bind)
     wave = bind(tirx.Select(_is_odd(q), odd, even))
     return _signed(wave, bind(q + tirx.IntImm("int32", 1)))
 
 
-def tan(x: Any, bind: Bind) -> Any:
+def tan(x: Any, bind: Bind, amend: Amend | None = None) -> Any:
     """tan(x) = sin(r) / cos(r), or -cos(r) / sin(r); relative error below 2.5e-7 for every x."""
-    r, q = _reduced(x, bind)
+    r, q = _reduced(x, bind, amend)
     odd, even = _both(r, bind)
     swap = _is_odd(q)
     quotient = tirx.Select(swap, f32(0.0) - even, odd) / tirx.Select(swap, odd, even)
@@ -114,3 +140,4 @@ def acos(x: Any, bind: Bind) -> Any:
 
 FLOAT32 = {"tirx.sin": sin, "tirx.cos": cos}
 LIBM = {"tanf": tan, "asinf": asin, "acosf": acos}
+REDUCED = (sin, cos, tan)
