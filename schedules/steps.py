@@ -1,12 +1,12 @@
-"""Steps of a reduction written out, in direct convolutions and products of matrices.
+"""Steps of a reduction written out, in direct convolutions, Winograd's products and products of matrices.
 
     for step in range(n)            for run in range(n / 4)
       body(step)                      body(4 run), body(4 run + 1), body(4 run + 2), body(4 run + 3)
 
 The counters of a loop take slots of multiply-adds where two of them start in a cycle, and what later steps read is
 asked for sooner where it comes from the second level: products of 512 x 1024 x 1024 take 0.95 of the time, 49 x 3072 x
-768 0.96, 1x1 convolutions of 512 to 128 channels at 28 x 28 0.93 (Granite Rapids). On 64-bit ARM LLVM does so itself
-(:mod:`.ahead`). Attention's products and 1x1 convolutions by seven products take as long either way.
+768 0.96, 1x1 convolutions of 512 to 128 channels at 28 x 28 0.93, EDSR 0.96 (Granite Rapids). On 64-bit ARM LLVM does
+so itself (:mod:`.ahead`). Attention's products and 1x1 convolutions by seven products take as long either way.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ whose scratch stays in cache.
     parallel for core: its run of groups of output channels and strips of tiles (counted over the batch)
       for tile, block of input channels               V[xi] = BT d B           one vector of channels at a time
       for chunk of output channels
-        for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    rows x vectors accumulators; hints for
-                                                      what transforms will read from memory (winograd_ahead.py)
+        for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    rows x vectors accumulators, few steps
+                                                      written out (steps.py); hints for what transforms will read from
+                                                      memory (winograd_ahead.py)
         for tile, vector                              y = AT M A, epilogue
 
 V lies as [xi][register tile][block][row][lane]: the product reads it from start to end, with broadcasts at constant
@@ -32,6 +33,7 @@ from typing import Any
 from tvm import tirx
 
 from ..group import Kernel, Request, Scratch
+from ..steps import unrolled
 from .choose import Tile
 from .facts import ConvFacts
 from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
@@ -256,8 +258,7 @@ class _Winograd:
                     with k.loop(blocks, name="cb") as cb, ExitStack() as steps:
                         # the simplifier must not know cb's range: boxes' addresses come out otherwise, U-Net takes 1.03
                         beside = asks(first + cb * step)
-                        c = steps.enter_context(k.loop(depth, name="c"))
-                        self.ctx.ranged(c, depth)
+                        c = steps.enter_context(unrolled(self.ctx, self.conv.request.target, depth, "c"))
                         left = self.data_base + xi * self.data_plane
                         left += ((panel * self.blocks_in + first + cb * step) * rows) * lanes + c
                         channel = self._channel(first + cb * step, c)

@@ -41,6 +41,16 @@ def test_seven_products_of_halves(target: Target, expected: bool) -> None:
     assert bool(re.search(WRITTEN_OUT, text_of(target, module, "seven products"))) is expected
 
 
+@pytest.mark.parametrize("target,expected", OTHERS)
+def test_products_of_winograd(target: Target, expected: bool) -> None:
+    """Of whole blocks of channels and of what is left; with as many as no four divide, in a plain loop."""
+    for channels, parts in ((64, 1), (70, 1), (72, 2)):
+        image, filters = rand(1, channels, 24, 24), weight(rand(64, channels, 3, 3))
+        module = module_of([image], lambda x: R.nn.conv2d(x, filters, padding=1))  # noqa: B023
+        found = re.findall(WRITTEN_OUT, text_of(target, module, "winograd"))
+        assert len(found) == (parts if expected else 0)
+
+
 @pytest.mark.parametrize("depth", [3, 4, 5, 30, 64, 83])
 @pytest.mark.parametrize("constant", [True, False])
 def test_what_is_left_over_is_summed_in_its_order(depth: int, constant: bool) -> None:
