@@ -27,6 +27,7 @@ def compile(
     threads: int | None = None,
     exact: bool = False,
     *,
+    fixed: Mapping[str, Any] | None = None,
     name: str | None = None,
     float_mode: str = "strict",
     tile: str | Mapping[str, Any] | None = None,
@@ -41,7 +42,8 @@ def compile(
     """Compiles an ONNX model (path, bytes or ModelProto) and returns it ready to run.
 
     ``target``: ``native``, a name from ``halotile targets list``, or ``triple+cpu+features``. ``shapes`` fixes open
-    dimensions by input name. ``threads``: the default number of threads; None takes the target's cores. ``exact``
+    dimensions by input name, ``fixed`` whole inputs: {"size": [480, 640]} makes that a constant, which the library
+    does not take any more. ``threads``: the default number of threads; None takes the target's cores. ``exact``
     keeps to the order of operations (no Winograd, no re-association across kernels). ``float_mode``: ``strict``,
     ``finite`` or ``exact``, how far simplification may go. ``dump_ir``: a folder for the IR after each stage.
     ``progress`` is called with (stage, done, total).
@@ -63,6 +65,7 @@ def compile(
     from .options import (
         checked_budget,
         checked_denormals,
+        checked_fixed,
         checked_float_mode,
         checked_name,
         checked_optimize,
@@ -80,6 +83,7 @@ def compile(
     options = Options(
         target=chosen,
         shapes=checked_shapes(shapes),
+        fixed=checked_fixed(fixed),
         threads=checked_threads(threads),
         exact=bool(exact),
         float_mode=checked_float_mode(float_mode),
@@ -106,6 +110,7 @@ def compile(
             report=build.report,
             exact=exact,
             weights=weights,
+            fixed=build.options.fixed,
             runs_here=runs_here(chosen),
         )
     except BaseException:
@@ -120,6 +125,7 @@ def tune(
     threads: int | None = None,
     exact: bool = False,
     *,
+    fixed: Mapping[str, Any] | None = None,
     seconds: float = 10.0,
     candidates: int | None = None,
     progress: Progress | None = None,
@@ -132,7 +138,7 @@ def tune(
     """
     from ..schedules.tuning import MOST
     from ..targets.resolve import resolve
-    from .options import checked_path, checked_shapes, checked_threads
+    from .options import checked_fixed, checked_path, checked_shapes, checked_threads
     from .pipeline import Options
     from .tune import tune as measure
     from .tuning_file import add, check
@@ -146,7 +152,11 @@ def tune(
         raise HalotileError(f"candidates={candidates!r}: give a whole number from 1, or None")
     check(file)
     options = Options(
-        resolve("native"), shapes=checked_shapes(shapes), threads=checked_threads(threads), exact=bool(exact)
+        resolve("native"),
+        shapes=checked_shapes(shapes),
+        fixed=checked_fixed(fixed),
+        threads=checked_threads(threads),
+        exact=bool(exact),
     )
     found = measure(model, options, seconds, candidates or MOST, progress)
     add(file, options.target, options.threads, found.kernels)
@@ -173,18 +183,20 @@ def inspect(
     memory_budget: int | str | None = None,
     optimize: str = "speed",
     threads: int | None = None,
+    fixed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What is in a model, as plain data, without compiling it.
 
     Without ``stage``: operators and how many of each, which of them Halotile covers, multiply-adds, weights, inputs and
     outputs of the file. With ``stage`` (``import`` to ``plan``): the pipeline runs that far and the operators left are
     listed with shapes and attributes, beside what each pass did and declined. Up to ``simplify``, dimensions may stay
-    open. ``float_mode``, ``tile``, ``memory_budget``, ``optimize`` and ``threads`` are those of :func:`compile`; with
-    ``check``, every rewrite of the simplification is validated on numbers (slow).
+    open. ``fixed``, ``float_mode``, ``tile``, ``memory_budget``, ``optimize`` and ``threads`` are those of
+    :func:`compile`; with ``check``, every rewrite of the simplification is validated on numbers (slow).
     """
     from .inspection import inspect_file, inspect_stage
     from .options import (
         checked_budget,
+        checked_fixed,
         checked_float_mode,
         checked_optimize,
         checked_shapes,
@@ -192,8 +204,9 @@ def inspect(
         checked_tile,
     )
 
-    fixed = checked_shapes(shapes)
+    known, lengths = checked_fixed(fixed), checked_shapes(shapes)
     options = {
+        "fixed": known,
         "float_mode": checked_float_mode(float_mode),
         "tile": checked_tile(tile),
         "memory_budget": checked_budget(memory_budget),
@@ -201,5 +214,5 @@ def inspect(
         "threads": checked_threads(threads),
     }
     if stage is None:
-        return inspect_file(model, fixed)
-    return inspect_stage(model, stage, fixed, target, check, options)
+        return inspect_file(model, lengths, known)
+    return inspect_stage(model, stage, lengths, target, check, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -13,15 +13,19 @@ from ..errors import HalotileError, ShapeError, UnsupportedError
 from ..targets.target import Target
 from .frontend.check import check
 from .frontend.functions import dtype_name
+from .frontend.known import with_their_shapes
 from .frontend.load import Source, load
 from .frontend.shapes import declared_shape, run_time_inputs
+from .options import Fixed
 
 _WEIGHT_LIMIT = (
     1024  # constants above this many bytes can't be shapes, so shape inference does without their values
 )
 
 
-def inspect_file(model: Any, shapes: Mapping[str, tuple[int, ...]] | None = None) -> dict[str, Any]:
+def inspect_file(
+    model: Any, shapes: Mapping[str, Sequence[int]] | None = None, fixed: Mapping[str, Fixed] | None = None
+) -> dict[str, Any]:
     """Inputs, outputs, operators with their counts, coverage, multiply-adds and weights of the file as it is.
 
     ``coverage`` says whether the import takes the model: exactly when every dimension is fixed, and by operator when
@@ -30,6 +34,7 @@ def inspect_file(model: Any, shapes: Mapping[str, tuple[int, ...]] | None = None
     source = load(model)
     check(source)
     graph = source.model.graph
+    shapes = with_their_shapes(graph, shapes, fixed)
     inputs = [_described(i, shapes) for i in run_time_inputs(graph)]
     macs, open_nodes = count_macs(source.model, {i["name"]: i["shape"] for i in inputs})
     tensors = list(graph.initializer)
@@ -48,7 +53,7 @@ def inspect_file(model: Any, shapes: Mapping[str, tuple[int, ...]] | None = None
         },
         "macs": None if open_nodes else macs,
         "macs_unknown_for": open_nodes,
-        "coverage": _coverage(model, source, shapes),
+        "coverage": _coverage(model, source, shapes, fixed),
     }
 
 
@@ -158,12 +163,14 @@ def _inferred_shapes(model: onnx.ModelProto, inputs: Mapping[str, list[Any] | No
     return shapes
 
 
-def _coverage(model: Any, source: Source, shapes: Mapping[str, tuple[int, ...]] | None) -> dict[str, Any]:
+def _coverage(
+    model: Any, source: Source, shapes: Mapping[str, Sequence[int]] | None, fixed: Mapping[str, Fixed] | None
+) -> dict[str, Any]:
     from .frontend import import_model
     from .frontend.walk import why_unsupported
 
     try:
-        imported = import_model(model, shapes)
+        imported = import_model(model, shapes, fixed=fixed)
         return {"supported": True, "exact": True, "refused": [], "notes": list(imported.notes)}
     except UnsupportedError as error:
         lines = str(error).splitlines()
@@ -187,7 +194,7 @@ def _coverage(model: Any, source: Source, shapes: Mapping[str, tuple[int, ...]] 
         return {"supported": not refused, "exact": False, "refused": refused, "notes": [str(error)]}
 
 
-def _described(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]] | None) -> dict[str, Any]:
+def _described(info: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, Any]:
     shape = declared_shape(info)
     if shapes and info.name in shapes:
         shape = list(shapes[info.name])

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import RunError
 from ..targets.target import Target
+from .options import Fixed
 from .runtime.loader import LoadedModel, load
 from .runtime.place import folder_of, staged
 from .spec import TensorSpec
@@ -34,6 +35,7 @@ class Model:
         report: dict[str, Any],
         exact: bool,
         weights: str,
+        fixed: Mapping[str, Fixed] | None,
         runs_here: bool,
     ) -> None:
         self._folder = folder
@@ -41,6 +43,7 @@ class Model:
         self._source = source
         self._exact = exact
         self._weights = weights
+        self._fixed = fixed
         self.target = target
         self.inputs = inputs
         self.outputs = outputs
@@ -79,6 +82,7 @@ class Model:
             self.inputs,
             inputs,
             dropped=self.report.get("dropped_shapes"),
+            fixed=self._fixed,
             rtol=default_rtol(self._weights) if rtol is None else rtol,
             atol=atol,
             exact=self._exact,

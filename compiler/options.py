@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,40 @@ def checked_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tupl
     if not shapes:
         return None
     return {str(name): _shape(str(name), dims) for name, dims in shapes.items()}
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The value of an input that is known at compile time: its elements in row-major order, and its shape; a list that
+    the command line gives has none (None), and takes the model's."""
+
+    shape: tuple[int, ...] | None
+    values: tuple[int | float | bool, ...]
+
+
+def checked_fixed(fixed: Any) -> dict[str, Fixed] | None:
+    """Input name -> its value: an array, or what makes one of numbers; None when nothing is fixed."""
+    if fixed is None:
+        return None
+    if not isinstance(fixed, Mapping):
+        raise HalotileError(f"fixed={fixed!r}: give a dict of input names and values, such as {{'size': [480, 640]}}")
+    return {str(name): _fixed(str(name), value) for name, value in fixed.items()} or None
+
+
+def _fixed(name: str, value: Any) -> Fixed:
+    if isinstance(value, Fixed):
+        return value
+    import numpy as np
+
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind == "V":  # the narrow floats of ml_dtypes have a kind of their own
+            array = array.astype(np.float32)
+    except (TypeError, ValueError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in "biuf":
+        raise HalotileError(f"the value given for input {name!r} is no array of numbers")
+    return Fixed(array.shape, tuple(array.reshape(-1).tolist()))
 
 
 def checked_threads(threads: int | None) -> int | None:

@@ -26,6 +26,7 @@ from typing import Any
 from ..errors import HalotileError
 from ..targets.target import Target
 from .dump import dump_stage
+from .options import Fixed
 from .report import build_report
 
 STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
@@ -35,15 +36,16 @@ _TURN = threading.RLock()  # TVM's builders are one stack for the whole process:
 
 @dataclass(frozen=True)
 class Options:
-    """What a build is asked for. ``shapes`` fixes open dimensions; ``threads`` None takes the target's cores;
-    ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``: auto, off, or a
-    wish (passes/tile/forced.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are choices that were measured
-    (schedules/tuning.py), ``candidate`` which of each kernel's candidates to build for such a measurement.
-    ``weights``: float32, or float16 for those of convolutions and matrix products. ``flush_denormals``: runs count
-    floats below the normal ones as zero."""
+    """What a build is asked for. ``shapes`` fixes open dimensions, ``fixed`` values of inputs; ``threads`` None takes
+    the target's cores; ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``:
+    auto, off, or a wish (passes/tile/forced.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are choices
+    that were measured (schedules/tuning.py), ``candidate`` which of each kernel's candidates to build for such a
+    measurement. ``weights``: float32, or float16 for those of convolutions and matrix products. ``flush_denormals``:
+    runs count floats below the normal ones as zero."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
+    fixed: Mapping[str, Fixed] | None = None
     threads: int | None = None
     exact: bool = False
     float_mode: str = "strict"
@@ -134,7 +136,10 @@ def import_(build: Build) -> None:
     from .frontend import import_model
 
     symbolic = build.options.stop_after in ("import", "simplify")  # only what follows needs fixed shapes
-    build.imported = import_model(build.source, build.options.shapes, symbolic)
+    options = build.options
+    build.imported = import_model(build.source, options.shapes, symbolic, options.fixed)
+    if options.fixed:  # with the shapes that they have
+        build.options = replace(options, fixed=build.imported.fixed)
     build.module = build.imported.module
     build.notes["import"] = list(build.imported.notes)
 

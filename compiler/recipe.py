@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import HalotileError, ModelError, OutputError
 from .codegen.manifest import target_of
+from .options import Fixed
 
 if TYPE_CHECKING:
     from .pipeline import Options
@@ -73,7 +74,18 @@ def options_of(manifest: dict[str, Any]) -> Options:
         made = manifest.get("version", "another version")
         raise OutputError(f"the manifest has the option {unknown[0]!r} of Halotile {made}, which this one lacks")
     values = {key: _value(value) for key, value in recorded.items()}
+    values["fixed"] = fixed_of(manifest)
     return _checked(Options(target=target_of(manifest), **values))
+
+
+def fixed_of(manifest: dict[str, Any]) -> dict[str, Fixed] | None:
+    """The inputs that became constants, and their values; OutputError for what no build writes."""
+    recorded = (manifest.get("options") or {}).get("fixed")
+    try:
+        found = {name: Fixed(tuple(v["shape"]), tuple(v["values"])) for name, v in (recorded or {}).items()}
+    except (AttributeError, KeyError, TypeError):
+        raise OutputError(f"the manifest has {recorded!r} as the values of fixed inputs") from None
+    return found or None
 
 
 def _checked(options: Options) -> Options:
@@ -116,6 +128,8 @@ def _external(path: Path) -> dict[str, str]:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, Fixed):
+        return {"shape": _plain(value.shape), "values": list(value.values)}
     return [_plain(entry) for entry in value] if isinstance(value, (tuple, list)) else value
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, RunError, ToolchainError, VerificationError
-from .options import encodable
-from .sample import random_inputs
+from .options import Fixed, encodable
+from .sample import dtype_of, random_inputs
 from .spec import TensorSpec, length_name
 
 RTOL = 1e-3
@@ -119,6 +119,7 @@ def verify(
     given: Arrays | None = None,
     *,
     dropped: Mapping[str, Sequence[int]] | None = None,
+    fixed: Mapping[str, Fixed] | None = None,
     rtol: float = RTOL,
     atol: float = ATOL,
     exact: bool = False,
@@ -128,7 +129,8 @@ def verify(
 
     ``model`` is the original file, bytes or ModelProto. ``given`` names arrays for all or some inputs; the others are
     drawn from ``seed``. ``exact`` tightens both tolerances ten times. ``dropped``: shapes of inputs of ``model`` that
-    ``run`` lacks because no output depends on what they hold; open dimensions are 1 without.
+    ``run`` lacks because no output depends on what they hold; open dimensions are 1 without. ``fixed``: values of
+    inputs that ``run`` has as constants.
     """
     if not all(isinstance(t, numbers.Real) and 0 <= t < np.inf for t in (rtol, atol)):
         raise RunError(f"tolerances are numbers, finite and not negative, not rtol={rtol!r}, atol={atol!r}")
@@ -137,13 +139,20 @@ def verify(
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise RunError(f"seed={seed!r}: give a whole number from 0")
     reference = Reference(model)
+    held = reference.held(fixed or {})
+    if dropped is not None:
+        dropped = {**dropped, **{n: a.shape for n, a in held.items()}}
+    twice = sorted(held.keys() & set(given or ()))
+    if twice:
+        raise RunError(f"input {twice[0]!r} was fixed when the model was compiled; no other value can be compared")
     unknown = sorted(set(given or ()) - {s.name for s in inputs} - set(reference.inputs))
     if unknown:
         raise RunError(
             f"the model has no input {unknown[0]!r}; its inputs are {', '.join(s.name for s in inputs)}"
         )
     reference.check_same_model(inputs, dropped)
-    arrays = {**random_inputs(inputs, reference.proto, seed), **reference.idle(dropped or {}, seed), **(given or {})}
+    made_up = {**random_inputs(inputs, reference.proto, seed), **reference.idle(dropped or {}, seed)}
+    arrays = {**made_up, **held, **(given or {})}
     everything = run({s.name: arrays[s.name] for s in inputs})
     theirs = reference(arrays, seed)
     ours = {n: there(everything, n, theirs) for n in everything}
@@ -300,6 +309,11 @@ class Reference:
                     f"the library was built from another model: input {name!r} is {ours_text} in the library "
                     f"and {theirs_text} in the model"
                 )
+
+    def held(self, fixed: Mapping[str, Fixed]) -> dict[str, np.ndarray]:
+        """The arrays of inputs that are constants of the library."""
+        types = {n: dtype_of(_dtype(self.inputs[n])) for n in fixed if n in self.inputs}
+        return {n: np.asarray(fixed[n].values, t).reshape(fixed[n].shape or ()) for n, t in types.items()}
 
     def idle(self, shapes: Mapping[str, Sequence[int]], seed: int) -> dict[str, np.ndarray]:
         """Arrays of these shapes for inputs by name."""

@@ -33,6 +33,7 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "a
 @click.option("--from", "recorded", metavar="MANIFEST", help="Build again what a manifest.json records.")
 @click.option("--name", help="Name of the library and prefix of its functions.  [default: the model's]")
 @parameters.shape_option
+@parameters.fix_option
 @parameters.threads_option
 @click.option(
     "--exact", is_flag=True, help="Keep to the order of operations: no Winograd, ten times tighter check."
@@ -99,7 +100,7 @@ def build(
 
 
 def _options(
-    target_text: str, shapes: dict[str, tuple[int, ...]] | None, *, name: str | None, threads: int | None,
+    target_text: str, shapes: dict[str, tuple[int, ...]] | None, *, fixed: Any, name: str | None, threads: int | None,
     exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
     optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool,
@@ -118,8 +119,8 @@ def _options(
 
     making = stop_after in (None, "link")
     return Options(
-        target=target, shapes=shapes, threads=threads, exact=exact, float_mode=float_mode, name=name,
-        tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
+        target=target, shapes=shapes, fixed=parameters.fixed_of(fixed), threads=threads, exact=exact,
+        float_mode=float_mode, name=name, tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
         weights=checked_weights(weights, target, exact), flush_denormals=checked_denormals(flush_denormals, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,
         stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc,
@@ -202,6 +203,7 @@ def _verify(
     Without a shared library its program stands in, and without either there is nothing to run.
     Where ONNX Runtime itself can't run the model, a comparison that nobody asked for is left out with a note.
     """
+    from ..recipe import fixed_of
     from ..runtime.place import read_manifest
     from ..verify import NoReference, verify
 
@@ -213,7 +215,7 @@ def _verify(
         with parameters.open_model(library, None, None) as loaded:
             result = verify(
                 loaded, path, loaded.inputs, dropped=(made.get("report") or {}).get("dropped_shapes"),
-                rtol=rtol, atol=atol, exact=exact, seed=seed,
+                fixed=fixed_of(made), rtol=rtol, atol=atol, exact=exact, seed=seed,
             )  # fmt: skip
     except NoReference as error:
         if asked:

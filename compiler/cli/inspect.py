@@ -23,6 +23,7 @@ _VIEWS = {
 @click.command()
 @click.argument("model")
 @parameters.shape_option
+@parameters.fix_option
 @click.option(
     "--stop-after", "stage", type=click.Choice(STAGES), help="Run the pipeline so far and show what is left."
 )
@@ -41,8 +42,8 @@ _VIEWS = {
 @parameters.target_option
 @parameters.json_option
 def inspect(
-    model: str, shapes: Any, stage: str | None, float_mode: str, check: bool, timeline: bool, svg: str | None,
-    target: str, as_json: bool, plan: bool, pareto: bool, explain: bool, **tiling: Any,
+    model: str, shapes: Any, fixed: Any, stage: str | None, float_mode: str, check: bool, timeline: bool,
+    svg: str | None, target: str, as_json: bool, plan: bool, pareto: bool, explain: bool, **tiling: Any,
 ) -> None:  # fmt: skip
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).
 
@@ -56,7 +57,7 @@ def inspect(
     _refuse_unread("--timeline" if timeline or svg else "--plan" if plan or pareto else "--stop-after" if stage else "")
     if check and stage == "import":
         raise click.UsageError("--check validates the simplification, which --stop-after import leaves out")
-    fixed = parameters.shapes_of(shapes)
+    lengths, known = parameters.shapes_of(shapes), parameters.fixed_of(fixed)
     path = parameters.check_model_path(model)
     from ...targets.resolve import precheck
 
@@ -64,14 +65,14 @@ def inspect(
     if timeline or svg:
         from .timeline import show
 
-        return show(path, fixed, target, svg, as_json)
+        return show(path, lengths, known, target, svg, as_json)
     if plan or pareto:
         from .plan import show as show_plan
 
-        return show_plan(path, fixed, target, pareto, as_json, {"float_mode": float_mode, **tiling})
+        return show_plan(path, lengths, target, pareto, as_json, {"fixed": known, "float_mode": float_mode, **tiling})
     from ..api import inspect as look
 
-    data = look(path, stage, fixed, target=target, float_mode=float_mode, check=check, **tiling)
+    data = look(path, stage, lengths, target=target, fixed=known, float_mode=float_mode, check=check, **tiling)
     if as_json:
         emit_json(data)
     elif explain:

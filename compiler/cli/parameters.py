@@ -42,6 +42,46 @@ def shape_option(function: F) -> F:
     )(function)
 
 
+class FixType(click.ParamType):
+    """``size=480,640`` -> ("size", its value); ``size=size.npy`` reads a file. The name may hold an equals sign."""
+
+    name = "name=v,v,...|file.npy"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, Any]:
+        if isinstance(value, tuple):
+            return value
+        from ..options import Fixed
+
+        name, equals, text = str(value).rpartition("=")
+        if not equals or not name:
+            self.fail(f"{value!r} is not of the form name=480,640 or name=file.npy", param, ctx)
+        if text.endswith((".npy", ".npz")):
+            return name, read_arrays([f"{name}={text}"], [name])[name]
+        try:
+            return name, Fixed(None, tuple(_number(v) for v in text.strip("[]() ").split(",")))
+        except ValueError:
+            self.fail(f"{value!r}: {text!r} is no list of numbers such as 480,640, nor a .npy file", param, ctx)
+
+
+def _number(text: str) -> int | float | bool:
+    """A whole number where it is one, ``true`` and ``false``, or a float."""
+    word = text.strip().lower()
+    if word in ("true", "false"):
+        return word == "true"
+    try:
+        return int(word)
+    except ValueError:
+        return float(word)
+
+
+def fix_option(function: F) -> F:
+    """``--fix``, once for each input that becomes a constant."""
+    return click.option(
+        "--fix", "fixed", type=FixType(), multiple=True,
+        help="Make an input a constant: --fix size=480,640, or --fix size=size.npy.",
+    )(function)  # fmt: skip
+
+
 def json_option(function: F) -> F:
     """``--json``: the result as data on stdout."""
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(function)
@@ -165,6 +205,17 @@ def shapes_of(pairs: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[i
     if twice:
         raise click.UsageError(f"--shape {twice[0]}=... is given twice")
     return dict(pairs) or None
+
+
+def fixed_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
+    """The values by input name; one name given twice is a usage error."""
+    from ..options import checked_fixed
+
+    names = [name for name, _ in pairs]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise click.UsageError(f"--fix {twice[0]}=... is given twice")
+    return checked_fixed(dict(pairs))
 
 
 def check_model_path(path: str) -> Path:

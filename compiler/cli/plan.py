@@ -19,7 +19,7 @@ def show(
 ) -> None:
     """Prints the plans of the tile groups, and with ``pareto`` the curve that they were chosen from.
 
-    ``options`` are the pipeline's: float_mode, tile, memory_budget, optimize and threads."""
+    ``options`` are the pipeline's: fixed, float_mode, tile, memory_budget, optimize and threads."""
     from ...passes.tile.describe import plan_text
     from ...targets.resolve import resolve
     from ..pipeline import Options

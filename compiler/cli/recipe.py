@@ -17,7 +17,7 @@ from .models import find_model
 FORMATS = ("so", "a", "exe")
 # What decides the result: with --from it comes from the manifest, and from nowhere else.
 RECORDED = (
-    "target", "name", "shapes", "threads", "exact", "float_mode", "formats", "static", "cc", "glibc", "tile",
+    "target", "name", "shapes", "fixed", "threads", "exact", "float_mode", "formats", "static", "cc", "glibc", "tile",
     "memory_budget", "optimize", "timers", "tuning", "weights", "flush_denormals",
 )  # fmt: skip
 
@@ -82,7 +82,7 @@ def from_manifest(ctx: click.Context, text: str, model: str | None) -> tuple[Pat
 
     given = [p for p in RECORDED if ctx.get_parameter_source(p) is click.core.ParameterSource.COMMANDLINE]
     if given:
-        flag = {"formats": "format", "shapes": "shape"}.get(given[0], given[0].replace("_", "-"))
+        flag = {"formats": "format", "shapes": "shape", "fixed": "fix"}.get(given[0], given[0].replace("_", "-"))
         raise click.UsageError(f"--{flag} is in the manifest already; leave it out with --from")
     path = Path(text) / MANIFEST if Path(text).is_dir() else Path(text)
     manifest = read_manifest(path.parent) if path.name == MANIFEST else _read(path)

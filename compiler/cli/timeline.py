@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError
+from ..options import Fixed
 from .console import emit, emit_json, size
 
 
 def show(
-    model: Any, shapes: Mapping[str, tuple[int, ...]] | None, target: str, svg: str | None, as_json: bool
-) -> None:
+    model: Any, shapes: Mapping[str, tuple[int, ...]] | None, fixed: Mapping[str, Fixed] | None, target: str,
+    svg: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Prints the timelines of all chains; ``svg`` is a file that gets their picture."""
     from ...passes.tile.timeline_text import as_svg, as_text, seconds
     from ..timelines import timelines
 
-    chains = timelines(model, shapes, target)
+    chains = timelines(model, shapes, target, fixed=fixed)
     if svg is not None:
         picture = as_svg([(f"{c.name}, {c.stripes} stripes of {c.rows} rows", c.timeline) for c in chains])
         try:

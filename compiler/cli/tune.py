@@ -17,6 +17,7 @@ from .console import StageProgress, columns, emit, emit_json, on_terminal
     help="Where to enter what wins; made if it is not there.",
 )  # fmt: skip
 @parameters.shape_option
+@parameters.fix_option
 @parameters.threads_option
 @click.option("--exact", is_flag=True, help="For builds with --exact: no Winograd.")
 @click.option(
@@ -28,22 +29,23 @@ from .console import StageProgress, columns, emit, emit_json, on_terminal
 )
 @parameters.json_option
 def tune(
-    model: str, database: str, shapes: Any, threads: int | None, exact: bool, seconds: float, candidates: int,
-    as_json: bool,
+    model: str, database: str, shapes: Any, fixed: Any, threads: int | None, exact: bool, seconds: float,
+    candidates: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the kernels of MODEL (ONNX) on this machine, for later builds with --tuning.
 
     The model is compiled once for every rank of candidate and the builds run in turns. What is faster than the choice
     that the cost model makes by itself is entered into a database, which may hold any number of models and machines.
     """
-    fixed = parameters.shapes_of(shapes)
+    lengths, known = parameters.shapes_of(shapes), parameters.fixed_of(fixed)
     path = parameters.check_model_path(model)
     from ..api import tune as measure
 
     with StageProgress(on_terminal()) as progress:
         found = measure(
-            path, database, fixed, threads, exact, seconds=seconds, candidates=candidates, progress=progress
-        )
+            path, database, lengths, threads, exact,
+            fixed=known, seconds=seconds, candidates=candidates, progress=progress,
+        )  # fmt: skip
     if as_json:
         emit_json({"database": database, **found})
         return

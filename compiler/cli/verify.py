@@ -22,23 +22,27 @@ from .interrupt import removed_on_exit
 )
 @parameters.on_option
 @parameters.shape_option
+@parameters.fix_option
 @parameters.threads_option
 @click.option("--exact", is_flag=True, help="Compile exactly; ten times tighter tolerances.")
 @parameters.tolerance_options
 @parameters.json_option
 def verify(
-    model: str, directory: str | None, inputs: Any, on: str | None, shapes: Any, as_json: bool, **options: Any
+    model: str, directory: str | None, inputs: Any, on: str | None, shapes: Any, fixed: Any, as_json: bool,
+    **options: Any,
 ) -> int:
     """Compare MODEL (ONNX) with ONNX Runtime: the library in DIR, or one compiled for this machine and thrown away.
 
     MODEL may be left out: `halotile verify DIR` finds the model that the manifest in DIR names.
     Exit code 3 when an output differs by more than rtol * max|reference| + atol.
     """
-    fixed = parameters.shapes_of(shapes)
+    lengths, known = parameters.shapes_of(shapes), parameters.fixed_of(fixed)
     path, folder = _model_and_folder(model, directory)
     if on is not None and folder is None:
         raise click.UsageError("--on runs a built library; name its folder: halotile verify MODEL DIR --on ...")
-    if folder is not None and fixed:
+    if folder is not None and known:
+        raise click.UsageError("--fix is for compiling; the library in DIR has its constants already")
+    if folder is not None and lengths:
         raise click.UsageError("--shape is for compiling; the library in DIR has its shapes already")
     from ..verify import available
 
@@ -51,7 +55,7 @@ def verify(
     else:
         with removed_on_exit(), tempfile.TemporaryDirectory() as temporary:
             library = Path(temporary) / "library"
-            _compile(path, library, fixed, options["threads"], options["exact"], quiet=as_json)
+            _compile(path, library, lengths, known, options["threads"], options["exact"], quiet=as_json)
             result = _compare(path, library, inputs, None, **options)
     if as_json:
         emit_json(result.data())
@@ -72,11 +76,13 @@ def _model_and_folder(model: str, directory: str | None) -> tuple[Path, Path | N
     return find_model(folder / MANIFEST, read_manifest(folder) or {}), folder
 
 
-def _compile(path: Path, library: Path, shapes: Any, threads: int | None, exact: bool, quiet: bool) -> None:
+def _compile(
+    path: Path, library: Path, shapes: Any, fixed: Any, threads: int | None, exact: bool, quiet: bool
+) -> None:
     from ...targets.resolve import resolve
     from ..pipeline import Options, run_pipeline
 
-    options = Options(target=resolve("native"), shapes=shapes, threads=threads, exact=exact)
+    options = Options(target=resolve("native"), shapes=shapes, fixed=fixed, threads=threads, exact=exact)
     with StageProgress(on_terminal() and not quiet) as progress:
         run_pipeline(path, options, progress=progress, output=library)
 
@@ -85,6 +91,7 @@ def _compare(
     path: Path, library: Path, inputs: Any, on: str | None, *, threads: int | None, exact: bool, rtol: float | None,
     **others: Any,
 ) -> Any:  # fmt: skip
+    from ..recipe import fixed_of
     from ..verify import default_rtol
     from ..verify import verify as compare
 
@@ -94,7 +101,8 @@ def _compare(
         given = parameters.read_arrays(inputs, [t.name for t in model.inputs])
         run = (lambda arrays: model(arrays, threads)) if hasattr(model, "place") else model
         dropped = (model.manifest.get("report") or {}).get("dropped_shapes")
-        return compare(run, path, model.inputs, given, dropped=dropped, exact=exact, rtol=rtol, **others)
+        fixed = fixed_of(model.manifest)
+        return compare(run, path, model.inputs, given, dropped=dropped, fixed=fixed, exact=exact, rtol=rtol, **others)
 
 
 def _rows(result: Any) -> list[tuple[str, ...]]:

@@ -15,12 +15,14 @@ import tvm
 from tvm import relax
 
 from ...errors import ModelError, UnsupportedError
+from ..options import Fixed
 from ..spec import TensorSpec, length_name
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
 from .dims import SYMBOLS, Dim, Learned, to_relax
 from .functions import dtype_name, element_name
 from .implied import ASSUMED
+from .known import constants, with_their_shapes
 from .load import Source, load
 from .node import Node
 from .parts import zeroed
@@ -38,7 +40,7 @@ MOST_NAMES = 8  # in a note; more are counted
 class ImportedModel:
     """``module`` has one function ``main``: one parameter per run-time input, a tuple of all outputs in order.
     ``dropped``: inputs that no output depends on. ``lengths``: the axis of outputs of which only a part is
-    there; another output tells how much (:func:`..spec.length_name`)."""
+    there; another output tells how much (:func:`..spec.length_name`). ``fixed``: inputs that became constants."""
 
     module: tvm.IRModule
     inputs: tuple[TensorSpec, ...]
@@ -48,36 +50,43 @@ class ImportedModel:
     name: str = "model"
     dropped: tuple[TensorSpec, ...] = ()
     lengths: dict[str, int] = field(default_factory=dict)
+    fixed: dict[str, Fixed] = field(default_factory=dict)
 
 
 def import_model(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     shapes: Mapping[str, Sequence[int]] | None = None,
     symbolic: bool = False,
+    fixed: Mapping[str, Fixed] | None = None,
 ) -> ImportedModel:
     """Converts an ONNX model (path, bytes or ModelProto) to Relax with static shapes.
 
-    With ``symbolic``, dimensions that neither the model nor ``shapes`` fixes stay open, as symbols.
+    With ``symbolic``, dimensions that neither the model nor ``shapes`` fixes stay open, as symbols. ``fixed`` are the
+    values of inputs that become constants.
     Raises ModelError for a file that is not valid ONNX, ShapeError for open or contradictory dimensions, and
     UnsupportedError that names every node that can't be converted right.
     """
     source = load(model)
     check(source)
-    imported, offenders = convert(source, shapes, symbolic)
+    imported, offenders = convert(source, shapes, symbolic, fixed)
     if offenders:
         raise UnsupportedError(describe(offenders))
     return imported
 
 
 def convert(
-    source: Source, shapes: Mapping[str, Sequence[int]] | None, symbolic: bool = False
+    source: Source,
+    shapes: Mapping[str, Sequence[int]] | None,
+    symbolic: bool = False,
+    fixed: Mapping[str, Fixed] | None = None,
 ) -> tuple[ImportedModel, list[Offender]]:
     """The conversion without the verdict: with offenders, the module holds what could be converted.
 
     With open dimensions it starts again whenever it learns of a symbol what the model implies.
     """
+    shapes = with_their_shapes(source.model.graph, shapes, fixed)
     if not symbolic:
-        return _convert(source, fixed_inputs(source.model.graph, shapes))
+        return _convert(source, fixed_inputs(source.model.graph, shapes), fixed)
     symbols, learned = Symbols(), []
     while True:
         specs = fixed_inputs(source.model.graph, shapes, symbols)
@@ -85,7 +94,7 @@ def convert(
         assumed: dict[Any, str] = {}
         second = ASSUMED.set(assumed)
         try:
-            imported, offenders = _convert(source, specs)
+            imported, offenders = _convert(source, specs, fixed)
         except Learned as fact:
             learned.append(symbols.learn(fact))
         else:
@@ -95,7 +104,9 @@ def convert(
             ASSUMED.reset(second)
 
 
-def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedModel, list[Offender]]:
+def _convert(
+    source: Source, specs: tuple[TensorSpec, ...], fixed: Mapping[str, Fixed] | None
+) -> tuple[ImportedModel, list[Offender]]:
     proto = source.model
     graph = proto.graph
     opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import}
@@ -112,10 +123,15 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
     if len(names) < len(graph.output):
         walk.notes.append("outputs that are listed twice are given once: a name is one tensor")
 
+    known = constants(specs, fixed)
+    if known:
+        walk.notes.append(f"inputs fixed to the values that were given: {_listed(sorted(known))}")
     variables = _variables(specs)
     scope: dict[str, Slot] = {}
     for spec, variable in zip(specs, variables):
-        if spec.elements != 0:
+        if spec.name in known:
+            scope[spec.name] = Value.of_array(known[spec.name], spec.dtype)
+        elif spec.elements != 0:
             scope[spec.name] = Value(spec.shape, spec.dtype, expr=variable)
         else:  # a tensor without elements is known
             scope[spec.name] = Value.of_array(np.empty(spec.shape, spec.dtype))
@@ -145,7 +161,7 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
     walk.notes += _as_declared(graph, outputs)
     module = relax.transform.DeadCodeElimination(["main"])(builder.get())
     module, kept = _without_unused(module, specs)
-    dropped = [s for s in specs if s not in kept]
+    dropped = [s for s in specs if s not in kept and s.name not in known]
     if dropped:
         walk.notes.append(f"inputs dropped, because no output depends on them: {_listed([s.name for s in dropped])}")
     imported = ImportedModel(
@@ -157,6 +173,7 @@ def _convert(source: Source, specs: tuple[TensorSpec, ...]) -> tuple[ImportedMod
         name=_identifier(source.name or graph.name or "model"),
         dropped=tuple(dropped),
         lengths=lengths,
+        fixed={n: Fixed(a.shape, tuple(a.reshape(-1).tolist())) for n, a in known.items()},
     )
     return imported, walk.offenders
 

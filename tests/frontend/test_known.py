@@ -1,0 +1,127 @@
+"""Inputs whose value is given at compile time: constants, and no inputs of the library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import halotile
+import numpy as np
+import onnx
+import pytest
+from halotile import errors
+from onnx import TensorProto, helper
+
+COMMAND = [sys.executable, "-m", "halotile.compiler.cli"]
+X = np.arange(24, dtype=np.float32).reshape(1, 1, 4, 6)
+
+
+def crop(size: int = TensorProto.INT64, dims: tuple[int | str, ...] = (2,)) -> onnx.ModelProto:
+    """y is the upper left part of x, as large as ``size`` says: lengths that only its value tells."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 4, "w"])
+    s = helper.make_tensor_value_info("size", size, dims)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [
+        helper.make_node("Cast", ["size"], ["ends"], to=TensorProto.INT64),
+        helper.make_node("Constant", [], ["starts"], value_ints=[0, 0]),
+        helper.make_node("Constant", [], ["axes"], value_ints=[2, 3]),
+        helper.make_node("Slice", ["x", "starts", "ends", "axes"], ["part"], name="cut"),
+        helper.make_node("Relu", ["part"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "crop", [x, s], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("size", "value"),
+    [
+        (TensorProto.INT64, [3, 5]),
+        (TensorProto.INT64, np.array([3, 5], np.uint8)),
+        (TensorProto.FLOAT, (3, 5.0)),
+        (TensorProto.FLOAT16, np.array([3, 5], np.float64)),
+    ],
+)
+def test_a_value_fixes_what_follows_from_it(size: int, value) -> None:
+    with pytest.raises(errors.UnsupportedError, match="cut"):
+        halotile.compile(crop(size), shapes={"x": X.shape})
+    model = halotile.compile(crop(size), shapes={"x": X.shape}, fixed={"size": value})
+    assert [t.name for t in model.inputs] == ["x"] and model.outputs[0].shape == (1, 1, 3, 5)
+    assert "fixed to the values that were given: 'size'" in model.report["notes"]["import"][0]
+    np.testing.assert_array_equal(model({"x": X})["y"], X[:, :, :3, :5])
+    assert model.verify().ok and model.verify({"x": X}).ok
+    with pytest.raises(errors.RunError, match="unknown input 'size'"):
+        model({"x": X, "size": np.zeros(2)})
+    with pytest.raises(errors.RunError, match="'size' was fixed when the model was compiled"):
+        model.verify({"size": np.array([1, 1])})
+
+
+def test_the_shape_of_a_value_fixes_open_dimensions() -> None:
+    seen = halotile.inspect(crop(dims=("n",)), "import", {"x": X.shape}, fixed={"size": [2, 2]})
+    assert seen["nodes_after"] > 0
+    coverage = halotile.inspect(crop(dims=("n",)), None, {"x": X.shape}, fixed={"size": [2, 2]})["coverage"]
+    assert coverage["supported"] and coverage["exact"]
+
+
+@pytest.mark.parametrize(
+    ("fixed", "error", "message"),
+    [
+        ([3, 5], errors.HalotileError, "give a dict of input names and values"),
+        ({"sizes": [3, 5]}, errors.ShapeError, "'sizes', but the model's inputs are 'x', 'size'"),
+        ({"size": [3]}, errors.ShapeError, r"has the shape \[1\], which does not fit the model's \[2\]"),
+        ({"size": [[3, 5]]}, errors.ShapeError, r"has the shape \[1, 2\], which does not fit the model's \[2\]"),
+        ({"size": [3, 4.5]}, errors.ModelError, "holds 4.5, but the input holds int64"),
+        ({"size": [True, False]}, errors.ModelError, "but the input holds int64"),
+        ({"size": ["a", "b"]}, errors.HalotileError, "no array of numbers"),
+        ({"size": None}, errors.HalotileError, "no array of numbers"),
+        ({"size": [[1], [2, 3]]}, errors.HalotileError, "no array of numbers"),
+        ({"size": [1j, 2]}, errors.HalotileError, "no array of numbers"),
+    ],
+)
+def test_values_that_can_not_be(fixed, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        halotile.compile(crop(), shapes={"x": X.shape}, fixed=fixed)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_float_beyond_the_models_type() -> None:
+    with pytest.raises(errors.ModelError, match="holds 100000.0, but the input holds float16"):
+        halotile.compile(crop(TensorProto.FLOAT16), shapes={"x": X.shape}, fixed={"size": [1e5, 5]})
+
+
+def test_the_command_line_and_its_record(tmp_path: Path) -> None:
+    """What --fix made is in the manifest, by which the library is verified and built again to the byte."""
+    (tmp_path / "crop.onnx").write_bytes(crop(dims=("n",)).SerializeToString())
+    np.save(tmp_path / "size.npy", np.array([3, 5]))
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+
+    shape = ("--shape", "x=1,1,4,6")
+    for text, out in (("size=3,5", "a"), ("size=size.npy", "b")):
+        done = run("build", "crop.onnx", *shape, "--fix", text, "-o", out, "--format", "so")
+        assert done.returncode == 0, done.stderr
+        recorded = json.loads((tmp_path / out / "manifest.json").read_text())["options"]["fixed"]
+        assert recorded == {"size": {"shape": [2], "values": [3, 5]}}
+    done = run("verify", "crop.onnx", "a")
+    assert done.returncode == 0, done.stderr
+    done = run("verify", "crop.onnx", *shape, "--fix", "size=2,2")
+    assert done.returncode == 0, done.stderr
+    done = run("build", "--from", "a", "-o", "c")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "a" / "libcrop.so").read_bytes() == (tmp_path / "c" / "libcrop.so").read_bytes()
+    assert "all operators" in run("inspect", "crop.onnx", *shape, "--fix", "size=3,5").stdout
+    for text, code, words in (
+        ("size", 2, "not of the form"),
+        ("size=a,b", 2, "no list of numbers"),
+        ("size=", 2, "no list of numbers"),
+        ("size=none.npy", 1, "can't be read"),
+        ("sizes=1,2", 1, "a value was given for 'sizes'"),
+        ("size=1,2.5", 1, "holds 2.5"),
+    ):
+        done = run("build", "crop.onnx", *shape, "--fix", text, "-o", "d")
+        assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+        assert "Traceback" not in done.stderr and not (tmp_path / "d").exists()
+    done = run("build", "--from", "a", "--fix", "size=1,1", "-o", "d")
+    assert done.returncode == 2 and "--fix is in the manifest already" in done.stderr
