@@ -28,6 +28,8 @@ SCALE = {
     "QLinearSigmoid": 3,
     "QLinearSoftmax": 3,
     "QLinearConcat": 0,
+    "QLinearReduceMean": 3,
+    "QLinearWhere": 7,
     "QGemm": 7,
 }  # the operand that is the scale of the result
 
@@ -38,7 +40,12 @@ def nudged(model: onnx.ModelProto, factor: float) -> onnx.ModelProto | None:
     other.CopyFrom(model)
     known = {t.name: t for t in other.graph.initializer if t.data_type == onnx.TensorProto.FLOAT}
     moved: dict[str, str] = {}
+    nodes: list[onnx.NodeProto] = []
     for node in other.graph.node:
+        nodes.append(node)
+        if node.op_type == "DynamicQuantizeLinear":
+            nodes += _rounded_again(node, factor, len(nodes))
+            moved[node.output[0]] = ""
         place = SCALE.get(node.op_type, len(node.input))
         if place >= len(node.input) or node.input[place] not in known:
             continue
@@ -48,7 +55,24 @@ def nudged(model: onnx.ModelProto, factor: float) -> onnx.ModelProto | None:
             array = numpy_helper.to_array(known[name]).astype(np.float64) * factor
             other.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), moved[name]))
         node.input[place] = moved[name]
+    again = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
+    del other.graph.node[:]
+    other.graph.node.extend(again)
     return other if moved else None
+
+
+def _rounded_again(node: onnx.NodeProto, factor: float, number: int) -> list[onnx.NodeProto]:
+    """What follows a DynamicQuantizeLinear, so that its integers come from a scale times ``factor``; what it gave so
+    far gets another name."""
+    y, scale, zero = node.output
+    node.output[0] = f"{y} as it was {number}"
+    by, moved = f"{scale} factor {number}", f"{scale} nudged {number}"
+    value = numpy_helper.from_array(np.array(factor, np.float32))
+    return [
+        onnx.helper.make_node("Constant", [], [by], value=value),
+        onnx.helper.make_node("Mul", [scale, by], [moved]),
+        onnx.helper.make_node("QuantizeLinear", [node.input[0], moved, zero], [y]),
+    ]
 
 
 def spreads(

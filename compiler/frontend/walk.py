@@ -310,7 +310,7 @@ def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
     if domain == "" and operator in (*CONTROL, *sequences.OPERATORS):
         return None
     if domain not in ("", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.ml"):
-        return f"operators of the domain '{domain}' are not supported"
+        return _DOMAINS.get(domain, f"operators of the domain '{domain}' are not supported")
     if not onnx.defs.has(operator, max_inclusive_version=opset, domain=domain):
         if onnx.defs.has(operator, domain=domain):
             return f"opset {opset} has no such operator (later ones do)"
@@ -321,6 +321,10 @@ def why_unsupported(domain: str, operator: str, opset: int) -> str | None:
     return _REASONS.get(operator, "this operator is not supported")
 
 
+_DOMAINS = {
+    "com.microsoft.nchwc": "ONNX Runtime's optimiser wrote the model for one processor, with weights in an order that "
+    "the file does not tell; save it at the level ORT_ENABLE_EXTENDED, or compile the original",
+}
 _RANDOM = "it draws random numbers"
 _TEXT = "strings are not supported"
 _REASONS = {

@@ -216,6 +216,23 @@ def test_either_side_of_a_tie_is_right(up: bool) -> None:
     assert "ties may move them" in result.message()
 
 
+@pytest.mark.parametrize("up", [True, False])
+def test_ties_of_a_range_that_is_known_at_run_time(up: bool) -> None:
+    """Halves of a step, which a sum in another order would round the other way."""
+    graph = helper.make_graph(
+        [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"])],
+        "ties", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.float32([0, 255, 1.5, 2.5, 7.5, 100.5, 3, 4])
+    moved = np.ceil(x) if up else np.floor(x)
+    result = verify(lambda i: {"y": moved}, model, [TensorSpec("x", "float32", (8,))], {"x": x})
+    assert result.ok and result.outputs[0].ties > 0, result.message()
+    assert not verify(lambda i: {"y": moved + 3}, model, [TensorSpec("x", "float32", (8,))], {"x": x}).ok
+
+
 def test_more_than_ties_can_do_is_wrong() -> None:
     model, specs = means_of_pairs()
     result = verify(rounded_means(True, steps=4), model, specs)

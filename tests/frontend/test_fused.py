@@ -230,6 +230,64 @@ def test_quantised_products() -> None:
     same("DynamicQuantizeMatMul", [noise(3, 8), b, scales, zeros, noise(5)])
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_quantised_convolution_with_channels_last(last: int) -> None:
+    """As ONNX Runtime's optimiser writes it; the weights' order is ONNX's."""
+    x = byte(2, 9, 7, 6) if last else byte(2, 6, 9, 7)
+    w, bias = byte(8, 3, 3, 3, signed=True), RNG.integers(-500, 500, 8).astype("int32")
+    scales, zeros = np.abs(noise(8)) * 0.01, np.zeros(8, "int8")
+    given = [x, real(0.02), zero(120), w, scales, zeros, real(0.1), zero(128), bias]
+    same("QLinearConv", given, (UINT8,), channels_last=last, group=2, pads=[1, 0, 0, 1], strides=[2, 1])
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_maxima_of_bytes_with_channels_last(signed: bool) -> None:
+    kind = INT8 if signed else UINT8
+    same("NhwcMaxPool", [byte(2, 9, 7, 5, signed=signed)], (kind,), kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1)
+
+
+def test_quantised_choice() -> None:
+    a, b = [byte(3, 4), real(0.02), zero(120)], [byte(4), real(0.03), zero(130)]
+    same("QLinearWhere", [RNG.random((3, 1)) < 0.5, *a, *b, real(0.05), zero(100)], (UINT8,), (0, 1, 4))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_quantised_attention(masked: bool) -> None:
+    x, w = byte(2, 5, 16), byte(16, 48, signed=True)
+    mask = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]], "int32") if masked else None
+    given = [x, w, noise(48), real(0.02), real(0.01), mask, zero(120), zero(0, True)]
+    same("QAttention", given, run=(0, 5) if masked else (0,), num_heads=4, atol=1e-4)
+
+
+def test_operators_that_onnx_took_over() -> None:
+    same("ExpandDims", [noise(3, 4), np.array([-1], "int32")])
+    same("Trilu", [noise(3, 4), np.array(1, "int64")], upper=0)
+    same("GatherND", [noise(3, 4), np.array([[0, 1], [2, 3]], "int64")], run=(0, 1))
+    same("GridSample", [noise(1, 2, 5, 6), noise(1, 3, 4, 2)], run=(0, 1), mode="bilinear", padding_mode="border")
+    same("Pad", [noise(3, 4), np.array([1, 0, 2, 1], "int64"), real(3)], mode="constant")
+    for metric in ("euclidean", "sqeuclidean"):
+        same("CDist", [noise(3, 7), noise(5, 7)], run=(0, 1), metric=metric, atol=1e-4)
+
+
+def test_distinct_values_in_the_order_they_are_met() -> None:
+    x = np.float32([2, 1, 2, 3, 1, 2])
+    model, feeds = model_of("Unique", [x], (FLOAT, TensorProto.INT64, TensorProto.INT64), (0,), "com.microsoft")
+    ours = evaluate(model, feeds)
+    for name, theirs in zip(("o0", "o1", "o2"), peer(model, feeds), strict=True):
+        np.testing.assert_array_equal(ours[name][: len(theirs)], theirs)
+
+
+def test_weights_in_the_order_of_one_processor() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc")], "g",
+        [helper.make_tensor_value_info("x", FLOAT, [1, 16, 4, 4])], [helper.make_tensor_value_info("y", FLOAT, None)],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft.nchwc", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    with pytest.raises(UnsupportedError, match="for one processor.*ORT_ENABLE_EXTENDED"):
+        import_model(model)
+
+
 def test_what_is_not_supported_says_so() -> None:
     model, _ = model_of("PagedAttention", [noise(1, 2, 8)], (FLOAT,), (0,), "com.microsoft", num_heads=2)
     with pytest.raises(UnsupportedError, match=r"com.microsoft.PagedAttention.*domain 'com.microsoft'"):

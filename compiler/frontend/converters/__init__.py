@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     matmul,
     movement,
     normalization,
+    older,
     pooling,
     qlinear,
     quantised_lstm,

@@ -15,6 +15,7 @@ from ..registry import Refusal, converts
 from ..value import Value
 from .fused import MICROSOFT, biased
 from .matmul import product
+from .quantize import _centred, _spread
 
 R = relax.op
 
@@ -22,11 +23,17 @@ R = relax.op
 @converts("Attention", domain=MICROSOFT)
 def attention(node: Node) -> list[Value | None]:
     """Self-attention with the projection of queries, keys and values in one weight."""
-    x, weights, bias, mask, past, extra = node.need(0), node.need(1), node[2], node[3], node[4], node[5]
+    return _self_attention(node, product(node, node.need(0), node.need(1)), *(node[i] for i in range(2, 6)))
+
+
+def _self_attention(
+    node: Node, both: Value, bias: Value | None, mask: Value | None, past: Value | None, extra: Value | None
+) -> list[Value | None]:
+    """Attention on the projections of queries, keys and values side by side."""
     _only(node, ("do_rotary", "past_present_share_buffer"))
     heads = _count(node, "num_heads")
-    sizes = [int(n) for n in node.attr("qkv_hidden_sizes", [])] or [weights.shape[1] // 3] * 3
-    both = biased(node, product(node, x, weights), bias)
+    sizes = [int(n) for n in node.attr("qkv_hidden_sizes", [])] or [both.shape[-1] // 3] * 3
+    both = biased(node, both, bias)
     q, k, v = (_heads(node, p, heads) for p in _pieces(node, both, sizes))
     if past is not None:
         old = [node.reshape(node.slice(past, 0, i, i + 1), past.shape[1:]) for i in range(2)]
@@ -35,6 +42,15 @@ def attention(node: Node) -> list[Value | None]:
     if node.wants(1):
         present = node.do(R.concat, [node.reshape(p, (1, *p.shape)) for p in (k, v)], axis=0)
     return [_attended(node, q, k, v, mask, extra), present]
+
+
+@converts("QAttention", domain=MICROSOFT)
+def quantised_attention(node: Node) -> list[Value | None]:
+    """Attention on 8-bit numbers and weights: the integers' products times their scales are the projections."""
+    x, w = _centred(node, node.need(0), node[6], rows=True), _centred(node, node.need(1), node[7], rows=False)
+    scale = node.do(R.multiply, node.reshape(node.need(3), ()), _spread(node, node.need(4), w, 1, 0))
+    both = node.do(R.multiply, node.cast(product(node, x, w), "float32"), scale)
+    return _self_attention(node, both, node[2], node[5], node[8], None)
 
 
 @converts("MultiHeadAttention", domain=MICROSOFT)

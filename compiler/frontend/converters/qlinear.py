@@ -5,17 +5,20 @@ QLinearAdd(a, b)     becomes     quantize(dequantize(a) + dequantize(b))
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from tvm import relax
 
 from ..node import Node, normal_axis
-from ..registry import Refusal, converts
+from ..registry import Converter, Refusal, converts
 from ..value import Value
 from .fused import MICROSOFT
 from .matmul import product
-from .pooling import average_pool
-from .quantize import _centred, _quantized, _rows, _spread, by_own_range, dequantize_linear, quantize_linear
+from .elementwise import fitted
+from .pooling import average_pool, max_pool
+from .quantize import (
+    _centred, _quantized, _rows, _spread, by_own_range, dequantize_linear, qlinear_conv, quantize_linear,
+)  # fmt: skip
 
 R = relax.op
 
@@ -70,19 +73,43 @@ def global_average_pool(node: Node) -> Value:
     return _stored(node, node.do(R.mean, x, axis=axes, keepdims=True), 3)
 
 
+@converts("QLinearReduceMean", domain=MICROSOFT)
+def reduced_mean(node: Node) -> Value:
+    x = _real(node, 0)
+    axes = [normal_axis(a, x.rank) for a in node.attr("axes", None) or range(x.rank)]
+    return _stored(node, node.do(R.mean, x, axis=axes, keepdims=bool(node.attr("keepdims", 1))), 3)
+
+
 @converts("QLinearAveragePool", domain=MICROSOFT)
 def window_average(node: Node) -> Value:
-    return _stored(node, _moved(node, _real(node, 0), average_pool), 3)
+    return _stored(node, _moved(node, [_real(node, 0)], average_pool, bool(node.attr("channels_last", 0))), 3)
 
 
-def _moved(node: Node, x: Value, convert: Callable[[Node], Value]) -> Value:
-    """``convert`` on x with its channels second, wherever they were."""
-    last = bool(node.attr("channels_last", 0))
-    if last:
+@converts("NhwcMaxPool", domain=MICROSOFT)
+def window_maximum(node: Node) -> Value:
+    return _moved(node, [node.need(0)], max_pool, True)
+
+
+@converts("QLinearConv", domain=MICROSOFT)
+def convolution(node: Node) -> Value:
+    """ONNX's, with its channels last where it says so; weights have theirs where they always are."""
+    return _moved(node, node.inputs, qlinear_conv, bool(node.attr("channels_last", 0)))
+
+
+def _moved(node: Node, inputs: Sequence[Value | None], convert: Converter, last: bool) -> Value:
+    """``convert`` on the first operand with its channels second, wherever they were."""
+    x, *others = inputs
+    if x is not None and last:
         x = node.transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)])
-    inner = Node(node.operator, "", node.opset, [x], node.attributes, node.outputs, node.builder, node.used)
-    y = convert(inner)
+    y = convert(node.on([x, *others]))
+    assert isinstance(y, Value)
     return node.transpose(y, [0, *range(2, y.rank), 1]) if last else y
+
+
+@converts("QLinearWhere", domain=MICROSOFT)
+def where(node: Node) -> Value:
+    chosen = fitted(node, [node.need(0), _real(node, 1), _real(node, 4)])
+    return _stored(node, node.do(R.where, *chosen), 7)
 
 
 @converts("QLinearConcat", domain=MICROSOFT)
