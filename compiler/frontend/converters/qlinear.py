@@ -12,9 +12,9 @@ from tvm import relax
 from ..node import Node, normal_axis
 from ..registry import Converter, Refusal, converts
 from ..value import Value
+from .elementwise import fitted
 from .fused import MICROSOFT
 from .matmul import product
-from .elementwise import fitted
 from .pooling import average_pool, max_pool
 from .quantize import (
     _centred, _quantized, _rows, _spread, by_own_range, dequantize_linear, qlinear_conv, quantize_linear,
