@@ -14,7 +14,7 @@ Where all of B stays in half of the second-level cache, tiles of rows come first
 results pass by once: 784 x 768 x 192 takes 0.99, 3136 x 96 x 384 0.98 of the time so (Emerald Rapids).
 
 A constant B lies in panels [N / (vectors * lanes)][K][vectors][lanes], zero-padded, and each panel is read from start
-to end. A variable B is brought into that form first where it is large and many rows of A meet it; else it is read in
+to end, or its vectors side by side (:mod:`.streams`). A variable B is brought into that form first where it is large and many rows of A meet it; else it is read in
 place, a row of the panel at a time, its last, narrower panel as a nest of its own. A is read through whatever moves lie
 before it, and the output written through those behind it.
 """
@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ from .choose import choose_tile
 from .facts import MatmulFacts
 from .follow import ask_for_rows, follow, follows_late
 from .moves import outgoing, producers
+from .streams import reads_streams
 
 PARALLEL_FLOPS = 400_000
 ROW_STEPS = 4  # steps of K after the hints for one row of a tile's results: no burst holds up the loads
@@ -101,6 +102,7 @@ class _Matmul:
         self.packs_first = not facts.packs and facts.rows >= self._least_rows(large)
         self.panelled = facts.packs or self.packs_first  # B lies in panels
         self.height, self.width = tile
+        self.streams = reads_streams(request.target, facts, tile, self.element)  # vectors of a panel lie apart
         self.costly = any(Facts(n).costly for n in request.group.nodes if n is not anchor)
         places = outgoing(request.group, anchor)
         assert places is not None
@@ -129,7 +131,7 @@ class _Matmul:
             function=self.k.finish(),
             operands=tuple(self.ctx.operands),
             outputs=self.request.group.outputs,
-            schedule=f"matmul {form}, tile {self.height}x{self.width}x{self.lanes}",
+            schedule=f"matmul {form}, tile {self.height}x{self.width}x{self.lanes}{', in streams' * self.streams}",
             flops=self.facts.flops,
         )
 
@@ -153,8 +155,8 @@ class _Matmul:
             part = np.zeros((self.facts.k, columns), b.dtype)
             have = b[:, region.first : region.first + columns]
             part[:, : have.shape[1]] = have
-            part = part.reshape(self.facts.k, region.panels, region.vectors * self.lanes)
-            parts.append(part.transpose(1, 0, 2).reshape(-1))
+            part = part.reshape(self.facts.k, region.panels, region.vectors, self.lanes)
+            parts.append(part.transpose((1, 2, 0, 3) if self.streams else (1, 0, 2, 3)).reshape(-1))
         return np.ascontiguousarray(np.concatenate(parts))
 
     @property
@@ -208,6 +210,8 @@ class _Matmul:
         blocks = choose_blocks(
             self.request.target, facts.rows, facts.k, region.panels, tile, batches, self.element, self.request.workers
         )
+        if self.streams:
+            blocks = replace(blocks, depth=facts.k, parts=1)
         total = batches * blocks.row_blocks * blocks.groups
         parallel = total > 1 and facts.flops >= PARALLEL_FLOPS
         run = -(-region.panels // blocks.groups)
@@ -342,11 +346,14 @@ class _Matmul:
             k.store(acc, z * lanes + v, begin)
         first, steps = part
         asks = run is None and self.panelled and follows_late(self.request.target, b, self.element)
+        asks = asks and not self.streams
+        apart = facts.k * lanes if self.streams else lanes  # from vector to vector of a panel
 
         def multiply(s: Any) -> None:
             step = s if isinstance(first, int) else first + s
             if self.panelled:
-                b_at = region.first * facts.k + (panel * facts.k + step) * (vectors * lanes)
+                b_at = region.first * facts.k + panel * facts.k * (vectors * lanes)
+                b_at += step * (lanes if self.streams else vectors * lanes)
                 if self.packs_first and not facts.flat:
                     b_at = b_at + self._matrix(facts.b, indices) * self._panel_elements
                 if asks:
@@ -361,7 +368,7 @@ class _Matmul:
                     if count:
                         with k.loop(count, "unroll", "b") as j, k.loop(width, "vectorized", "v") as v:
                             slot = (r * vectors + begin + j) * lanes + v
-                            k.store(acc, slot, acc[slot] + left * b[b_at + (begin + j) * lanes + v])
+                            k.store(acc, slot, acc[slot] + left * b[b_at + (begin + j) * apart + v])
 
         if asked:
             with k.loop(height, name="h") as h:

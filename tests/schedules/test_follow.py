@@ -41,14 +41,14 @@ def test_where_weights_come_too_late() -> None:
     assert not follows_late(TWO_PORTS, Widened(KernelBuilder("k").pointer("w", "float16", 1 << 16)), 4), "half as much"
 
 
-@pytest.mark.parametrize(("rows", "hints"), [(128, 1), (16, 2), (8, 3)])
-def test_products_ask_where_they_stream(rows: int, hints: int) -> None:
+@pytest.mark.parametrize(("rows", "columns", "hints"), [(128, 1536, 1), (16, 1536, 2), (8, 768, 3)])
+def test_products_ask_where_they_stream(rows: int, columns: int, hints: int) -> None:
     """A step asks for as many lines as fall to it: a tile of several, of two, and of one, which passes the weights
     alone."""
-    schedule, text = product(rows, 384, 1536, TWO_PORTS)
+    schedule, text = product(rows, 384, columns, TWO_PORTS)
     assert schedule == PACKED
     assert text.count(WEIGHTS) == hints * (2 if WRITTEN in text else 1), "in both parts of the steps"
-    assert "prefetch" not in product(rows, 384, 1536, ONE_PORT)[1]
+    assert "prefetch" not in product(rows, 384, columns, ONE_PORT)[1]
 
 
 @pytest.mark.parametrize(

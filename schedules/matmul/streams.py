@@ -1,0 +1,27 @@
+"""Products whose B passes by once and faster than it comes: its vectors are read side by side.
+
+    [panel][K][vectors][lanes]      one run of memory, of which a core has few lines under way at a time
+    [panel][vectors][K][lanes]      as many streams as the panel has vectors, each with lines of its own under way
+
+A fully connected layer at batch 1 is as fast as memory gives its weights: a plain loop reads 25088 x 4096 at 13.1 GB/s
+in one run, 14.4 in two, 15.2 in four, 15.6 in eight, and no faster in sixteen; hints gain little in one run, and cost
+more than they give where weights come from the second level. 1 x 4096 x 4096 takes 0.88 of the time, 1 x 512 x 1000
+0.73, 4 x 4096 x 4096 0.87, 8 x 384 x 1536 0.92 (one core of Granite Rapids). 8 x 384 x 768, whose weights stay in the
+second level and keep up with the multiply-adds, would take 1.07.
+"""
+
+from __future__ import annotations
+
+from ...targets.target import Target
+from .facts import MatmulFacts
+
+FEW_ROWS = 4  # so few multiply-adds to a vector wait for it even where it comes from the second level
+
+
+def reads_streams(target: Target, facts: MatmulFacts, tile: tuple[int, int], element: int) -> bool:
+    """True if one tile of rows meets all of a constant B and waits for it, on a core that looks for lines of several
+    streams by itself (of x86; how many others do was not measured)."""
+    if not (facts.packs and facts.flat and facts.rows <= tile[0]) or target.in_order:
+        return False
+    far = facts.k * facts.n * element > target.l2_bytes
+    return target.triple.startswith("x86_64") and (facts.rows <= FEW_ROWS or far)
