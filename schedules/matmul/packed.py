@@ -14,9 +14,9 @@ Where all of B stays in half of the second-level cache, tiles of rows come first
 results pass by once: 784 x 768 x 192 takes 0.99, 3136 x 96 x 384 0.98 of the time so (Emerald Rapids).
 
 A constant B lies in panels [N / (vectors * lanes)][K][vectors][lanes], zero-padded, and each panel is read from start
-to end, or its vectors side by side (:mod:`.streams`). A variable B is brought into that form first where it is large and many rows of A meet it; else it is read in
-place, a row of the panel at a time, its last, narrower panel as a nest of its own. A is read through whatever moves lie
-before it, and the output written through those behind it.
+to end, or its vectors side by side (:mod:`.streams`). A variable B is brought into that form first where it is large
+and many rows of A meet it; else it is read in place, a row of the panel at a time, its last, narrower panel as a nest
+of its own. A is read through whatever moves lie before it, and the output written through those behind it.
 """
 
 from __future__ import annotations
