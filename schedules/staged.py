@@ -25,6 +25,7 @@ from tvm import tirx
 from .bands import bands, has_bands
 from .context import Context
 from .group import Group, Kernel, Request, Value, dtype_bytes
+from .hints import FIRST_LEVEL, LINE, hint
 from .inline import Inliner, key
 from .nest import PARALLEL_WORK, Nest, StageMemory, boxed, is_axis
 from .phases import STACK_BYTES, Phase, Plan, plan_phases
@@ -175,7 +176,32 @@ class _Staged:
                     self.ctx.ranged(r, side)
                     self.stored = {t: _at_row(place, r) for t, place in self.stored.items()}
                     row = self._row(block * side + r, extents)
+                    if phase is self.plan.phases[-1]:
+                        self._ask_for_row(block * side + r + side, extents)
                     self._emit_phase(phase, row, [_at_row(t, r) for t in targets], parallel=False)
+
+    def _ask_for_row(self, number: Any, extents: list[int]) -> None:
+        """Hints that the lines of all that lies in rows will be read or written at row ``number``, where pairs of rows
+        leave room for the next two: between rows sums and lines of the output wait for the second-level cache. Longer
+        rows wait for their arithmetic, and have been asked for by the processor."""
+        target, rows = self.request.target, int(np.prod(extents, dtype=np.int64))
+        room = 2 * PAIR * self._row_bytes(rows) <= target.l1_bytes // 3
+        windows = any(p.stands_for is not None for p in self.plan.phases)
+        if not room or windows or self._side(len(extents), rows) != PAIR or target.fma_ports < 2:
+            return
+        for value in (*self.group.inputs, *self.group.outputs):
+            size, line = value.elements // rows, LINE // dtype_bytes(value.dtype)
+            in_rows = list(value.shape[: len(extents)]) == extents and self.request.layout(value).is_plain
+            if value.constant is not None or not in_rows or size < line:
+                continue
+            with self.k.loop(size // line, name="l") as part:
+                place = number * size + self.ctx.ranged(part, size // line) * line
+                hint(self.k, self.ctx.buffer(value), place, FIRST_LEVEL, value in self.group.outputs)
+
+    def _row_bytes(self, rows: int) -> int:
+        """What a row reads and writes, without constants."""
+        moved = [v for v in (*self.group.inputs, *self.group.outputs) if v.constant is None]
+        return sum(v.elements * dtype_bytes(v.dtype) for v in moved) // rows
 
     def _row(self, number: Any, extents: list[int]) -> list[Any]:
         """The indices of the row of that number."""
@@ -210,8 +236,7 @@ class _Staged:
     def _turns(self, count: int) -> int:
         """Rows of plain memory that are summed take turns in pairs, short ones of which a sum is all that is left in
         fours, if these leave most of the first-level cache free and the cores enough to share."""
-        moved = [v for v in (*self.group.inputs, *self.group.outputs) if v.constant is None]
-        row = sum(v.elements * dtype_bytes(v.dtype) for v in moved) // count
+        row = self._row_bytes(count)
         if self.block or not any(p.reduce for p in self.plan.phases):
             return 1
         most = min(count // (MANY_ROWS * self.request.workers), self.request.target.l1_bytes // max(1, 3 * row))

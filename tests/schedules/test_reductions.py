@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, narrow, staged, weight
 from halotile.targets.detect import native
+from halotile.targets.target import Target
 from tvm import relax
 
 R = relax.op
@@ -248,6 +250,26 @@ def test_short_rows_take_turns_in_fours() -> None:
     assert [turns(columns) for columns in (49, 127, 128)] == [{4}, {4}, {2}]
     _, text = softmax_of(rows, 45)
     assert "T.min(2," in text
+
+
+def test_pairs_of_rows_ask_for_the_next_two() -> None:
+    """Their lines, read and written, beside the last phase; not where four rows fill a third of the first level, nor
+    what all rows read, nor on cores that start one multiply-add in a cycle."""
+    rows = 8 * native().cores + 3
+    target = replace(native(), l1_bytes=48 << 10, fma_ports=2)
+
+    def hints(columns: int, target: Target) -> tuple[int, int]:
+        x, w = normal(rows, columns), normal(columns)
+        build = staged(module_of([x], lambda x: R.nn.layer_norm(x, weight(w), weight(w), axes=-1)), target)
+        mean, spread = x.mean(1, keepdims=True), x.astype("float64").var(1, keepdims=True)
+        wanted = (x - mean) / np.sqrt(spread + 1e-5) * w + w
+        np.testing.assert_allclose(Compiled(build).run([x])[0], wanted, 1e-4, 1e-5)
+        text = str(build.kernels[0].function)
+        return text.count("T.prefetch("), text.count(", 1, 3, 1)")
+
+    assert hints(384, target) == (2, 1)
+    assert hints(512, target) == (2, 1)
+    assert hints(513, target) == hints(384, replace(target, fma_ports=1)) == (0, 0)
 
 
 @pytest.mark.parametrize("name", list(filled(None).cases))
