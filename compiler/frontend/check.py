@@ -9,6 +9,7 @@ from .load import Source, check_text
 from .prune import reads, subgraphs
 from .registry import converter
 
+UNTOLD = "com.microsoft"  # ONNX Runtime knows it in models that do not import it
 RETIRED = "retired"  # a domain of which the checker knows nothing, for operators that were withdrawn
 SMALL = 1024  # initialisers above this many bytes are left out of what the checker sees
 
@@ -37,7 +38,7 @@ def _check_nodes(model: onnx.ModelProto) -> None:
     """Attributes and numbers of operands, node by node, because the checker of a whole model names no node."""
     context = onnx.checker.C.CheckerContext()
     context.ir_version = model.ir_version
-    context.opset_imports = {
+    context.opset_imports = {UNTOLD: 1} | {
         ("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import
     }
     own = {(f.domain, f.name) for f in model.functions}
@@ -57,7 +58,7 @@ def _check_opsets(model: onnx.ModelProto) -> None:
     if not model.opset_import:
         raise ModelError("not a valid ONNX model: it imports no opset")
     newest = onnx.defs.onnx_opset_version()
-    domains = {}
+    domains = {UNTOLD: 1}
     for opset in model.opset_import:
         domain = "" if opset.domain == "ai.onnx" else opset.domain
         domains[domain] = opset.version
@@ -197,6 +198,8 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
         else:
             graph.initializer.append(tensor)
     skeleton.opset_import.add(domain=RETIRED, version=1)
+    if all(o.domain != UNTOLD for o in model.opset_import):
+        skeleton.opset_import.add(domain=UNTOLD, version=1)
     for index in in_order(model.graph) or range(len(model.graph.node)):
         node = model.graph.node[index]
         if _is_retired(node, model):

@@ -19,7 +19,7 @@ from ..options import Fixed
 from ..spec import TensorSpec, length_name
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
-from .dims import SYMBOLS, Dim, Learned, to_relax
+from .dims import SYMBOLS, Dim, Learned, is_open, to_relax
 from .functions import dtype_name, element_name
 from .implied import ASSUMED
 from .known import constants, with_their_shapes
@@ -131,7 +131,7 @@ def _convert(
     for spec, variable in zip(specs, variables):
         if spec.name in known:
             scope[spec.name] = Value.of_array(known[spec.name], spec.dtype)
-        elif spec.elements != 0:
+        elif spec.elements != 0 or is_open(spec.shape):
             scope[spec.name] = Value(spec.shape, spec.dtype, expr=variable)
         else:  # a tensor without elements is known
             scope[spec.name] = Value.of_array(np.empty(spec.shape, spec.dtype))

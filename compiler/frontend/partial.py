@@ -203,8 +203,10 @@ def _gather(node: Node, write: Write) -> Sequence[Value | None]:
 def _gather_nd(node: Node, write: Write) -> Sequence[Value | None]:
     x, indices = node.need(0), node.need(1)
     depth, part = indices.shape[-1], indices.part
-    whole = untagged(node.inputs)
-    if part is None or part.axis == indices.rank - 1 or node.attr("batch_dims", 0):
+    whole, batch = untagged(node.inputs), node.attr("batch_dims", 0)
+    if batch and part is not None and x.part is not None and x.part.axis == part.axis < batch:  # row by row
+        return tagged(write(whole), part.axis, count_of(node))
+    if part is None or part.axis == indices.rank - 1 or batch:
         raise Refusal(f"{told(node)}, which it does not take there")
     if x.part is not None:
         if x.part.axis >= depth:

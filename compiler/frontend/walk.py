@@ -346,7 +346,7 @@ def _refuse_partial(proto: onnx.NodeProto, operands: Sequence[Slot]) -> None:
 
 def _without_emptiness(value: Value) -> Value:
     """A tensor without elements is a constant, whatever computes it."""
-    if value.size == 0 and not value.is_constant:
+    if value.size == 0 and not value.is_constant and not is_open(value.shape):
         return Value.of_array(np.empty(value.shape, value.dtype))
     return value
 

@@ -269,6 +269,30 @@ def test_operators_that_onnx_took_over() -> None:
         same("CDist", [noise(3, 7), noise(5, 7)], run=(0, 1), metric=metric, atol=1e-4)
 
 
+def test_a_domain_that_is_not_imported() -> None:
+    """tf2onnx writes com.microsoft.Range into branches of models that lack the domain; ONNX Runtime runs them."""
+    branches = []
+    for last in (3, 4):
+        nodes = [
+            helper.make_node("Constant", [], ["from"], value_int=1),
+            helper.make_node("Constant", [], ["to"], value_int=last),
+            helper.make_node("Range", ["from", "to"], ["count"], domain="com.microsoft"),
+            helper.make_node("Cast", ["count"], ["floats"], to=FLOAT),
+            helper.make_node("ReduceSum", ["floats"], ["total"]),
+        ]
+        info = helper.make_tensor_value_info("total", FLOAT, None)
+        branches.append(helper.make_graph(nodes, "branch", [], [info]))
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["s"], then_branch=branches[0], else_branch=branches[1]),
+         helper.make_node("Add", ["x", "s"], ["y"])],
+        "g", [helper.make_tensor_value_info("x", FLOAT, [2])], [helper.make_tensor_value_info("y", FLOAT, [2])],
+        [numpy_helper.from_array(np.array(False), "c")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = {"x": noise(2)}
+    np.testing.assert_allclose(evaluate(model, x)["y"], peer(model, x)[0], rtol=1e-6)
+
+
 def test_distinct_values_in_the_order_they_are_met() -> None:
     x = np.float32([2, 1, 2, 3, 1, 2])
     model, feeds = model_of("Unique", [x], (FLOAT, TensorProto.INT64, TensorProto.INT64), (0,), "com.microsoft")

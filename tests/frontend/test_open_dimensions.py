@@ -159,6 +159,12 @@ def test_a_float_factor_that_rounds_is_left_to_run_time() -> None:
         operators(finished(g, g.slice(x, 1, 0, end)))
 
 
+def test_an_empty_input_may_have_open_dimensions() -> None:
+    g = Raw(17)
+    count, inputs, outputs = operators(finished(g, g("Relu", g.input("x", (0, "n")))))
+    assert outputs == ["0, n"]
+
+
 def test_no_value_of_a_dimension_can_satisfy_both() -> None:
     g = Raw(17)
     x = g.input("x", ("b", "n"))

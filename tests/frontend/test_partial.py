@@ -70,6 +70,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
         [node("NonZero", "v", "n"), node("Squeeze", "n o", "m"), node("Gather", "r m", "y")],
         {"o": np.array([0])},
     ),
+    "row by row": ([node("ArgMax", "r", "i", axis=1), node("GatherND", "r i", "y", batch_dims=1)], {}),
     "from the end": ([node("Gather", "r last", "y")], {}),
     "scattered": ([node("ScatterND", "x rows r", "y", reduction="add")], {}),
     "scattered back": (

@@ -13,6 +13,7 @@ from ..value import Value
 from .fused import MICROSOFT
 from .indexing import gather_nd
 from .movement import pad, trilu
+from .tensor import range_
 from .unique import unique
 from .vision import grid_sample
 
@@ -27,6 +28,13 @@ converts("GridSample", domain=MICROSOFT)(grid_sample)
 def padded(node: Node) -> Value:
     """ONNX's of opset 11: its pads are an operand."""
     return pad(Node(node.operator, "", 11, node.inputs, node.attributes, node.outputs, node.builder, node.used))
+
+
+@converts("Range", domain=MICROSOFT)
+def counted(node: Node) -> Value:
+    """ONNX's, with a step of 1 where none is given."""
+    step = node[2] or node.scalar(1, node.need(0))
+    return range_(node.on([node.need(0), node.need(1), step]))
 
 
 @converts("Unique", domain=MICROSOFT)
