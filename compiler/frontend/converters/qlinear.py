@@ -17,7 +17,14 @@ from .fused import MICROSOFT
 from .matmul import product
 from .pooling import average_pool, max_pool
 from .quantize import (
-    _centred, _quantized, _rows, _spread, by_own_range, dequantize_linear, qlinear_conv, quantize_linear,
+    _centred,
+    _quantized,
+    _rows,
+    _spread,
+    by_own_range,
+    dequantize_linear,
+    qlinear_conv,
+    quantize_linear,
 )  # fmt: skip
 
 R = relax.op
