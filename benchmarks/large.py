@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import halotile
 import numpy as np
+
+import halotile
 
 from ..compiler.options import checked_budget
 from .models import MODELS

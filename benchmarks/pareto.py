@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import halotile
 import numpy as np
+
+import halotile
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.errors import HalotileError
 from halotile.targets.resolve import resolve

@@ -14,10 +14,12 @@ from .results import ModelResult
 class Row:
     """Kernels that share one function: ``count`` of them, with their times, arithmetic and traffic added up.
 
-    ``limit`` is the sum of the seconds below which none of them can stay; 0 where the peak is unknown.
+    ``nodes``: the first of the model's nodes in each. ``limit`` is the sum of the seconds below which none of them can
+    stay; 0 where the peak is unknown.
     """
 
     name: str
+    nodes: tuple[str, ...]
     schedule: str
     count: int
     seconds: float
@@ -48,6 +50,7 @@ def rows(kernels: Sequence[dict[str, Any]], peak: Peak | None) -> list[Row]:
     found = [
         Row(
             members[0]["name"],
+            tuple(k["nodes"][0] for k in members if k.get("nodes")),
             members[0].get("schedule", ""),
             len(members),
             sum(k["seconds"] for k in members),
@@ -72,8 +75,8 @@ def render(result: ModelResult, most: int = 25) -> str:
     lines = [
         f"### {result.model}, {result.threads} thread{'s' if result.threads > 1 else ''}: kernels",
         "",
-        "| kernel | schedule | count | ms | share | GFLOP/s | GB/s | of limit | bound by |",
-        "|---|---|" + "---:|" * 6 + "---|",
+        "| kernel | from node | schedule | count | ms | share | GFLOP/s | GB/s | of limit | bound by |",
+        "|---|---|---|" + "---:|" * 6 + "---|",
     ]
     for row in found[:most]:
         lines.append("| " + " | ".join(_cells(row, total)) + " |")
@@ -81,7 +84,7 @@ def render(result: ModelResult, most: int = 25) -> str:
     if rest:
         seconds = sum(row.seconds for row in rest)
         lines.append(
-            f"| {sum(row.count for row in rest)} others | | | {seconds * 1e3:.3f} | {seconds / total:.0%} | | | | |"
+            f"| {sum(row.count for row in rest)} others | | | | {seconds * 1e3:.3f} | {seconds / total:.0%} | | | | |"
         )
     limit = sum(row.limit for row in found)
     lines += ["", f"All kernels: {total * 1e3:.3f} ms" + (f", {limit / total:.0%} of their limits" if limit else "")]
@@ -91,6 +94,7 @@ def render(result: ModelResult, most: int = 25) -> str:
 def _cells(row: Row, total: float) -> list[str]:
     return [
         row.name,
+        row.nodes[0] + (f" and {len(row.nodes) - 1} more" if len(row.nodes) > 1 else "") if row.nodes else "",
         row.schedule,
         str(row.count),
         f"{row.seconds * 1e3:.3f}",

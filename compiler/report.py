@@ -76,6 +76,7 @@ def macs(node: Any) -> int:
 def _group(build: Build, group: Any) -> dict[str, Any]:
     return {
         "name": group.name,
+        "nodes": list(group.sources),
         "operators": list(group.operators),
         "anchor": group.anchor.operator if group.anchor is not None else None,
         "inputs": [_value(build, v) for v in group.inputs],
@@ -109,6 +110,7 @@ def _kernel(build: Build, index: int) -> dict[str, Any]:
     group, kernel = build.groups[index], build.kernels[index]
     entry: dict[str, Any] = {
         "name": group.name,
+        "nodes": list(group.sources),
         "operators": list(group.operators),
         "schedule": kernel.schedule,
         "flops": 2 * sum(macs(n) for n in group.nodes) or kernel.flops,  # what tiles do twice counts once

@@ -49,13 +49,19 @@ class Value:
 @dataclass(frozen=True, eq=False)
 class Node:
     """One operator. ``operands`` mirror the call's arguments: a Value, a tuple of Values, or the Relax argument itself
-    (shapes, prim values)."""
+    (shapes, prim values). ``sources`` are the names of the model's nodes that it comes from."""
 
     name: str
     operator: str
     call: Any
     operands: tuple[Any, ...]
     results: tuple[Value, ...]
+    sources: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where in the model it stands: the last of its sources, or its name."""
+        return self.sources[-1] if self.sources else self.name
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -83,6 +89,11 @@ class Group:
     @property
     def operators(self) -> tuple[str, ...]:
         return tuple(n.operator for n in self.nodes)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the model's nodes that it computes, each once."""
+        return tuple(dict.fromkeys(name for node in self.nodes for name in node.sources))
 
 
 class Packed:

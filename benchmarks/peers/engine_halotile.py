@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import halotile
 import numpy as np
+
+import halotile
 from halotile.compiler.runtime.loader import numpy_dtype
 
 

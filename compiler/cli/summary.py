@@ -67,6 +67,7 @@ def explanation(report: dict[str, Any]) -> str:
         parts.append("kernels:")
     for kernel in kernels:
         facts = [
+            ("nodes", ", ".join(map(str, kernel.get("nodes", ())))),
             ("operators", ", ".join(map(str, kernel.get("operators", ())))),
             ("schedule", str(kernel.get("schedule", ""))),
             ("work", f"{count(kernel.get('flops', 0))} flops, {size(kernel.get('bytes', 0))}"),

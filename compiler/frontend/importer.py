@@ -25,6 +25,7 @@ from .implied import ASSUMED
 from .known import constants, with_their_shapes
 from .load import Source, load
 from .node import Node
+from .origins import Writer
 from .parts import zeroed
 from .registry import Refusal
 from .shapes import Symbols, declared_shape, fixed_inputs
@@ -110,7 +111,7 @@ def _convert(
     proto = source.model
     graph = proto.graph
     opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import}
-    builder = relax.BlockBuilder()
+    builder = Writer()
     tensors = TensorReader(source.folder)
     walk = Walk(proto, builder, tensors)
     doubled = {i.name for i in graph.input} & {t.name for t in graph.initializer}
@@ -145,6 +146,7 @@ def _convert(
             try:
                 walk.graph(_ordered(graph), scope, opsets)
                 results = [_output(scope, name) for name in names]
+                builder.origin = ""
                 lengths = _with_lengths(names, results, Node("", "", 1, [], {}, [], builder), walk.notes)
             except Refusal as refusal:
                 failure = UnsupportedError(f"the graph can't be converted: {refusal}")
@@ -160,7 +162,7 @@ def _convert(
     )
     walk.notes += _as_declared(graph, outputs)
     module = relax.transform.DeadCodeElimination(["main"])(builder.get())
-    module, kept = _without_unused(module, specs)
+    module, kept = _without_unused(builder.traced(module), specs)
     dropped = [s for s in specs if s not in kept and s.name not in known]
     if dropped:
         walk.notes.append(f"inputs dropped, because no output depends on them: {_listed([s.name for s in dropped])}")

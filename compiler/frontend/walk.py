@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from tvm import relax
 
 from ...errors import HalotileError
 from . import control, fold, functions, lengths, partial, precision, sequences, sizes, symbolic
 from .dims import Learned, is_open
 from .node import Node
 from .objection import misplaced_bool, objection
+from .origins import Writer
 from .parts import is_partial
 from .prune import live_nodes, used_names
 from .registry import Converter, Refusal, converter
@@ -53,7 +53,7 @@ class Offender:
 class Walk:
     """State of one import; ``graph`` may be called again for the branches of If."""
 
-    def __init__(self, model: onnx.ModelProto, builder: relax.BlockBuilder, tensors: TensorReader) -> None:
+    def __init__(self, model: onnx.ModelProto, builder: Writer, tensors: TensorReader) -> None:
         self.builder = builder
         self.tensors = tensors
         self.functions = functions.model_functions(model)
@@ -91,6 +91,8 @@ class Walk:
         for index in live:
             proto = nodes[index]
             name = where or (f"node '{proto.name}'" if proto.name else f"node #{index}")
+            if not where:
+                self.builder.origin = proto.name or next(filter(None, proto.output), "")
             results = self._node(proto, scope, opsets, name, used, depth)
             for output, result in zip(proto.output, results):
                 if output:

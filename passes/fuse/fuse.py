@@ -114,7 +114,7 @@ class _Fuser:
                 continue
             reason = self._apart(node, facts, value, draft)
             if reason:
-                draft.notes.append(f"{node.operator} ({node.name}) not fused: {reason}")
+                draft.notes.append(f"{node.operator} ({node.place}) not fused: {reason}")
                 continue
             # the heaviest producer takes the node: anchors before reductions before maps, the later one if equal
             rank = {"anchor": 3, "stencil": 2, "reduce": 2}.get(draft.kind, 1)
@@ -131,18 +131,18 @@ class _Fuser:
         if len(producer.results) != 1:
             return f"{producer.operator} has several results"
         if not facts.elementwise_in(value):
-            return f"reads {value.name} at other elements"
+            return f"it reads {producer.place} at other elements"
         if facts.widens and draft.anchor is not None and supports_matmul(draft.anchor):
             return "its constants would take the registers of the product's sums"
         if len(draft.nodes) >= MOST_NODES:
             return f"the group has {MOST_NODES} operators already"
         if value in self.leaves and draft.kind != "anchor":
-            return f"{value.name} leaves the model"
+            return f"{producer.place} leaves the model"
         if self._lies_in_place(producer):
-            return f"the parts of {value.name} can be written where they belong"
+            return f"the parts of {producer.place} can be written where they belong"
         others = [v for v in node.inputs if self._producer(v) is not draft]
         if self._depends(others, draft):
-            return f"it needs something that is computed from {draft.result.name} elsewhere"
+            return f"it needs something that is computed from {draft.nodes[-1].place} elsewhere"
         return ""
 
     def _lies_in_place(self, node: Node) -> bool:
@@ -253,7 +253,8 @@ class _Fuser:
             data = value if facts.kind == "anchor" else anchor.operands[0]
             why = prologue_problem(anchor, data, [*draft.nodes, *before], self) if alone or before else "read twice"
             if why:
-                target.notes.append(f"{value.name} is not computed in the loads of {anchor.operator}: {why}")
+                place = self.produced_by[value].place
+                target.notes.append(f"{place} is not computed in the loads of {anchor.operator}: {why}")
             return not why
         if facts.kind == "injective":
             if self._lies_in_place(user) or channel_tables(self._group(0, target)) is not None:

@@ -15,6 +15,7 @@ from tvm.ir import Call
 
 from ...errors import UnsupportedError
 from ...schedules.group import Node, Value
+from ...schedules.provenance import names_of
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ class _Builder:
     def _binding(self, binding: Any) -> Any:
         expr = binding.value
         if isinstance(expr, Call) and isinstance(expr.op, tvm.ir.Op):
-            return self._call(binding.var, expr)
+            return self._call(binding.var, expr, names_of(binding.span))
         return self._operand(expr)
 
-    def _call(self, var: Any, call: Call) -> Any:
+    def _call(self, var: Any, call: Call, sources: tuple[str, ...]) -> Any:
         name = var.name
         operands = tuple(self._operand(a) for a in call.args)
         ty = var.ty
@@ -66,7 +67,7 @@ class _Builder:
             results = tuple(Value(f"{name}.{i}", *_type(f, name)) for i, f in enumerate(ty.fields))
         else:
             results = (Value(name, *_type(ty, name)),)
-        self.nodes.append(Node(name, call.op.name, call, operands, results))
+        self.nodes.append(Node(name, call.op.name, call, operands, results, sources))
         return results if len(results) > 1 or hasattr(ty, "fields") else results[0]
 
     def _operand(self, expr: Any) -> Any:

@@ -45,7 +45,7 @@ def _taken(fuser: _Fuser, draft: _Draft, nodes: set[Node]) -> set[int]:
     group = group_of(fuser, draft, {*draft.nodes, *nodes})
     why = moves_problem(group)
     if why:
-        names = ", ".join(sorted(n.name for n in nodes))
+        names = ", ".join(sorted(n.place for n in nodes))
         draft.notes.append(f"moves ({names}) not fused: {why}")
         return set()
     return take(fuser, draft, group)

@@ -188,7 +188,7 @@ class _Assigner:
             node = next(n for n in self.graph.nodes if value in n.results)
             group = Group(f"view_{len(self.groups)}", (node,), (base,), (value,), None, ("layout: view of C-blocks",))
             self._insert_after(base, group)
-            self.notes.append(f"{node.operator} ({value.name}) copies: its input is blocked")
+            self.notes.append(f"{node.operator} ({node.place}) copies: its input is blocked")
 
     def _insert_after(self, value: Value, group: Group) -> None:
         for i, other in enumerate(self.groups):

@@ -76,7 +76,7 @@ def place_slices(
         for part, start in zip(join.parts, join.starts):
             step = start // layout.block if layout.block and join.axis == 1 else start
             slices[part] = (join.whole, step * layout.strides[join.axis] * dtype_bytes(part.dtype))
-        notes.append(f"{join.group.nodes[0].operator} ({join.whole.name}) vanishes: its parts lie in place")
+        notes.append(f"{join.group.nodes[0].operator} ({join.group.nodes[0].place}) vanishes: its parts lie in place")
     gone = {id(j.group) for j in joins}
     return tuple(g for g in groups if id(g) not in gone), layouts, slices, notes
 

@@ -59,7 +59,7 @@ def bundles(graph: Graph) -> Iterable[tuple[list[Branch], list[str]]]:
         problems = [_problem(b, places) for b in found]
         if any(why in ("", WEIGHTS) for why in problems):
             kept = [b for b, why in zip(found, problems) if not why]
-            yield kept, [f"{b.product.name} stays apart: {why}" for b, why in zip(found, problems) if why]
+            yield kept, [f"{b.product.place} stays apart: {why}" for b, why in zip(found, problems) if why]
 
 
 def _branch(node: Node) -> Branch | None:

@@ -25,7 +25,9 @@ from ...schedules.matmul import product_cycles
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.convert import Unreadable, read, replace_main, write
+from ..simplify.driver import unread_after
 from ..simplify.graph import Graph
+from ..simplify.provenance import attribute
 from ..simplify.rule import Builder
 from .branches import Branch, bundles
 
@@ -55,7 +57,7 @@ class Merge:
             if len(branches) < 2:
                 continue
             share = self._share(branches, target)
-            names = ", ".join(b.product.name for b in branches)
+            names = ", ".join(b.product.place for b in branches)
             if share > GAIN:
                 notes.append(f"{names} stay side by side: one product would take {share:.1%} of their time")
                 continue
@@ -87,9 +89,12 @@ def _merge(graph: Graph, branches: Sequence[Branch]) -> None:
         biases = [np.full(x.columns, none, x.product.dtype) if x.bias is None else x.bias for x in branches]
         value = b.call(relax.op.add, value, b.const(np.concatenate(biases)))
     at, axis = 0, value.rank - 1
+    parts = {}
     for branch in branches:
-        part = b.call(relax.op.strided_slice, value, [axis], [at], [at + branch.columns])
+        parts[branch.result] = b.call(relax.op.strided_slice, value, [axis], [at], [at + branch.columns])
         at += branch.columns
-        part.name = branch.result.name
-        graph.substitute(branch.result, part)
-    graph.remove_unused([x.result for x in branches])
+    attribute(unread_after(parts, b.created), b.created, parts)
+    for result, part in parts.items():
+        part.name = result.name
+        graph.substitute(result, part)
+    graph.remove_unused(parts)

@@ -17,7 +17,9 @@ from tvm.ir import IRModule
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.convert import Unreadable, read, replace_main, write
+from ..simplify.driver import unread_after
 from ..simplify.graph import CONST, INPUT, Graph, Node
+from ..simplify.provenance import attribute
 from ..simplify.rule import Builder
 from .compose import compose
 from .resizes import resize_later
@@ -70,6 +72,8 @@ def _sweep(graph: Graph, rules: Mapping[str, _Rule], done: Counter[str]) -> bool
             if not graph.same_type(fresh, node):
                 graph.remove_unused(reversed(builder.created))
                 continue
+            gone = unread_after({node: fresh}, builder.created)
+            attribute(gone, [n for n in builder.created if n not in gone], {node: fresh})
             fresh.order, fresh.name = node.order, node.name
             graph.substitute(node, fresh)
             graph.remove_unused([node, *builder.created])

@@ -15,6 +15,7 @@ import numpy as np
 import tvm_ffi
 
 from .graph import CONST, INPUT, OPAQUE, Graph, Node, plain
+from .provenance import joined
 
 COMMUTATIVE = frozenset(
     f"relax.{name}"
@@ -44,6 +45,7 @@ def share_common(graph: Graph) -> Counter[str]:
         for other in seen.setdefault(key, []):
             if _same_payload(node, other):
                 graph.substitute(node, other)
+                other.sources = joined((other, node))
                 graph.remove_unused([node])
                 counts["duplicate-constant" if node.value is not None else "common-subexpression"] += 1
                 break

@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, GenericConst, IRModule, Op, Tuple, TupleGetItem, Var
 
+from ...schedules.provenance import names_of, span_of
 from .graph import CONST, INPUT, ITEM, OPAQUE, TUPLE, Graph, Node
 
 
@@ -35,7 +36,7 @@ def read(function: relax.Function) -> Graph:
             if not node.name:
                 node.name = binding.var.name
                 node.order = (float(count),)
-                node.span = binding.span
+                node.sources = names_of(binding.span)
             table[binding.var] = node
     result = _lookup(graph, table, function.body.body)
     graph.returns_tuple = result.op == TUPLE
@@ -132,7 +133,7 @@ def write(graph: Graph, function: relax.Function) -> relax.Function:
             bindings.append(relax.MatchCast(var, exprs[node.inputs[0]], node.attrs.ty))
         else:
             bindings.append(
-                relax.VarBinding(var, expression(node, [exprs[i] for i in node.inputs]), node.span)
+                relax.VarBinding(var, expression(node, [exprs[i] for i in node.inputs]), span_of(node.sources))
             )
         exprs[node] = var
     for node in graph.inputs:
@@ -159,7 +160,7 @@ def expression(node: Node, inputs: list[Any]) -> Any:
             args.append(Tuple([inputs[k] for k in operand]))
         else:
             args.append(operand)
-    return Call(Op.get(node.op), args, node.attrs, ret_ty=node.ty, span=node.span)
+    return Call(Op.get(node.op), args, node.attrs, ret_ty=node.ty)
 
 
 def constant(node: Node) -> Any:

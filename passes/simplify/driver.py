@@ -14,6 +14,7 @@ from ...errors import InternalError
 from .common import share_common
 from .graph import CONST, INPUT, Graph, Node
 from .measure import measure
+from .provenance import attribute
 from .rule import Builder, Declined, Rewrite, Rule
 from .steps import before_steps
 
@@ -26,7 +27,7 @@ Check = Callable[[Rule, dict[Node, Node], set[Node]], None]
 
 @dataclass
 class Record:
-    """What happened: applications per rule, and what still declines at the end, by rule, reason and node name."""
+    """What happened: applications per rule, and what still declines at the end, by rule, reason and place."""
 
     applied: Counter[str] = field(default_factory=Counter)
     declined: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -77,12 +78,12 @@ def _sweep(graph: Graph, rules: Callable[[str], list[Rule]], record: Record, che
                 RuntimeError,
             ) as problem:
                 raise InternalError(
-                    f"simplify: rule {rule.name} failed at {node.name} {node!r}: {problem}"
+                    f"simplify: rule {rule.name} failed at {node.place} {node!r}: {problem}"
                 ) from problem
             if outcome is None:
                 continue
             if isinstance(outcome, Declined):
-                record.declined.setdefault((rule.name, outcome.reason), []).append(node.name)
+                record.declined.setdefault((rule.name, outcome.reason), []).append(node.place)
                 continue
             record.applied[rule.name] += 1
             changed = True
@@ -105,8 +106,10 @@ def _apply(
     if reason is not None:
         graph.remove_unused(reversed(builder.created))
         return Declined(reason) if reason else None
+    dying = unread_after(replacements, builder.created)
     if check is not None:
-        check(rule, replacements, _dying(replacements, builder.created).union(builder.created))
+        check(rule, replacements, dying.union(builder.created))
+    attribute(dying.difference(builder.created), [n for n in builder.created if n not in dying], replacements)
     for old, new in replacements.items():
         if old in stepped:
             stepped.add(new)
@@ -122,7 +125,7 @@ def _objection(graph: Graph, replacements: dict[Node, Node], created: list[Node]
     for old, new in replacements.items():
         if not graph.same_type(old, new):
             return f"the result would be {new.ty} instead of {old.ty}"
-    dying = _dying(replacements, created)
+    dying = unread_after(replacements, created)
     alive = [n for n in created if n not in dying]
     after, before = measure(alive), measure(dying.difference(created))
     # Levels decide only between equals, and only if no reader's level can rise: their sum then falls for good.
@@ -139,7 +142,7 @@ def _objection(graph: Graph, replacements: dict[Node, Node], created: list[Node]
     return None
 
 
-def _dying(replacements: dict[Node, Node], created: Iterable[Node]) -> set[Node]:
+def unread_after(replacements: dict[Node, Node], created: Iterable[Node]) -> set[Node]:
     """The nodes that nobody reads once ``replacements`` are made."""
     targets = set(replacements.values())
     dying: set[Node] = set()

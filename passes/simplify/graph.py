@@ -33,7 +33,7 @@ class Node:
 
     __slots__ = (
         *("op", "inputs", "operands", "attrs", "ty", "value"),
-        *("name", "order", "users", "outputs", "span", "level", "_var", "_array", "_shape"),
+        *("name", "order", "users", "outputs", "sources", "level", "_var", "_array", "_shape"),
     )
 
     def __init__(
@@ -49,7 +49,8 @@ class Node:
         self.order: tuple[float, ...] = (0.0,)
         self.users: dict[Node, int] = {}
         self.outputs = 0
-        self.span: Any = None
+        #: The nodes of the model that the value comes from.
+        self.sources: tuple[str, ...] = ()
         #: The longest way from an input, at the beginning of the sweep or when the node was made.
         self.level = 0
         self._var: Any = None
@@ -132,6 +133,11 @@ class Node:
         """Argument ``index`` of the call when it is one tensor."""
         operand = self.operands[index] if index < len(self.operands) else None
         return self.inputs[operand] if isinstance(operand, int) else None
+
+    @property
+    def place(self) -> str:
+        """Where in the model it stands: the last of its sources, or its name."""
+        return self.sources[-1] if self.sources else self.name
 
     def __repr__(self) -> str:
         return f"{self.op}({', '.join(i.name or i.op for i in self.inputs)}) -> {self.ty}"

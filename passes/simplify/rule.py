@@ -115,7 +115,6 @@ class Builder:
     def _enter(self, node: Node) -> Node:
         node.name = self._origin.name
         node.order = (*self._origin.order, -1.0, len(self.created))
-        node.span = self._origin.span
         self.created.append(node)
         return self._graph.link(node)
 

@@ -100,7 +100,7 @@ def _renamed(group: Group, names: dict[Value, Value], name: str) -> Group:
             if result not in inner and names.keys() & set(group.outputs):  # a copy has results of its own
                 inner[result] = replace(result, name=f"{result.name}_again")
             results.append(inner.get(result, result))
-        nodes.append(Node(node.name, node.operator, node.call, _operands(node, inner), tuple(results)))
+        nodes.append(replace(node, operands=_operands(node, inner), results=tuple(results)))
     anchor = None if group.anchor is None else nodes[group.nodes.index(group.anchor)]
     inputs, outputs = (tuple(inner.get(v, v) for v in values) for values in (group.inputs, group.outputs))
     return Group(name, tuple(nodes), inputs, outputs, anchor, group.notes)

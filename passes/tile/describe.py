@@ -31,12 +31,17 @@ def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:
         "shifts": shifts,
         "copies": copies,
         "members": [
-            {"name": g.name, "boxes": [{"rows": r, "columns": c, "count": n} for (r, c), n in sorted(b.items())]}
+            {
+                "name": g.name,
+                "nodes": list(g.sources),
+                "boxes": [{"rows": r, "columns": c, "count": n} for (r, c), n in sorted(b.items())],
+            }
             for g, b in zip(plan.members, boxes)
         ],
         "values": [
             {
                 "name": v.name,
+                "node": next((n.place for n in g.nodes if v in n.results), v.name),
                 "shape": list(v.shape),
                 "mode": plan.modes.get(v, "whole"),
                 **_window(plan, v),
@@ -80,9 +85,12 @@ def plan_text(data: dict[str, Any]) -> str:
         boxes = ", ".join(f"{b['count']} of {b['rows']} x {b['columns']}" for b in member["boxes"][:4])
         more = len(member["boxes"]) - 4
         lines.append(f"  {member['name']}: {boxes}" + (f" and {more} other sizes" if more > 0 else ""))
+        if member["nodes"]:
+            lines.append(f"    of {', '.join(member['nodes'])}")
     for value in data["values"]:
         shape = ", ".join(map(str, value["shape"]))
-        text = f"  {value['name']} [{shape}] {value['mode']}"
+        of = f" of {value['node']}" if value["node"] != value["name"] else ""
+        text = f"  {value['name']}{of} [{shape}] {value['mode']}"
         if "window" in value:
             text += f", window {value['window'][2]} x {value['window'][3]} at byte {value['offset']}"
         lines.append(text)

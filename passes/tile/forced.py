@@ -1,9 +1,11 @@
 """A tile group as a user asks for it.
 
-    {"last": "lv10", "shape": (16, 64)}                        the longest chain that ends there, in tiles of its output
-    {"first": "lv2", "last": "lv10", "shape": (8, None), "bands": 2, "modes": {"lv5": "recompute"}}
+    {"last": "Relu_10", "shape": (16, 64)}                     the longest chain that ends there, in tiles of its output
+    {"first": "Conv_2", "last": "g10_conv2d_relu", "shape": (8, None), "bands": 2, "modes": {"lv5": "recompute"}}
 
-Names are those of groups, of their nodes or of their results, as ``halotile inspect --plan`` prints them. ``shape`` is
+Names are those of the model's nodes (of their first outputs, where nodes have none), or those of groups, of what is in
+them or of their results, as ``halotile inspect --plan`` prints them; a node that several groups compute a part of
+begins with the first and ends with the last. ``shape`` is
 rows and columns of the last output (None: all columns). Inner values are rings unless ``modes`` says otherwise (one
 mode, or one a value).
 """
@@ -11,6 +13,7 @@ mode, or one a value).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from ...errors import HalotileError
@@ -29,7 +32,9 @@ def forced(program: Program, wish: Mapping[str, Any], cores: int) -> list[tuple[
     if unknown:
         raise HalotileError(f"tile: unknown key {unknown[0]!r}; known are {', '.join(KEYS)}")
     rows, columns = checked_shape(wish.get("shape", (16, None)))
-    last = _find(program, wish.get("last"), len(program.groups) - 1)
+    last = len(program.groups) - 1
+    if wish.get("last") is not None:
+        last = _find(program, wish["last"])[-1]
     refused = program.refusal(last)
     if refused is not None:
         raise HalotileError(f"tile: {program.groups[last].name} can't be tiled: {refused}")
@@ -42,7 +47,7 @@ def forced(program: Program, wish: Mapping[str, Any], cores: int) -> list[tuple[
         _positive(wish.get("quantum", 1), "quantum"),
     )
     if wish.get("first") is not None:
-        first = _find(program, wish["first"], 0)
+        first = _find(program, wish["first"])[0]
         if first > last:
             raise HalotileError(f"tile: {wish['first']} comes after {wish.get('last')}")
         for i in range(first, last + 1):
@@ -75,18 +80,22 @@ def _plan(program: Program, first: int, last: int, form: Form) -> TilePlan:
     raise HalotileError(f"tile: {program.groups[first].name} to {program.groups[last].name}: {why}")
 
 
-def _find(program: Program, name: Any, default: int) -> int:
-    if name is None:
-        return default
+def _find(program: Program, name: Any) -> list[int]:
+    """The groups that ``name`` may mean, in order: one of ours, else all that compute a part of a node of the model."""
     if not isinstance(name, str):
         raise HalotileError(f"tile: first and last are names, not {name!r}; halotile inspect --plan lists them")
     for i, group in enumerate(program.groups):
-        names = {group.name, *(n.name for n in group.nodes), *(v.name for v in group.outputs)}
-        if name in names:
-            return i
+        if name in {group.name, *(n.name for n in group.nodes), *(v.name for v in group.outputs)}:
+            return [i]
+    found = [i for i, group in enumerate(program.groups) if name in group.sources]
+    if found:
+        return found
+    sources = dict.fromkeys(source for group in program.groups for source in group.sources)
+    near = get_close_matches(name, sources, 3)
     known = ", ".join(group.name for group in program.groups[:_SHOWN])
     more = ", ..." if len(program.groups) > _SHOWN else ""
-    raise HalotileError(f"tile: no group, node or value is called {name!r}; the groups are {known}{more}")
+    hint = f"did you mean {', '.join(near)}?" if near else f"the groups are {known}{more}"
+    raise HalotileError(f"tile: no group, node or value is called {name!r}; {hint}")
 
 
 def checked_shape(shape: Any) -> tuple[int, int | None]:
@@ -113,6 +122,7 @@ def _modes(program: Program, wish: Any) -> dict[Any, str]:
     values = {v.name: v for g in program.groups for v in g.outputs}
     if isinstance(wish, str):
         wish = dict.fromkeys(values, wish)
+    values = {name: g.outputs[-1] for g in program.groups for name in g.sources} | values
     if not isinstance(wish, Mapping):
         raise HalotileError(f"tile: modes is one of {', '.join(MODES)}, or has one for each value, not {wish!r}")
     for name, mode in wish.items():

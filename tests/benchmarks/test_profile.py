@@ -67,14 +67,15 @@ def test_a_kernels_share_of_its_roofline() -> None:
 
 def test_kernels_of_one_function_share_a_row() -> None:
     kernels = [
-        {"name": "x", "function": "k0", "flops": 1e6, "bytes": 1e3, "seconds": 1e-3},
+        {"name": "x", "nodes": ["conv", "relu"], "function": "k0", "flops": 1e6, "bytes": 1e3, "seconds": 1e-3},
         {"name": "y", "function": "k1", "flops": 1e6, "bytes": 1e3, "seconds": 5e-3},
-        {"name": "z", "function": "k0", "flops": 1e6, "bytes": 1e3, "seconds": 1e-3},
+        {"name": "z", "nodes": ["other"], "function": "k0", "flops": 1e6, "bytes": 1e3, "seconds": 1e-3},
         {"name": "untimed", "function": "k2", "flops": 1e6, "bytes": 1e3},
     ]
     first, second = rows(kernels, None)
     assert (first.name, first.count) == ("y", 1)
     assert (second.name, second.count, second.flops) == ("x", 2, 2e6)
+    assert (first.nodes, second.nodes) == ((), ("conv", "other"))
     assert second.seconds == pytest.approx(2e-3)
 
 
