@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import halotile
+import numpy as np
 
 from ..compiler.options import checked_budget
 from .models import MODELS

@@ -15,9 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import halotile
+import numpy as np
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.errors import HalotileError
 from halotile.targets.resolve import resolve

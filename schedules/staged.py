@@ -36,7 +36,7 @@ from .tegraph import GroupGraph
 # is read. With two places each, e elements stored cost 3 e loads and stores and leave 2 loads of 4; in plain memory
 # what is stored is also computed in whole vectors, where the reader jumps.
 SPREAD_BLOCKED, SPREAD_PLAIN = 2 / 3, 4.0
-SIDE = 4  # rows of windows side by side: as many cycles as a store needs to reach the cache
+SIDE = 8  # rows of windows side by side in plain memory: as many cycles as a store needs to reach the cache
 PAIR = 2  # rows of norms side by side: the work of one fills the time in which the other's lanes are combined
 FOUR, SHORT_ROW = 4, 512  # rows of so few bytes that become one number, whose own work does not fill it
 MANY_ROWS = 4  # rows that keep the cores of common machines busy
@@ -224,13 +224,15 @@ class _Staged:
 
     def _side(self, prefix: int, count: int) -> int:
         """How many of the ``count`` rows take turns in every phase. Where windows read what was stored just before, a
-        load that spans two stores waits until both are in the cache."""
+        load that spans two stores waits until both are in the cache; over channel lanes each load is of one store."""
         if self.request.box is not None or count == 1:
             return 1
         if not any(p.stands_for is not None for p in self.plan.phases):
             return self._turns(count)
+        if self.block:
+            return 1
         rows = [p.tensors[0] for p in self.plan.phases if p.values[0] is None]
-        elements = max(int(np.prod([int(d) for d in t.shape[prefix:]])) for t in rows) * max(1, self.block)
+        elements = max(int(np.prod([int(d) for d in t.shape[prefix:]])) for t in rows)
         return max(1, min(SIDE, STACK_BYTES // (elements * max(dtype_bytes(str(t.dtype)) for t in rows))))
 
     def _turns(self, count: int) -> int:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 import halotile
+import numpy as np
 from halotile.compiler.runtime.loader import numpy_dtype
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Compiled, module_of, narrow, staged
+from compiled import Compiled, module_of, narrow, staged, weight
 from halotile.schedules.layout import Layout
 from tvm import relax
 
@@ -99,7 +99,7 @@ def test_a_map_before_the_window_joins_the_first_half() -> None:
 
 def test_rows_side_by_side_fit_the_stack() -> None:
     """Wide images have fewer rows side by side: all that is on the stack stays within its bounds."""
-    for width, rows in ((100, 4), (3000, 2), (6000, 1)):
+    for width, rows in ((100, 8), (3000, 2), (6000, 1)):
         x = np.random.default_rng(width).standard_normal((1, 2, 9, width)).astype(F)
         build = staged(module_of([x], lambda x: R.nn.max_pool2d(x, (5, 5))))
         text = str(build.kernels[0].function)
@@ -107,3 +107,22 @@ def test_rows_side_by_side_fit_the_stack() -> None:
         assert int(scratch) == rows * width
         most = windows(x, (5, 5), (1, 1), (0, 0, 0, 0), (1, 1), 0).max((-1, -2))
         np.testing.assert_array_equal(Compiled(build).run([x])[0], most.astype(F))
+
+
+def test_rows_of_channel_lanes_are_not_side_by_side() -> None:
+    """Their loads are each of one store, and wait for none."""
+    x = np.random.default_rng(5).standard_normal((1, 32, 12, 23)).astype(F)
+    w = np.random.default_rng(6).standard_normal((32, 32, 1, 1)).astype(F)
+
+    def body(x: relax.Expr) -> relax.Expr:
+        return R.nn.conv2d(R.nn.max_pool2d(R.nn.conv2d(x, weight(w)), (5, 5)), weight(w))
+
+    build = staged(module_of([x], body), tiled=False)
+    (pool,) = [k for k in build.kernels if "2 phases" in k.schedule]
+    lanes = int(re.findall(r"lanes (\d+)", pool.schedule)[0])
+    (scratch,) = re.findall(r"= T.alloc_buffer\(\((\d+),\)\)", str(pool.function))
+    assert int(scratch) == 23 * lanes
+    mixed = np.einsum("oi,nihw->nohw", w[:, :, 0, 0].astype("f8"), x)
+    most = windows(mixed, (5, 5), (1, 1), (0, 0, 0, 0), (1, 1), 0).max((-1, -2))
+    wanted = np.einsum("oi,nihw->nohw", w[:, :, 0, 0], most)
+    np.testing.assert_allclose(Compiled(build).run([x])[0], wanted, rtol=1e-4, atol=1e-3)
