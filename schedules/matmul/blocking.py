@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from ...targets.target import Target
 
 FEWEST_ROWS, MOST_ROWS = 48, 256
+GROUPS = 4  # tasks that each core should find
+PARALLEL_FLOPS = 400_000  # from so many on cores share a product
 SUMS_BYTES = 64 * 1024  # what a block leaves in scratch from part to part: on the stack
 
 
@@ -52,7 +54,7 @@ def choose_blocks(
     if parts > 1:
         most = min(most, max(1, SUMS_BYTES // (height * width * vector)) * height)
     blocks = -(-rows // most)
-    wanted = 4 * workers if workers > 1 else 1
+    wanted = GROUPS * workers if workers > 1 else 1
     while batches * blocks * panels < wanted and rows // (blocks + 1) >= 2 * height:
         blocks += 1
     size = -(-rows // blocks)

@@ -6,10 +6,10 @@ from functools import partial
 
 from ..group import Group, Kernel, Node, Request
 from ..tuning import Candidate, conditions, decide, own_first
-from .choose import best_tiles, choose_tile
+from .choose import best_tiles, own_tile, tile_space
 from .facts import MatmulFacts
 from .moves import along_memory, moved_only, outgoing, producers
-from .packed import build_packed, tile_space
+from .packed import build_packed
 from .strassen import build_strassen, strassen_pays
 
 
@@ -69,7 +69,7 @@ def build_matmul(request: Request) -> Kernel:
     space = tile_space(request, facts)
     named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(request.target, *space)}
     offered = [Candidate(name, partial(build_packed, request, facts, t)) for t, name in named.items()]
-    own = named[choose_tile(request.target, *space)]
+    own = named[own_tile(request, facts)]
     if fewer:
         own = "seven products"
         offered.insert(0, Candidate(own, partial(build_strassen, request, facts)))

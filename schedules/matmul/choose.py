@@ -13,10 +13,32 @@ from collections.abc import Iterator
 
 from ...targets.target import Target
 from ..ahead import free_registers
+from ..group import Request, dtype_bytes
+from .blocking import PARALLEL_FLOPS
+from .facts import MatmulFacts
+from .moves import producers
+from .streams import even_width, reads_streams
 
 LOAD_COST = 0.05  # cycles: a load that is hidden still takes its share of the front end; B comes from farther, so twice
 WAY_BYTES = 4096  # lines of a first-level cache that lie so far apart share a set: sets times line
 WAYS = 8  # where the cache does not tell
+
+
+def own_tile(request: Request, facts: MatmulFacts) -> tuple[int, int]:
+    """Rows by vectors in registers: those of :func:`choose_tile`, but what one row of A meets is shared evenly."""
+    space = tile_space(request, facts)
+    height, width = choose_tile(request.target, *space)
+    shared = facts.rows == 1 and facts.flops >= PARALLEL_FLOPS
+    if shared and reads_streams(request.target, facts, (height, width), dtype_bytes(facts.output.dtype)):
+        width = even_width(space[1], width, request.workers)
+    return height, width
+
+
+def tile_space(request: Request, facts: MatmulFacts) -> tuple[int, int, int]:
+    """What the register tile is chosen for: rows of A, vectors of B, bytes from row to row (0 where A is moved)."""
+    vectors = -(-facts.n // request.target.lanes(facts.output.dtype))
+    moved = bool(producers(request.group, facts.a))
+    return facts.rows, vectors, 0 if moved else facts.k * dtype_bytes(facts.output.dtype)
 
 
 def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> tuple[int, int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...targets.target import Target
+from .blocking import PARALLEL_FLOPS
 from .choose import least_cost
-from .packed import PARALLEL_FLOPS
 from .strassen import seven_cycles
 
 LAUNCH_CYCLES = 4000  # a parallel loop: cores are woken, and the last one waited for

@@ -38,14 +38,13 @@ from ..hints import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
 from ..inline import key
 from ..steps import each_step
 from ..tegraph import GroupGraph
-from .blocking import Blocks, choose_blocks
-from .choose import choose_tile
+from .blocking import PARALLEL_FLOPS, Blocks, choose_blocks
+from .choose import own_tile
 from .facts import MatmulFacts
 from .follow import ask_for_rows, follow, follows_late
 from .moves import outgoing, producers
 from .streams import reads_streams
 
-PARALLEL_FLOPS = 400_000
 ROW_STEPS = 4  # steps of K after the hints for one row of a tile's results: no burst holds up the loads
 LONG = 512  # steps of K after which waiting for the lines of the results counts for nothing
 STAYS = 0.5  # of the second-level cache: a B that stays there beside what passes by
@@ -66,15 +65,8 @@ class Region:
 
 
 def build_packed(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
-    """``tile``: rows by vectors in registers, where they are not what :func:`choose_tile` says for ``tile_space``."""
-    return _Matmul(request, facts, tile or choose_tile(request.target, *tile_space(request, facts))).build()
-
-
-def tile_space(request: Request, facts: MatmulFacts) -> tuple[int, int, int]:
-    """What the register tile is chosen for: rows of A, vectors of B, bytes from row to row (0 where A is moved)."""
-    vectors = -(-facts.n // request.target.lanes(facts.output.dtype))
-    moved = bool(producers(request.group, facts.a))
-    return facts.rows, vectors, 0 if moved else facts.k * dtype_bytes(facts.output.dtype)
+    """``tile``: rows by vectors in registers, where they are not what :func:`own_tile` says."""
+    return _Matmul(request, facts, tile or own_tile(request, facts)).build()
 
 
 def _asked(target: Target, facts: MatmulFacts, height: int, passing: bool) -> int:

@@ -30,12 +30,12 @@ from tvm import tirx
 from ...targets.target import Target
 from ..group import Kernel, Packed, Request, Scratch
 from ..steps import each_step
-from .blocking import SUMS_BYTES, Blocks
+from .blocking import PARALLEL_FLOPS, SUMS_BYTES, Blocks
 from .choose import choose_tile, first_level_ways, rows_in_cache
 from .facts import MatmulFacts
 from .follow import follow, follows_late
 from .moves import producers
-from .packed import PARALLEL_FLOPS, Region, _Matmul
+from .packed import Region, _Matmul
 
 PRODUCTS = 7
 STATE_COST = 20  # cycles for each vector of a quarter of the outputs: what passes through U and W

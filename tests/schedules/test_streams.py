@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.schedules.group import Kernel
+from halotile.schedules.matmul.streams import even_width
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax
@@ -65,3 +66,20 @@ def test_same_bits_as_one_run(rows: int, columns: int, cores: int, dtype: str) -
     assert kinds == [[native().triple.startswith("x86_64")], [False]]
     np.testing.assert_array_equal(*found)
     np.testing.assert_allclose(found[0], a.astype("float64") @ b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "vectors,widest,workers,expected",
+    [
+        (63, 8, 1, 8),
+        (63, 8, 2, 5),  # 6 of 12 panels and three vectors behind them, not 4 of 7 and seven: 33 instead of 39
+        (256, 8, 2, 8),  # 51 panels of five would fall into eight runs of seven
+        (8, 8, 2, 4),
+        (2, 2, 2, 2),
+    ],
+)
+def test_cores_share_panels_evenly(vectors: int, widest: int, workers: int, expected: int) -> None:
+    assert even_width(vectors, widest, workers) == expected
+    columns = vectors * 16
+    found = product(replace(X86, cores=workers), 1, 4096, columns).schedule
+    assert f"tile 1x{expected}x16" in found
