@@ -53,6 +53,7 @@ class Context:
         self._bases: dict[Value, list[Any]] = {}
         self.origin: list[Any] | None = None  # row and column of the box, in the tensor
         self.pending: list[Value] = []  # outputs whose margins the kernel has still to write
+        self.starts: dict[Value, tuple[Any, Any]] = {}  # what stays in positions, and where it is held
         self.size: list[Any] = []  # rows and columns of the box: numbers, or variables if it is open
         box = request.box
         if box is not None:
@@ -129,7 +130,18 @@ class Context:
             if not isinstance(index, int) and tvm_ffi.structural_equal(index, channel.index):
                 block, lane = channel.block, channel.lane
         position = layout.offset([narrow(i) for i in indices], block, lane)
-        return self.analyzer.simplify(narrow(position))
+        return self.begun(value, self.analyzer.simplify(narrow(position)))
+
+    def begin(self, value: Value, position: Any) -> None:
+        """Positions of ``value`` are sums of ``position``, computed once, here, and what they differ by."""
+        self.starts[value] = position, self.k.hold(position, "o")
+
+    def begun(self, value: Value, position: Any) -> Any:
+        """``position`` as such a sum: behind numbers of run time, each would be computed by itself."""
+        if value not in self.starts:
+            return position
+        start, held = self.starts[value]
+        return held + self.analyzer.simplify(position - start)
 
     def source(self, value: Value) -> Source:
         """Reads one element of an input; a constant of one element becomes a literal."""

@@ -150,7 +150,8 @@ class ConvKernel:
         data = self.facts.data
         block, lane = channel if isinstance(channel, tuple) else (None, None)
         indices = self.ctx.place(data, [n, channel if lane is None else 0, *at])
-        return self.ctx.analyzer.simplify(self.request.layout(data).offset(indices, block, lane))
+        position = self.request.layout(data).offset(indices, block, lane)
+        return self.ctx.begun(data, self.ctx.analyzer.simplify(position))
 
     def _parted(self, offset: Any) -> Any:
         """``offset`` as a sum of 64 bits: of ``first``, which stays through a box's reduction, and what its loops add.
@@ -342,11 +343,18 @@ class ConvKernel:
 
     def results(self) -> list[tuple[Value, bool]]:
         """What an epilogue reads at its own place, and writes (True), where that is no window of its own."""
-        near = self.request.box.windowed if self.request.box is not None else frozenset()
+        return [(v, written) for v, written in self.places() if not self.is_windowed(v)]
+
+    def is_windowed(self, value: Value) -> bool:
+        """True if ``value`` lies in memory as a part that moves."""
+        return self.request.box is not None and value in self.request.box.windowed
+
+    def places(self) -> list[tuple[Value, bool]]:
+        """What an epilogue reads at its own place, and writes (True)."""
         group, shape = self.request.group, self.output.shape
         reads = [v for v in group.inputs if v.constant is None and v is not self.facts.data and v.shape == shape]
         places = [(v, False) for v in reads] + [(v, True) for v in group.outputs]
-        return [(v, w) for v, w in places if v not in near and self.request.layout(v).block == self.lanes]
+        return [(v, w) for v, w in places if self.request.layout(v).block == self.lanes]
 
     def result(self, value: Value, n: Any, block: Any, position: list[Any]) -> Any:
         channel, zero = block * self.lanes, tirx.IntImm("int32", 0)

@@ -218,6 +218,9 @@ class _Winograd:
             deep.insert(0, at.deep[axis] * facts.strides[axis] + tap * facts.dilation[axis] - facts.before[axis])
         corner = [o * s - b for o, s, b in zip(at.origins, facts.strides[-2:], facts.before[-2:])]
         down, right = self.dilation
+        if self.conv.is_windowed(facts.data) and not self.conv.has_prologue:
+            zero = tirx.IntImm("int32", 0)
+            self.ctx.begin(facts.data, self.conv.offset(at.n, (within, zero), [*deep, *corner]))
         for j in range(extent):
             with k.loop(lanes, "vectorized", "v") as v:
                 places = [[*deep, corner[0] + i * down, corner[1] + j * right] for i in range(extent)]
@@ -225,6 +228,7 @@ class _Winograd:
                 column = self.t.apply_data(given, _constant, k.bind)
                 for i in range(extent):
                     k.store(held, (i * extent + j) * lanes + v, column[i])
+        self.ctx.starts.clear()
         base = self.conv.bind(
             ((panel * self.blocks_in + block) * rows + row) * lanes, self.data_plane - lanes + 1
         )
@@ -329,6 +333,13 @@ class _Winograd:
 
     def _finish(self, held: Any, at: _Place, block: Any) -> None:
         """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
+        first = at.position((0, 0), self.dilation)
+        for value in dict.fromkeys(v for v, _ in self.conv.places() if self.conv.is_windowed(v)):
+            self.ctx.begin(value, self.conv.result(value, at.n, block, first))
+        self._finish_at(held, at, block)
+        self.ctx.starts.clear()
+
+    def _finish_at(self, held: Any, at: _Place, block: Any) -> None:
         k = self.k
         shifts = [m for m in at.moved if m is not None]
         if self.conv.costly:

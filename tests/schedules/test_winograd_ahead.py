@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged
+from halotile.benchmarks import layers
+from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.layers import activation
+from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_ahead
 from halotile.schedules.conv import winograd_choose as choose
 from halotile.schedules.conv.winograd_ahead import Ahead
 from halotile.schedules.conv.winograd_math import F4, F6, Transform
 from halotile.schedules.group import Kernel
+from halotile.schedules.tiled import TiledKernel
 from halotile.targets.target import Target
 from tvm import relax
 from winograd_layers import conv, facts_of, random, server
@@ -52,7 +57,8 @@ def layer(channels: int, width: int, plan: Any, asked: list[tuple[Any, int]]) ->
         read=lambda _: "data",
         ctx=SimpleNamespace(buffer=lambda _: "residual"),
         offset=lambda n, channel, at: place(channel[0], at),
-        results=lambda: [(facts.data, False), (facts.data, True)],
+        is_windowed=lambda _: False,
+        places=lambda: [(facts.data, False), (facts.data, True)],
         result=lambda value, n, block, at: place(block, at),
     )
     return Ahead(fake, plan, origin, 1 << 20)  # type: ignore
@@ -133,3 +139,22 @@ def test_only_tensors_from_memory_are_asked_for(cores: int, monkeypatch: pytest.
     assert hints(full[0]) == hints(near[0]) + rest  # residuals are read at once
     np.testing.assert_array_equal(far[1], near[1])
     np.testing.assert_array_equal(far[1], full[1])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_windows_beyond_the_second_level_are_asked_for(threads: int) -> None:
+    """Hints for input and residual where windows are larger than the cache, none where it holds them."""
+    g = Graph("windows", Form(opset=17))
+    x = activation(g, layers.conv(g, g.input("x", (1, 32, 72, 400)), 32, 3), "relu")
+    y = activation(g, layers.conv(g, x, 32, 3), "relu")
+    model = g.finish(y=g.op("Add", layers.conv(g, y, 32, 3), x))
+    inputs, results, found = [random((1, 32, 72, 400), 1)], [], []
+    for level in (1 << 20, 16 << 20):
+        target = replace(native(), l2_bytes=level, l3_bytes=1 << 30, cores=threads)
+        build = run_pipeline(model, Options(target, stop_after="plan", threads=threads, tile={"shape": (36, None)}))
+        parts = [p for k in build.kernels if isinstance(k, TiledKernel) for p in k.parts]
+        found.append([hints(p) for p in parts if "F(6x6,3x3), strip" in p.schedule])
+        results.append(Compiled(build).run(inputs)[0])
+    assert found[0] and len(found[0]) == len(found[1])
+    assert max(f - n for f, n in zip(*found)) >= 2 and min(f - n for f, n in zip(*found)) >= 0, found
+    np.testing.assert_allclose(*results, rtol=1e-3, atol=1e-3)
