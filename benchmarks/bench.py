@@ -33,10 +33,11 @@ from .profile import derive
 from .results import BuildResult, EngineResult, ModelResult
 from .summary import summarise, warnings
 
-# What can be switched off to see what it is worth, as options of the pipeline.
+# What can be switched off to see what it is worth, as options of the pipeline. Tiles chain what is not fused, box by
+# box: what fusion is worth shows without them, beside a build of ours without tiles ("tile").
 ABLATIONS: dict[str, dict[str, Any]] = {
     "simplify": {"simplify": False},
-    "fuse": {"fuse": False},
+    "fuse": {"fuse": False, "tile": "off"},
     "layout": {"layout": False},
     "winograd": {"winograd": False},
     "tile": {"tile": "off"},

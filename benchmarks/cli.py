@@ -47,8 +47,9 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 )  # fmt: skip
 @click.option("--peers", default=",".join(ORDER), show_default=True, help="Engines beside ours; '' for none.")
 @click.option(
-    "--ablate", default="", help="Also measure ours without: simplify, fuse, layout, winograd, tile; or exact."
-)
+    "--ablate", default="",
+    help="Also measure ours without: simplify, fuse (and tile, which chains too), layout, winograd, tile; or exact.",
+)  # fmt: skip
 @click.option(
     "--memory-budget", "budgets", default="",
     help="Also measure ours within these arenas: 32MiB, or 1/2 of what it takes without tiles; separated by commas.",

@@ -13,16 +13,18 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from halotile.benchmarks.bench import Settings, measure
+from halotile.benchmarks.bench import ABLATIONS, Settings, measure
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import conv
 from halotile.benchmarks.markdown import render
-from halotile.benchmarks.models import ModelFile
+from halotile.benchmarks.models import MODELS, ModelFile
 from halotile.benchmarks.peak import Meter
 from halotile.benchmarks.peers import environment
 from halotile.benchmarks.peers.environment import Peer, python_of
 from halotile.benchmarks.results import EngineResult, ModelResult
+from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.errors import ModelError, OutputError
+from halotile.targets.detect import native
 
 QUICK = Settings(("espcn",), (1,), ("here",), seconds=0.1, burst=0.01, pause=0.0, small=True)
 
@@ -78,6 +80,13 @@ def test_budgets_and_no_tiles_are_measured_beside_the_plain_build() -> None:
     assert 0 < arenas["halotile (in 3/4)"] <= arenas["halotile (no tile)"] * 3 // 4
     text = render([result])
     assert "### Memory" in text and f"{arenas['halotile (in 3/4)'] / 1e6:.1f} MB, " in text
+
+
+def test_without_fusion_nothing_chains_operators_by_tiles_either() -> None:
+    model = MODELS["espcn"].model()
+    build = run_pipeline(model, Options(native(), threads=1, stop_after="plan", **ABLATIONS["fuse"]))
+    assert len(build.groups) > 5 and all(len(g.nodes) == 1 for g in build.groups) and not build.tiled
+    assert run_pipeline(model, Options(native(), threads=1, stop_after="plan", fuse=False)).tiled
 
 
 def test_peak_measures_something_plausible() -> None:
