@@ -73,8 +73,13 @@ def _shape(name: str, value: Fixed, wanted: Sequence[Any] | None) -> tuple[int, 
 
 
 def _array(spec: TensorSpec, values: Sequence[Any]) -> np.ndarray:
-    found = np.asarray(values) if values else np.empty(0, dtype_of(spec.dtype))
     wanted = dtype_of(spec.dtype)
+    if not values:
+        return np.empty(spec.shape, wanted)
+    found = np.asarray(values)
+    if found.dtype == object:  # whole numbers beyond 64 bits
+        odd = max(values, key=abs)
+        raise ModelError(f"the value given for input '{spec.name}' holds {odd!r}, which is too large for {spec.dtype}")
     kind = "b" if spec.dtype == "bool" else "f" if "float" in spec.dtype else "i"
     with np.errstate(all="ignore"):
         cast = found.astype(wanted)

@@ -85,6 +85,20 @@ def test_values_that_can_not_be(fixed, error: type[Exception], message: str) -> 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL, TensorProto.BFLOAT16])
+def test_a_value_without_elements(kind: int) -> None:
+    nodes = [
+        helper.make_node("Cast", ["none"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Concat", ["x", "floats"], ["y"], axis=0),
+    ]
+    inputs = [helper.make_tensor_value_info(n, t, [d]) for n, t, d in (("x", TensorProto.FLOAT, 3), ("none", kind, 0))]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])
+    opset = helper.make_opsetid("", 17)
+    model = helper.make_model(helper.make_graph(nodes, "g", inputs, [y]), opset_imports=[opset], ir_version=8)
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(halotile.compile(model, fixed={"none": []})({"x": x})["y"], x)
+
+
 def test_a_float_beyond_the_models_type() -> None:
     with pytest.raises(errors.ModelError, match="holds 100000.0, but the input holds float16"):
         halotile.compile(crop(TensorProto.FLOAT16), shapes={"x": X.shape}, fixed={"size": [1e5, 5]})
@@ -119,6 +133,7 @@ def test_the_command_line_and_its_record(tmp_path: Path) -> None:
         ("size=none.npy", 1, "can't be read"),
         ("sizes=1,2", 1, "a value was given for 'sizes'"),
         ("size=1,2.5", 1, "holds 2.5"),
+        ("size=1,-99999999999999999999999", 1, "holds -99999999999999999999999, which is too large for int64"),
     ):
         done = run("build", "crop.onnx", *shape, "--fix", text, "-o", "d")
         assert (done.returncode, words in done.stderr) == (code, True), done.stderr
