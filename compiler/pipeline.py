@@ -40,8 +40,9 @@ class Options:
     the target's cores; ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``:
     auto, off, or a wish (passes/tile/forced.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are choices
     that were measured (schedules/tuning.py), ``candidate`` which of each kernel's candidates to build for such a
-    measurement. ``weights``: float32, or float16 for those of convolutions and matrix products. ``flush_denormals``:
-    runs count floats below the normal ones as zero."""
+    measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction. ``weights``:
+    float32, or float16 for those of convolutions and matrix products. ``flush_denormals``: runs count floats below the
+    normal ones as zero."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -57,6 +58,7 @@ class Options:
     fuse: bool = True
     layout: bool = True
     winograd: bool = True
+    dots: bool = True
     tile: str | Mapping[str, Any] | None = None
     memory_budget: int | None = None
     optimize: str = "speed"
@@ -176,6 +178,19 @@ def _reassociate(build: Build) -> None:
         build.details["reassociate"] = result.details
 
 
+def _dots(build: Build) -> None:
+    """Products of bytes as such, where the target has an instruction for them."""
+    from ..passes.dots import Dots
+
+    if not build.options.simplify:
+        return
+    result = Dots(build.options.dots, _float_mode(build.options) == "exact").apply(build.module, build.options.target)
+    build.module = result.module
+    if result.changed:
+        build.notes["simplify"] = [*build.notes.get("simplify", []), *result.notes]
+        build.details["dots"] = result.details
+
+
 def _merge(build: Build) -> list[str]:
     """Products of one value side by side, which fusion then finds as one."""
     from ..passes.merge import Merge
@@ -204,6 +219,7 @@ def fuse(build: Build) -> None:
     from .residence import with_residence
 
     _reassociate(build)
+    _dots(build)
     merged = _merge(build)
     graph = build_graph(build.module)
     build.target = with_residence(build.options.target, graph)

@@ -7,7 +7,6 @@ change, as it can in Winograd's algorithm: `exact` turns both off.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,16 +16,12 @@ from tvm.ir import IRModule
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.convert import Unreadable, read, replace_main, write
-from ..simplify.driver import unread_after
-from ..simplify.graph import CONST, INPUT, Graph, Node
-from ..simplify.provenance import attribute
-from ..simplify.rule import Builder
+from ..sweep import Rule, sweep
 from .compose import compose
 from .resizes import resize_later
 from .shuffles import phases_side_by_side, whole_blocks
 
-_Rule = Callable[[Node], "Callable[[Builder], Node] | None"]
-_RULES: dict[str, _Rule] = {"resize-later": resize_later, "compose": compose}
+_RULES: dict[str, Rule] = {"resize-later": resize_later, "compose": compose}
 _RULES_OF_LANES = {"phases-side-by-side": phases_side_by_side, "whole-blocks": whole_blocks}
 
 
@@ -49,35 +44,10 @@ class Reassociate:
         rules = dict(_RULES)
         if target is not None:
             rules |= {name: partial(rule, target=target) for name, rule in _RULES_OF_LANES.items()}
-        while _sweep(graph, rules, done):  # each rewrite saves multiply-adds or puts channels in order, so this ends
+        while sweep(graph, rules, done):  # each rewrite saves multiply-adds or puts channels in order, so this ends
             pass
         if not done:
             return Result(module, False)
         notes = tuple(f"reassociate: {rule} {count}x" for rule, count in sorted(done.items()))
         details = {"applied": dict(sorted(done.items()))}
         return Result(replace_main(module, write(graph, function)), True, notes, details)
-
-
-def _sweep(graph: Graph, rules: Mapping[str, _Rule], done: Counter[str]) -> bool:
-    changed = False
-    for node in graph.order():
-        if node.op in (INPUT, CONST, "removed"):
-            continue
-        for rule, match in rules.items():
-            build = match(node)
-            if build is None:
-                continue
-            builder = Builder(graph, node)
-            fresh = build(builder)
-            if not graph.same_type(fresh, node):
-                graph.remove_unused(reversed(builder.created))
-                continue
-            gone = unread_after({node: fresh}, builder.created)
-            attribute(gone, [n for n in builder.created if n not in gone], {node: fresh})
-            fresh.order, fresh.name = node.order, node.name
-            graph.substitute(node, fresh)
-            graph.remove_unused([node, *builder.created])
-            done[rule] += 1
-            changed = True
-            break
-    return changed

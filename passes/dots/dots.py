@@ -1,0 +1,54 @@
+"""The pass: sums of products of bytes, which models compute in float32 between scales, become sums in int32.
+
+Nothing is known of where numbers come from: whatever is bytes less a whole number, times weights that are multiples of
+few steps, is such a sum. Where the target has no instruction for it (:mod:`...schedules.dots`), nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tvm import relax
+from tvm.ir import IRModule
+
+from ...schedules.dots import data_dtype
+from ...targets.target import Target
+from ..result import Result
+from ..simplify.convert import Unreadable, read, replace_main, write
+from ..simplify.graph import Node
+from ..sweep import Build, sweep
+
+#: What to build in a node's place; ``exact``: only where every bit stays as it is.
+_Rule = Callable[[Target, bool, Node], "Build | None"]
+_RULES: dict[str, _Rule] = {}
+
+
+@dataclass(frozen=True)
+class Dots:
+    """``enabled=False`` leaves all sums in float32. ``exact``: only sums that are whole numbers as they are, for scales
+    that move out of sums round otherwise."""
+
+    enabled: bool = True
+    exact: bool = False
+    name: str = "dots"
+
+    def apply(self, module: IRModule, target: Target | None = None) -> Result:
+        function = module["main"]
+        if not self.enabled or target is None or data_dtype(target) is None or not isinstance(function, relax.Function):
+            return Result(module, False)
+        try:
+            graph = read(function)
+        except Unreadable:
+            return Result(module, False)
+        done: Counter[str] = Counter()
+        rules = {name: partial(rule, target, self.exact) for name, rule in _RULES.items()}
+        while sweep(graph, rules, done):  # nothing that is made matches again
+            pass
+        if not done:
+            return Result(module, False)
+        notes = tuple(f"dots: {rule} {count}x" for rule, count in sorted(done.items()))
+        details = {"applied": dict(sorted(done.items()))}
+        return Result(replace_main(module, write(graph, function)), True, notes, details)

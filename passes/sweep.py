@@ -1,0 +1,40 @@
+"""Rewrites that build one value in another's place, tried at every node until none is left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from .simplify.driver import unread_after
+from .simplify.graph import CONST, INPUT, Graph, Node
+from .simplify.provenance import attribute
+from .simplify.rule import Builder
+
+Build = Callable[[Builder], Node]
+Rule = Callable[[Node], Build | None]
+
+
+def sweep(graph: Graph, rules: Mapping[str, Rule], done: Counter[str]) -> bool:
+    """Tries ``rules`` at every node once, inputs first; whether anything changed. ``done`` counts what did, by name."""
+    changed = False
+    for node in graph.order():
+        if node.op in (INPUT, CONST, "removed"):
+            continue
+        for rule, match in rules.items():
+            build = match(node)
+            if build is None:
+                continue
+            builder = Builder(graph, node)
+            fresh = build(builder)
+            if not graph.same_type(fresh, node):
+                graph.remove_unused(reversed(builder.created))
+                continue
+            gone = unread_after({node: fresh}, builder.created)
+            attribute(gone, [n for n in builder.created if n not in gone], {node: fresh})
+            fresh.order, fresh.name = node.order, node.name
+            graph.substitute(node, fresh)
+            graph.remove_unused([node, *builder.created])
+            done[rule] += 1
+            changed = True
+            break
+    return changed
