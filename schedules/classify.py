@@ -29,6 +29,7 @@ ANCHORS = {
     "relax.nn.conv2d": "conv",
     "relax.nn.conv3d": "conv",
     "halotile.conv_transpose": "conv",
+    "halotile.dot_conv": "conv",
     "relax.matmul": "matmul",
 }
 

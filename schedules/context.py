@@ -256,10 +256,9 @@ class Context:
                     base = image * strides[0] + plane * strides[1] + y * strides[2]
                     for start, count in runs:
                         with k.loop(count, name="e") as e, k.loop(lanes, "vectorized", name="v") as v:
-                            zero = tirx.Cast(value.dtype, tirx.FloatImm("float32", 0.0))
-                            k.store(buffer, base + (start + e) * lanes + v, zero)
+                            k.store(buffer, base + (start + e) * lanes + v, literal(layout.fill, value.dtype))
 
-    def fill_margins(self, value: Value, zero: float = 0.0) -> None:
+    def fill_margins(self, value: Value) -> None:
         """Writes the margins of an output, slab by slab."""
         layout = self.request.layout(value)
         if not layout.margins:
@@ -278,8 +277,8 @@ class Context:
                 lanes = layout.block or 1
                 with k.loop(outer, name="m") as o, k.loop(length // lanes, name="e") as e:
                     with k.loop(lanes, "vectorized", name="v") as v:
-                        fill = tirx.Cast(value.dtype, tirx.FloatImm("float32", zero))
-                        k.store(buffer, o * step + (start * strides[axis]) + e * lanes + v, fill)
+                        position = o * step + (start * strides[axis]) + e * lanes + v
+                        k.store(buffer, position, literal(layout.fill, value.dtype))
 
 
 def _larger(a: Any, b: Any) -> Any:

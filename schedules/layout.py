@@ -4,9 +4,9 @@
     plain    n, c, h, w                      row-major
     blocked  n, c // v, h + top, w + left, c % v    NCHW[v]c with margins
 
-Margins are physical border elements around the spatial axes that hold zeros, so that a padded convolution reads past
-the edge without a check. Channels are padded to a multiple of ``v``; those lanes always hold zeros, an invariant
-that every kernel which writes a blocked tensor keeps.
+Margins are physical border elements around the spatial axes that hold zeros (for bytes: the one that stands for zero),
+so that a padded convolution reads past the edge without a check. Channels are padded to a multiple of ``v``; those
+lanes always hold zeros, an invariant that every kernel which writes a blocked tensor keeps.
 """
 
 from __future__ import annotations
@@ -20,20 +20,26 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Layout:
-    """``block`` splits axis 1 by that many lanes (0: not split); ``margins`` has (before, after) for each axis."""
+    """``block`` splits axis 1 by that many lanes (0: not split); ``margins`` has (before, after) for each axis, and
+    ``fill`` is in them."""
 
     shape: tuple[int, ...]
     block: int = 0
     margins: tuple[tuple[int, int], ...] = ()
+    fill: int = 0
 
     @staticmethod
     def plain(shape: Sequence[int]) -> Layout:
         return Layout(tuple(int(s) for s in shape))
 
     @staticmethod
-    def blocked(shape: Sequence[int], block: int, margins: Sequence[tuple[int, int]] = ()) -> Layout:
+    def blocked(
+        shape: Sequence[int], block: int, margins: Sequence[tuple[int, int]] = (), fill: int = 0
+    ) -> Layout:
         clean = tuple((int(a), int(b)) for a, b in margins)
-        return Layout(tuple(int(s) for s in shape), block, clean if any(a or b for a, b in clean) else ())
+        if not any(a or b for a, b in clean):
+            return Layout(tuple(int(s) for s in shape), block)
+        return Layout(tuple(int(s) for s in shape), block, clean, fill)
 
     def window(self, rows: int, columns: int) -> Layout:
         """The layout of ``rows x columns`` (axes 2 and 3) of such a tensor, without margins."""
@@ -83,14 +89,15 @@ class Layout:
         return total
 
     def pack(self, array: np.ndarray) -> np.ndarray:
-        """``array`` (logical) as a contiguous physical array, margins and padding lanes zero."""
+        """``array`` (logical) as a contiguous physical array, margins holding
+        ``fill``, padding lanes zero."""
         array = np.asarray(array).reshape(self.shape)
         if self.is_plain:
             return np.ascontiguousarray(array)
-        pads = [self.margin(i) for i in range(array.ndim)]
+        array = np.pad(array, [self.margin(i) for i in range(array.ndim)], constant_values=self.fill)
         if self.block:
-            pads[1] = (0, -self.shape[1] % self.block)
-        array = np.pad(array, pads)
+            lanes = (0, -self.shape[1] % self.block)
+            array = np.pad(array, [lanes if i == 1 else (0, 0) for i in range(array.ndim)])
         if self.block:
             n, c, *spatial = array.shape
             array = np.moveaxis(array.reshape(n, c // self.block, self.block, *spatial), 2, -1)

@@ -97,6 +97,10 @@ def _transposed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
     return [[shapes[0][0], shapes[1][1] * a["groups"], *a["output"]]]
 
 
+def _convolved(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return [[shapes[0][0], shapes[1][0], *a["output"]]]
+
+
 def _sampled(shapes: list[Shape], _: dict[str, Any]) -> list[Shape]:
     return [[*shapes[0][:2], *shapes[1][1:-1]]]
 
@@ -129,6 +133,7 @@ _FAMILIES: tuple[tuple[Rule, str], ...] = (
     (_windowed, "window_sum"),
     (_pooled_with_indices, "max_pool_with_indices"),
     (_transposed, "conv_transpose"),
+    (_convolved, "dot_conv"),
     (_sampled, "grid_sample"),
     (_summed, "einsum"),
 )
@@ -139,6 +144,7 @@ _DTYPES: dict[str, list[str | None]] = {
     "halotile.argmin": ["int64"],
     "halotile.topk": [None, "int64"],
     "halotile.max_pool_with_indices": [None, "int64"],
+    "halotile.dot_conv": ["int32"],
 }
 
 

@@ -20,10 +20,11 @@ from ..result import Result
 from ..simplify.convert import Unreadable, read, replace_main, write
 from ..simplify.graph import Node
 from ..sweep import Build, sweep
+from .convolutions import dot_conv, joined_conv
 
 #: What to build in a node's place; ``exact``: only where every bit stays as it is.
 _Rule = Callable[[Target, bool, Node], "Build | None"]
-_RULES: dict[str, _Rule] = {}
+_RULES: dict[str, _Rule] = {"joined convolutions": joined_conv, "convolutions": dot_conv}
 
 
 @dataclass(frozen=True)

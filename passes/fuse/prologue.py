@@ -56,7 +56,7 @@ def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: _
     if facts.is_depthwise:
         times = facts.taps * facts.output.elements / value.elements
         return "" if times <= TIMES else f"each element would be computed {times:.0f} times"
-    plan = choose_plan(target, facts) if fuser.winograd else None
+    plan = choose_plan(target, facts) if fuser.winograd and not facts.of_bytes else None
     if plan is None:
         return "a direct convolution loads single elements, many times"
     times = plan.groups * plan.planes * (plan.transform.extent / (plan.transform.m * plan.transform.stride)) ** 2

@@ -63,7 +63,8 @@ class _Assigner:
     target: Any
     blocks: dict[Value, int] = field(default_factory=dict)
     margins: dict[Value, list[tuple[int, int]]] = field(default_factory=dict)
-    converted: dict[tuple[Value, int, bool], Value] = field(default_factory=dict)
+    fills: dict[Value, int] = field(default_factory=dict)  # what lies in these margins
+    converted: dict[tuple[Value, int, bool, int], Value] = field(default_factory=dict)
     plain: set[Value] = field(default_factory=set)  # what convolutions write without channel blocks
     notes: list[str] = field(default_factory=list)
 
@@ -78,7 +79,7 @@ class _Assigner:
         layouts = {}
         for value in {*self.blocks, *self.margins}:
             block, margins = self.blocks.get(value, 0), self.margins.get(value, [])
-            layout = Layout.blocked(value.shape, block, margins)
+            layout = Layout.blocked(value.shape, block, margins, self.fills.get(value, 0))
             if not layout.is_plain:
                 layouts[value] = layout
         groups, layouts, slices, notes = place_slices(self.groups, layouts, self.views, self.pinned)
@@ -144,7 +145,7 @@ class _Assigner:
             wanted = any(self._wants_blocks(r, v) for v in group.outputs for r in readers.get(v, []))
             if not wanted and not any(v in self.blocks for v in group.inputs):
                 continue
-            if len({v.dtype for v in group.outputs}) > 1:
+            if len({self.target.channel_block(v.dtype) for v in group.outputs}) > 1:
                 continue
             if all(works_on_plain(reader) for v in group.outputs for reader in readers.get(v, [])):
                 continue
@@ -214,13 +215,15 @@ class _Assigner:
                 if movable and few and self.blocks.get(data):
                     block = self.blocks[data]
                 needs = any(a or b for a, b in wanted.margins)
-                if self.blocks.get(data, 0) != block or (needs and not movable):
-                    data, made = self._converted(data, block, padded=needs)
+                other = needs and self.fills.get(data, wanted.fill) != wanted.fill
+                if self.blocks.get(data, 0) != block or (needs and not movable) or other:
+                    data, made = self._converted(data, block, padded=needs, fill=wanted.fill if needs else 0)
                     if made is not None:
                         result.append(made)
                     group = _substitute_input(group, wanted.data, data)
                 if needs:
                     self._widen(data, wanted.margins)
+                    self.fills[data] = wanted.fill
             elif _is_conv(group):
                 group = self._convert_prologue(group, result)
             elif works_on_plain(group):
@@ -264,8 +267,10 @@ class _Assigner:
     def _is_viewed(self, value: Value) -> bool:
         return value in self.views or any(base is value for base in self.views.values())
 
-    def _converted(self, value: Value, block: int, padded: bool = False) -> tuple[Value, Group | None]:
-        key = (value, block, padded and not block)
+    def _converted(
+        self, value: Value, block: int, padded: bool = False, fill: int = 0
+    ) -> tuple[Value, Group | None]:
+        key = (value, block, padded and not block, fill)
         if key in self.converted:
             return self.converted[key], None
         fresh = Value(f"{value.name}.c{block}", value.shape, value.dtype)

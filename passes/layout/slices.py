@@ -4,7 +4,7 @@
     a, b = split(x), axis 1, one image         a and b are read where they lie in x, and so are slices of step 1
 
 It holds where everything outside the axis has size 1 (in channel blocks: one image, and all parts but the last whole
-blocks), and all parts share block and margins. Margins are widened to make them equal.
+blocks), and all parts share block, margins and what lies in these. Margins are widened to make them equal.
 """
 
 from __future__ import annotations
@@ -60,15 +60,17 @@ def place_slices(
         joins.append(join)
         taken.update(dict.fromkeys(join.parts, join))
     while True:
-        margins = _equal_margins(joins, layouts)
-        kept = [j for j in joins if _legal(j, layouts, margins, fixed) and (j.within is None or j.within in joins)]
+        margins, fills = _equal_margins(joins, layouts), _fills(joins, layouts)
+        same = [j for j in joins if len(fills[j.whole]) < 2]
+        kept = [j for j in same if _legal(j, layouts, margins, fixed) and (j.within is None or j.within in joins)]
         if len(kept) == len(joins):
             break
         joins = kept
     layouts = dict(layouts)
+    fills = _fills(joins, layouts)
     for value, wanted in margins.items():
         old = layouts.get(value, Layout.plain(value.shape))
-        layouts[value] = Layout.blocked(value.shape, old.block, wanted)
+        layouts[value] = Layout.blocked(value.shape, old.block, wanted, max(fills[value], default=0))
     slices: dict[Value, tuple[Value, int]] = {}
     notes = []
     for join in joins:
@@ -177,6 +179,18 @@ def _equal_margins(
                     margins[member] = widest
                     changed = True
     return margins
+
+
+def _fills(joins: Sequence[_Join], layouts: dict[Value, Layout]) -> dict[Value, set[int]]:
+    """What the margins of all values hold that a connected set of joins brings together."""
+    fills: dict[Value, set[int]] = {}
+    for join in joins:
+        members = (join.whole, *join.parts)
+        own = {_layout(layouts, v).fill for v in members if _layout(layouts, v).margins}
+        shared = own.union(*(fills.get(v, set()) for v in members))
+        for value in [*members, *(v for v, held in fills.items() if any(held is fills.get(m) for m in members))]:
+            fills[value] = shared
+    return fills
 
 
 def _legal(

@@ -30,6 +30,7 @@ from ...schedules.conv.winograd_choose import (
     weight_bytes,
 )
 from ...schedules.conv.winograd_math import F2
+from ...schedules.dots import WORD
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...targets.target import Target
@@ -160,6 +161,9 @@ def member_cost(
             steps = anchor.operands[0].elements * math.prod(anchor.operands[1].shape[1:]) / positions
             return MemberCost((1, 1), 1.3 * steps / lanes / target.fma_ports + extra, weights, positions)
         facts = ConvFacts.of(anchor)
+        if facts.of_bytes:
+            unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
+            return MemberCost(unit, cycles, weights, positions, fit=fit)
         if facts.is_depthwise:
             cycles = vectors * (facts.taps + 0.5) / min(2, target.fma_ports)
             return MemberCost((1, 1), cycles + extra, weights, positions)
@@ -215,7 +219,7 @@ def _direct(
     limit = blocks if facts.groups == 1 else max(1, facts.group_out // lanes if facts.group_out % lanes == 0 else 1)
     tile = choose_tile(target, Space(height, width, blocks, limit))
     span = facts.channels if facts.groups == 1 else max(facts.group_in, lanes)
-    depth = facts.data.shape[0] * span * facts.taps
+    depth = facts.data.shape[0] * (-(-span // WORD) if facts.of_bytes else span) * facts.taps
     fit = Fit(target, blocks, limit, depth, extra, known)
     return (tile.rows, tile.columns), depth * blocks / tile.blocks * _step(tile, target) + extra * tile.positions, fit
 

@@ -8,11 +8,12 @@ from functools import partial
 
 from ..group import Box, Group, Kernel, Node, Request, Value
 from ..tuning import decide
-from .candidates import DEPTHWISE, FEW, GROUPED, HALVES, Way, candidates, decision_key
+from .bytes import build_bytes
+from .candidates import DEPTHWISE, DOTS, FEW, GROUPED, HALVES, Way, candidates, decision_key
 from .choose import Tile
 from .depthwise import build_depthwise
 from .direct import build_direct, has_left_over, has_narrow, once_pays, own_tile
-from .facts import OPERATORS, ConvFacts
+from .facts import BYTES, OPERATORS, ConvFacts
 from .few import build_few, few_applies, writes_plain
 from .grouped import build_grouped, grouped_applies
 from .inplace import has_residual, taken_over
@@ -27,15 +28,19 @@ BOX_ROWS = 4  # of the boxes by which it is decided whether they write over what
 
 @dataclass(frozen=True)
 class InputNeeds:
-    """What a convolution wants of the tensor it reads."""
+    """What a convolution wants of the tensor it reads: margins that hold ``fill``."""
 
     data: Value
     depthwise: bool
     margins: tuple[tuple[int, int], ...]
+    fill: int = 0
 
 
 def supports_conv(node: Node) -> bool:
-    """True for a floating-point convolution, transposed or not, with constant weights and a non-empty output."""
+    """True for a floating-point convolution, transposed or not, or one of bytes, with constant weights and a non-empty
+    output."""
+    if node.operator == BYTES:
+        return node.operands[1].constant is not None and all(v.elements > 0 for v in (*node.inputs, *node.results))
     if node.operator not in (*OPERATORS, TRANSPOSED) or len(node.operands) != 2:
         return False
     data, weight, output = node.operands[0], node.operands[1], node.results[0]
@@ -62,7 +67,7 @@ def input_needs(node: Node) -> InputNeeds:
     if node.operator == TRANSPOSED:
         return InputNeeds(node.operands[0], False, margins_of(node))
     facts = ConvFacts.of(node)
-    return InputNeeds(facts.data, facts.is_depthwise, facts.margins())
+    return InputNeeds(facts.data, facts.is_depthwise, facts.margins(), facts.fill)
 
 
 def build_conv(request: Request) -> Kernel:
@@ -112,6 +117,8 @@ def overwritten_in_boxes(request: Request) -> tuple[Value, ...]:
 
 def own_way(request: Request, facts: ConvFacts) -> Way:
     """What the family takes by its own estimate; every question about a convolution's kernel begins here."""
+    if facts.of_bytes:
+        return DOTS
     if facts.is_depthwise and request.layout(facts.data).block > 0:
         return DEPTHWISE
     if few_applies(request, facts):
@@ -128,6 +135,8 @@ def own_way(request: Request, facts: ConvFacts) -> Way:
 
 
 def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
+    if way == DOTS:
+        return build_bytes(request, facts)
     if way == FEW:
         return build_few(request, facts)
     if way == GROUPED:

@@ -15,6 +15,7 @@ from .facts import ConvFacts
 from .winograd_choose import Plan, applies, held_bytes, sorted_plans
 
 FEW, HALVES, DEPTHWISE, GROUPED = "few outputs", "seven products of halves", "depthwise", "small groups"
+DOTS = "bytes"
 Way = Plan | Tile | str | int  # a transform's plan, a direct register tile, one of the above, a depthwise one's columns
 
 
@@ -37,7 +38,7 @@ def candidates(
     def offered(ways: Iterable[Way]) -> list[Candidate]:
         return [Candidate(_name(way), partial(make, way)) for way in ways]
 
-    if own == FEW:
+    if own in (FEW, DOTS):
         return offered([own])
     if own == DEPTHWISE:
         return offered(column_counts(request, facts))

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, replace
 
 from ..group import Node, Value
+from ..operator import attributes
 
+BYTES = "halotile.dot_conv"
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 SKIPPED = 0.85  # the share of taps inside the image below which those outside are passed over
 
@@ -14,7 +16,8 @@ SKIPPED = 0.85  # the share of taps inside the image below which those outside a
 @dataclass(frozen=True)
 class ConvFacts:
     """N, C, spatial... -> N, O, spatial...; all tuples have one entry a spatial axis. ``edges`` are the margins of the
-    whole convolution where this is a part of one: its outputs may lie anywhere."""
+    whole convolution where this is a part of one: its outputs may lie anywhere. ``fill`` is what lies outside of the
+    data."""
 
     data: Value
     weight: Value
@@ -26,11 +29,14 @@ class ConvFacts:
     after: tuple[int, ...]
     groups: int
     edges: tuple[tuple[int, int], ...] | None = None
+    fill: int = 0
 
     @staticmethod
     def of(node: Node) -> ConvFacts:
-        attrs = node.call.attrs
         data, weight = node.operands[0], node.operands[1]
+        if node.operator == BYTES:
+            return _of_bytes(node, data, weight)
+        attrs = node.call.attrs
         rank = len(data.shape) - 2
         pads = [int(p) for p in attrs.padding]
         return ConvFacts(
@@ -73,6 +79,11 @@ class ConvFacts:
     @property
     def out_spatial(self) -> tuple[int, ...]:
         return self.output.shape[2:]
+
+    @property
+    def of_bytes(self) -> bool:
+        """True for bytes that are summed in 32 bits."""
+        return self.weight.dtype == "int8"
 
     @property
     def is_depthwise(self) -> bool:
@@ -120,3 +131,13 @@ class ConvFacts:
             last = (self.out_spatial[i] - 1) * self.strides[i] + self.dilation[i] * (self.kernel[i] - 1)
             needed.append((max(0, self.before[i]), max(0, last - self.before[i] - size + 1)))
         return ((0, 0), (0, 0), *needed)
+
+
+def _of_bytes(node: Node, data: Value, weight: Value) -> ConvFacts:
+    own = attributes(node.call)
+    strides, dilation, before = (tuple(int(n) for n in own[name]) for name in ("strides", "dilations", "begin"))
+    output, kernel = node.results[0], tuple(weight.shape[2:])
+    last = [(o - 1) * s + d * (k - 1) for o, s, d, k in zip(output.shape[2:], strides, dilation, kernel)]
+    after = tuple(max(0, reach - b - n + 1) for reach, b, n in zip(last, before, data.shape[2:]))
+    groups, fill = int(own["groups"]), int(own["fill"])
+    return ConvFacts(data, weight, output, kernel, strides, dilation, before, after, groups, fill=fill)

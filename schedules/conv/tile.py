@@ -118,11 +118,16 @@ class ConvKernel:
 
         Behind a prologue that is its expression; the padding around it is zero whatever the prologue makes of zero.
         """
-        at = [
-            p * s + t * d - b
-            for p, t, s, d, b in zip(position, taps, self.facts.strides, self.facts.dilation, self.facts.before)
-        ]
-        return self.element_at(n, channel, at)
+        return self.element_at(n, channel, self._read_at(position, taps))
+
+    def place_of(self, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
+        """Where that lies in the memory of an input without a prologue."""
+        return self._parted(self.offset(n, channel, self._read_at(position, taps)))
+
+    def _read_at(self, position: list[Any], taps: list[Any]) -> list[Any]:
+        facts = self.facts
+        by_axis = zip(position, taps, facts.strides, facts.dilation, facts.before)
+        return [p * s + t * d - b for p, t, s, d, b in by_axis]
 
     def element_at(self, n: Any, channel: Any, at: list[Any]) -> Any:
         """The input at coordinates of the tensor, which may lie in the padding."""

@@ -11,6 +11,7 @@ from . import (  # noqa: F401
     contraction,
     conv,
     copy,
+    dots,
     elementwise,
     indexing,
     linear,

@@ -15,6 +15,7 @@ from typing import Any
 from ..group import Node
 from .attributes import ints, once, own
 from .box import Box, Fill, Needs, Refusal, Span, need
+from .pads import constant_fill
 
 
 def window(span: Span, kernel: int, stride: int, dilation: int, begin: int) -> Span:
@@ -99,7 +100,18 @@ def channel_window(node: Node, _output: int, box: Box) -> Needs | Refusal:
     return (need(node.inputs[0], [box[0], channels, *box[2:]], "zero"),)
 
 
+def dot_conv(node: Node, _output: int, box: Box) -> Needs | Refusal:
+    """The same, with a byte outside that stands for zero."""
+    (data, weight), a = node.inputs[:2], own(node)
+    spatial = windows(box[2:], weight.shape[2:], a["strides"], a["dilations"], a["begin"])
+    groups, taps = int(a["groups"]), [(0, n) for n in weight.shape[1:]]
+    channels = group_channels(box[1], weight.shape[0] // groups, data.shape[1] // groups)
+    fill, number = constant_fill(float(a["fill"]))
+    return need(data, [box[0], channels, *spatial], fill, number), need(weight, [box[1], *taps])
+
+
 RULES = {
+    "halotile.dot_conv": dot_conv,
     **{f"relax.nn.conv{d}d": conv for d in (1, 2, 3)},
     **{f"relax.nn.max_pool{d}d": _relax_pool("-inf") for d in (1, 2, 3)},
     **{f"relax.nn.avg_pool{d}d": _relax_pool("zero") for d in (1, 2, 3)},

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir.prim import expr as prim
 
 from ..classify import Facts
-from ..conv import builds_conv
+from ..conv import builds_conv, input_needs
 from ..conv.build import TRANSPOSED
 from ..dispatch import works_on_plain
 from ..group import Group, Request, Value
@@ -30,6 +30,9 @@ def box_refusal(group: Group, layouts: Mapping[Value, Layout]) -> str | None:
     if anchor is not None and builds_conv(group, lambda v: _block(v, layouts)):
         if anchor.operator == TRANSPOSED and any(o % s for o, s in zip(group.outputs[0].shape[2:], _strides(group))):
             return "the stride does not divide the output"
+        needs = input_needs(anchor)
+        if needs.fill and any(map(any, needs.margins)):
+            return "outside of its data lies not zero but a byte that stands for it"
         if any(len(v.shape) != 4 for v in anchor.results):
             return "its anchor is not an image"
         return None

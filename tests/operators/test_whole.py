@@ -1,4 +1,5 @@
-"""Convolutions and products of bytes against sums of 64-bit integers: not one unit off, by the kernels of float32."""
+"""Convolutions and products of bytes against sums of 64-bit integers: not one unit off, by the kernels of float32 and
+by those of bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +10,20 @@ import numpy as np
 import pytest
 from evaluate import one_node
 from halotile.compiler.frontend.converters.whole import LIMIT, MOST_PARTS, cuts
+from halotile.schedules.dots import data_dtype
+from halotile.targets.resolve import resolve
 
 RNG = np.random.default_rng(21)
+
+
+@pytest.fixture(params=["float32", "bytes"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """By the kernels of float32, or of bytes, where this machine has an instruction for these."""
+    if request.param == "float32":
+        monkeypatch.setattr("halotile.passes.dots.dots.data_dtype", lambda _target: None)
+    elif data_dtype(resolve("native")) is None:
+        pytest.skip("this machine multiplies no bytes")
+    return str(request.param)
 
 
 def sums(x: np.ndarray, w: np.ndarray, groups: int, pads: int, strides: int) -> np.ndarray:
@@ -36,33 +49,46 @@ def total(operator: str, inputs: list[Any], **attributes: Any) -> tuple[np.ndarr
 
 @pytest.mark.parametrize(
     ("channels", "outputs", "kernel", "groups", "strides"),
-    [(64, 48, 3, 1, 1), (37, 29, 3, 1, 2), (64, 64, 3, 4, 1), (32, 32, 3, 32, 1), (96, 130, 1, 1, 1), (13, 7, 5, 1, 1)],
+    [
+        *((64, 48, 3, 1, 1), (64, 64, 3, 2, 1), (37, 29, 3, 1, 2), (64, 64, 3, 4, 1)),
+        *((32, 32, 3, 32, 1), (96, 130, 1, 1, 1), (13, 7, 5, 1, 1)),
+    ],
 )
 @pytest.mark.parametrize("signed", [False, True])
-def test_convolutions(channels: int, outputs: int, kernel: int, groups: int, strides: int, signed: bool) -> None:
+@pytest.mark.parametrize("w_zero", [0, -7])  # weights less seven are no bytes
+def test_convolutions(
+    channels: int, outputs: int, kernel: int, groups: int, strides: int, signed: bool, w_zero: int, way: str
+) -> None:
     low, dtype = (-128, "int8") if signed else (0, "uint8")
     x = RNG.integers(low, low + 256, (2, channels, 23, 19)).astype(dtype)
     w = RNG.integers(-128, 128, (outputs, channels // groups, kernel, kernel)).astype("int8")
-    zero, w_zero = np.array(low + 100, dtype), np.int8(-7)
+    zero = np.array(low + 100, dtype)
     pads = kernel // 2
-    got, schedules = total("ConvInteger", [x, w, zero, w_zero], pads=[pads] * 4, group=groups, strides=[strides] * 2)
-    wanted = sums(x - zero.astype("int64"), w - w_zero.astype("int64"), groups, pads, strides)
+    window = {"pads": [pads] * 4, "group": groups, "strides": [strides] * 2}
+    got, schedules = total("ConvInteger", [x, w, zero, np.int8(w_zero)], **window)
+    wanted = sums(x - zero.astype("int64"), w.astype("int64") - w_zero, groups, pads, strides)
     np.testing.assert_array_equal(got, wanted)
-    assert any("conv" in s for s in schedules), schedules
+    lanes = resolve("native").lanes("int32")
+    blocks = groups == 1 or channels // groups % lanes == outputs // groups % lanes == 0
+    dots = way == "bytes" and w_zero == 0 and blocks
+    assert any(("dot products" if dots else "conv") in s for s in schedules), schedules
     assert not any("winograd" in s or "halves" in s for s in schedules), "their sums are not exact"
 
 
 @pytest.mark.parametrize(("channels", "parts"), [(518, 1), (519, 2), (4 * 512, 4), (4 * 518 + 1, 0)])
-def test_the_largest_sums(channels: int, parts: int) -> None:
+def test_the_largest_sums(channels: int, parts: int, way: str) -> None:
     """All terms are as large as bytes make them: one more than 2**24 holds begins another part."""
-    x = np.full((1, channels, 2, 3), 255, "uint8")
+    x = np.full((1, channels, 9, 11), 255, "uint8")
     w = np.full((5, channels, 1, 1), 127, "int8")
     terms = w.reshape(5, channels, 1).transpose(1, 2, 0)
     ranges = cuts("uint8", terms)
     assert len(ranges or []) == parts and 255 * 127 * 518 <= LIMIT < 255 * 127 * 519 and MOST_PARTS == 4
     got, schedules = total("ConvInteger", [x, w, np.uint8(0)])
     assert (got == channels * 255 * 127).all()
-    assert sum("conv" in s or "matmul" in s for s in schedules) == (parts or 0), schedules
+    if way == "bytes":
+        assert sum("dot products" in s for s in schedules) == 1, schedules  # parts are one again
+    else:
+        assert sum("conv" in s for s in schedules) == parts, schedules
 
 
 @pytest.mark.parametrize("column", [True, False])

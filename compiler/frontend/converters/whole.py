@@ -56,7 +56,9 @@ def summed(
     for begin, end in ranges:
         some, few = data, weights
         if len(ranges) > 1:
-            some, few = node.slice(data, axes[0], begin, end), node.slice(weights, axes[1], begin, end)
+            assert weights.array is not None  # cut here: what a node of the graph makes could not be packed
+            few = Value.of_array(weights.array.take(np.arange(begin, end), axes[1]))
+            some = node.slice(data, axes[0], begin, end)
         part = node.cast(multiply(node, some, few), "int32")
         total = part if total is None else node.do(R.add, total, part)
     assert total is not None

@@ -1,0 +1,112 @@
+"""Convolutions of quantised data by quantised weights.
+
+    conv(scale * (x - zero), step * q) = scale * step * (dot_conv(x, q, outside: zero) - zero * sum of q)
+
+x: uint8 or int8, q: int8, dot_conv: int32. The sum of q is over all taps, since the data has ``zero`` outside, which
+counts for nothing. Where the importer cut a sum into parts that float32 holds, it is one again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from tvm import relax
+
+from ...schedules.dots import data_dtype
+from ...schedules.operator import call
+from ...targets.target import Target
+from ..simplify.anchors import CONVOLUTIONS, weight_index
+from ..simplify.graph import Node
+from ..simplify.rule import Builder
+from .operands import Data, byte_data, whole_steps
+from .turned import turned
+
+op = relax.op
+Build = Callable[[Builder], Node]
+FEW_CHANNELS = 4  # with no more a word holds them all, in plain memory, of which float32 reads single ones
+
+
+def dot_conv(target: Target, exact: bool, node: Node) -> Build | None:
+    """Builds the convolution of bytes for one of float32 or int32; None where it is none."""
+    if node.op not in CONVOLUTIONS or node.dtype not in ("float32", "int32") or weight_index(node) != 1:
+        return None
+    data = byte_data(node.inputs[0])
+    if data is None or exact and data.scale != 1:
+        return None
+    exact = exact or node.dtype == "int32"
+    return _built(node, node, data, node.inputs[1].array, target, exact)
+
+
+def joined_conv(target: Target, exact: bool, node: Node) -> Build | None:
+    """Builds one convolution of bytes for a sum, in int32, of convolutions of all parts of one tensor's channels."""
+    parts = _parts(node)
+    if node.op != "relax.add" or node.dtype != "int32" or parts is None:
+        return None
+    starts = {int(p.inputs[0].raw(2)[0]): p for p in parts}
+    ordered = [starts[s] for s in sorted(starts)]
+    first, source = ordered[0], ordered[0].inputs[0].inputs[0]
+    data, ends = byte_data(source), [int(p.inputs[0].raw(3)[0]) for p in ordered]
+    whole = [*sorted(starts), (source.shape or (0, 0))[1]] == [0, *ends] and len(starts) == len(parts)
+    same = all(p.inputs[0].inputs[0] is source and _same(p, first) for p in ordered)
+    if data is None or data.scale != 1 or not whole or not same:
+        return None
+    weights = np.concatenate([p.inputs[1].array for p in ordered], axis=1)
+    return _built(node, first, data, weights, target, True)
+
+
+def _parts(node: Node) -> list[Node] | None:
+    """The convolutions of slices of channels that ``node`` adds up; None if it adds anything else."""
+    if node.op == "relax.add" and node.dtype == "int32":
+        sides = [_parts(i) for i in node.inputs]
+        return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
+    if node.op != "relax.astype" or node.dtype != "int32" or node.inputs[0].op not in CONVOLUTIONS:
+        return None
+    conv = node.inputs[0]
+    piece = conv.inputs[0]
+    if weight_index(conv) != 1 or piece.op != "relax.strided_slice" or int(conv.attrs.groups) != 1:
+        return None
+    axes, steps = piece.raw(1), piece.raw(4)
+    return [conv] if axes == [1] and steps in (None, [1]) else None
+
+
+def _same(a: Node, b: Node) -> bool:
+    names = ("strides", "padding", "dilation", "groups")
+    return a.op == b.op and all(a.attr(n) == b.attr(n) for n in names)
+
+
+def _built(
+    node: Node, conv: Node, data: Data, weights: np.ndarray, target: Target, exact: bool
+) -> Build | None:
+    wanted, lanes = data_dtype(target), target.channel_block("int32")
+    groups, rank = int(conv.attrs.groups), conv.rank - 2
+    outputs, channels = weights.shape[0], weights.shape[1] * groups
+    fits = groups == 1 or weights.shape[1] % lanes == 0 and (outputs // groups) % lanes == 0
+    limits = np.iinfo(data.byte.dtype)
+    if wanted is None or channels <= FEW_CHANNELS or not fits or not limits.min <= data.zero <= limits.max:
+        return None
+    if not (node.static and data.byte.static and 0 not in (*(node.shape or ()), *(data.byte.shape or ()))):
+        return None
+    found = whole_steps(weights, exact)
+    if found is None:
+        return None
+    numbers, steps = found
+    pads = [int(p) for p in conv.attr("padding")]
+    strides, dilations = ([int(n) for n in conv.attr(name)] for name in ("strides", "dilation"))
+    shape = (outputs, *(1 for _ in range(rank)))
+
+    def build(b: Builder) -> Node:
+        x, zero = turned(b, data, wanted)
+        own = dict(strides=strides, dilations=dilations, begin=pads[:rank], output=list(node.shape or ())[2:])
+        value = b.call(partial(call, "halotile.dot_conv"), x, b.const(numbers), groups=groups, fill=zero, **own)
+        if zero:
+            sums = numbers.reshape(outputs, -1).astype(np.int64).sum(axis=1)
+            value = b.call(op.add, value, b.const((-zero * sums).astype(np.int32).reshape(shape)))
+        if node.dtype == "int32":
+            return value
+        value = b.call(op.astype, value, "float32")
+        scale = (data.scale * steps).astype(np.float32)
+        return value if (scale == 1).all() else b.call(op.multiply, value, b.const(scale.reshape(shape)))
+
+    return build

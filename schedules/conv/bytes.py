@@ -1,0 +1,127 @@
+"""Convolution of bytes in NCHW[v]c by dot products of four channels (:mod:`..dots`).
+
+    parallel for n, group of blocks, row of tiles
+      for column of tiles                               last one moved back
+        acc[positions][blocks][lanes] = 0               int32
+        for channel block, taps, word of four channels
+          acc[p][b] += x[p, word] (broadcast) . w[group][block][tap][word][b]
+        epilogue(acc)
+
+It is the direct convolution of float32 (:mod:`.direct`) with words for channels: a quarter of its steps, and as many
+loads and multiply-adds in each. A block of channels of the data is as many bytes as a vector has lanes; those behind
+the last channel meet zero weights, and words of such bytes alone are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..dots import WORD, dot, words
+from ..group import Kernel, Packed, Request
+from ..steps import unrolled
+from .choose import Space, Tile, choose_tile
+from .facts import ConvFacts
+from .prefetch import prefetch
+from .tile import ConvKernel, finish, new_context
+
+
+def build_bytes(request: Request, facts: ConvFacts) -> Kernel:
+    """Data and output are in channel blocks; groups are whole blocks of both."""
+    lanes = request.layout(request.group.outputs[0]).block
+    tile = byte_tile(request, facts)
+    conv = ConvKernel(request, facts, tile, lanes, new_context(request))
+    packed = pack_bytes(facts, tile.blocks, lanes)
+    conv.far = packed.nbytes > request.target.l2_bytes // 2
+    if packed.nbytes > facts.data.elements:
+        conv.order = "groups"
+    weights = conv.ctx.packed(Packed(f"w_{facts.weight.name}", packed))
+    with conv.tasks(conv.channel_blocks // tile.blocks) as (n, group, origins), conv.columns() as column:
+        acc = _sums(conv, weights, packed.size // (conv.channel_blocks // tile.blocks), n, group, origins, column)
+        conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
+    return finish(conv.ctx, f"dot products of bytes C{lanes}, tile {tile}", facts.flops, (tile,))
+
+
+def byte_tile(request: Request, facts: ConvFacts) -> Tile:
+    """The register tile: that of float32, where a word of weights is as wide as a float."""
+    lanes = request.layout(request.group.outputs[0]).block
+    blocks = -(-facts.outputs // lanes)
+    height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
+    limit = blocks if facts.groups == 1 else facts.group_out // lanes
+    workers = 1 if facts.batch % request.workers == 0 else request.workers
+    space = Space(height, facts.out_spatial[-1], blocks, limit)
+    return choose_tile(request.target, space, workers, facts.taps == 1 and request.target.fma_ports > 1)
+
+
+def pack_bytes(facts: ConvFacts, blocks: int, lanes: int) -> np.ndarray:
+    """[group of blocks][whole block of channels, then what is left][tap][word][vector][lane] of int32."""
+    weight = np.asarray(facts.weight.constant).reshape(facts.outputs, facts.group_in, facts.taps)
+    count = -(-facts.outputs // (blocks * lanes))
+    dense = np.zeros((count * blocks * lanes, facts.group_in, facts.taps), np.int8)
+    dense[: facts.outputs] = weight
+    dense = dense.reshape(count, blocks, lanes, facts.group_in, facts.taps).transpose(0, 4, 1, 2, 3)
+    parts = []
+    for first, number, size in _runs(facts.group_in, lanes):
+        for i in range(number):
+            begin = first + i * lanes
+            parts.append(words(dense[..., begin : begin + size]).transpose(0, 1, 4, 2, 3).reshape(count, -1))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+
+def _runs(channels: int, lanes: int) -> list[tuple[int, int, int]]:
+    """(first channel, blocks, channels of each): whole blocks, and what is left."""
+    whole, rest = divmod(channels, lanes)
+    runs = [(0, whole, lanes)] if whole else []
+    return [*runs, (whole * lanes, 1, rest)] if rest else runs
+
+
+def _sums(
+    conv: ConvKernel, weights: Any, panel: int, n: Any, group: Any, origins: list[Any], column: Any
+) -> Any:
+    """The accumulated tile, [row][column][vector][lane] in int32."""
+    k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
+    width = tile.blocks * lanes
+    acc = k.local("acc", "int32", tile.positions * width)
+    with k.loop(tile.positions * tile.blocks, "unroll", "z") as z:
+        k.store(acc, _run(z * lanes, lanes), tirx.Broadcast(tirx.IntImm("int32", 0), lanes))
+    own: Any = 0  # the first block of channels of the group of the convolution
+    if facts.groups > 1:
+        own = tirx.floordiv(group * width, facts.group_out) * (facts.group_in // lanes)
+        own = conv.bind(own, facts.channels // lanes)
+    base = group * panel
+    for first, number, size in _runs(facts.group_in, lanes):
+        steps = -(-size // WORD)
+        with k.loop(number, name="cb") as cb:
+            conv.ctx.ranged(cb, number)
+            block = own + first // lanes + cb
+            conv.begins(n, (block, 0), origins, column)
+            with conv.taps(cb) as (index, taps), unrolled(conv.ctx, conv.request.target, steps, "c") as word:
+                at = base + (index * steps + word) * width
+                if conv.far:
+                    prefetch(k, weights, at, tile.blocks, lanes)
+                _multiply(conv, acc, weights, at, (n, block, word), origins, column, taps)
+        base = base + number * facts.taps * steps * width
+    return acc
+
+
+def _multiply(
+    conv: ConvKernel, acc: Any, weights: Any, at: Any, where: Any, origins: list[Any], column: Any, taps: list[Any]
+) -> None:
+    """One word of every position by the vectors of weights from ``at`` on."""
+    k, tile, lanes = conv.k, conv.tile, conv.lanes
+    n, block, word = where
+    with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
+        place = conv.place_of(n, (block, word * WORD), conv.positions(origins, column, dy, dx), taps)
+        four = tirx.reinterpret("int32", conv.read(conv.facts.data)[_run(place, WORD)])
+        data = tirx.Broadcast(four, lanes)
+        with k.loop(tile.blocks, "unroll", "b") as b:
+            slot = _run(((dy * tile.columns + dx) * tile.blocks + b) * lanes, lanes)
+            product = dot(conv.request.target, acc[slot], data, weights[_run(at + b * lanes, lanes)])
+            k.store(acc, slot, product)
+
+
+def _run(first: Any, count: int) -> Any:
+    first = tirx.IntImm("int32", first) if isinstance(first, int) else first
+    return tirx.Ramp(first, tirx.IntImm(str(first.ty.dtype), 1), count)

@@ -1,0 +1,44 @@
+"""Convolution of bytes, summed in 32 bits: what the dot-product instructions compute (:mod:`..dots`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from ..operator import define
+from .common import shape_of
+
+
+@define("halotile.dot_conv")
+def dot_conv(
+    x: te.Tensor,
+    w: te.Tensor,
+    *,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    output: Sequence[int],
+    groups: int,
+    fill: int,
+) -> te.Tensor:
+    """y[n, m, o] = sum over c and taps k of x[n, g(m) + c, o * stride + k * dilation - begin] * w[m, c, k] in int32.
+
+    x: uint8 or int8 [N, C, ...], w: int8 [M, C / groups, K...] -> int32 [N, M, output...]. Outside of x lies ``fill``,
+    the byte that stands for zero.
+    """
+    n, _, *size = shape_of(x)
+    outputs, inner, *kernel = shape_of(w)
+    per_group = outputs // groups
+    channel = te.reduce_axis((0, inner), "c")
+    taps = [te.reduce_axis((0, k), "k") for k in kernel]
+
+    def element(b: Any, m: Any, *o: Any) -> Any:
+        at = [p * s + k * d - a for p, s, k, d, a in zip(o, strides, taps, dilations, begin)]
+        value = x(b, tirx.floordiv(m, per_group) * inner + channel if groups > 1 else channel, *at)
+        inside = [c for p, s in zip(at, size) for c in (p >= 0, p < s)]
+        value = tirx.if_then_else(tirx.all(*inside), value, tirx.const(fill, x.dtype))
+        return te.sum(value.astype("int32") * w(m, channel, *taps).astype("int32"), axis=[channel, *taps])
+
+    return te.compute((n, outputs, *output), element, name="dot_conv")

@@ -1,0 +1,149 @@
+"""Quantised convolutions become sums of products of bytes, and stay what ONNX Runtime computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import halotile
+import numpy as np
+import onnx
+import pytest
+from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.passes.dots.operands import whole_steps
+from halotile.schedules.dots import data_dtype
+from halotile.targets.resolve import resolve
+from onnx import TensorProto, helper, numpy_helper
+
+needs_dots = pytest.mark.skipif(data_dtype(resolve("native")) is None, reason="this machine multiplies no bytes")
+
+
+class Net:
+    """A model with QuantizeLinear and DequantizeLinear around its layers, as quantisers write them."""
+
+    def __init__(self, seed: int, dtype: str = "uint8") -> None:
+        self.rng = np.random.default_rng(seed)
+        self.dtype = dtype
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def const(self, array: Any, dtype: str = "float32") -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array, dtype), name))
+        return name
+
+    def do(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def bytes(self, x: str, scale: float, zero: int, again: int | None = None) -> str:
+        """Quantised and back; ``again``: another zero point on the way back."""
+        low = np.iinfo(self.dtype).min
+        step = self.const(scale)
+        q = self.do("QuantizeLinear", x, step, self.const(low + zero, self.dtype))
+        return self.do(
+            "DequantizeLinear", q, step, self.const(low + (zero if again is None else again), self.dtype)
+        )
+
+    def conv(self, x: str, channels: int, outputs: int, kernel: int, **attributes: Any) -> str:
+        inner = channels // attributes.get("group", 1)
+        numbers = self.const(self.rng.integers(-127, 128, (outputs, inner, kernel, kernel)), "int8")
+        scale = self.rng.uniform(0.5, 2, outputs) / (127 * kernel * np.sqrt(inner))
+        weights = self.do(
+            "DequantizeLinear", numbers, self.const(scale), self.const(np.zeros(outputs), "int8"), axis=0
+        )
+        return self.do("Conv", x, weights, self.const(self.rng.standard_normal(outputs)), **attributes)
+
+    def model(self, shape: list[int], *outputs: str) -> onnx.ModelProto:
+        ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+        results = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs]
+        graph = helper.make_graph(self.nodes, "quantised", ends, results, self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def residual(dtype: str) -> onnx.ModelProto:
+    """A stem of three channels, strides, a depthwise layer, a residual, groups, a layer without padding."""
+    net = Net(1, dtype)
+    x = net.bytes(net.do("Relu", net.conv(net.bytes("x", 0.02, 117), 3, 24, 3, pads=[1] * 4)), 0.02, 0)
+    y = net.bytes(net.do("Relu", net.conv(x, 24, 37, 3, pads=[1, 0, 0, 1], strides=[2, 2])), 0.02, 0)
+    z = net.bytes(net.conv(y, 37, 37, 3, pads=[1] * 4, group=37), 0.02, 131)
+    z = net.bytes(net.conv(z, 37, 37, 1), 0.02, 120)
+    s = net.bytes(net.do("Add", y, z), 0.03, 99)
+    s = net.bytes(net.conv(s, 37, 64, 3, pads=[2] * 4, dilations=[2, 2]), 0.02, 125)
+    s = net.bytes(net.conv(s, 64, 32, 3, pads=[1] * 4, group=2), 0.02, 125)
+    return net.model([2, 3, 23, 29], net.do("GlobalAveragePool", s), s)
+
+
+def joined(dtype: str) -> onnx.ModelProto:
+    """Concatenations, two readers that take another byte for zero, pools of bytes, a swish, several outputs."""
+    net = Net(2, dtype)
+    x = net.bytes(net.conv(net.bytes("x", 0.02, 100), 8, 32, 1), 0.02, 90)
+    a = net.bytes(net.do("Mul", x, net.do("Sigmoid", x)), 0.02, 20)
+    b = net.bytes(net.conv(a, 32, 48, 3, pads=[1] * 4), 0.02, 20)
+    c = net.bytes(net.do("Concat", a, b, axis=1), 0.02, 20)
+    d = net.bytes(net.conv(c, 80, 16, 3, pads=[1] * 4), 0.02, 128)
+    q = net.do("QuantizeLinear", c, net.const(0.02), net.const(np.iinfo(dtype).min + 20, dtype))
+    low = np.iinfo(dtype).min
+    one, two = (net.do("DequantizeLinear", q, net.const(0.02), net.const(low + z, dtype)) for z in (20, 77))
+    e, f = net.conv(one, 80, 16, 3, pads=[1] * 4), net.conv(two, 80, 16, 5, pads=[2] * 4)
+    p = net.do("MaxPool", d, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    return net.model([1, 8, 19, 17], net.conv(p, 16, 5, 1), net.do("Add", e, f))
+
+
+@needs_dots
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(("made", "layers"), [(residual, 4), (joined, 5)])
+@pytest.mark.parametrize("options", [{}, {"threads": 2}, {"optimize": "memory"}, {"tile": "off"}], ids=str)
+def test_models(made: Any, layers: int, dtype: str, options: dict[str, Any]) -> None:
+    built = halotile.compile(made(dtype), **options)
+    check = built.verify()
+    assert check.ok, check
+    text = [k["schedule"] for k in built.report["kernels"]]
+    if options.get("tile") == "off":
+        assert sum(s.startswith("dot products of bytes") for s in text) == layers, text
+
+
+@needs_dots
+def test_exact_leaves_scales_where_they_are() -> None:
+    built = halotile.compile(residual("uint8"), exact=True)
+    assert built.verify().ok
+    assert not any("bytes" in k["schedule"] for k in built.report["kernels"])
+
+
+@pytest.mark.parametrize(
+    ("target", "found"), [("raspberry-pi-5", True), ("raspberry-pi-4", False), ("x86-64-v3", False)]
+)
+def test_where_there_is_an_instruction(target: str, found: bool) -> None:
+    build = run_pipeline(residual("int8"), Options(resolve(target), tile="off", stop_after="schedule"))
+    assert any("bytes" in k.schedule for k in build.kernels) == found
+    without = replace(Options(resolve(target), tile="off", stop_after="schedule"), dots=False)
+    assert not any("bytes" in k.schedule for k in run_pipeline(residual("int8"), without).kernels)
+
+
+def test_steps_are_found_whatever_was_folded_into_them() -> None:
+    rng = np.random.default_rng(5)
+    numbers = rng.integers(-127, 128, (33, 257)).astype("int8")
+    numbers[3] = 0
+    numbers[4] //= 40
+    scale = rng.uniform(1e-6, 1e3, 33)
+    weights = (numbers * scale[:, None].astype("f4")).astype("f4")
+    for factor in (0.37, 11.3, 1 / 3):
+        weights = weights * np.float32(factor)
+    found = whole_steps(weights)
+    assert found is not None
+    np.testing.assert_allclose(found[0] * found[1][:, None], weights, rtol=1e-5, atol=1e-30)
+    assert whole_steps(weights, exact=True) is None
+
+
+def test_other_weights_have_no_steps() -> None:
+    rng = np.random.default_rng(6)
+    weights = rng.standard_normal((16, 64)).astype("f4")
+    assert whole_steps(weights) is None
+    almost = rng.integers(-127, 128, (16, 640)).astype("f4")
+    almost[7, 99] += 0.01
+    assert whole_steps(almost) is None
+    assert whole_steps(np.full((2, 3), np.inf, "f4")) is None
+    wide = rng.integers(-255, 256, (4, 64)).astype("f4")
+    wide[:, 0], wide[:, 1] = 255, 254
+    assert whole_steps(wide) is None

@@ -1,0 +1,100 @@
+"""Convolutions of bytes, exactly equal to sums of integers in NumPy."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import Compiled, module_of, native, staged, weight
+from halotile.schedules.dots import data_dtype
+from halotile.schedules.operator import call
+from tvm import relax
+
+DTYPE = data_dtype(native())
+needs_dots = pytest.mark.skipif(DTYPE is None, reason="this machine multiplies no bytes")
+
+
+def reference(
+    x: np.ndarray, w: np.ndarray, strides: Any, dilations: Any, pads: Any, groups: int, fill: int
+) -> np.ndarray:
+    """Tap by tap in int64."""
+    before, after = pads
+    spatial = len(before)
+    x = np.pad(x.astype(np.int64), [(0, 0), (0, 0), *zip(before, after)], constant_values=fill)
+    size = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(x.shape[2:], dilations, w.shape[2:], strides)]
+    batch, outputs, inner = x.shape[0], w.shape[0], w.shape[1]
+    y = np.zeros((batch, outputs, *size), np.int64)
+    for tap in np.ndindex(*w.shape[2:]):
+        at = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in zip(tap, dilations, size, strides)]
+        part = x[(slice(None), slice(None), *at)].reshape(batch, groups, inner, -1)
+        own = w[(slice(None), slice(None), *tap)].astype(np.int64).reshape(groups, outputs // groups, inner)
+        y += np.einsum("gmc,ngcp->ngmp", own, part).reshape(batch, outputs, *size)
+    assert spatial == len(size)
+    return y
+
+
+def numbers(rng: np.random.Generator, dtype: str, shape: Any) -> np.ndarray:
+    """The whole range, its ends often: products of neighbours leave 16 bits."""
+    limits = np.iinfo(dtype)
+    x = rng.integers(limits.min, limits.max + 1, shape)
+    ends = rng.random(shape)
+    x = np.where(ends < 0.3, limits.max, np.where(ends > 0.85, limits.min, x))
+    return x.astype(dtype)
+
+
+#  batch, channels, outputs, size, kernel, strides, dilations, before, after, groups, fill
+CASES = [
+    (1, 64, 32, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1, 0),
+    (1, 16, 48, (13, 17), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1, 0),
+    (2, 37, 29, (11, 7), (3, 3), (2, 2), (1, 1), (1, 0), (0, 1), 1, 117),
+    (1, 5, 3, (9, 9), (5, 1), (1, 2), (2, 1), (4, 0), (4, 0), 1, 3),
+    (3, 23, 17, (5, 31), (2, 3), (1, 1), (1, 3), (0, 3), (1, 3), 1, 1),
+    (1, 64, 64, (12, 12), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 2, 40),
+    (1, 96, 32, (7, 7), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0), 2, 0),
+    (2, 19, 33, (23,), (7,), (2,), (1,), (3,), (3,), 1, 100),
+    (1, 17, 18, (5, 6, 7), (3, 1, 3), (1, 1, 2), (1, 1, 1), (1, 0, 1), (1, 0, 1), 1, 9),
+    (1, 512, 40, (3, 3), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1, 77),
+]
+
+
+@needs_dots
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_sums_are_exact(case: Any) -> None:
+    batch, channels, outputs, size, kernel, strides, dilations, before, after, groups, fill = case
+    rng = np.random.default_rng(channels + outputs)
+    x = numbers(rng, str(DTYPE), (batch, channels, *size))
+    w = numbers(rng, "int8", (outputs, channels // groups, *kernel))
+    bias = rng.integers(-1000, 1000, (1, outputs, *(1 for _ in size))).astype(np.int32)
+    wanted = reference(x, w, strides, dilations, (before, after), groups, fill)
+
+    def body(p: Any) -> Any:
+        # the data is made in blocks, with margins, by a kernel of its own
+        data = relax.op.maximum(p, relax.const(np.array(np.iinfo(str(DTYPE)).min, str(DTYPE)), str(DTYPE)))
+        y = call(
+            "halotile.dot_conv", data, weight(w), strides=strides, dilations=dilations, begin=before,
+            output=list(wanted.shape[2:]), groups=groups, fill=fill,
+        )  # fmt: skip
+        return relax.op.add(y, weight(bias))
+
+    build = staged(module_of([x], body), tiled=False)
+    schedules = [k.schedule for k in build.kernels]
+    assert sum(s.startswith("dot products of bytes") for s in schedules) == 1, schedules
+    (found,) = Compiled(build).run([x])
+    np.testing.assert_array_equal(found, wanted + bias)
+
+
+@needs_dots
+def test_one_instruction_for_four_products() -> None:
+    w = np.ones((64, 64, 1, 1), np.int8)
+    x = np.ones((1, 64, 28, 28), str(DTYPE))
+
+    def body(p: Any) -> Any:
+        return call(
+            "halotile.dot_conv", p, weight(w), strides=[1, 1], dilations=[1, 1], begin=[0, 0], output=[28, 28],
+            groups=1, fill=0,
+        )  # fmt: skip
+
+    kernel = next(k for k in staged(module_of([x], body)).kernels if k.schedule.startswith("dot products"))
+    assert re.search("vpdpbusd|sdot", kernel.function.script())
