@@ -168,13 +168,14 @@ class Box:
 
     ``windowed`` values lie in memory as a part: a window of rows and columns whose base is given at run time, in the
     layout that the request has for them. All others lie whole. An ``open`` box has its size at run time as well;
-    ``rows`` and ``columns`` are what is expected of it.
+    ``rows`` and ``columns`` are what is expected of it. Its origin is a multiple of ``steps``.
     """
 
     rows: int
     columns: int
     windowed: frozenset[Value] = frozenset()
     open: bool = False
+    steps: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from .group import Box, Request, Value, dtype_bytes
 from .inline import key, narrow
 from .interchange import block_of, innermost_axis
 from .joined import NOTE, joins, side_by_side
-from .periodic import chunks, period
+from .periodic import chunks, from_whole_periods, in_periods, period
 from .phases import Phase
 from .written import MOST_VECTORS, Written
 
@@ -187,19 +187,19 @@ class Nest:
 
     def _periods(self, extents: list[Any]) -> tuple[int, int] | None:
         """After how many rows and columns of an image accesses repeat, where they do; see :mod:`.periodic`."""
-        if len(extents) != 4 or self.ctx.size or self.ctx.origin is not None:
+        if len(extents) != 4 or not all(isinstance(e, int) for e in extents):
             return None
         marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(extents)]
         positions = self._positions(marks)
         rows, columns = (period(positions, mark) for mark in marks[2:])
-        if not columns or extents[3] % columns or rows and extents[2] % rows:
-            return None
-        return max(rows, 1), columns
+        steps = max(rows, 1), columns
+        return steps if columns and in_periods(self.ctx, extents, steps) else None
 
     def _periodic(self, rows: int, columns: int) -> None:
         self.s.notes.append(f"reads repeat after {rows} rows and {columns} columns")
-        body = chunks(self.ctx, self.extents(), (rows, columns), lambda at: self._element(self.indices(at, None)))
-        self._loops(*body)
+        with from_whole_periods(self.ctx, (rows, columns)):
+            body = chunks(self.ctx, self.extents(), (rows, columns), lambda at: self._element(self.indices(at, None)))
+            self._loops(*body)
 
     def _interchanged(self, merged: Merged, axis: int) -> None:
         """Vectors of the last axis with ``axis``, along which reads are contiguous, as the innermost loop."""

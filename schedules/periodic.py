@@ -12,12 +12,14 @@ but for a base, and what lies side by side is read together, while its lines are
             w mod 3 written out                one read and one write each
 
 Channels in blocks are all read by the lines of one chunk: 64 columns of 27 channels are 8 KiB. 43 ms became 25 for 27
-channels of 720 x 1280 to 3 of 2160 x 3840, of which 15 are what memory takes (Granite Rapids).
+channels of 720 x 1280 to 3 of 2160 x 3840, of which 15 are what memory takes (Granite Rapids). Boxes of tile groups are
+computed alike where they begin and end with whole periods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
@@ -73,6 +75,25 @@ def chunks(
                     element([image, c, row * rows + i, (part * size + x) * columns + j])
 
     return [images, height // rows, -(-periods // size)], body
+
+
+def in_periods(ctx: Context, extents: Sequence[int], steps: tuple[int, int]) -> bool:
+    """True if rows and columns of images are whole periods, and begin with one where they are a box."""
+    box = ctx.request.box
+    begins = box.steps if box is not None else (0, 0)
+    return all(size % step == 0 and begin % step == 0 for size, begin, step in zip(extents[2:], begins, steps))
+
+
+@contextmanager
+def from_whole_periods(ctx: Context, steps: tuple[int, int]) -> Iterator[None]:
+    """Within, a box begins at a number of whole periods, whose remainders vanish."""
+    given = ctx.origin
+    if given is not None:
+        sizes = ctx.request.group.outputs[-1].shape[2:]
+        counts = [ctx.k.bind(tirx.floordiv(at, step), "o") for at, step in zip(given, steps)]
+        ctx.origin = [ctx.ranged(c, size // step) * step for c, size, step in zip(counts, sizes, steps)]
+    yield
+    ctx.origin = given
 
 
 def chunk_of(periods: int) -> int:

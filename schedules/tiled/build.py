@@ -9,6 +9,7 @@ A worker's scratch holds the windows of one task and the scratch of the members'
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -97,7 +98,7 @@ class Builder:
             schedule=self._describe(program),
             flops=self._flops(tasks),
             workspace=max((p.workspace for p in self.parts), default=0),
-            notes=self.plan.notes,
+            notes=tuple(dict.fromkeys((*self.plan.notes, *(n for p in self.parts for n in p.notes)))),
             parts=tuple(self.parts),
             driver=driver,
         )
@@ -165,7 +166,7 @@ class Builder:
         if (rows, columns) != (usual := self.usual[step.member]) or self.varied[step.member]:
             part = self._open(step.member, request, Box(*usual, windowed, True), rows, columns)
         if part is None:
-            box = Box(rows, columns, windowed)
+            box = Box(rows, columns, windowed, steps=self.steps[step.member])
             part = self._part(
                 ("compute", step.member, rows, columns), lambda: build_kernel(replace(request, box=box))
             )
@@ -188,8 +189,9 @@ class Builder:
         return part if rows >= least[0] and columns >= least[1] else None
 
     def _sizes(self) -> None:
-        """The most frequent box of each member, and whether there are others."""
+        """The most frequent box of each member, whether there are others, and what all begin at multiples of."""
         sizes: list[Counter[tuple[int, int]]] = [Counter() for _ in self.plan.members]
+        steps = [(0, 0) for _ in self.plan.members]
         self.sharing = Sharing(self.plan)
         for task in self.plan.tasks:
             for stripe in task.stripes:
@@ -201,7 +203,10 @@ class Builder:
                         parts = [part for _, part in self.sharing.parts(step)]
                     for part in parts:
                         sizes[step.member][_size(part.rows), _size(part.columns)] += 1
+                        rows, columns = steps[step.member]
+                        steps[step.member] = math.gcd(rows, part.rows[0]), math.gcd(columns, part.columns[0])
         self.boxes = sizes
+        self.steps = steps
         self.usual = [max(s, key=lambda box: (s[box], box)) if s else (1, 1) for s in sizes]
         self.varied = [len(s) > 1 for s in sizes]
 

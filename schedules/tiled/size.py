@@ -52,11 +52,11 @@ def sized_tiled(
     builder = Builder(plan, layouts, target, exact, dict(options), workers)
     builder.prepare()
     most = workspace = 0
-    for request, boxes, usual in zip(builder.requests, builder.boxes, builder.usual):
+    for request, boxes, usual, steps in zip(builder.requests, builder.boxes, builder.usual, builder.steps):
         member = request.group
         windowed = frozenset(v for v in (*member.inputs, *member.outputs) if v in plan.windows)
         opens = len(boxes) > 1 and box_opens(request)
-        parts = [Box(*usual, windowed, True)] if opens else [Box(*box, windowed) for box in boxes]
+        parts = [Box(*usual, windowed, True)] if opens else [Box(*box, windowed, steps=steps) for box in boxes]
         for box in parts:
             scratch, work = sizes.of(replace(request, box=box))
             most, workspace = max(most, scratch), max(workspace, work)

@@ -62,6 +62,31 @@ def test_shuffles_into_plain_memory(
     assert f"reads repeat after {block} rows and {block} columns" in notes
 
 
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize(
+    ("block", "outputs", "size", "shape", "fires"),
+    [
+        (3, 1, (1, 16, 11, 67), (6, 60), True),
+        (2, 3, (2, 5, 13, 37), (4, 74), True),
+        (3, 2, (1, 16, 11, 67), (7, 60), False),  # stripes begin anywhere
+        (3, 2, (1, 16, 11, 67), (6, 61), False),
+    ],
+)
+def test_boxes_of_whole_periods(
+    mode: str, block: int, outputs: int, size: tuple[int, int, int, int], shape: tuple[int, int], fires: bool
+) -> None:
+    made = model(mode, block, outputs, size, False)
+    x = np.random.default_rng(2).standard_normal(size).astype("f4")
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": x})
+    library = compile_model(made, threads=2, tile={"last": "y", "shape": shape, "bands": 1})
+    for threads in (1, 2):
+        np.testing.assert_allclose(library({"x": x}, threads=threads)["y"], wanted, rtol=1e-4, atol=1e-5)
+    (kernel,) = library.report["kernels"]
+    assert kernel["schedule"].startswith("tiled, 3 members")  # with the input in blocks of channels
+    assert (f"reads repeat after {block} rows and {block} columns" in kernel["notes"]) == fires
+
+
 def test_periods() -> None:
     w = tirx.Var("w", "int32")
     assert period([tirx.floordiv(w, 3) * 5 + tirx.floormod(w, 3)], w) == 3
