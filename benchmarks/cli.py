@@ -31,6 +31,7 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 @click.command("bench")
 @click.argument("places", metavar="[DIR | MODEL.onnx ...]", nargs=-1)
 @parameters.shape_option
+@parameters.fix_option
 @click.option("--on", metavar="PLACE", help="Run DIR elsewhere: ssh://user@host[:port], or behind a command.")
 @click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Of DIR, before the runs.")
 @click.option("--runs", type=click.IntRange(1), default=50, show_default=True, help="Of DIR.")
@@ -76,6 +77,7 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 def bench(
     places: tuple[str, ...],
     shapes: Any,
+    fixed: Any,
     on: str | None,
     warmup: int,
     runs: int,
@@ -102,9 +104,9 @@ def bench(
     compared before anything is timed. Run it on a machine that does nothing else.
     """
     files = tuple(p for p in places if p.endswith(".onnx") and not Path(p).is_dir())
-    fixed = parameters.shapes_of(shapes)
+    lengths, known = parameters.shapes_of(shapes), parameters.fixed_of(fixed)
     build = bool(places and not files)
-    _check(places, files, bool(fixed), build, pareto)
+    _check(places, files, bool(lengths), bool(known), build, pareto)
     for path in (json_path, markdown_path, picture_path):
         if path is not None:
             parameters.check_file_destination(path)
@@ -128,7 +130,7 @@ def bench(
     named = models or ("" if files else "bench")
     settings = Settings(
         models=(
-            *(ModelFile(parameters.check_model_path(path), fixed) for path in files),
+            *(ModelFile(parameters.check_model_path(path), lengths, known) for path in files),
             *_chosen(named, {name: entry.tags for name, entry in MODELS.items()}),
         ),
         threads=counts or (1,),
@@ -179,10 +181,14 @@ def _outcome(results: list[ModelResult]) -> int:
     return 3 if any(e.wrong for e in ours) else 1 if any(e.error for e in ours) else 0
 
 
-def _check(places: tuple[str, ...], files: tuple[str, ...], shaped: bool, build: bool, pareto: bool) -> None:
+def _check(
+    places: tuple[str, ...], files: tuple[str, ...], shaped: bool, fixed: bool, build: bool, pareto: bool
+) -> None:
     """Usage errors for what does not go together."""
     if shaped and not files:
         raise click.UsageError("--shape is for a model's file; name it: halotile bench model.onnx --shape ...")
+    if fixed and not files:
+        raise click.UsageError("--fix is for a model's file; name it: halotile bench model.onnx --fix ...")
     if len(places) > 1 and len(files) < len(places):
         raise click.UsageError("a build is measured alone; several places must be models, MODEL.onnx ...")
     if build:

@@ -36,11 +36,12 @@ def build_report(build: Build) -> dict[str, Any]:
         report["operators_after"] = len(build.graph.nodes)
         report["macs"] = sum(macs(node) for node in build.graph.nodes)
     if build.groups:
-        report["groups"] = [_group(build, group) for group in build.groups]
+        nodes = _nodes(build)
+        report["groups"] = [_group(build, group, nodes[group]) for group in build.groups]
     if build.kernels:
         from .codegen.module import workspace_bytes
 
-        report["kernels"] = [_kernel(build, i) for i in range(len(build.kernels))]
+        report["kernels"] = [_kernel(build, i, nodes[group]) for i, group in enumerate(build.groups)]
         report["workspace_bytes"] = workspace_bytes(build.kernels)
     if build.tiled:
         from .plans import planned
@@ -73,10 +74,31 @@ def macs(node: Any) -> int:
     return 0
 
 
-def _group(build: Build, group: Any) -> dict[str, Any]:
+def _nodes(build: Build) -> dict[Any, list[str]]:
+    """For each group the model's nodes that it computes; for a copy into another layout, which computes none, the node
+    or the input that the value comes from."""
+    made: dict[Any, tuple[str, ...]] = {}
+    if build.imported is not None and build.graph is not None:
+        made = {value: (spec.name,) for value, spec in zip(build.graph.inputs, build.imported.inputs)}
+    found = {}
+    for group in build.groups:
+        for node in group.nodes:
+            names = node.sources
+            if not names and node.operator == "halotile.copy":
+                base = node.inputs[0]
+                while base not in made and base in build.views:
+                    base = build.views[base]
+                names = made.get(base, ())[-1:]
+            made.update(dict.fromkeys(node.results, names))
+        moved = made[group.outputs[0]] if group.operators == ("halotile.copy",) else ()
+        found[group] = list(group.sources or moved)
+    return found
+
+
+def _group(build: Build, group: Any, nodes: list[str]) -> dict[str, Any]:
     return {
         "name": group.name,
-        "nodes": list(group.sources),
+        "nodes": nodes,
         "operators": list(group.operators),
         "anchor": group.anchor.operator if group.anchor is not None else None,
         "inputs": [_value(build, v) for v in group.inputs],
@@ -106,11 +128,11 @@ def read_bytes(group: Any, value: Any) -> int:
     return int(min(value.bytes, sum(r.bytes for n in readers for r in n.results)))
 
 
-def _kernel(build: Build, index: int) -> dict[str, Any]:
+def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
     group, kernel = build.groups[index], build.kernels[index]
     entry: dict[str, Any] = {
         "name": group.name,
-        "nodes": list(group.sources),
+        "nodes": nodes,
         "operators": list(group.operators),
         "schedule": kernel.schedule,
         "flops": 2 * sum(macs(n) for n in group.nodes) or kernel.flops,  # what tiles do twice counts once

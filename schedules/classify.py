@@ -10,6 +10,7 @@ opaque      holds a stage written as loops (sorting, scanning)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,7 @@ from .phases import _costly, is_reduce
 from .tegraph import GroupGraph
 
 VIEWS = {"relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten", "relax.memory.view"}
+MOST_WRITTEN_OUT = 12  # operators behind a sum of products: longer chains are not repeated for each vector of a tile
 _WIDENING = {"sin", "cos", "pow"}
 ANCHORS = {
     "relax.nn.conv1d": "conv",
@@ -116,6 +118,14 @@ class Facts:
         return bool(reads) and all(
             all(s == 1 or _is_axis(i, a) for i, a, s in zip(indices, axes, shape)) for axes, indices in reads
         )
+
+
+def is_long(nodes: Iterable[Node]) -> bool:
+    """True if what follows a sum of products is too long to be written out once for each register of a tile: calls of
+    functions, and chains of many operators, such as those that round to bytes and back. A loop over the tile's vectors,
+    which lie in memory for it, is as fast then, and its code is a tenth and less."""
+    facts = [Facts(n) for n in nodes]
+    return any(f.costly for f in facts) or sum(f.kind == "injective" for f in facts) > MOST_WRITTEN_OUT
 
 
 def _is_axis(index: Any, axis: Any) -> bool:

@@ -22,7 +22,7 @@ from .parts import with_part
 from .registry import Refusal
 from .sequences import Operands, map_sequence
 from .slot import Slot
-from .value import POISON, Poison, Value
+from .value import POISON, Poison, Value, unknown
 
 LONGEST = 256  # rounds that are written out
 
@@ -210,7 +210,7 @@ def _scalar(value: Slot, what: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, Value) or value.array is None:
-        raise Refusal(f"{what} is computed at run time")
+        raise unknown(what, value) if isinstance(value, Value) else Refusal(f"{what} is computed at run time")
     return int(value.array.reshape(-1)[0])
 
 

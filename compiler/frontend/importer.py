@@ -133,7 +133,8 @@ def _convert(
         if spec.name in known:
             scope[spec.name] = Value.of_array(known[spec.name], spec.dtype)
         elif spec.elements != 0 or is_open(spec.shape):
-            scope[spec.name] = Value(spec.shape, spec.dtype, expr=variable)
+            value = scope[spec.name] = Value(spec.shape, spec.dtype, expr=variable)
+            value.input = spec.name
         else:  # a tensor without elements is known
             scope[spec.name] = Value.of_array(np.empty(spec.shape, spec.dtype))
     with builder.function("main", variables):

@@ -13,7 +13,7 @@ from ...schedules import operator as own
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from .dims import Dim, Open, as_dim, is_open, to_relax
 from .registry import Refusal
-from .value import Value
+from .value import Value, unknown
 
 MOST = 1 << 31  # elements of a tensor: kernels count in 32 bits
 SMALL = 1 << 16  # elements up to which a broadcast constant is stored broadcast
@@ -83,7 +83,7 @@ class Node:
         if value.array is None and value.is_symbolic:
             raise Open(f"{what} depends on open dimensions")
         if value.array is None:
-            raise Refusal(f"{what} is computed at run time; it must be a constant")
+            raise unknown(what, value)
         return value.array
 
     def ints(self, index: int, what: str, attribute: str | None = None) -> list[Any] | None:

@@ -16,7 +16,7 @@ from .converters.movement import concatenated
 from .node import Node, normal_axis
 from .registry import Refusal
 from .slot import Slot, TensorSequence
-from .value import Value
+from .value import Value, unknown
 
 Operands = Sequence["Value | TensorSequence | None"]
 PASS_THROUGH = ("Identity",)  # operators on tensors that take a sequence as it is
@@ -47,7 +47,7 @@ def _position(operands: Operands, index: int, length: int, last: int) -> int | N
         return None
     array = _tensor(operands, index).array
     if array is None:
-        raise Refusal("its position is computed at run time; it must be a constant")
+        raise unknown("its position", _tensor(operands, index))
     position = int(array.reshape(-1)[0])
     if not -length <= position <= last:
         raise Refusal(f"position {position} is outside a sequence of {length}")
@@ -107,7 +107,7 @@ def _split(node: Node, operands: Operands) -> TensorSequence:
     else:
         array = _tensor(operands, 1).array
         if array is None:
-            raise Refusal("its split is computed at run time; it must be a constant")
+            raise unknown("its split", _tensor(operands, 1))
         if array.ndim == 0:
             chunk = int(array)
             if chunk <= 0:

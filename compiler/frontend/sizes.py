@@ -23,7 +23,7 @@ from .lengths import length_of, most_of, run_time
 from .node import Node, normal_axes, normal_axis
 from .parts import Rule, Write, filled, length, with_part
 from .registry import Refusal
-from .value import Value
+from .value import Value, unknown
 
 R = relax.op
 
@@ -41,9 +41,10 @@ def _numbers(node: Node, index: int, what: str, attribute: str | None = None) ->
     """The sizes in operand ``index`` or the attribute of older opsets: numbers and lengths."""
     if attribute is not None and attribute in node.attributes:
         return [int(v) for v in node.attr(attribute)]
-    numbers = node.need(index).numbers
+    value = node.need(index)
+    numbers = value.numbers
     if numbers is None:
-        raise Refusal(f"{what} is computed at run time; it must be a constant")
+        raise unknown(what, value)
     return [v if isinstance(v, Dim) else int(v) for v in numbers.reshape(-1)]
 
 
@@ -160,7 +161,7 @@ def _tile(node: Node, write: Write) -> list[Value]:
 
 def _range(node: Node, write: Write) -> list[Value]:
     if not node.need(0).is_integer:
-        raise Refusal("a bound is computed at run time; it must be a constant")
+        raise unknown("a bound", node.need(0))
     start, limit, step = (_numbers(node, i, "a bound")[0] for i in range(3))
     if isinstance(step, Dim) or step < 1:
         raise Refusal(f"a bound is computed at run time, and its step is {step}; that must be a positive constant")

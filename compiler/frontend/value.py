@@ -39,7 +39,8 @@ class Value:
     """
 
     __slots__ = (
-        "_array", "_contents", "_expr", "carried", "chosen", "dtype", "part", "repeats", "shape", "told", "wide"
+        "_array", "_contents", "_expr", "carried", "chosen", "dtype", "input", "part", "repeats", "shape", "told",
+        "wide",
     )  # fmt: skip
 
     def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
@@ -53,6 +54,7 @@ class Value:
         self.part: Part | None = None
         self.told: np.ndarray | None = None  # its elements, as numbers and lengths of run time (see lengths.py)
         self.chosen: Value | None = None  # where it is not zero, once something has asked for that
+        self.input: str | None = None  # the name of the model's input that it is
         self.repeats: tuple[Value, int] | None = None  # a tensor whose elements it has so many times each
 
     @classmethod
@@ -164,3 +166,12 @@ class Poison:
 
 
 POISON = Poison()
+
+
+def unknown(what: str, value: Value) -> Refusal:
+    """The statement that ``what``, which ``value`` holds, is needed at compile time. The model's user can give the
+    contents of an input."""
+    hint = ""
+    if (name := value.input) is not None:
+        hint = f": --fix {name}=VALUE makes the model's input '{name}' one (from Python fixed={{{name!r}: VALUE}})"
+    return Refusal(f"{what} is computed at run time; it must be a constant{hint}")

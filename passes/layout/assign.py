@@ -280,8 +280,13 @@ class _Assigner:
         why = "layout: a convolution reads it in channel blocks"
         if not block:
             why = "layout: read plain" if self.blocks.get(value) else "layout: margins for a padded convolution"
-        self.notes.append(f"{value.name} is converted: {why}")
+        self.notes.append(f"{self._place(value)} is converted: {why}")
         return fresh, copy_group(f"convert_{value.name}_{block}", value, fresh, why)
+
+    def _place(self, value: Value) -> str:
+        """Where in the model ``value`` is computed, or its name."""
+        value = root_of(value, self.views)
+        return next((n.place for g in self.groups for n in g.nodes if value in n.results), value.name)
 
     def _widen(self, value: Value, margins: tuple[tuple[int, int], ...]) -> None:
         known = self.margins.setdefault(value, [(0, 0)] * len(value.shape))

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from ..classify import Facts
+from ..classify import is_long
 from ..context import Context
 from ..group import Kernel, Request, Scratch, Value, dtype_bytes
 from ..inline import key
@@ -71,7 +71,7 @@ class _Attention:
         places = outgoing(request.group, facts.second)
         assert places is not None
         self.places = places
-        self.costly = any(Facts(n).costly for n in facts.epilogue)
+        self.costly = is_long(facts.epilogue)
         self.workspace = 0
 
     def _block_rows(self, stride: int) -> int:

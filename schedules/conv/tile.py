@@ -11,7 +11,7 @@ from typing import Any
 from tvm import tirx
 
 from ..bands import bands
-from ..classify import Facts
+from ..classify import Facts, is_long
 from ..context import Channel, Context
 from ..group import Kernel, Request, Value, dtype_bytes
 from ..inline import key
@@ -88,8 +88,8 @@ class ConvKernel:
         self.output = self.request.group.outputs[-1]
         before = producers(self.request.group, self.facts.data)
         self.has_prologue = bool(before)
-        behind = [Facts(n) for n in self.request.group.nodes if n is not anchor and n not in before]
-        self.costly = any(f.costly or f.interpolates for f in behind)
+        behind = [n for n in self.request.group.nodes if n is not anchor and n not in before]
+        self.costly = is_long(behind) or any(Facts(n).interpolates for n in behind)
 
     @property
     def tap_steps(self) -> int:

@@ -31,7 +31,7 @@ import numpy as np
 from tvm import tirx
 
 from ...targets.target import Target
-from ..classify import Facts
+from ..classify import is_long
 from ..context import Context
 from ..group import Kernel, Packed, Request, Scratch, Value, dtype_bytes
 from ..hints import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
@@ -95,7 +95,7 @@ class _Matmul:
         self.panelled = facts.packs or self.packs_first  # B lies in panels
         self.height, self.width = tile
         self.streams = reads_streams(request.target, facts, tile, self.element)  # vectors of a panel lie apart
-        self.costly = any(Facts(n).costly for n in request.group.nodes if n is not anchor)
+        self.costly = is_long(n for n in request.group.nodes if n is not anchor)
         places = outgoing(request.group, anchor)
         assert places is not None
         self.places = places

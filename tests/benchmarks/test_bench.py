@@ -22,9 +22,11 @@ from halotile.benchmarks.peak import Meter
 from halotile.benchmarks.peers import environment
 from halotile.benchmarks.peers.environment import Peer, python_of
 from halotile.benchmarks.results import EngineResult, ModelResult
+from halotile.compiler.options import checked_fixed
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.errors import ModelError, OutputError
+from halotile.errors import HalotileError, ModelError, OutputError
 from halotile.targets.detect import native
+from onnx import numpy_helper
 
 QUICK = Settings(("espcn",), (1,), ("here",), seconds=0.1, burst=0.01, pause=0.0, small=True)
 
@@ -130,6 +132,7 @@ def test_wrong_arguments_are_refused_before_anything_runs(arguments: list[str], 
     ("arguments", "message"),
     [
         (["-m", "espcn", "--shape", "x=1,3"], "--shape is for a model's file"),
+        (["-m", "espcn", "--fix", "x=1,3"], "--fix is for a model's file"),
         (["out/", "a.onnx"], "several places must be models"),
     ],
 )
@@ -159,6 +162,36 @@ def test_files_are_measured_too_and_one_that_fails_costs_only_its_own_figure(tmp
     assert second.ratio() is not None
     done = CliRunner().invoke(cli_module.bench, [str(tmp_path / "open.onnx"), *arguments[1:]])
     assert done.exit_code == 1 and "open" in done.stdout
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("version", [3, 8])
+def test_inputs_that_are_fixed_are_constants_for_every_engine(tmp_path: Path, version: int) -> None:
+    """The size of a result, and a weight with a value of its own, in files of old and of newer forms."""
+    g = Graph("grown", Form(opset=13))
+    x, size, scale = g.input("x", (1, 3, "h", 9)), g.input("size", (4,), "int64"), g.input("scale", (1,))
+    grown = g.op("Resize", conv(g, x, 8), "", "", size, mode="nearest")
+    model = g.finish(y=g.op("Mul", grown, scale))
+    model.ir_version = version
+    if version < 4:
+        weights = {i.name: i for i in model.graph.initializer}
+        for name, weight in weights.items():
+            model.graph.input.append(onnx.helper.make_tensor_value_info(name, weight.data_type, weight.dims))
+    onnx.save(model, tmp_path / "grown.onnx")
+    arguments = [str(tmp_path / "grown.onnx"), "-j", "1", "-s", "0.1", "--peers", "here", "--no-peak"]
+    wanted = ["--shape", "x=1,3,7,9", "--fix", "size=1,8,14,18", "--fix", "scale=0.5"]
+    out = tmp_path / "r.json"
+    done = CliRunner().invoke(cli_module.bench, [*arguments, *wanted, "--json", str(out), "--ablate", "tile"])
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(out.read_text())["models"]
+    assert result["ratio"] > 0 and not any(e["error"] or e["wrong"] for e in result["engines"])
+    known = checked_fixed({"size": [1, 8, 14, 18], "scale": [2]})
+    made = ModelFile(tmp_path / "grown.onnx", {"x": (1, 3, 7, 9)}, known)
+    assert list(made.inputs(made.model())) == ["x"]
+    (held,) = (numpy_helper.to_array(w) for w in made.model().graph.initializer if w.name == "scale")
+    assert held.shape == (1,) and held.dtype == np.float32 and held[0] == 2
+    wrong = CliRunner().invoke(cli_module.bench, [*arguments, *wanted[:-1], "sale=3"])
+    assert isinstance(wrong.exception, HalotileError) and "'sale'" in str(wrong.exception)
 
 
 def test_the_exit_code_tells_a_wrong_figure_and_none() -> None:

@@ -38,9 +38,9 @@ def planned(proto: onnx.ModelProto, **options: Any) -> Any:
 
 
 def sources(proto: onnx.ModelProto, **options: Any) -> list[list[str]]:
-    """The nodes of each group that has some, in order."""
+    """The nodes of each group that has some, in order; without copies into other layouts."""
     groups = planned(proto, **options).report["groups"]
-    return [g["nodes"] for g in groups if g["nodes"]]
+    return [g["nodes"] for g in groups if g["nodes"] and g["operators"] != ["halotile.copy"]]
 
 
 def test_spans_keep_names() -> None:
@@ -66,6 +66,24 @@ def convolutions() -> onnx.ModelProto:
 def test_a_kernel_has_the_nodes_that_were_folded_and_fused_into_it() -> None:
     """A node without a name has that of its output."""
     assert sources(convolutions(), tile="off") == [["first", "norm", "c"], ["second", "sum"], ["pool"]]
+
+
+def test_a_copy_into_another_layout_has_the_name_of_what_it_moves() -> None:
+    """An input, or the node that computes it, also behind a view."""
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], "first", pads=[1] * 4),
+        node("Sin", ["a"], ["b"], "wave"),
+        node("Conv", ["b", "w1"], ["c"], "second", pads=[1] * 4),
+        node("Transpose", ["c"], ["d"], "turned", perm=[0, 2, 3, 1]),
+        node("ReduceSum", ["d", "axes"], ["y"], "sum", keepdims=0),
+    ]
+    axes = numpy_helper.from_array(np.int64([1]), "axes")
+    proto = model(nodes, (1, 16, 21, 19), [weight("w0", 16, 16, 3, 3), weight("w1", 19, 16, 3, 3), axes])
+    build = planned(proto, tile="off")
+    copies = [g["nodes"] for g in build.report["groups"] if g["operators"] == ["halotile.copy"]]
+    assert copies and copies[0] == ["x"] and all(copies)
+    told = [note for note in build.notes["layout"] if "is converted" in note]
+    assert told and not [note for note in told if note.startswith("lv")]
 
 
 def test_what_a_rewrite_makes_of_several_has_the_names_of_all() -> None:

@@ -57,6 +57,38 @@ def test_a_value_fixes_what_follows_from_it(size: int, value) -> None:
         model.verify({"size": np.array([1, 1])})
 
 
+@pytest.mark.parametrize("operator", ["ReduceSum", "Range", "SequenceAt"])
+def test_a_refusal_names_the_input_that_may_be_fixed(operator: str) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 6])
+    k = helper.make_tensor_value_info("how many", TensorProto.INT64, [1] if operator == "ReduceSum" else [])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT if operator != "Range" else TensorProto.INT64, None)
+    nodes = {
+        "ReduceSum": [helper.make_node("ReduceSum", ["x", "how many"], ["y"], name="it")],
+        "Range": [
+            helper.make_node("Constant", [], ["zero"], value_int=0),
+            helper.make_node("Constant", [], ["one"], value_int=1),
+            helper.make_node("Range", ["zero", "how many", "one"], ["y"], name="it"),
+        ],
+        "SequenceAt": [
+            helper.make_node("SplitToSequence", ["x"], ["s"], axis=0),
+            helper.make_node("SequenceAt", ["s", "how many"], ["y"], name="it"),
+        ],
+    }[operator]
+    graph = helper.make_graph(nodes, "g", [x, k], [y])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(errors.UnsupportedError) as refused:
+        halotile.compile(proto)
+    assert "'it'" in str(refused.value) and "it must be a constant: --fix how many=VALUE makes" in str(refused.value)
+    assert "fixed={'how many': VALUE}" in str(refused.value)
+    assert halotile.compile(proto, fixed={"how many": [1] if operator == "ReduceSum" else 1}).verify().ok
+    inner = [helper.make_node("Abs", ["how many"], ["many"]), *nodes]
+    for each in inner[1:]:
+        each.input[:] = ["many" if name == "how many" else name for name in each.input]
+    graph = helper.make_graph(inner, "g", [x, k], [y])
+    with pytest.raises(errors.UnsupportedError, match="it must be a constant$"):
+        halotile.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
 def test_the_shape_of_a_value_fixes_open_dimensions() -> None:
     seen = halotile.inspect(crop(dims=("n",)), "import", {"x": X.shape}, fixed={"size": [2, 2]})
     assert seen["nodes_after"] > 0
