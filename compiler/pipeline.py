@@ -92,6 +92,7 @@ class Build:
     tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
     rooms: dict[Any, int] = field(default_factory=dict)  # whole group -> the most bytes that a core holds beside
     ready: dict[Any, Any] = field(default_factory=dict)  # group -> its kernel, where the tile stage had to know it
+    repeats: Any = None  # kernels that groups of one form share
     kernels: tuple[Any, ...] = ()
     memory: Any = None
     weights: Any = None
@@ -293,6 +294,7 @@ def schedule(build: Build) -> None:
 def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any:
     from ..schedules.dispatch import build_kernel
     from ..schedules.group import Request
+    from ..schedules.repeated import Repeats
     from ..schedules.stripeplan import StripePlan
     from ..schedules.tiled import build_striped, build_tiled
 
@@ -302,7 +304,9 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
         return build_striped(plan, build.layouts, build.target, options.exact, choices)
     if plan is not None:
         return build_tiled(plan, build.layouts, build.target, options.exact, choices, workers)
-    return build_kernel(Request(group, build.layouts, build.target, options.exact, choices))
+    if build.repeats is None:
+        build.repeats = Repeats(build_kernel)
+    return build.repeats.kernel(Request(group, build.layouts, build.target, options.exact, choices))
 
 
 def _sized(build: Build, sizes: Any, group: Any, plan: Any) -> Any:

@@ -11,7 +11,7 @@ channels' axis whole may lie between; they stay where there are fewer channels t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -34,7 +34,30 @@ class _Way:
     bias: np.ndarray | None
 
 
-def compose(node: Node) -> Callable[[Builder], Node] | None:
+@dataclass
+class Products:
+    """Of each pair of weights the product, computed once, and its node: an unrolled loop has the same pair in each of
+    its rounds."""
+
+    arrays: dict[tuple[Node, Node], np.ndarray | None] = field(default_factory=dict)
+    nodes: dict[tuple[Node, Node], Node] = field(default_factory=dict)
+
+    def array(self, first: Node, second: Pointwise) -> np.ndarray | None:
+        """None where a number would leave the range of the weights' type."""
+        key = first.inputs[1], second.weight
+        if key not in self.arrays:
+            self.arrays[key] = rounded(_product(first, second.matrix), key[0].array.dtype)
+        return self.arrays[key]
+
+    def node(self, b: Builder, first: Node, second: Pointwise) -> Node:
+        key = first.inputs[1], second.weight
+        known = self.nodes.get(key)
+        if known is None or known.op == "removed":
+            known = self.nodes[key] = b.const(self.arrays[key])
+        return known
+
+
+def compose(node: Node, products: Products) -> Callable[[Builder], Node] | None:
     """Builds what computes ``node`` by one product instead of two; None if that is not possible, or not less work."""
     second = pointwise(node)
     way = _way(second) if second is not None else None
@@ -45,7 +68,7 @@ def compose(node: Node) -> Callable[[Builder], Node] | None:
     between, outputs = second.inputs, second.outputs
     if terms * outputs >= terms * between + between * outputs:
         return None
-    weights = rounded(_product(way.first, second.matrix), kernel.dtype)
+    weights = products.array(way.first, second)
     bias = None if way.bias is None else rounded(way.bias @ second.matrix, kernel.dtype)
     if weights is None or (bias is None) != (way.bias is None):
         return None
@@ -54,7 +77,8 @@ def compose(node: Node) -> Callable[[Builder], Node] | None:
 
     def build(b: Builder) -> Node:
         if early:
-            value = _replayed(b, b.same(way.first, way.first.inputs[0], b.const(weights)), way, outputs)
+            product = products.node(b, way.first, second)
+            value = _replayed(b, b.same(way.first, way.first.inputs[0], product), way, outputs)
         else:
             assert before is not None
             matrix = weights if way.first.op == "relax.matmul" else weights.reshape(weights.shape[:2]).T

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from tvm import relax
@@ -23,16 +24,24 @@ class Pointwise:
 
     node: Node
     data: Node
-    matrix: np.ndarray
     axis: int
 
     @property
     def inputs(self) -> int:
-        return int(self.matrix.shape[0])
+        return int(self.weight.array.shape[0 if self.node.op == "relax.matmul" else 1])
 
     @property
     def outputs(self) -> int:
-        return int(self.matrix.shape[1])
+        return int(self.weight.array.shape[1 if self.node.op == "relax.matmul" else 0])
+
+    @property
+    def weight(self) -> Node:
+        return self.node.inputs[1]
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        array = self.weight.array
+        return (array if self.node.op == "relax.matmul" else array.reshape(array.shape[:2]).T).astype(np.float64)
 
     def on(self, b: Builder, data: Node, matrix: np.ndarray) -> Node:
         """The same operator with another matrix (in the weights' dtype) on other data."""
@@ -59,10 +68,10 @@ def pointwise(node: Node) -> Pointwise | None:
     if node.op == "relax.matmul":
         if array.ndim != 2 or data.rank < 2:
             return None
-        return Pointwise(node, data, array.astype(np.float64), node.rank - 1)
+        return Pointwise(node, data, node.rank - 1)
     if node.op not in CONVOLUTIONS or not _at_one_place(node, array):
         return None
-    return Pointwise(node, data, array.reshape(array.shape[:2]).T.astype(np.float64), 1)
+    return Pointwise(node, data, 1)
 
 
 def _at_one_place(node: Node, weight: np.ndarray) -> bool:

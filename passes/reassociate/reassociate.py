@@ -17,11 +17,11 @@ from ...targets.target import Target
 from ..result import Result
 from ..simplify.convert import Unreadable, read, replace_main, write
 from ..sweep import Rule, sweep
-from .compose import compose
+from .compose import Products, compose
 from .resizes import resize_later
 from .shuffles import phases_side_by_side, whole_blocks
 
-_RULES: dict[str, Rule] = {"resize-later": resize_later, "compose": compose}
+_RULES: dict[str, Rule] = {"resize-later": resize_later}
 _RULES_OF_LANES = {"phases-side-by-side": phases_side_by_side, "whole-blocks": whole_blocks}
 
 
@@ -41,7 +41,7 @@ class Reassociate:
         except Unreadable:
             return Result(module, False)
         done: Counter[str] = Counter()
-        rules = dict(_RULES)
+        rules: dict[str, Rule] = {**_RULES, "compose": partial(compose, products=Products())}
         if target is not None:
             rules |= {name: partial(rule, target=target) for name, rule in _RULES_OF_LANES.items()}
         while sweep(graph, rules, done):  # each rewrite saves multiply-adds or puts channels in order, so this ends

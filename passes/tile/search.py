@@ -151,20 +151,18 @@ class Live:
             size = max(value_bytes(root, program.layouts), 1)
             self.size[root] = -(-size // ALIGNMENT) * ALIGNMENT
         self.between: dict[tuple[int, int], float] = {}
+        roots = list(self.size)
+        self.spans = np.array([(self.made[r], self.read[r]) for r in roots], np.int64).reshape(-1, 2).T
+        self.bytes = np.array([self.size[r] for r in roots], np.int64)
+        self.whole = np.array([r in program.shared for r in roots], bool)
 
     def peak(self, first: int, last: int, scratch: float) -> float:
         """While groups ``first`` to ``last`` run as one: values that cross one of its ends, or lie whole in it."""
         key = (first, last)
         if key not in self.between:
-            total = 0
-            for root, size in self.size.items():
-                made, read = self.made[root], self.read[root]
-                if made > last or read < first:
-                    continue
-                inner = first <= made and read <= last and first != last
-                if not inner or root in self.program.shared:
-                    total += size
-            self.between[key] = float(total)
+            made, read = self.spans
+            crossing = (made < first) | (read > last) | self.whole if first != last else True
+            self.between[key] = float(self.bytes[(made <= last) & (read >= first) & crossing].sum())
         return self.between[key] + scratch
 
     def of(self, segment: Segment) -> float:
