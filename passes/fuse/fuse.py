@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...schedules.classify import Facts
-from ...schedules.group import Group, Node, Value
+from ...schedules.group import Group, Node, Value, dtype_bytes
 from ...schedules.matmul import supports_matmul
 from ...schedules.shuffle import channel_tables
 from .attention import merge_attention, stays_whole
@@ -140,10 +140,30 @@ class _Fuser:
             return f"{producer.place} leaves the model"
         if self._lies_in_place(producer):
             return f"the parts of {producer.place} can be written where they belong"
+        if self._widened_later(node, value):
+            return "what it makes of bytes is four times as long, and others read the bytes"
         others = [v for v in node.inputs if self._producer(v) is not draft]
         if self._depends(others, draft):
             return f"it needs something that is computed from {draft.nodes[-1].place} elsewhere"
         return ""
+
+    def _widened_later(self, node: Node, value: Value) -> bool:
+        """True for numbers made of bytes that are written anyway, if they have one reader, who had better make them:
+        it reads a quarter, and they are written nowhere."""
+        if value.dtype not in ("uint8", "int8") or dtype_bytes(node.results[0].dtype) == 1:
+            return False
+        if value not in self.leaves and len(self.consumers.get(value, [])) < 2:
+            return False
+        made = node.results[0]
+        while True:
+            readers = self.consumers.get(made, [])
+            if made in self.leaves or len(readers) != 1 or self.facts[readers[0]].kind != "injective":
+                return False
+            if sum(v.constant is None for v in readers[0].inputs) > 1:
+                return True
+            if len(readers[0].results) != 1:
+                return False
+            made = readers[0].results[0]
 
     def _lies_in_place(self, node: Node) -> bool:
         """True for a concatenation whose parts can probably be written into it: they lie behind one another."""
