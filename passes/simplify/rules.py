@@ -15,6 +15,7 @@ from . import (
     logic,
     norms,
     padding,
+    requantised,
     scales,
     sinks,
     slices,
@@ -71,6 +72,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         gathers.GatherInOrder(),
         views.PermuteOfMergedAxes(),
         views.ReshapePastNorm(),
+        requantised.MovedBytes(),
         space.FocusAsSpaceToDepth(),
         space.ReshapeOfReduction(),
         # recognition

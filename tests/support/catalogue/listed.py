@@ -63,6 +63,7 @@ ITEMS: list[tuple[str, tuple[str, ...], str]] = [
     ("Tile or Expand of a dim of one before a broadcast",
      ("Tile of a dim of one", "Expand before a broadcasting operator"), ""),
     ("Expand(x, Shape(z)) + z", ("Expand(x, Shape(z)) + z",), ""),
+    ("Quantize(move(Dequantize))", ("bytes transposed as numbers", "the largest of bytes as numbers, cut"), ""),
     ("transposes cancelled and pushed", ("Transposes around elementwise operators", "Transpose(Transpose)",
                                          "Transpose of merged axes (keys, as one batch)"), ""),
     ("Focus + Conv, Focus alone", ("Focus+Conv", "Focus"),

@@ -9,6 +9,20 @@ import numpy as np
 from .base import BOOL, END, F32, I32, IMAGE, X2, X3, B, Emit, Entry, c, k
 
 
+PIXELS = [((B, 3, 8, 8), "uint8")]
+SIGNED = [((B, 3, 8, 8), "int8")]
+
+
+def numbers(e: Emit, x: Any, scale: float, zero: int) -> Any:
+    return e.multiply(e.astype(e.add(e.astype(x, I32), k(-zero, I32)), F32), k(scale))
+
+
+def quantised(e: Emit, x: Any, scale: float, zero: int, dtype: str) -> Any:
+    limits = np.iinfo(dtype)
+    whole = e.add(e.round(e.divide(x, k(scale))), k(zero))
+    return e.astype(e.clip(whole, float(limits.min), float(limits.max)), dtype)
+
+
 def focus(e: Emit, x: Any) -> Any:
     phases = [(0, 0), (1, 0), (0, 1), (1, 1)]
     return e.concat([e.cut(e.cut(x, (2, a, END, 2)), (3, b, END, 2)) for a, b in phases], 1)
@@ -44,6 +58,22 @@ ENTRIES = [
         X3,
         lambda e, x: e.add(e.exp(t := e.tile(x, [1, 2, 1])), e.tanh(t)),
         "exp tanh add tile",
+    ),
+    Entry(
+        "bytes transposed as numbers",
+        PIXELS,
+        lambda e, x: quantised(e, e.permute_dims(numbers(e, x, 0.037, 131), [0, 2, 3, 1]), 0.037, 131, "uint8"),
+        "permute_dims",
+        "exact",
+    ),
+    Entry(
+        "the largest of bytes as numbers, cut",
+        SIGNED,
+        lambda e, x: quantised(
+            e, e.cut(e.max_pool2d(numbers(e, x, 0.11, -7), [3, 3], padding=[1] * 4), (2, 1, 6, 1)), 0.11, -7, "int8"
+        ),
+        "nn.max_pool2d strided_slice",
+        "exact",
     ),
     Entry("Tile before a unary operator", X3, lambda e, x: e.exp(e.tile(x, [1, 2, 1])), "exp tile"),
     Entry(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from .base import BOOL, END, F32, FLAGS, I32, I64, IMAGE, X2, X3, B, Emit, Entry, c, k
-from .movement import focus
+from .movement import PIXELS, SIGNED, focus, numbers, quantised
 from .steps import STEPS
 
 F16 = [((B, 4), "float16")]
@@ -377,6 +377,18 @@ FORMS = [
         IMAGE,
         lambda e, x: e.reshape(e.mean(x, [2, 3], True), [x.ty.shape[0], 1, 3]),
         "mean reshape",
+    ),
+    Entry(
+        "bytes moved into another scale",
+        PIXELS,
+        lambda e, x: quantised(e, e.permute_dims(numbers(e, x, 0.037, 131), [0, 2, 3, 1]), 0.036, 131, "uint8"),
+        "add add astype astype astype clip divide multiply permute_dims round",
+    ),
+    Entry(
+        "the largest of bytes that count down",
+        SIGNED,
+        lambda e, x: quantised(e, e.max_pool2d(numbers(e, x, -0.11, 0), [3, 3]), -0.11, 0, "int8"),
+        "astype astype clip divide multiply nn.max_pool2d round",
     ),
     Entry(
         "Where(Not) whose flags have other readers",
