@@ -17,14 +17,23 @@ from tvm.ir import IRModule
 from ...schedules.dots import data_dtype
 from ...targets.target import Target
 from ..result import Result
+from ..simplify.common import share_common
 from ..simplify.convert import Unreadable, read, replace_main, write
 from ..simplify.graph import Node
 from ..sweep import Build, sweep
 from .convolutions import dot_conv, joined_conv
+from .products import product_of_bytes
+from .whole import parts_together, whole_again
 
 #: What to build in a node's place; ``exact``: only where every bit stays as it is.
 _Rule = Callable[[Target, bool, Node], "Build | None"]
-_RULES: dict[str, _Rule] = {"joined convolutions": joined_conv, "convolutions": dot_conv}
+_RULES: dict[str, _Rule] = {
+    "joined convolutions": joined_conv,
+    "convolutions": dot_conv,
+    "products": product_of_bytes,
+    "joined products": parts_together,
+    "whole sums": whole_again,
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class Dots:
         done: Counter[str] = Counter()
         rules = {name: partial(rule, target, self.exact) for name, rule in _RULES.items()}
         while sweep(graph, rules, done):  # nothing that is made matches again
-            pass
+            share_common(graph)  # zero points that several products read
         if not done:
             return Result(module, False)
         notes = tuple(f"dots: {rule} {count}x" for rule, count in sorted(done.items()))

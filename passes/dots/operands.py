@@ -1,6 +1,6 @@
 """What is multiplied: data that was a byte before it was a float, and weights that are whole multiples of a step.
 
-    x = (byte - zero) * scale              whatever was folded into what
+    x = (byte - zero) * scale              whatever was folded into what, and moved where
     w[m] = q[m] * step[m]                  q whole, at most 128
 
 Neither needs to know how the model said so. A step is found by trying how often it fits into the largest weight of an
@@ -14,44 +14,86 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..simplify.graph import CONST, Node
+from ..simplify.identity import RESHAPES
+from ..simplify.patterns import INTEGERS, split_constant
+from ..simplify.rule import Builder
 
 NEAR = 2e-4  # of a step: what a few roundings of float32 make of 128 of them, and a margin
 SAMPLE = 64  # weights of an output that are tried first
 BYTES = ("uint8", "int8")
+MOVES = RESHAPES | {"relax.permute_dims", "relax.strided_slice"}
+FARTHEST = 1 << 15  # a zero point: so int32 holds all that is computed with it
+WHOLE = 1e-5  # of a zero point that was multiplied by a scale
 
 
 @dataclass(frozen=True)
 class Data:
-    """``(byte - zero) * scale``."""
+    """``(moves(byte) - zero - offset) * scale``. ``moves`` begin with the one next to the bytes. ``offset`` is a whole
+    number of run time: one for all, or one for each row."""
 
     byte: Node
     zero: int
     scale: float
+    moves: tuple[Node, ...] = ()
+    offset: Node | None = None
+
+    def moved(self, b: Builder, byte: Node) -> Node:
+        """``byte``, in place of the data's, where it is read."""
+        for move in self.moves:
+            byte = b.same(move, byte)
+        return byte
 
 
-def byte_data(node: Node) -> Data | None:
-    """How a tensor of float32 or int32 is made of bytes; None if it is not."""
-    if node.op == "relax.astype" and node.dtype in ("float32", "int32"):
-        (source,) = node.inputs
-        return Data(source, 0, 1.0) if source.dtype in BYTES else byte_data(source)
-    if node.op not in ("relax.add", "relax.subtract", "relax.multiply") or node.dtype not in ("float32", "int32"):
+def byte_data(value: Node, through: bool = False) -> Data | None:
+    """How a tensor of float32 or int32 is made of bytes; None if it is not. ``through`` moves, and less offsets."""
+    scale, shift, node = 1.0, 0.0, value
+    moves: list[Node] = []
+    offset: tuple[Node, float] | None = None
+    while node.dtype not in BYTES:
+        if node.dtype not in ("float32", "int32") or not node.inputs:
+            return None
+        first = node.inputs[0]
+        pair = split_constant(node)
+        number = _number(pair[1]) if pair is not None and pair[0].shape == node.shape else None
+        if node.op == "relax.astype" and first.dtype in INTEGERS:
+            node = first
+        elif through and node.op in MOVES and len(node.inputs) == 1:
+            moves.insert(0, node)
+            node = first
+        elif through and node.op == "relax.subtract" and offset is None and _is_offset(node, bool(moves)):
+            offset, node = (node.inputs[1], scale), first
+        elif pair is None or number is None:
+            return None
+        elif node.op == "relax.add":
+            shift, node = shift + scale * number, pair[0]
+        elif node.op == "relax.subtract" and pair[0] is first:
+            shift, node = shift - scale * number, first
+        elif node.op == "relax.multiply" and node.dtype == "float32":
+            scale, node = scale * number, pair[0]
+        else:
+            return None
+    if not 0 < abs(scale) < float("inf") or (offset is not None and offset[1] != scale):
         return None
-    first, second = node.inputs
-    if first.op == CONST and node.op != "relax.subtract":
-        first, second = second, first
-    number = _number(second)
-    data = byte_data(first) if number is not None else None
-    if data is None or number is None or first.shape != node.shape:
+    zero = -shift / scale
+    if not abs(zero) <= FARTHEST or abs(zero - round(zero)) > WHOLE * max(1.0, abs(zero)):
         return None
-    if node.op == "relax.multiply":
-        return Data(data.byte, data.zero, data.scale * number)
-    zero = data.zero + (number if node.op == "relax.subtract" else -number) / data.scale
-    return Data(data.byte, round(zero), data.scale) if zero == round(zero) else None
+    return Data(node, round(zero), scale, tuple(moves), None if offset is None else offset[0])
+
+
+def _is_offset(node: Node, moved: bool) -> bool:
+    """True if what ``node`` subtracts is a whole number for each row, or for all if elements are moved since."""
+    data, less = node.inputs
+    if CONST in (data.op, less.op) or data.shape != node.shape or not less.static or less.rank > node.rank:
+        return False
+    if less.dtype != "int32" and (less.op != "relax.astype" or less.inputs[0].dtype not in BYTES):
+        return False
+    shape = less.shape or ()
+    return all(s == 1 for s in (shape if moved else shape[-1:]))
 
 
 def _number(node: Node) -> float | None:
-    """The one number of a constant, not zero or beyond a float's whole numbers."""
-    if node.op != CONST or node.array.size != 1:
+    """The one number of a constant, not beyond a float's whole numbers."""
+    if node.array.size != 1:
         return None
     number = float(node.array.reshape(()))
     return number if np.isfinite(number) and abs(number) < 1 << 24 else None

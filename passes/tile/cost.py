@@ -33,6 +33,7 @@ from ...schedules.conv.winograd_math import F2
 from ...schedules.dots import WORD
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
+from ...schedules.matmul.facts import MatmulFacts
 from ...targets.target import Target
 
 EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
@@ -189,7 +190,7 @@ def member_cost(
     work, weights = 0.0, 0
     for node in group.nodes:
         if node.operator == "relax.matmul":
-            depth = node.inputs[0].shape[-1]
+            depth = MatmulFacts.of(node).steps
             work += sum(r.elements for r in node.results) * depth / lanes / target.fma_ports
             weights += sum(v.bytes for v in node.inputs if v.constant is not None)
             continue

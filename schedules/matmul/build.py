@@ -6,6 +6,7 @@ from functools import partial
 
 from ..group import Group, Kernel, Node, Request
 from ..tuning import Candidate, conditions, decide, own_first
+from .bytes import build_bytes
 from .choose import best_tiles, own_tile, tile_space
 from .facts import MatmulFacts
 from .moves import along_memory, moved_only, outgoing, producers
@@ -14,19 +15,28 @@ from .strassen import build_strassen, strassen_pays
 
 
 def supports_matmul(node: Node) -> bool:
-    """True for floating-point operands of one dtype, at least 2-D, none of them empty."""
+    """True for floating-point operands of one dtype, or bytes by constant bytes, at least 2-D, none of them empty."""
     if node.operator != "relax.matmul":
         return False
     facts = MatmulFacts.of(node)
     return (
         len(facts.a.shape) >= 2
         and len(facts.b.shape) >= 2
-        and facts.a.dtype == facts.b.dtype == facts.output.dtype
-        and facts.output.dtype in ("float32", "float64")
+        and (_floats(facts) or _bytes(facts))
         and facts.output.elements > 0
         and facts.k > 0
         and len(facts.output.shape) == max(len(facts.a.shape), len(facts.b.shape))
     )
+
+
+def _floats(facts: MatmulFacts) -> bool:
+    return facts.a.dtype == facts.b.dtype == facts.output.dtype and facts.output.dtype in ("float32", "float64")
+
+
+def _bytes(facts: MatmulFacts) -> bool:
+    """Which of the two types of data a target takes, the pass that makes such products knows."""
+    narrow = facts.a.dtype in ("int8", "uint8") and facts.b.dtype == "int8" and facts.output.dtype == "int32"
+    return narrow and facts.packs and facts.flat
 
 
 def moves_problem(group: Group) -> str:
@@ -40,6 +50,8 @@ def moves_problem(group: Group) -> str:
         return "the right operand is read in place or packed ahead"
     if any(v in group.outputs for n in before for v in n.results):
         return "what is moved is used elsewhere"
+    if before and facts.of_bytes:
+        return "words of bytes are read where they lie"
     if before and not moved_only(group, anchor, facts.a):
         return "the left operand is computed, or its elements lie apart"
     places = outgoing(group, anchor)
@@ -56,19 +68,20 @@ def makes_one_column(request: Request) -> bool:
     assert request.group.anchor is not None
     facts = MatmulFacts.of(request.group.anchor)
     long = facts.k >= 2 * request.target.lanes(facts.output.dtype)
-    return facts.n == 1 and long and not producers(request.group, facts.a)
+    return facts.n == 1 and long and not facts.of_bytes and not producers(request.group, facts.a)
 
 
 def build_matmul(request: Request) -> Kernel:
     """A kernel whose operands and output are plain."""
     assert request.group.anchor is not None
     facts = MatmulFacts.of(request.group.anchor)
-    fewer = strassen_pays(request, facts)
+    fewer = not facts.of_bytes and strassen_pays(request, facts)
+    plain = build_bytes if facts.of_bytes else build_packed
     if "tuning" not in request.options:
-        return build_strassen(request, facts) if fewer else build_packed(request, facts)
+        return build_strassen(request, facts) if fewer else plain(request, facts)
     space = tile_space(request, facts)
     named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(request.target, *space)}
-    offered = [Candidate(name, partial(build_packed, request, facts, t)) for t, name in named.items()]
+    offered = [Candidate(name, partial(plain, request, facts, t)) for t, name in named.items()]
     own = named[own_tile(request, facts)]
     if fewer:
         own = "seven products"
@@ -81,4 +94,5 @@ def _key(request: Request, facts: MatmulFacts) -> str:
     shapes = ("x".join(map(str, v.shape)) for v in (facts.a, facts.b, facts.output))
     kind = "constant" if facts.b.constant is not None else "variable"
     moved = ", moved" if producers(request.group, facts.a) else ""
-    return f"matmul {facts.output.dtype} {' '.join(shapes)} {kind}{moved}, {conditions(request)}"
+    dtype = f"{facts.a.dtype} to int32" if facts.of_bytes else facts.output.dtype
+    return f"matmul {dtype} {' '.join(shapes)} {kind}{moved}, {conditions(request)}"

@@ -28,7 +28,7 @@ def own_tile(request: Request, facts: MatmulFacts) -> tuple[int, int]:
     """Rows by vectors in registers: those of :func:`choose_tile`, but what one row of A meets is shared evenly."""
     space = tile_space(request, facts)
     height, width = choose_tile(request.target, *space)
-    shared = facts.rows == 1 and facts.flops >= PARALLEL_FLOPS
+    shared = facts.rows == 1 and facts.work >= PARALLEL_FLOPS
     if shared and reads_streams(request.target, facts, (height, width), dtype_bytes(facts.output.dtype)):
         width = even_width(space[1], width, request.workers)
     return height, width
@@ -38,7 +38,7 @@ def tile_space(request: Request, facts: MatmulFacts) -> tuple[int, int, int]:
     """What the register tile is chosen for: rows of A, vectors of B, bytes from row to row (0 where A is moved)."""
     vectors = -(-facts.n // request.target.lanes(facts.output.dtype))
     moved = bool(producers(request.group, facts.a))
-    return facts.rows, vectors, 0 if moved else facts.k * dtype_bytes(facts.output.dtype)
+    return facts.rows, vectors, 0 if moved else facts.row_bytes
 
 
 def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> tuple[int, int]:

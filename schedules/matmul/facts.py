@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..group import Node, Value
+from ..dots import WORD
+from ..group import Node, Value, dtype_bytes
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,28 @@ class MatmulFacts:
         return self.output.shape[:-2]
 
     @property
+    def of_bytes(self) -> bool:
+        """True for sums of products of bytes (:mod:`.bytes`)."""
+        return self.output.dtype == "int32"
+
+    @property
+    def steps(self) -> int:
+        """Multiply-adds that an element takes: one for each of K, or for each word of bytes."""
+        return -(-self.k // WORD) if self.of_bytes else self.k
+
+    @property
+    def row_bytes(self) -> int:
+        """From one row of A to the next."""
+        return self.k * dtype_bytes(self.a.dtype)
+
+    @property
     def flops(self) -> int:
         return 2 * self.output.elements * self.k
+
+    @property
+    def work(self) -> int:
+        """As :attr:`flops`, in multiply-adds of the target's instruction."""
+        return 2 * self.output.elements * self.steps
 
     @property
     def packs(self) -> bool:

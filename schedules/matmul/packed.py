@@ -73,11 +73,13 @@ def _asked(target: Target, facts: MatmulFacts, height: int, passing: bool) -> in
     """Steps of K beside which a tile asks for the lines of its results, row by row, and of A if that is ``passing``:
     none where they are most of K, or K is so long, or passes so slowly, that the wait for these lines counts for
     nothing."""
-    short = 2 * height * ROW_STEPS <= facts.k and (passing or facts.k <= LONG)
+    short = 2 * height * ROW_STEPS <= facts.steps and (passing or facts.steps <= LONG)
     return height * ROW_STEPS if target.fma_ports > 1 and short else 0
 
 
 class _Matmul:
+    family = "matmul"
+
     def __init__(self, request: Request, facts: MatmulFacts, tile: tuple[int, int]) -> None:
         self.request, self.facts = request, facts
         anchor = request.group.anchor
@@ -87,7 +89,6 @@ class _Matmul:
         self.ctx = Context(request, self.graph, request.group.name)
         self.k = self.ctx.k
         self.lanes = request.target.lanes(facts.output.dtype)
-        self.vectors_total = -(-facts.n // self.lanes)
         self.element = dtype_bytes(facts.output.dtype)
         self.moved = bool(producers(request.group, facts.a))  # A is read through moves
         large = facts.k * facts.n * self.element > (request.target.l2_bytes or 1 << 20) // 2
@@ -95,6 +96,7 @@ class _Matmul:
         self.panelled = facts.packs or self.packs_first  # B lies in panels
         self.height, self.width = tile
         self.streams = reads_streams(request.target, facts, tile, self.element)  # vectors of a panel lie apart
+        self.cut = 0  # steps at the end that are not like the others
         self.costly = is_long(n for n in request.group.nodes if n is not anchor)
         places = outgoing(request.group, anchor)
         assert places is not None
@@ -119,11 +121,12 @@ class _Matmul:
         for region in self._regions():
             self._region(region, a, b)
         form = "packed" if self.facts.packs else "packed first" if self.packs_first else "in place"
+        form = f"{self.family} {form}, tile {self.height}x{self.width}x{self.lanes}"
         return Kernel(
             function=self.k.finish(),
             operands=tuple(self.ctx.operands),
             outputs=self.request.group.outputs,
-            schedule=f"matmul {form}, tile {self.height}x{self.width}x{self.lanes}{', in streams' * self.streams}",
+            schedule=f"{form}{', in streams' * self.streams}",
             flops=self.facts.flops,
         )
 
@@ -140,21 +143,24 @@ class _Matmul:
         return regions
 
     def _panels(self) -> np.ndarray:
-        b = np.asarray(self.facts.b.constant).reshape(self.facts.k, self.facts.n)
+        b, depth = self._steps_of_b(), self.facts.steps
         parts = []
         for region in self._regions():
             columns = region.panels * region.vectors * self.lanes
-            part = np.zeros((self.facts.k, columns), b.dtype)
+            part = np.zeros((depth, columns), b.dtype)
             have = b[:, region.first : region.first + columns]
             part[:, : have.shape[1]] = have
-            part = part.reshape(self.facts.k, region.panels, region.vectors, self.lanes)
+            part = part.reshape(depth, region.panels, region.vectors, self.lanes)
             parts.append(part.transpose((1, 2, 0, 3) if self.streams else (1, 0, 2, 3)).reshape(-1))
         return np.ascontiguousarray(np.concatenate(parts))
+
+    def _steps_of_b(self) -> np.ndarray:  # [steps, N]
+        return np.asarray(self.facts.b.constant).reshape(self.facts.k, self.facts.n)
 
     @property
     def _panel_elements(self) -> int:
         """Elements of one B in panels."""
-        return self.facts.k * sum(r.panels * r.vectors * self.lanes for r in self._regions())
+        return self.facts.steps * sum(r.panels * r.vectors * self.lanes for r in self._regions())
 
     def _pack(self, b: Any) -> Any:
         """Copies every variable B into panels in the arena, a run of its rows a task; returns their buffer."""
@@ -199,13 +205,12 @@ class _Matmul:
         facts, k, ctx = self.facts, self.k, self.ctx
         batches = 1 if facts.flat else int(np.prod(facts.batch, dtype=np.int64))
         tile = (self.height, region.vectors)
-        blocks = choose_blocks(
-            self.request.target, facts.rows, facts.k, region.panels, tile, batches, self.element, self.request.workers
-        )
-        if self.streams:
-            blocks = replace(blocks, depth=facts.k, parts=1)
+        target, workers = self.request.target, self.request.workers
+        blocks = choose_blocks(target, facts.rows, facts.steps, region.panels, tile, batches, self.element, workers)
+        if self.streams or self.cut:
+            blocks = replace(blocks, depth=facts.steps, parts=1)
         total = batches * blocks.row_blocks * blocks.groups
-        parallel = total > 1 and facts.flops >= PARALLEL_FLOPS
+        parallel = total > 1 and facts.work >= PARALLEL_FLOPS
         run = -(-region.panels // blocks.groups)
         groups = -(-region.panels // run)
         total = batches * blocks.row_blocks * groups
@@ -255,7 +260,7 @@ class _Matmul:
         """A tile over all of K, and its epilogue; ``run``: panel, and how many of them this tile of rows meets."""
         batch, panel, row = place
         asked = _asked(self.request.target, self.facts, self.height, run is not None)
-        acc = self._tile(region, a, b, batch, panel, row, (0, self.facts.k), tile, None, asked, run)
+        acc = self._tile(region, a, b, batch, panel, row, (0, self.facts.steps), tile, None, asked, run)
         self._epilogue(region, acc, batch, panel, row)
 
     def _panel(self, region: Region, blocks: Blocks, a: Any, b: Any, place: Any, scratch: Any) -> None:
@@ -272,8 +277,8 @@ class _Matmul:
             k.store(scratch, z * self.lanes + v, tirx.const(0, self.facts.output.dtype))
         with k.loop(blocks.parts, name="c") as c:
             depth, start = blocks.depth, c * blocks.depth
-            if self.facts.k % depth:
-                depth = tirx.min(self.facts.k - start, depth)
+            if self.facts.steps % depth:
+                depth = tirx.min(self.facts.steps - start, depth)
 
             with self._rows(blocks, first) as (t, row):
                 self._tile(region, a, b, batch, panel, row, (start, depth), (t, tiles), (scratch, t * size))
@@ -339,12 +344,12 @@ class _Matmul:
         first, steps = part
         asks = run is None and self.panelled and follows_late(self.request.target, b, self.element)
         asks = asks and not self.streams
-        apart = facts.k * lanes if self.streams else lanes  # from vector to vector of a panel
+        self.apart = facts.steps * lanes if self.streams else lanes  # from vector to vector of a panel
 
         def multiply(s: Any) -> None:
             step = s if isinstance(first, int) else first + s
             if self.panelled:
-                b_at = region.first * facts.k + panel * facts.k * (vectors * lanes)
+                b_at = region.first * facts.steps + panel * facts.steps * (vectors * lanes)
                 b_at += step * (lanes if self.streams else vectors * lanes)
                 if self.packs_first and not facts.flat:
                     b_at = b_at + self._matrix(facts.b, indices) * self._panel_elements
@@ -353,14 +358,8 @@ class _Matmul:
                     follow(k, b, behind, tile[0] * steps + s, vectors * lanes, tile[1], self.element)
             else:
                 b_at = (0 if facts.flat else self._base(facts.b, indices)) + step * facts.n + column
-            whole = vectors if region.last == lanes or self.panelled else vectors - 1
             with k.loop(height, "unroll", "r") as r:
-                left = self._left(batch, row + r, step) if self.moved else a[a_base + (row + r) * facts.k + step]
-                for begin, count, width in ((0, whole, lanes), (whole, vectors - whole, region.last)):
-                    if count:
-                        with k.loop(count, "unroll", "b") as j, k.loop(width, "vectorized", "v") as v:
-                            slot = (r * vectors + begin + j) * lanes + v
-                            k.store(acc, slot, acc[slot] + left * b[b_at + (begin + j) * apart + v])
+                self._multiply(region, acc, r, self._left(a, a_base, batch, row + r, step), (b, b_at))
 
         if asked:
             with k.loop(height, name="h") as h:
@@ -368,14 +367,27 @@ class _Matmul:
                 self._ask_for_results(region, batch, row + h, column)
                 if run is not None and facts.flat and not self.moved:
                     share = (run[0] * height + h, run[1] * height)
-                    ask_for_rows(k, a, (row + height) * facts.k, share, height * facts.k, self.element)
+                    ask_for_rows(k, a, (row + height) * facts.k, share, height * facts.k, dtype_bytes(facts.a.dtype))
                 each = asked // height
                 each_step(self.ctx, self.request.target, each, lambda s: multiply(h * each + s))  # noqa: B023
-        each_step(self.ctx, self.request.target, steps - asked, multiply, asked)
+        if not self.cut or steps > self.cut:
+            each_step(self.ctx, self.request.target, steps - asked - self.cut, multiply, asked)
+        if self.cut:
+            multiply(steps - self.cut)
         if sums is not None:
             with k.loop(height * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                 k.store(sums[0], sums[1] + z * lanes + v, acc[z * lanes + v])
         return acc
+
+    def _multiply(self, region: Region, acc: Any, r: Any, left: Any, right: tuple[Any, Any]) -> None:
+        """One step of row ``r`` of a tile; ``right``: B, and where the step's vectors begin."""
+        k, lanes, vectors, (b, at) = self.k, self.lanes, region.vectors, right
+        whole = vectors if region.last == lanes or self.panelled else vectors - 1
+        for begin, count, width in ((0, whole, lanes), (whole, vectors - whole, region.last)):
+            if count:
+                with k.loop(count, "unroll", "b") as j, k.loop(width, "vectorized", "v") as v:
+                    slot = (r * vectors + begin + j) * lanes + v
+                    k.store(acc, slot, acc[slot] + left * b[at + (begin + j) * self.apart + v])
 
     def _ask_for_results(self, region: Region, batch: Any, row: Any, column: Any) -> None:
         """Hints for what the epilogue reads and writes of one row."""
@@ -389,8 +401,10 @@ class _Matmul:
             for line in range(0, region.vectors * self.lanes, LINE // self.element):
                 hint(k, self.ctx.buffer(value), begin + line, FIRST_LEVEL if written else SECOND_LEVEL, written)
 
-    def _left(self, batch: Any, row: Any, step: Any) -> Any:
-        """One element of A through the moves before it."""
+    def _left(self, a: Any, base: Any, batch: Any, row: Any, step: Any) -> Any:
+        """One element of A, through the moves before it if there are any."""
+        if not self.moved:
+            return a[base + row * self.facts.k + step]
         shape = self.facts.a.shape
         lead = self._lead(batch, row)
         indices = lead[len(lead) - len(shape) + 1 :]

@@ -25,7 +25,7 @@ def reads_streams(target: Target, facts: MatmulFacts, tile: tuple[int, int], ele
     streams by itself (of x86; how many others do was not measured)."""
     if not (facts.packs and facts.flat and facts.rows <= tile[0]) or target.in_order:
         return False
-    far = facts.k * facts.n * element > target.l2_bytes
+    far = facts.steps * facts.n * element > target.l2_bytes
     return target.triple.startswith("x86_64") and (facts.rows <= FEW_ROWS or far)
 
 

@@ -1,0 +1,93 @@
+"""Products of bytes with constant weights.
+
+    matmul(f (bytes - z), W)      ->      float32(matmul(bytes, q) - z sum(q)) * f s        where W[k, n] = q[k, n] s[n]
+
+Sums are whole numbers, the zero point's share too, and every bit of them is right; f s rounds once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from ...schedules.dots import data_dtype
+from ...targets.target import Target
+from ..simplify.graph import CONST, Node
+from ..simplify.rule import Builder
+from ..sweep import Build
+from .operands import BYTES, Data, byte_data, whole_steps
+from .turned import turned
+
+op = relax.op
+PRODUCT = "relax.matmul"
+RANGE = 255  # of bytes
+EXACT = 1 << 24  # float32 holds all whole numbers up to it
+LARGEST = (1 << 31) - 1
+
+
+def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:
+    """Builds a product with weights as one of bytes; None if it is none. ``exact``: only where no bit changes."""
+    if node.op != PRODUCT or node.dtype not in ("float32", "int32") or not node.static or 0 in (node.shape or ()):
+        return None
+    left, right = node.inputs
+    if right.op != CONST or left.op == CONST or left.dtype in BYTES or not 2 <= right.rank <= left.rank:
+        return None
+    if right.array[..., 0, 0].size != 1 or right.array.shape[-1] == 1:  # one column is summed along memory
+        return None
+    data = byte_data(left, through=True)
+    if data is None or not data.byte.static:
+        return None
+    found = whole_steps(right.array.reshape(right.array.shape[-2:]).T, exact or node.dtype == "int32")
+    if found is None:
+        return None
+    whole, steps = np.ascontiguousarray(found[0].T), found[1]
+    scales = (data.scale * steps).astype(np.float32)
+    inside = 0 <= data.zero - (-128 if data.byte.dtype == "int8" else 0) <= RANGE
+    unscaled = bool((scales == 1).all())
+    if node.dtype == "int32" and not unscaled or not np.isfinite(scales).all() or not scales.all():
+        return None
+    if RANGE * 128 * len(whole) > LARGEST or len(whole) * 128 * (abs(data.zero) + 128) > LARGEST:
+        return None
+    if exact and node.dtype == "float32" and not (unscaled and inside and RANGE * side_sums(whole).max() <= EXACT):
+        return None
+
+    def build(b: Builder) -> Node:
+        total = _summed(b, data, whole, target)
+        if node.dtype == "int32":
+            return total
+        total = b.call(op.astype, total, "float32")
+        return total if unscaled else b.call(op.multiply, total, b.const(scales))
+
+    return build
+
+
+def side_sums(whole: np.ndarray) -> np.ndarray:
+    """The larger of what the weights of a column that are above zero, and those below, come to."""
+    wide = whole.astype(np.int64)
+    return np.maximum(np.maximum(wide, 0).sum(0), -np.minimum(wide, 0).sum(0))
+
+
+def _summed(b: Builder, data: Data, whole: np.ndarray, target: Target) -> Node:
+    """The product in int32, less what the zero point adds to each column."""
+    columns = whole.sum(0, dtype=np.int64)
+    wanted = data_dtype(target)
+    assert wanted is not None
+    byte, zero = turned(b, data, wanted)
+    total = b.call(op.matmul, data.moved(b, byte), b.const(whole), out_dtype="int32")
+    correction = -zero * columns
+    if correction.any():
+        total = b.call(op.add, total, b.const(correction.astype(np.int32)))
+    if data.offset is not None:
+        total = without(b, total, data.offset, columns)
+    return total
+
+
+def without(b: Builder, total: Node, offset: Node, columns: np.ndarray) -> Node:
+    """``total - offset * columns``."""
+    if offset.op == "relax.astype" and offset.inputs[0].dtype in BYTES:
+        offset = offset.inputs[0]
+    if all(s == 1 for s in offset.shape or ()) and offset.rank:
+        offset = b.call(op.reshape, offset, [])
+    if offset.dtype != "int32":
+        offset = b.call(op.astype, offset, "int32")
+    return b.call(op.subtract, total, b.call(op.multiply, offset, b.const(columns.astype(np.int32))))

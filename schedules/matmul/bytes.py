@@ -1,0 +1,68 @@
+"""Products of bytes: :mod:`.packed` over words, with the target's instruction that sums four products (:mod:`..dots`).
+
+    for word of K
+      acc[r][v] = dot(acc[r][v], broadcast(four bytes of row r), words[panel][word][v])
+
+Four neighbouring bytes of a row of A are one word, so a row is a quarter as many steps, and panels of B hold the words
+of four rows: [panel][K / 4][vectors][lanes]. Tiles, blocks, streams and hints are those of float32, of K / 4 steps.
+Where K is no multiple of four, the last word is put together byte by byte: what lies behind is another row's, or
+nobody's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..dots import WORD, data_dtype, dot, words
+from ..group import Kernel, Request
+from .choose import own_tile
+from .facts import MatmulFacts
+from .packed import Region, _Matmul
+
+
+def build_bytes(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
+    """``tile``: rows by vectors in registers, where they are not what :func:`own_tile` says."""
+    assert data_dtype(request.target) == facts.a.dtype, "the target has no instruction for these bytes"
+    return _Bytes(request, facts, tile or own_tile(request, facts)).build()
+
+
+class _Bytes(_Matmul):
+    family = "matmul of bytes"
+
+    def __init__(self, request: Request, facts: MatmulFacts, tile: tuple[int, int]) -> None:
+        super().__init__(request, facts, tile)
+        self.cut = int(facts.k % WORD > 0)
+
+    def _steps_of_b(self) -> np.ndarray:
+        return words(super()._steps_of_b().T).T
+
+    def _left(self, a: Any, base: Any, batch: Any, row: Any, step: Any) -> Any:
+        """A word of A in every lane."""
+        at, left = base + row * self.facts.k + step * WORD, self.facts.k % WORD
+        if left and isinstance(step, int) and step == self.facts.k // WORD:
+            word: Any = _int(0)
+            for i in range(left):
+                byte = tirx.Cast("int32", a[at + i]) & _int(0xFF)
+                word = word | (byte << _int(8 * i))
+        else:
+            word = tirx.reinterpret("int32", a[_run(at, WORD)])
+        return tirx.Broadcast(word, self.lanes)
+
+    def _multiply(self, region: Region, acc: Any, r: Any, left: Any, right: tuple[Any, Any]) -> None:
+        b, at = right
+        for j in range(region.vectors):
+            sums = _run((r * region.vectors + j) * self.lanes, self.lanes)
+            weights = b[_run(at + j * self.apart, self.lanes)]
+            self.k.store(acc, sums, dot(self.request.target, acc[sums], left, weights))
+
+
+def _int(value: int) -> Any:
+    return tirx.IntImm("int32", value)
+
+
+def _run(begin: Any, count: int) -> Any:
+    """Indices of ``count`` neighbours."""
+    return tirx.Ramp(_int(begin) if isinstance(begin, int) else begin, _int(1), count)
