@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Compiled, module_of, native, staged, weight
+from compiled import Compiled, module_of, narrow, native, staged, weight
 from halotile.schedules.dots import data_dtype
+from halotile.schedules.group import Request
+from halotile.schedules.matmul.bytes import build_bytes
+from halotile.schedules.matmul.facts import MatmulFacts
 from tvm import relax
 
 R = relax.op
@@ -49,3 +53,71 @@ def test_equals_integers(i: int) -> None:
     assert kernel.schedule.startswith("matmul of bytes packed")
     (found,) = Compiled(build).run([a])
     assert np.array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
+
+
+def steps(n: int) -> np.ndarray:
+    return np.linspace(0.5, 2, n).astype("float32") / np.float32(1 << 16)
+
+
+def dequantised(y: Any, n: int) -> Any:
+    return R.multiply(R.astype(y, "float32"), weight(steps(n)))
+
+
+@pytest.mark.parametrize("i", [2, 6, 11, 14, 16, 18])
+def test_whatever_follows_is_in_the_kernel(i: int) -> None:
+    """A bias, a residual, and bytes again beside the numbers; functions of each element."""
+    a, b = case(i)
+    n, rng = b.shape[1], np.random.default_rng(i)
+    bias = rng.standard_normal(n).astype("float32")
+    beside = rng.standard_normal((*a.shape[:-1], n)).astype("float32")
+
+    def body(x: Any, other: Any) -> list[Any]:
+        total = product(x, b)
+        real = R.add(R.add(dequantised(total, n), weight(bias)), other)
+        again = R.astype(R.clip(R.round(R.multiply(real, relax.const(np.float32(9)))), -128, 127), "int8")
+        return [real, again]
+
+    def calls(x: Any) -> Any:
+        return R.tanh(R.nn.gelu(dequantised(product(x, b), n)))
+
+    build = staged(module_of([a, beside], body))
+    assert [k.schedule[:15] for k in build.kernels] == ["matmul of bytes"]
+    real, again = Compiled(build).run([a, beside])
+    sums = a.astype(np.int64) @ b.astype(np.int64)
+    wanted = sums * steps(n).astype(np.float64) + bias + beside
+    np.testing.assert_allclose(real, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+    np.testing.assert_array_equal(again, np.clip(np.rint(real * np.float32(9)), -128, 127))
+    build = staged(module_of([a], calls))
+    assert [k.schedule[:15] for k in build.kernels] == ["matmul of bytes"]
+    (found,) = Compiled(build).run([a])
+    x = sums * steps(n).astype(np.float64)
+    gelu = x * 0.5 * (1 + np.vectorize(math.erf)(x / np.sqrt(2)))
+    np.testing.assert_allclose(found, np.tanh(gelu), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bits", [256, 512])
+@pytest.mark.parametrize("i", range(0, len(SHAPES), 3))
+def test_vectors_of_half_the_length(i: int, bits: int) -> None:
+    target = narrow(bits)
+    if bits > native().vector_bits or data_dtype(target) is None:
+        pytest.skip("this machine has no instruction of this length")
+    a, b = case(i)
+    build = staged(module_of([a], lambda x: product(x, b)), target)
+    (kernel,) = build.kernels
+    assert kernel.schedule.startswith("matmul of bytes") and f"x{bits // 32}" in kernel.schedule
+    (found,) = Compiled(build).run([a])
+    assert np.array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize("tile", [(1, 1), (2, 3), (5, 2), (13, 2), (6, 4), (3, 8)])
+def test_every_tile_gives_the_same(tile: tuple[int, int]) -> None:
+    """Those that tuning tries."""
+    for i in (5, 12, 15):
+        a, b = case(i)
+        build = staged(module_of([a], lambda x, b=b: product(x, b)), tiled=False)
+        request = Request(build.groups[0], build.layouts, build.target, False, {"threads": 2})
+        facts = MatmulFacts.of(build.groups[0].anchor)
+        kernel = build_bytes(request, facts, (min(tile[0], facts.rows), min(tile[1], -(-facts.n // build.target.lanes("int32")))))
+        build.kernels = (kernel,)
+        (found,) = Compiled(build).run([a])
+        assert np.array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
