@@ -25,7 +25,7 @@ from .turned import turned
 
 op = relax.op
 Build = Callable[[Builder], Node]
-FEW_CHANNELS = 4  # with no more a word holds them all, in plain memory, of which float32 reads single ones
+LEAST_CHANNELS = 2  # a single one would be a quarter of each word, which is what float32 multiplies
 
 
 def dot_conv(target: Target, exact: bool, node: Node) -> Build | None:
@@ -84,7 +84,7 @@ def _built(
     outputs, channels = weights.shape[0], weights.shape[1] * groups
     fits = groups == 1 or weights.shape[1] % lanes == 0 and (outputs // groups) % lanes == 0
     limits = np.iinfo(data.byte.dtype)
-    if wanted is None or channels <= FEW_CHANNELS or not fits or not limits.min <= data.zero <= limits.max:
+    if wanted is None or channels < LEAST_CHANNELS or not fits or not limits.min <= data.zero <= limits.max:
         return None
     if not (node.static and data.byte.static and 0 not in (*(node.shape or ()), *(data.byte.shape or ()))):
         return None

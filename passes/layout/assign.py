@@ -210,7 +210,7 @@ class _Assigner:
                 wanted = input_needs(group.anchor)
                 data = wanted.data
                 few = data.shape[1] <= FEW_CHANNELS and not wanted.depthwise
-                block = 0 if few else self.target.channel_block(data.dtype)
+                block = wanted.few if few else self.target.channel_block(data.dtype)
                 movable = data in producers and data not in exact and not self._is_viewed(data)
                 if movable and few and self.blocks.get(data):
                     block = self.blocks[data]

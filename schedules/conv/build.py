@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ..dots import WORD
 from ..group import Box, Group, Kernel, Node, Request, Value
 from ..tuning import decide
 from .bytes import build_bytes
@@ -28,12 +29,14 @@ BOX_ROWS = 4  # of the boxes by which it is decided whether they write over what
 
 @dataclass(frozen=True)
 class InputNeeds:
-    """What a convolution wants of the tensor it reads: margins that hold ``fill``."""
+    """What a convolution wants of the tensor it reads: margins that hold ``fill``, and channel blocks, where there are
+    ``few`` channels, of so many (0: none)."""
 
     data: Value
     depthwise: bool
     margins: tuple[tuple[int, int], ...]
     fill: int = 0
+    few: int = 0
 
 
 def supports_conv(node: Node) -> bool:
@@ -67,7 +70,8 @@ def input_needs(node: Node) -> InputNeeds:
     if node.operator == TRANSPOSED:
         return InputNeeds(node.operands[0], False, margins_of(node))
     facts = ConvFacts.of(node)
-    return InputNeeds(facts.data, facts.is_depthwise, facts.margins(), facts.fill)
+    few = WORD if facts.of_bytes else 0
+    return InputNeeds(facts.data, facts.is_depthwise, facts.margins(), facts.fill, few)
 
 
 def build_conv(request: Request) -> Kernel:

@@ -8,12 +8,14 @@
         epilogue(acc)
 
 It is the direct convolution of float32 (:mod:`.direct`) with words for channels: a quarter of its steps, and as many
-loads and multiply-adds in each. A block of channels of the data is as many bytes as a vector has lanes; those behind
-the last channel meet zero weights, and words of such bytes alone are left out.
+loads and multiply-adds in each. A block of channels of the data is as many bytes as a vector has lanes, or one word,
+where it has no more (the first layer of a network); bytes behind the last channel meet zero weights, and words of such
+bytes alone are left out. Rows that register tiles leave over have a tile of their own.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from tvm import tirx
 from ..dots import WORD, dot, words
 from ..group import Kernel, Packed, Request
 from ..steps import unrolled
-from .choose import Space, Tile, choose_tile
+from .choose import Space, Tile, choose_tile, left_over
 from .facts import ConvFacts
 from .prefetch import prefetch
 from .tile import ConvKernel, finish, new_context
@@ -33,15 +35,40 @@ def build_bytes(request: Request, facts: ConvFacts) -> Kernel:
     lanes = request.layout(request.group.outputs[0]).block
     tile = byte_tile(request, facts)
     conv = ConvKernel(request, facts, tile, lanes, new_context(request))
-    packed = pack_bytes(facts, tile.blocks, lanes)
+    block = request.layout(facts.data).block
+    packed = pack_bytes(facts, tile.blocks, lanes, block)
     conv.far = packed.nbytes > request.target.l2_bytes // 2
     if packed.nbytes > facts.data.elements:
         conv.order = "groups"
     weights = conv.ctx.packed(Packed(f"w_{facts.weight.name}", packed))
-    with conv.tasks(conv.channel_blocks // tile.blocks) as (n, group, origins), conv.columns() as column:
-        acc = _sums(conv, weights, packed.size // (conv.channel_blocks // tile.blocks), n, group, origins, column)
-        conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
-    return finish(conv.ctx, f"dot products of bytes C{lanes}, tile {tile}", facts.flops, (tile,))
+    groups = conv.channel_blocks // tile.blocks
+    left = left_over(tile, facts.out_spatial[-2]) if _is_mixed(request, facts) else None
+    conv.mixed = left is not None
+    with conv.tasks(groups) as (n, group, origins):
+        where = (packed.size // groups, n, group, origins)
+        if left is None:
+            _columns(conv, weights, *where)
+        else:
+            rows = facts.out_spatial[-2] // tile.rows
+            with conv.k.when(conv.row < rows):
+                _columns(conv, weights, *where)
+            with conv.k.when(conv.row >= rows):
+                _columns(replace(conv, tile=left, whole=tile), weights, *where)
+    tiles = [tile] if left is None else [tile, left]
+    return finish(conv.ctx, f"dot products of bytes C{lanes}, tile {' and '.join(map(str, tiles))}", facts.flops, tiles)
+
+
+def _columns(conv: ConvKernel, weights: Any, panel: int, n: Any, group: Any, origins: list[Any]) -> None:
+    """All tiles of a row of them, of one group of vectors, whose weights are ``panel`` words."""
+    blocks = conv.tile.blocks
+    with conv.columns() as column:
+        acc = _sums(conv, weights, panel, n, group, origins, column)
+        conv.epilogue(acc, n, group * blocks, origins, column, blocks)
+
+
+def _is_mixed(request: Request, facts: ConvFacts) -> bool:
+    """True if rows that a register tile leaves over have one of their own."""
+    return request.box is None and len(facts.out_spatial) == 2 and request.target.fma_ports > 1
 
 
 def byte_tile(request: Request, facts: ConvFacts) -> Tile:
@@ -51,30 +78,31 @@ def byte_tile(request: Request, facts: ConvFacts) -> Tile:
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
     limit = blocks if facts.groups == 1 else facts.group_out // lanes
     workers = 1 if facts.batch % request.workers == 0 else request.workers
-    space = Space(height, facts.out_spatial[-1], blocks, limit)
+    space = Space(height, facts.out_spatial[-1], blocks, limit, mixed=_is_mixed(request, facts))
     return choose_tile(request.target, space, workers, facts.taps == 1 and request.target.fma_ports > 1)
 
 
-def pack_bytes(facts: ConvFacts, blocks: int, lanes: int) -> np.ndarray:
-    """[group of blocks][whole block of channels, then what is left][tap][word][vector][lane] of int32."""
+def pack_bytes(facts: ConvFacts, blocks: int, lanes: int, block: int) -> np.ndarray:
+    """[group of blocks][whole block of channels, then what is left][tap][word][vector][lane] of int32. A block of the
+    data has ``block`` channels."""
     weight = np.asarray(facts.weight.constant).reshape(facts.outputs, facts.group_in, facts.taps)
     count = -(-facts.outputs // (blocks * lanes))
     dense = np.zeros((count * blocks * lanes, facts.group_in, facts.taps), np.int8)
     dense[: facts.outputs] = weight
     dense = dense.reshape(count, blocks, lanes, facts.group_in, facts.taps).transpose(0, 4, 1, 2, 3)
     parts = []
-    for first, number, size in _runs(facts.group_in, lanes):
+    for first, number, size in _runs(facts.group_in, block):
         for i in range(number):
-            begin = first + i * lanes
+            begin = first + i * block
             parts.append(words(dense[..., begin : begin + size]).transpose(0, 1, 4, 2, 3).reshape(count, -1))
     return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
 
-def _runs(channels: int, lanes: int) -> list[tuple[int, int, int]]:
+def _runs(channels: int, block: int) -> list[tuple[int, int, int]]:
     """(first channel, blocks, channels of each): whole blocks, and what is left."""
-    whole, rest = divmod(channels, lanes)
-    runs = [(0, whole, lanes)] if whole else []
-    return [*runs, (whole * lanes, 1, rest)] if rest else runs
+    whole, rest = divmod(channels, block)
+    runs = [(0, whole, block)] if whole else []
+    return [*runs, (whole * block, 1, rest)] if rest else runs
 
 
 def _sums(
@@ -82,26 +110,26 @@ def _sums(
 ) -> Any:
     """The accumulated tile, [row][column][vector][lane] in int32."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
-    width = tile.blocks * lanes
+    width, block = tile.blocks * lanes, conv.request.layout(facts.data).block
     acc = k.local("acc", "int32", tile.positions * width)
     with k.loop(tile.positions * tile.blocks, "unroll", "z") as z:
         k.store(acc, _run(z * lanes, lanes), tirx.Broadcast(tirx.IntImm("int32", 0), lanes))
     own: Any = 0  # the first block of channels of the group of the convolution
     if facts.groups > 1:
-        own = tirx.floordiv(group * width, facts.group_out) * (facts.group_in // lanes)
-        own = conv.bind(own, facts.channels // lanes)
+        own = tirx.floordiv(group * width, facts.group_out) * (facts.group_in // block)
+        own = conv.bind(own, facts.channels // block)
     base = group * panel
-    for first, number, size in _runs(facts.group_in, lanes):
+    for first, number, size in _runs(facts.group_in, block):
         steps = -(-size // WORD)
         with k.loop(number, name="cb") as cb:
             conv.ctx.ranged(cb, number)
-            block = own + first // lanes + cb
-            conv.begins(n, (block, 0), origins, column)
+            at = own + first // block + cb
+            conv.begins(n, (at, 0), origins, column)
             with conv.taps(cb) as (index, taps), unrolled(conv.ctx, conv.request.target, steps, "c") as word:
-                at = base + (index * steps + word) * width
+                step = base + (index * steps + word) * width
                 if conv.far:
-                    prefetch(k, weights, at, tile.blocks, lanes)
-                _multiply(conv, acc, weights, at, (n, block, word), origins, column, taps)
+                    prefetch(k, weights, step, tile.blocks, lanes)
+                _multiply(conv, acc, weights, step, (n, at, word), origins, column, taps)
         base = base + number * facts.taps * steps * width
     return acc
 

@@ -49,6 +49,22 @@ def test_rows_of_three_floats_are_read_where_they_lie(tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, np.stack([x[..., :2].max(axis=2), x.max(axis=2)], axis=2))
 
 
+def test_bytes_are_multiplied_by_the_board_as_here(tmp_path: Path) -> None:
+    """sdot: the whole range of both sides, so that 16 bits would not hold two products; sums against NumPy."""
+    needs("qemu-aarch64-static", "/usr/aarch64-linux-gnu/lib")
+    needs_zig()
+    rng = np.random.default_rng(3)
+    x = rng.choice(np.array([0, 1, 254, 255], "uint8"), (1, 37, 9, 11))
+    w = rng.choice(np.array([-128, -127, 3, 127], "int8"), (21, 37, 1, 1))
+    model, feeds = one_node("ConvInteger", [x, w, np.uint8(7)])
+    options = Options(resolve("raspberry-pi-5"), threads=1, formats=("exe",))
+    build = run_pipeline(model, options, output=tmp_path / "lib")
+    assert any(k.schedule.startswith("dot products of bytes") for k in build.kernels)
+    with RemoteModel(tmp_path / "lib", "qemu-aarch64-static -cpu cortex-a76") as remote:
+        (y,) = remote(feeds, threads=1).values()
+    wanted = np.einsum("oc,ncyx->noyx", w[:, :, 0, 0].astype("int64"), x.astype("int64") - 7)
+    np.testing.assert_array_equal(y, wanted)
+
 def test_the_matrix_has_what_was_promised() -> None:
     assert set(BOARDS) <= set(boards()) and len(BOARDS) == 5
     assert set(NETWORKS) <= set(MODELS)

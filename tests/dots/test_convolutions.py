@@ -93,7 +93,7 @@ def joined(dtype: str) -> onnx.ModelProto:
 
 @needs_dots
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize(("made", "layers"), [(residual, 4), (joined, 5)])
+@pytest.mark.parametrize(("made", "layers"), [(residual, 5), (joined, 5)])
 @pytest.mark.parametrize("options", [{}, {"threads": 2}, {"optimize": "memory"}, {"tile": "off"}], ids=str)
 def test_models(made: Any, layers: int, dtype: str, options: dict[str, Any]) -> None:
     built = halotile.compile(made(dtype), **options)
