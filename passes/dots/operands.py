@@ -101,7 +101,7 @@ def _number(node: Node) -> float | None:
 
 def whole_steps(weights: np.ndarray, exact: bool = False) -> tuple[np.ndarray, np.ndarray] | None:
     """int8 numbers and float64 steps [outputs] whose products are ``weights`` [outputs, ...]; None where there are
-    none. ``exact``: only those whose step is one."""
+    none. Whole numbers have whole steps: their sums may become integers. ``exact``: only steps of one."""
     rows = weights.reshape(len(weights), -1).astype(np.float64)
     if not rows.size or not np.isfinite(rows).all():
         return None
@@ -111,13 +111,14 @@ def whole_steps(weights: np.ndarray, exact: bool = False) -> tuple[np.ndarray, n
         return None
     most = np.abs(rows).max(axis=1)
     steps = np.where(most > 0, 0.0, 1.0)
+    integral = (rows == np.rint(rows)).all(axis=1)
     sample = rows[:, :: max(1, rows.shape[1] // SAMPLE)]
     for times in (*range(127, 0, -1), 128):
         open_rows = np.flatnonzero(steps == 0)
         if not open_rows.size:
             break
         step = most[open_rows] / times
-        likely = _fits(sample[open_rows], step)
+        likely = _fits(sample[open_rows], step) & (~integral[open_rows] | (step == np.rint(step)))
         open_rows, step = open_rows[likely], step[likely]
         fits = _fits(rows[open_rows], step)
         steps[open_rows[fits]] = step[fits]

@@ -2,7 +2,8 @@
 
     matmul(f (bytes - z), W)      ->      float32(matmul(bytes, q) - z sum(q)) * f s        where W[k, n] = q[k, n] s[n]
 
-Sums are whole numbers, the zero point's share too, and every bit of them is right; f s rounds once.
+Sums are whole numbers, the zero point's share too, and every bit of them is right; f s rounds once. Where whole weights
+are bytes less a number c[n] for each column, as unsigned ones are, q = W - c, and c times the sum of a row is added.
 """
 
 from __future__ import annotations
@@ -37,16 +38,20 @@ def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:
     data = byte_data(left, through=True)
     if data is None or not data.byte.static:
         return None
-    found = whole_steps(right.array.reshape(right.array.shape[-2:]).T, exact or node.dtype == "int32")
-    if found is None:
+    array = right.array.reshape(right.array.shape[-2:])
+    found = whole_steps(array.T, exact or node.dtype == "int32")
+    if found is not None:
+        whole, steps = np.ascontiguousarray(found[0].T).astype(np.int64), found[1]
+    elif _centred(array) is not None:  # unsigned weights less their zero points
+        whole, steps = array.astype(np.int64), np.ones(right.array.shape[-1])
+    else:
         return None
-    whole, steps = np.ascontiguousarray(found[0].T), found[1]
     scales = (data.scale * steps).astype(np.float32)
     inside = 0 <= data.zero - (-128 if data.byte.dtype == "int8" else 0) <= RANGE
     unscaled = bool((scales == 1).all())
     if node.dtype == "int32" and not unscaled or not np.isfinite(scales).all() or not scales.all():
         return None
-    if RANGE * 128 * len(whole) > LARGEST or len(whole) * 128 * (abs(data.zero) + 128) > LARGEST:
+    if len(whole) * RANGE * (abs(data.zero) + RANGE) > LARGEST:
         return None
     if exact and node.dtype == "float32" and not (unscaled and inside and RANGE * side_sums(whole).max() <= EXACT):
         return None
@@ -61,6 +66,15 @@ def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:
     return build
 
 
+def _centred(array: np.ndarray) -> np.ndarray | None:
+    """What each column of whole numbers has to be less, so that it is of int8; None if nothing does it."""
+    if not np.isfinite(array).all() or (array != np.rint(array)).any():
+        return None
+    low, high = array.min(0).astype(np.int64), array.max(0).astype(np.int64)
+    centre = np.maximum(high - 127, 0) + np.minimum(low + 128, 0)
+    return centre if ((high - low <= RANGE) & (np.abs(centre) <= RANGE)).all() else None
+
+
 def side_sums(whole: np.ndarray) -> np.ndarray:
     """The larger of what the weights of a column that are above zero, and those below, come to."""
     wide = whole.astype(np.int64)
@@ -70,10 +84,14 @@ def side_sums(whole: np.ndarray) -> np.ndarray:
 def _summed(b: Builder, data: Data, whole: np.ndarray, target: Target) -> Node:
     """The product in int32, less what the zero point adds to each column."""
     columns = whole.sum(0, dtype=np.int64)
-    wanted = data_dtype(target)
-    assert wanted is not None
+    wanted, centre = data_dtype(target), _centred(whole)
+    assert wanted is not None and centre is not None
     byte, zero = turned(b, data, wanted)
-    total = b.call(op.matmul, data.moved(b, byte), b.const(whole), out_dtype="int32")
+    byte = data.moved(b, byte)
+    total = b.call(op.matmul, byte, b.const((whole - centre).astype(np.int8)), out_dtype="int32")
+    if centre.any():
+        rows = b.call(op.sum, b.call(op.astype, byte, "int32"), axis=[-1], keepdims=True)
+        total = b.call(op.add, total, b.call(op.multiply, rows, b.const(centre.astype(np.int32))))
     correction = -zero * columns
     if correction.any():
         total = b.call(op.add, total, b.const(correction.astype(np.int32)))

@@ -84,6 +84,23 @@ def test_bytes_of_weights_around_128() -> None:
 
 @here
 @pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("run_time", [False, True])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(("k", "products"), [(1, 1), (67, 1), (521, 2)])
+def test_unsigned_weights_less_any_zero_points(
+    k: int, products: int, dtype: str, run_time: bool, exact: bool
+) -> None:
+    """They leave int8: rows are summed as well. What the importer cuts stays in parts."""
+    a, b = drawn((3, 5, k), dtype, k), drawn((k, 33), "uint8", 6)
+    zeros = np.random.default_rng(k).integers(0, 256, 33).astype("uint8")
+    zeros[:3] = 0, 255, 128
+    model, feeds = one_node("MatMulInteger", [a, b, np.array(57, dtype), zeros], run_time=(0, 2) if run_time else (0,))
+    (found,) = built(model, feeds, products, exact=exact)
+    np.testing.assert_array_equal(found, (a.astype(np.int64) - 57) @ (b.astype(np.int64) - zeros))
+
+
+@here
+@pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("per_column", [False, True])
 def test_quantised_products_equal_onnxruntime(per_column: bool, signed: bool, exact: bool) -> None:

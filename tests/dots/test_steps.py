@@ -50,3 +50,10 @@ def test_one_column_that_has_none_is_enough() -> None:
     assert whole_steps(weights.T) is not None
     weights[:, 3] = rng.standard_normal(67)
     assert whole_steps(weights.T) is None
+
+
+def test_whole_numbers_have_whole_steps() -> None:
+    """What sums of others round to may be one off as an integer."""
+    assert whole_steps(np.array([[200.0, 199.0, 0.0]])) is None
+    bytes_, scales = whole_steps(np.array([[240.0, -120.0, 0.0], [3.0, 1.0, 2.0]])) or (None, None)
+    assert np.array_equal(scales, [2, 1]) and np.array_equal(bytes_, [[120, -60, 0], [3, 1, 2]])
