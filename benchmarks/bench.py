@@ -24,7 +24,7 @@ import psutil
 
 from ..errors import HalotileError, RunError
 from ..targets.detect import native
-from .check_models import TOLERANCE, compare, reference
+from .check_models import TOLERANCE, compare, reference, tied
 from .models import MODELS, ModelEntry, ModelFile
 from .peak import Meter, Peak
 from .peers.environment import OURS, PEERS, Peer, python_of
@@ -108,6 +108,7 @@ def _measure_model(
     if entry.path is None:
         onnx.save(model, path)
     expected = reference(path, feeds)
+    ties = tied(path, feeds, expected)
     for threads in settings.threads:
         count = f"{threads} thread{'s' if threads > 1 else ''}"
         contenders = [Contender(name, PEERS[name], path) for name in settings.peers]
@@ -133,7 +134,7 @@ def _measure_model(
             _compile(path, timed, threads, {"shapes": entry.shapes, "timers": True})
         say(f"{entry.name}: measuring at {count}")
         before = meter.now(threads) if meter else None
-        engines, notes = _measure_engines(contenders, feeds, expected, threads, settings, interpreters)
+        engines, notes = _measure_engines(contenders, feeds, (expected, ties), threads, settings, interpreters)
         for engine in engines:
             engine.arena_bytes = arenas.get(engine.engine, 0)
         result = ModelResult(entry.name, threads, [*engines, *failed], build, notes)
@@ -180,7 +181,7 @@ def _compile(path: Path, output: Path, threads: int, options: dict[str, Any]) ->
     return BuildResult(
         seconds=seconds,
         stages=dict(report["seconds"]),
-        flops=2.0 * report["macs"],
+        flops=2.0 * report["macs"] - sum(k["flops"] * (1 - 1 / k.get("at_once", 1)) for k in kernels),
         moved=float(sum(k["bytes"] for k in kernels)),
         arena_bytes=report["arena_bytes"],
         weight_bytes=report["weight_bytes"],
@@ -191,7 +192,7 @@ def _compile(path: Path, output: Path, threads: int, options: dict[str, Any]) ->
 def _measure_engines(
     contenders: Sequence[Contender],
     feeds: dict[str, np.ndarray],
-    expected: dict[str, np.ndarray],
+    expected: tuple[dict[str, np.ndarray], dict[str, float]],
     threads: int,
     settings: Settings,
     interpreters: dict[str, Path],
@@ -207,7 +208,7 @@ def _measure_engines(
             try:
                 result.load_seconds, info = process.load(contender.model, threads)
                 result.version = info["version"]
-                differences = compare(process.compute(feeds), expected, TOLERANCE)
+                differences = compare(process.compute(feeds), expected[0], TOLERANCE, expected[1])
                 result.wrong = "; ".join(differences) or None
             except RunError as error:
                 result.error = str(error)
@@ -293,7 +294,7 @@ def _place(result: ModelResult, before: Peak | None, after: Peak | None) -> None
     if result.build is None or ours is None or not ours.counts or ours.times is None:
         return
     result.fma_fraction = result.build.flops / ours.times.median / peak.flops
-    limit = sum(peak.limit(k["flops"], k["bytes"]) for k in result.build.kernels)
+    limit = sum(peak.limit_of(k) for k in result.build.kernels)
     result.build = replace(result.build, kernels=[derive(kernel, peak) for kernel in result.build.kernels])
     result.limit_fraction = limit / ours.times.median
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..compiler.codegen.toolchain import find_toolchain
 from ..errors import ToolchainError
@@ -45,6 +47,10 @@ class Peak:
     def limit(self, flops: float, moved: float) -> float:
         """Seconds below which no kernel with so much arithmetic and memory traffic can stay."""
         return max(flops / self.flops, moved / self.bandwidth(moved))
+
+    def limit_of(self, kernel: Mapping[str, Any]) -> float:
+        """The same of a kernel as a report describes it: an instruction may take several products of bytes."""
+        return self.limit(kernel["flops"] / kernel.get("at_once", 1), kernel["bytes"])
 
 
 class Meter:

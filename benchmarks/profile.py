@@ -36,7 +36,7 @@ def derive(kernel: dict[str, Any], peak: Peak | None) -> dict[str, Any]:
         return kernel
     found = {**kernel, "flops_per_second": kernel["flops"] / seconds, "bytes_per_second": kernel["bytes"] / seconds}
     if peak is not None:
-        found["limit_fraction"] = peak.limit(kernel["flops"], kernel["bytes"]) / seconds
+        found["limit_fraction"] = peak.limit_of(kernel) / seconds
         found["bound"] = _bound(kernel, peak)
     return found
 
@@ -56,7 +56,7 @@ def rows(kernels: Sequence[dict[str, Any]], peak: Peak | None) -> list[Row]:
             sum(k["seconds"] for k in members),
             sum(k["flops"] for k in members),
             sum(k["bytes"] for k in members),
-            sum(peak.limit(k["flops"], k["bytes"]) for k in members) if peak else 0.0,
+            sum(peak.limit_of(k) for k in members) if peak else 0.0,
             _bound(members[0], peak) if peak else "",
         )
         for members in together.values()
@@ -107,5 +107,5 @@ def _cells(row: Row, total: float) -> list[str]:
 
 
 def _bound(kernel: dict[str, Any], peak: Peak) -> str:
-    arithmetic = kernel["flops"] / peak.flops
+    arithmetic = kernel["flops"] / kernel.get("at_once", 1) / peak.flops
     return "FMA" if arithmetic >= kernel["bytes"] / peak.bandwidth(kernel["bytes"]) else "bandwidth"

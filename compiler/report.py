@@ -58,7 +58,7 @@ def build_report(build: Build) -> dict[str, Any]:
 
 def macs(node: Any) -> int:
     """Multiply-adds of a convolution or matrix multiplication, else 0."""
-    if node.operator.startswith("relax.nn.conv") and len(node.inputs) > 1:
+    if node.operator.startswith(("relax.nn.conv", "halotile.dot_conv")) and len(node.inputs) > 1:
         weight = node.inputs[1].shape
         taps = 1
         for k in weight[1:]:
@@ -139,6 +139,8 @@ def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
         "bytes": sum(read_bytes(group, v) for v in group.inputs) + sum(v.bytes for v in group.outputs),
         "notes": [*group.notes, *kernel.notes],
     }
+    if any(macs(n) and n.results[0].dtype == "int32" and n.inputs[1].dtype == "int8" for n in group.nodes):
+        entry["at_once"] = 4  # products of bytes that one multiply-add takes
     if kernel.decision is not None:
         entry["decision"] = asdict(kernel.decision)
     if build.symbols:

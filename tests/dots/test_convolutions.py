@@ -9,6 +9,8 @@ import halotile
 import numpy as np
 import onnx
 import pytest
+from halotile.benchmarks.check_models import compare, reference, tied
+from halotile.benchmarks.peak import Peak
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.dots.operands import whole_steps
 from halotile.schedules.dots import data_dtype
@@ -147,3 +149,22 @@ def test_other_weights_have_no_steps() -> None:
     wide = rng.integers(-255, 256, (4, 64)).astype("f4")
     wide[:, 0], wide[:, 1] = 255, 254
     assert whole_steps(wide) is None
+
+
+@needs_dots
+def test_reports_and_comparisons_know_bytes() -> None:
+    """Four products are one multiply-add, and an engine that rounds ties otherwise is not wrong."""
+    model = residual("uint8")
+    kernels = halotile.compile(model).report["kernels"]
+    found = [k for k in kernels if "bytes" in k["schedule"]]
+    assert found and all(k["at_once"] == 4 and k["flops"] > 0 for k in found)
+    assert not any("at_once" in k for k in kernels if k not in found)
+    peak = Peak(1, 1e9, ((1 << 30, 1e12),))
+    assert peak.limit_of({"flops": 4e9, "bytes": 1, "at_once": 4}) == peak.limit_of({"flops": 1e9, "bytes": 1}) == 1
+    feeds = {"x": np.random.default_rng(3).standard_normal((2, 3, 23, 29)).astype("f4")}
+    theirs = reference(model, feeds)
+    ties = tied(model, feeds, theirs)
+    name = max(ties, key=ties.__getitem__)
+    moved = {**theirs, name: theirs[name] + np.float32(0.9 * ties[name])}
+    assert compare(moved, theirs, 1e-6) and not compare(moved, theirs, 1e-6, ties)
+    assert compare({**theirs, name: theirs[name] + np.float32(2 * ties[name])}, theirs, 1e-6, ties)
