@@ -8,7 +8,6 @@ import numpy as np
 
 from .base import BOOL, END, F32, I32, IMAGE, X2, X3, B, Emit, Entry, c, k
 
-
 PIXELS = [((B, 3, 8, 8), "uint8")]
 SIGNED = [((B, 3, 8, 8), "int8")]
 
