@@ -183,9 +183,11 @@ def _dots(build: Build) -> None:
     """Products of bytes as such, where the target has an instruction for them."""
     from ..passes.dots import Dots
 
-    if not build.options.simplify:
+    options = build.options
+    if not options.simplify:
         return
-    result = Dots(build.options.dots, _float_mode(build.options) == "exact").apply(build.module, build.options.target)
+    speed = options.memory_budget is None and options.optimize == "speed" and not isinstance(options.tile, Mapping)
+    result = Dots(options.dots, _float_mode(options) == "exact", speed).apply(build.module, options.target)
     build.module = result.module
     if result.changed:
         build.notes["simplify"] = [*build.notes.get("simplify", []), *result.notes]

@@ -21,25 +21,26 @@ from ..simplify.anchors import CONVOLUTIONS, weight_index
 from ..simplify.graph import Node
 from ..simplify.rule import Builder
 from .operands import Data, byte_data, whole_steps
-from .turned import turned
+from .turned import outside, turned
 
 op = relax.op
 Build = Callable[[Builder], Node]
 LEAST_CHANNELS = 2  # a single one would be a quarter of each word, which is what float32 multiplies
 
 
-def dot_conv(target: Target, exact: bool, node: Node) -> Build | None:
-    """Builds the convolution of bytes for one of float32 or int32; None where it is none."""
+def dot_conv(target: Target, exact: bool, node: Node, borders: bool = True) -> Build | None:
+    """Builds the convolution of bytes for one of float32 or int32; None where it is none. ``borders`` may hold another
+    byte than 0."""
     if node.op not in CONVOLUTIONS or node.dtype not in ("float32", "int32") or weight_index(node) != 1:
         return None
     data = byte_data(node.inputs[0])
     if data is None or exact and data.scale != 1:
         return None
     exact = exact or node.dtype == "int32"
-    return _built(node, node, data, node.inputs[1].array, target, exact)
+    return _built(node, node, data, node.inputs[1].array, target, exact, borders)
 
 
-def joined_conv(target: Target, exact: bool, node: Node) -> Build | None:
+def joined_conv(target: Target, exact: bool, node: Node, borders: bool = True) -> Build | None:
     """Builds one convolution of bytes for a sum, in int32, of convolutions of all parts of one tensor's channels."""
     parts = _parts(node)
     if node.op != "relax.add" or node.dtype != "int32" or parts is None:
@@ -53,7 +54,7 @@ def joined_conv(target: Target, exact: bool, node: Node) -> Build | None:
     if data is None or data.scale != 1 or not whole or not same:
         return None
     weights = np.concatenate([p.inputs[1].array for p in ordered], axis=1)
-    return _built(node, first, data, weights, target, True)
+    return _built(node, first, data, weights, target, True, borders)
 
 
 def _parts(node: Node) -> list[Node] | None:
@@ -77,7 +78,7 @@ def _same(a: Node, b: Node) -> bool:
 
 
 def _built(
-    node: Node, conv: Node, data: Data, weights: np.ndarray, target: Target, exact: bool
+    node: Node, conv: Node, data: Data, weights: np.ndarray, target: Target, exact: bool, borders: bool
 ) -> Build | None:
     wanted, lanes = data_dtype(target), target.channel_block("int32")
     groups, rank = int(conv.attrs.groups), conv.rank - 2
@@ -88,11 +89,13 @@ def _built(
         return None
     if not (node.static and data.byte.static and 0 not in (*(node.shape or ()), *(data.byte.shape or ()))):
         return None
+    pads = [int(p) for p in conv.attr("padding")]
+    if any(pads) and not borders and outside(data, wanted):
+        return None
     found = whole_steps(weights, exact)
     if found is None:
         return None
     numbers, steps = found
-    pads = [int(p) for p in conv.attr("padding")]
     strides, dilations = ([int(n) for n in conv.attr(name)] for name in ("strides", "dilation"))
     shape = (outputs, *(1 for _ in range(rank)))
 

@@ -20,16 +20,16 @@ from ..result import Result
 from ..simplify.common import share_common
 from ..simplify.convert import Unreadable, read, replace_main, write
 from ..simplify.graph import Node
-from ..sweep import Build, sweep
+from ..sweep import Build, Rule, sweep
 from .convolutions import dot_conv, joined_conv
 from .products import product_of_bytes
 from .whole import parts_together, whole_again
 
 #: What to build in a node's place; ``exact``: only where every bit stays as it is.
 _Rule = Callable[[Target, bool, Node], "Build | None"]
+_CONVOLUTIONS = {"joined convolutions": joined_conv, "convolutions": dot_conv}
 _RULES: dict[str, _Rule] = {
-    "joined convolutions": joined_conv,
-    "convolutions": dot_conv,
+    **_CONVOLUTIONS,
     "products": product_of_bytes,
     "joined products": parts_together,
     "whole sums": whole_again,
@@ -39,10 +39,12 @@ _RULES: dict[str, _Rule] = {
 @dataclass(frozen=True)
 class Dots:
     """``enabled=False`` leaves all sums in float32. ``exact``: only sums that are whole numbers as they are, for scales
-    that move out of sums round otherwise."""
+    that move out of sums round otherwise. ``borders``: also convolutions around whose data lies another byte than 0,
+    which are computed whole: no tile group has them."""
 
     enabled: bool = True
     exact: bool = False
+    borders: bool = True
     name: str = "dots"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
@@ -54,7 +56,9 @@ class Dots:
         except Unreadable:
             return Result(module, False)
         done: Counter[str] = Counter()
-        rules = {name: partial(rule, target, self.exact) for name, rule in _RULES.items()}
+        rules: dict[str, Rule] = {name: partial(rule, target, self.exact) for name, rule in _RULES.items()}
+        for name, rule in _CONVOLUTIONS.items():
+            rules[name] = partial(rule, target, self.exact, borders=self.borders)
         while sweep(graph, rules, done):  # nothing that is made matches again
             share_common(graph)  # zero points that several products read
         if not done:

@@ -18,7 +18,7 @@ def turned(b: Builder, data: Data, dtype: str) -> tuple[Node, int]:
     with what is fused behind it."""
     if data.byte.dtype == dtype:
         return data.byte, data.zero
-    move = HALF if dtype == "uint8" else -HALF
+    move = _move(dtype)
     for user in data.byte.users:  # moved already, for another layer
         for behind in user.users if user.op == "relax.astype" and user.dtype == "int32" else ():
             if _moves(behind, user, move):
@@ -27,6 +27,15 @@ def turned(b: Builder, data: Data, dtype: str) -> tuple[Node, int]:
                         return last, data.zero + move
     wide = b.call(op.add, b.call(op.astype, data.byte, "int32"), b.const(np.array(move, np.int32)))
     return b.call(op.astype, wide, dtype), data.zero + move
+
+
+def outside(data: Data, dtype: str) -> int:
+    """What stands for zero among the bytes of ``data`` as ``dtype``."""
+    return data.zero if data.byte.dtype == dtype else data.zero + _move(dtype)
+
+
+def _move(dtype: str) -> int:
+    return HALF if dtype == "uint8" else -HALF
 
 
 def _moves(node: Node, source: Node, move: int) -> bool:

@@ -13,6 +13,7 @@ from halotile.benchmarks.check_models import compare, reference, tied
 from halotile.benchmarks.peak import Peak
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.dots.operands import whole_steps
+from halotile.schedules.conv import ConvFacts
 from halotile.schedules.dots import data_dtype
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
@@ -168,3 +169,17 @@ def test_reports_and_comparisons_know_bytes() -> None:
     moved = {**theirs, name: theirs[name] + np.float32(0.9 * ties[name])}
     assert compare(moved, theirs, 1e-6) and not compare(moved, theirs, 1e-6, ties)
     assert compare({**theirs, name: theirs[name] + np.float32(2 * ties[name])}, theirs, 1e-6, ties)
+
+
+@needs_dots
+def test_less_memory_leaves_padding_with_other_bytes_to_float32() -> None:
+    """No tile group has such a convolution, and whole layers are what memory is spent on."""
+
+    def padded(**options: Any) -> int:
+        build = run_pipeline(residual("uint8"), Options(resolve("native"), stop_after="schedule", **options))
+        anchors = [n for g in build.groups for n in g.nodes if n.operator == "halotile.dot_conv"]
+        facts = [ConvFacts.of(n) for n in anchors]
+        assert facts
+        return sum(f.fill > 0 and any(map(any, f.margins())) for f in facts)
+
+    assert padded() == 3 and padded(optimize="memory") == 0 and padded(memory_budget=1 << 20) == 0
