@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from tvm import relax
+from tvm.ir import IRModule
+
+from .result import Result
+from .simplify.convert import Unreadable, read, replace_main, write
 from .simplify.driver import unread_after
 from .simplify.graph import CONST, INPUT, Graph, Node
 from .simplify.provenance import attribute
@@ -12,6 +17,23 @@ from .simplify.rule import Builder
 
 Build = Callable[[Builder], Node]
 Rule = Callable[[Node], Build | None]
+
+
+def opened(module: IRModule) -> tuple[relax.Function, Graph] | None:
+    """The module's function and its graph; None where there is nothing to rewrite."""
+    function = module["main"]
+    try:
+        return (function, read(function)) if isinstance(function, relax.Function) else None
+    except Unreadable:
+        return None
+
+
+def closed(module: IRModule, function: relax.Function, graph: Graph, name: str, done: Counter[str]) -> Result:
+    """The module with what a pass of this name has ``done`` to the graph."""
+    if not done:
+        return Result(module, False)
+    notes = tuple(f"{name}: {rule} {count}x" for rule, count in sorted(done.items()))
+    return Result(replace_main(module, write(graph, function)), True, notes, {"applied": dict(sorted(done.items()))})
 
 
 def sweep(graph: Graph, rules: Mapping[str, Rule], done: Counter[str]) -> bool:

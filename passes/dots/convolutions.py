@@ -20,7 +20,7 @@ from ...targets.target import Target
 from ..simplify.anchors import CONVOLUTIONS, weight_index
 from ..simplify.graph import Node
 from ..simplify.rule import Builder
-from .operands import Data, byte_data, whole_steps
+from .operands import LARGEST, RANGE, Data, byte_data, whole_steps
 from .turned import outside, turned
 
 op = relax.op
@@ -96,6 +96,8 @@ def _built(
     if found is None:
         return None
     numbers, steps = found
+    if RANGE * int(np.abs(numbers.reshape(outputs, -1).astype(np.int64)).sum(axis=1).max()) > LARGEST:
+        return None
     strides, dilations = ([int(n) for n in conv.attr(name)] for name in ("strides", "dilation"))
     shape = (outputs, *(1 for _ in range(rank)))
 

@@ -11,16 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tvm import relax
 from tvm.ir import IRModule
 
 from ...schedules.dots import data_dtype
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.common import share_common
-from ..simplify.convert import Unreadable, read, replace_main, write
 from ..simplify.graph import Node
-from ..sweep import Build, Rule, sweep
+from ..sweep import Build, Rule, closed, opened, sweep
 from .convolutions import dot_conv, joined_conv
 from .products import product_of_bytes
 from .whole import parts_together, whole_again
@@ -48,21 +46,13 @@ class Dots:
     name: str = "dots"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
-        function = module["main"]
-        if not self.enabled or target is None or data_dtype(target) is None or not isinstance(function, relax.Function):
+        if not self.enabled or target is None or data_dtype(target) is None or (found := opened(module)) is None:
             return Result(module, False)
-        try:
-            graph = read(function)
-        except Unreadable:
-            return Result(module, False)
+        function, graph = found
         done: Counter[str] = Counter()
         rules: dict[str, Rule] = {name: partial(rule, target, self.exact) for name, rule in _RULES.items()}
         for name, rule in _CONVOLUTIONS.items():
             rules[name] = partial(rule, target, self.exact, borders=self.borders)
         while sweep(graph, rules, done):  # nothing that is made matches again
             share_common(graph)  # zero points that several products read
-        if not done:
-            return Result(module, False)
-        notes = tuple(f"dots: {rule} {count}x" for rule, count in sorted(done.items()))
-        details = {"applied": dict(sorted(done.items()))}
-        return Result(replace_main(module, write(graph, function)), True, notes, details)
+        return closed(module, function, graph, self.name, done)

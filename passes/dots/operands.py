@@ -18,9 +18,11 @@ from ..simplify.identity import RESHAPES
 from ..simplify.patterns import INTEGERS, split_constant
 from ..simplify.rule import Builder
 
-NEAR = 2e-4  # of a step: what a few roundings of float32 make of 128 of them, and a margin
+NEAR = 1.6e-6  # of the largest weight: a few roundings of float32, and a margin
 SAMPLE = 64  # weights of an output that are tried first
 BYTES = ("uint8", "int8")
+RANGE = 255  # of bytes
+LARGEST = (1 << 31) - 1  # that int32 holds
 MOVES = RESHAPES | {"relax.permute_dims", "relax.strided_slice"}
 FARTHEST = 1 << 15  # a zero point: so int32 holds all that is computed with it
 WHOLE = 1e-5  # of a zero point that was multiplied by a scale
@@ -118,9 +120,9 @@ def whole_steps(weights: np.ndarray, exact: bool = False) -> tuple[np.ndarray, n
         if not open_rows.size:
             break
         step = most[open_rows] / times
-        likely = _fits(sample[open_rows], step) & (~integral[open_rows] | (step == np.rint(step)))
+        likely = _fits(sample[open_rows], step, times) & (~integral[open_rows] | (step == np.rint(step)))
         open_rows, step = open_rows[likely], step[likely]
-        fits = _fits(rows[open_rows], step)
+        fits = _fits(rows[open_rows], step, times)
         steps[open_rows[fits]] = step[fits]
     if not steps.all():
         return None
@@ -128,9 +130,9 @@ def whole_steps(weights: np.ndarray, exact: bool = False) -> tuple[np.ndarray, n
     return numbers.astype(np.int8).reshape(weights.shape), steps
 
 
-def _fits(rows: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Which rows are whole multiples of their step, and bytes."""
+def _fits(rows: np.ndarray, steps: np.ndarray, times: int) -> np.ndarray:
+    """Which rows are whole multiples of their step, ``times`` at most, and bytes."""
     numbers = rows / steps[:, None]
     whole = np.rint(numbers)
-    near = np.abs(numbers - whole).max(axis=1, initial=0) <= NEAR
+    near = np.abs(numbers - whole).max(axis=1, initial=0) <= NEAR * times
     return np.asarray(near & (whole.max(axis=1, initial=0) <= 127))

@@ -16,14 +16,12 @@ from ...targets.target import Target
 from ..simplify.graph import CONST, Node
 from ..simplify.rule import Builder
 from ..sweep import Build
-from .operands import BYTES, Data, byte_data, whole_steps
+from .operands import BYTES, LARGEST, RANGE, Data, byte_data, whole_steps
 from .turned import turned
 
 op = relax.op
 PRODUCT = "relax.matmul"
-RANGE = 255  # of bytes
 EXACT = 1 << 24  # float32 holds all whole numbers up to it
-LARGEST = (1 << 31) - 1
 
 
 def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:

@@ -10,13 +10,11 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
-from tvm import relax
 from tvm.ir import IRModule
 
 from ...targets.target import Target
 from ..result import Result
-from ..simplify.convert import Unreadable, read, replace_main, write
-from ..sweep import Rule, sweep
+from ..sweep import Rule, closed, opened, sweep
 from .compose import Products, compose
 from .resizes import resize_later
 from .shuffles import phases_side_by_side, whole_blocks
@@ -33,21 +31,13 @@ class Reassociate:
     name: str = "reassociate"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
-        function = module["main"]
-        if not self.enabled or not isinstance(function, relax.Function):
+        if not self.enabled or (found := opened(module)) is None:
             return Result(module, False)
-        try:
-            graph = read(function)
-        except Unreadable:
-            return Result(module, False)
+        function, graph = found
         done: Counter[str] = Counter()
         rules: dict[str, Rule] = {**_RULES, "compose": partial(compose, products=Products())}
         if target is not None:
             rules |= {name: partial(rule, target=target) for name, rule in _RULES_OF_LANES.items()}
         while sweep(graph, rules, done):  # each rewrite saves multiply-adds or puts channels in order, so this ends
             pass
-        if not done:
-            return Result(module, False)
-        notes = tuple(f"reassociate: {rule} {count}x" for rule, count in sorted(done.items()))
-        details = {"applied": dict(sorted(done.items()))}
-        return Result(replace_main(module, write(graph, function)), True, notes, details)
+        return closed(module, function, graph, self.name, done)

@@ -18,7 +18,9 @@ from halotile.schedules.dots import data_dtype
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 
-needs_dots = pytest.mark.skipif(data_dtype(resolve("native")) is None, reason="this machine multiplies no bytes")
+needs_dots = pytest.mark.skipif(
+    data_dtype(resolve("native")) is None, reason="NOT RUN: this machine multiplies no bytes"
+)
 
 
 class Net:
@@ -183,3 +185,29 @@ def test_less_memory_leaves_padding_with_other_bytes_to_float32() -> None:
         return sum(f.fill > 0 and any(map(any, f.margins())) for f in facts)
 
     assert padded() == 3 and padded(optimize="memory") == 0 and padded(memory_budget=1 << 20) == 0
+
+
+def test_a_step_is_as_exact_as_floats_however_seldom_it_fits() -> None:
+    """Weights that are all nearly the same are no whole multiples of one of them."""
+    almost = np.tile(np.array([1, 1.0001, 0.99985, 0], "f4"), (3, 9))
+    assert whole_steps(almost) is None
+    same = np.tile(np.array([1, 1, -1, 0], "f4") / 3, (3, 9))
+    found = whole_steps(same)
+    assert found is not None and np.abs(found[0] * found[1][:, None] - same).max() < 1e-6
+
+
+@needs_dots
+@pytest.mark.parametrize(("channels", "fits"), [(7367, True), (7368, False)])
+def test_sums_that_32_bits_do_not_hold_stay_in_float32(channels: int, fits: bool) -> None:
+    """Bytes of 255, weights of 127, nine taps."""
+    assert (255 * 127 * 9 * channels < 1 << 31) == fits
+    net = Net(9)
+    numbers = net.const(np.full((2, channels, 3, 3), 127), "int8")
+    weights = net.do("DequantizeLinear", numbers, net.const(1e-6), net.const(0, "int8"))
+    model = net.model([1, channels, 3, 3], net.do("Conv", net.bytes("x", 1.0, 0), weights))
+    built = halotile.compile(model)
+    x = np.full((1, channels, 3, 3), 255, "f4")
+    (y,) = built({"x": x}).values()
+    terms = 9 * channels  # float32 rounds once for each
+    np.testing.assert_allclose(y, 255 * 127 * 1e-6 * terms, rtol=1e-5 if fits else terms * 2.0**-24)
+    assert any("bytes" in k["schedule"] for k in built.report["kernels"]) == fits

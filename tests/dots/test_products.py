@@ -21,7 +21,9 @@ from onnx import helper, numpy_helper
 
 MICROSOFT = "com.microsoft"
 SHAPES = [((7,), 5, 3), ((1,), 9, 31), ((13,), 67, 47), ((2, 3, 11), 127, 19), ((3, 5), 1, 6)]
-here = pytest.mark.skipif(data_dtype(native()) is None, reason="this machine has no instruction for products of bytes")
+here = pytest.mark.skipif(
+    data_dtype(native()) is None, reason="NOT RUN: this machine has no instruction for products of bytes"
+)
 
 
 def drawn(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:

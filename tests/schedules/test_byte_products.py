@@ -16,7 +16,7 @@ from tvm import relax
 
 R = relax.op
 DATA = data_dtype(native())
-pytestmark = pytest.mark.skipif(DATA is None, reason="this machine has no instruction for products of bytes")
+pytestmark = pytest.mark.skipif(DATA is None, reason="NOT RUN: this machine has no instruction for products of bytes")
 
 SHAPES = [  # rows (with the batch before them), K, N
     *(((m,), k, n) for m, k, n in ((1, 1, 2), (3, 2, 5), (2, 3, 17), (5, 4, 16), (7, 5, 31), (13, 6, 33), (11, 7, 47))),
@@ -100,7 +100,7 @@ def test_whatever_follows_is_in_the_kernel(i: int) -> None:
 def test_vectors_of_half_the_length(i: int, bits: int) -> None:
     target = narrow(bits)
     if bits > native().vector_bits or data_dtype(target) is None:
-        pytest.skip("this machine has no instruction of this length")
+        pytest.skip("NOT RUN: this machine has no instruction of this length")
     a, b = case(i)
     build = staged(module_of([a], lambda x: product(x, b)), target)
     (kernel,) = build.kernels
