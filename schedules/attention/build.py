@@ -239,7 +239,7 @@ class _Attention:
         k, depth, lanes = self.k, self.facts.depth, self.keys.lanes
 
         def line(start: Any, width: int, zero: bool) -> None:
-            if zero and start.value < self.facts.keys:
+            if zero:
                 return  # the square writes the zeros beside its columns
             squares = tirx.floordiv(count + (lanes - 1), lanes)
             with k.loop(self.ctx.analyzer.simplify(squares), name="d") as d:
@@ -254,7 +254,7 @@ class _Attention:
                 def write(j: int, vector: Any) -> None:
                     k.store(keys, tirx.Ramp(self.keys.position(base, at + j, start), 1, lanes), vector)
 
-                turn(k, lanes, self.dtype, 0 if zero else width, read, write)
+                turn(k, lanes, self.dtype, width, read, write)
 
         self._lines(self.keys, line)
 
@@ -274,7 +274,7 @@ class _Attention:
             self._lines(self.values, line)
 
     def _lines(self, panels: Panels, line: Any) -> None:
-        """Whole vectors of columns, the last one's columns and the zeros beside them, vectors of zeros."""
+        """Whole vectors of columns, then the last one's columns and the zeros beside them."""
         whole, rest = divmod(panels.columns, panels.lanes)
         if whole:
             with self.k.loop(whole, name="j") as j:
@@ -283,8 +283,6 @@ class _Attention:
         if rest:
             line(tirx.IntImm("int32", whole * panels.lanes), panels.lanes, True)
             line(tirx.IntImm("int32", whole * panels.lanes), rest, False)
-        for empty in range(whole + (1 if rest else 0), panels.padded // panels.lanes):
-            line(tirx.IntImm("int32", empty * panels.lanes), panels.lanes, True)
 
     # -- one block of queries --------------------------------------------------------------------
 
@@ -302,10 +300,11 @@ class _Attention:
             lanes, width = self.keys.lanes, region.vectors
             with k.loop(self.keys.height, "unroll", "r") as r, k.loop(width, "unroll", "b") as b:
                 with k.loop(lanes, "vectorized", "v") as v:
-                    at = (row + r) * stride + (panel * width + b) * lanes + v
+                    at = (row + r) * stride + (panel * self.keys.width + b) * lanes + v
                     k.store(scores, at, acc[(r * width + b) * lanes + v])
 
-        self._product(self.keys, self.keys.padded_region(), (queries, facts.depth), keys, keep)
+        for region in self.keys.regions():
+            self._product(self.keys, region, (queries, facts.depth), keys, keep)
         with k.loop(rows, name="r") as r:
             self.ctx.ranged(r, rows)
             indices = [*batch, self._bind(first + r, facts.rows)]

@@ -56,9 +56,5 @@ class Panels:
             found.append(Region(count, 1, left + (1 if rest else 0), rest or self.lanes))
         return found
 
-    def padded_region(self) -> Region:
-        """Everything, zeros included, as whole panels."""
-        return Region(0, self.count, self.width, self.lanes)
-
     def __str__(self) -> str:
         return f"{self.height}x{self.width}x{self.lanes}"

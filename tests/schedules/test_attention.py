@@ -311,6 +311,15 @@ def test_blocks_waste_little_and_leave_room_in_the_first_level() -> None:
     assert rows[128] == 32 and rows[49] == 49 and rows[64] * 5000 * 4 <= 1 << 18
 
 
+def test_vectors_past_the_last_key_are_not_multiplied() -> None:
+    """49 keys are seven vectors of eight: three panels of two and one of one, whose scores end where the row does."""
+    model = _model(lambda g: _sdpa(g, *_qkv(g, 2, 3, 49, 49, 32, 32)))
+    (kernel,) = run_pipeline(model, Options(resolve("x86-64-v3"), stop_after="schedule")).kernels
+    assert "tiles 5x2x8 and 5x2x8" in kernel.schedule
+    products = [line.split() for line in str(kernel.function).splitlines() if "acc" in line and "alloc" in line.lower()]
+    assert len(products) == 3, products
+
+
 @pytest.mark.parametrize("rows, heads, keys, depth", [(1, 4, 67, 32), (3, 1, 41, 20), (9, 2, 16, 37)])
 def test_keys_that_lie_along_their_depth_are_turned_in_registers(rows: int, heads: int, keys: int, depth: int) -> None:
     """A cache of keys, as decoders read it; by one launch for all heads, and by a head a task."""

@@ -129,6 +129,13 @@ def test_rows_that_share_sets_of_the_cache_make_low_tiles(target: Target) -> Non
     assert choose_tile(one_port, 3136, 18)[0] < 16, "a tall tile of one vector loads more than it must"
 
 
+def test_rows_of_one_vector_leave_registers_to_their_factors() -> None:
+    """x86 before AVX-512 repeats an element in a register, which then becomes the sum's: two a row, of 16."""
+    avx2, avx512 = (replace(t, triple="x86_64-linux-gnu") for t in (AVX2, AVX512))
+    assert choose_tile(avx2, 1000, 1) == (7, 1) and choose_tile(avx2, 49, 7) == (5, 2)
+    assert choose_tile(avx512, 1000, 1)[0] > 14 and choose_tile(NEON, 1000, 1)[0] > 14
+
+
 def test_a_larger_first_level_has_more_ways() -> None:
     """49 rows 12 KiB apart: seven at a time fit twelve ways beside B, not eight (0.92 of the time where they do)."""
     intel, amd = (replace(AVX512, triple="x86_64-linux-gnu", l1_bytes=k << 10) for k in (48, 32))
