@@ -320,13 +320,13 @@ class Nest:
         with bands(self.ctx, extents[0], extents[1], extents[2], True, first=first) as (image, group, row):
             self._serial(extents[3:], [image, group, row], body)
 
-    def _serial(self, extents: list[int], done: list[Any], body: Any) -> None:
+    def _serial(self, extents: list[int], done: list[Any], body: Any, kind: str = "serial") -> None:
         if not extents:
             body(done)
             return
-        with self.k.loop(extents[0]) as i:
+        with self.k.loop(extents[0], kind) as i:
             self.ctx.ranged(i, extents[0])
-            self._serial(extents[1:], [*done, i], body)
+            self._serial(extents[1:], [*done, i], body, kind)
 
     def _worth_a_launch(self) -> bool:
         return self.parallel and self._work() >= PARALLEL_WORK

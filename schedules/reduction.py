@@ -20,6 +20,7 @@ from .bands import bands
 from .group import Value
 from .inline import Inliner
 from .nest import Merged, Nest
+from .sliding import emit_windows, slides
 
 UNROLL = 4  # accumulators: covers the latency of an add or max (4 cycles, one port)
 FEW_LINES = 8  # lines of outputs that are too few for the cores: their tiles are the tasks then
@@ -41,6 +42,9 @@ class ReductionNest(Nest):
             return
         if self.sums_images():
             self._image(*reduce_extents)
+            return
+        if slides(self):
+            emit_windows(self)
             return
         if self.blocked:
             self._loops(self.extents(), lambda loops: self._across(lambda _u, _v: loops, self.lanes))
@@ -256,11 +260,14 @@ class ReductionNest(Nest):
         """The vectors of outputs that lie behind one another from ``start``."""
         return lambda u, v: merged.expand(loops, start + u * self.lanes + v)
 
-    def _across(self, place: Place, width: int, side: int = 1, chained: bool = True) -> None:
+    def _across(
+        self, place: Place, width: int, side: int = 1, chained: bool = True, written: bool = False
+    ) -> None:
         """``side`` vectors of outputs, each lane reducing on its own; ``place`` gives the indices of a vector and lane.
 
         Vectors side by side hide the latency of the combiner and read longer runs of each row. A single vector takes
         the innermost reduced axis in UNROLL interleaved chains instead, where that is long and others do so too.
+        ``written``: the reduced axes are written out.
         """
         op = self.phase.tensors[0].op
         reduce = op.body[0]
@@ -295,7 +302,7 @@ class ReductionNest(Nest):
         if chains > 1:
             self._serial(extents[:-1], [], in_chains)
         else:
-            self._serial(extents, [], sided)
+            self._serial(extents, [], sided, "unroll" if written else "serial")
         for c in range(1, chains):
             with self.k.loop(width, kind, "v") as v:
                 self._combine(accumulators, v, [acc[c * width + v] for acc in accumulators])
