@@ -9,7 +9,9 @@ A vector of output channels would be mostly empty. Instead each position keeps o
       sums = acc, added across its lanes             log2(lanes) steps, a whole vector of sums at a time
       epilogue(sums)
 
-3 of 16 output channels take 3 multiply-adds for 16 channels and tap, not 16.
+3 of 16 output channels take 3 multiply-adds for 16 channels and tap, not 16. So are 3 of 8, whose parts
+(:mod:`.tails`) would leave a quarter of the lanes empty, behind sums of some length: 32 inputs, 3x3 take 0.73 of the
+time (Zen 3). 5 of 16 have more weights than registers to hold positions beside them.
 
 A plain output is written as it lies: sums are gathered as vectors of neighbouring columns of one output, and blocks of
 channels, of which most would be zeros, are neither written nor read again (:func:`writes_plain`).
@@ -31,12 +33,20 @@ from .facts import OPERATORS, ConvFacts
 from .tile import ConvKernel, finish, new_context
 
 FEW = 4  # a vector holds at least so many times the outputs
+FILLED = 0.75  # of the lanes: where parts of input channels fill no more of them, FEW outputs may fill half a vector
+TERMS = 64  # of a sum, beside which gathering it counts for little
 
 
 def has_few(facts: ConvFacts, lanes: int) -> bool:
     """True for dense convolutions whose outputs fill a fraction of a vector, and whose inputs fill one."""
-    fits = facts.outputs * FEW <= lanes and facts.channels >= lanes // 2 and lanes & (lanes - 1) == 0
-    return facts.groups == 1 and fits
+    if facts.groups > 1 or facts.channels < lanes // 2 or lanes & (lanes - 1):
+        return False
+    if facts.outputs * FEW <= lanes:
+        return True
+    if facts.outputs > min(FEW, lanes // 2) or facts.channels * facts.taps < TERMS:
+        return False
+    parts = 1 << (lanes // facts.outputs).bit_length() - 1
+    return parts * facts.outputs <= FILLED * lanes
 
 
 def few_applies(request: Request, facts: ConvFacts) -> bool:
@@ -72,14 +82,14 @@ def build_few(request: Request, facts: ConvFacts) -> Kernel:
 
 def choose_few_tile(target: Target, facts: ConvFacts, lanes: int, plain: bool = False) -> Tile:
     """Positions for the fewest cycles: as many as one round of :func:`_sums` takes, more only to hide the latency of a
-    multiply-add, and no more than fit the registers beside one step's weights and a vector of data. Those of ``plain``
-    outputs are neighbours in a row."""
+    multiply-add, and no more than fit the registers beside one step's weights and two vectors of data (with room for
+    one LLVM spills). Those of ``plain`` outputs are neighbours in a row."""
     outputs = facts.outputs
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
     width = facts.out_spatial[-1]
     round_of_sums = lanes // _padded(outputs)
     hidden = -(-target.fma_latency * target.fma_ports // outputs)
-    most = max(1, min((target.vector_registers - outputs - 1) // outputs, max(round_of_sums, hidden)))
+    most = max(1, min((target.vector_registers - outputs - 2) // outputs, max(round_of_sums, hidden)))
     best, best_cost = Tile(1, 1, 1), float("inf")
     for rows in range(1, min(height, most, 1 if plain else 4) + 1):
         for columns in range(1, min(width, most // rows) + 1):

@@ -116,7 +116,7 @@ TABLE: dict[str, dict[str, str]] = {
         "5x5 48-96 at 27": "direct conv C8, tile 2x3x2 and 1x3x2",
         "grouped 3x3 64 at 56": "direct conv C8, tile 3x2x2",
         "depthwise 3x3 96 at 56": "depthwise conv C8, tile 1x7x1",
-        "few outputs 32-3 at 256": "direct conv C8, tile 2x6x1/2 for 3 taps",
+        "few outputs 32-3 at 256": "few outputs conv C8, tile 1x3x1, 3 plain outputs",
     },
     "raspberry-pi-4": {
         "first 7x7/2": "direct conv C4, tile 4x2x2",
