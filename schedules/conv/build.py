@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +14,7 @@ from .bytes import build_bytes
 from .candidates import DEPTHWISE, DOTS, FEW, GROUPED, HALVES, Way, candidates, decision_key
 from .choose import Tile
 from .depthwise import build_depthwise
-from .direct import build_direct, has_left_over, has_narrow, once_pays, own_tile
+from .direct import build_direct, has_left_over, has_narrow, once_pays, own_tile, rest_of
 from .facts import BYTES, OPERATORS, ConvFacts
 from .few import build_few, few_applies, writes_plain
 from .grouped import build_grouped, grouped_applies
@@ -162,7 +163,9 @@ def _overwritten(request: Request, facts: ConvFacts, way: Way) -> tuple[Value, .
     if not isinstance(way, Tile):
         return ()
     rows = 1 if has_left_over(request, facts) else way.rows  # none is computed again
-    return taken_over(request, facts, (rows, 1 if has_narrow(request, facts) else way.columns))
+    rest = rest_of(request, facts, way)
+    columns = math.lcm(way.columns, rest.columns if rest is not None else 1)
+    return taken_over(request, facts, (rows, 1 if has_narrow(request, facts) else columns))
 
 
 def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:

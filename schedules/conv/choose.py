@@ -27,6 +27,8 @@ from ..ahead import free_registers
 # says benchmarks/mca.py of Haswell and Zen 2)
 LOAD_CYCLES = 0.6
 NARROW = 0.02  # of the cycles, for twice as much code
+RAGGED = 1.05  # times the cycles, for twice as much code and a short run of the last vectors
+RAGGED_VECTORS = 3  # of a tile that leaves some over: more have few positions, and need weights as fast as they come
 STREAM_CYCLES = 2  # a vector of weights from the second-level cache, which each tile reads anew
 
 
@@ -76,8 +78,8 @@ class Tile:
 class Space:
     """What a register tile is chosen for: ``height x width`` outputs in ``blocks`` vectors, of which ``limit`` (a
     divisor bound) may share a tile. ``window``: taps that share their data in tiles of one vector. ``mixed``,
-    ``narrowed``: rows or columns that are left over have tiles of their own. ``once``: no output is computed twice,
-    however many rows there are."""
+    ``narrowed``: rows or columns that are left over have tiles of their own; ``ragged``: so may vectors. ``once``: no
+    output is computed twice, however many rows there are."""
 
     height: int
     width: int
@@ -87,12 +89,15 @@ class Space:
     window: Window | None = None
     narrowed: bool = False
     once: bool = False
+    ragged: bool = False
 
     def tiles(self, target: Target) -> Iterator[tuple[float, Tile]]:
         """The tiles that fit the registers, with their cycles a step of the reduction over the whole output."""
         registers = target.vector_registers
         for blocks in range(1, min(8, self.limit) + 1):
-            if self.limit % blocks or self.blocks % blocks:
+            whole, rest = divmod(self.blocks, blocks)
+            ragged = self.ragged and not self.once and whole > 0 and blocks <= RAGGED_VECTORS
+            if (self.limit % blocks or rest) and not ragged:
                 continue
             held = self.window.taps if self.window is not None else blocks
             most = (registers - held - free_registers(target, blocks, unrolled=True)) // blocks
@@ -101,7 +106,10 @@ class Space:
                     continue
                 for rows in range(1, min(self.height, most // columns, 1 if self.once else 4) + 1):
                     tile = Tile(rows, columns, blocks, 1, self.window)
-                    yield (self.blocks // tile.blocks) * self._cost(target, tile), tile
+                    cost = whole * self._cost(target, tile)
+                    if rest:
+                        cost = RAGGED * (cost + self._cost(target, rest_tile(target, self, tile)))
+                    yield cost, tile
 
     def _cost(self, target: Target, tile: Tile) -> float:
         left = left_over(tile, self.height) if self.mixed else None
@@ -140,6 +148,18 @@ def narrow_pays(target: Target, space: Space) -> bool:
         min(cost for cost, _ in replace(space, narrowed=narrowed).tiles(target)) for narrowed in (False, True)
     )
     return with_them < (1 - NARROW) * without
+
+
+def rest_tile(target: Target, space: Space, tile: Tile) -> Tile:
+    """The tile of the vectors that whole ones leave over, of as many rows."""
+    return _rest_tile(target, space, space.blocks % tile.blocks, tile.rows)
+
+
+@lru_cache(maxsize=4096)
+def _rest_tile(target: Target, space: Space, blocks: int, rows: int) -> Tile:
+    most = (target.vector_registers - blocks - free_registers(target, blocks, unrolled=True)) // blocks // rows
+    tiles = [Tile(rows, columns, blocks) for columns in range(1, max(1, min(space.width, most)) + 1)]
+    return min(tiles, key=lambda t: (space._cost(target, t), -t.columns))
 
 
 def left_over(tile: Tile, height: int) -> Tile | None:

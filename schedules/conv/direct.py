@@ -20,6 +20,9 @@ one vector's fill the first-level cache), instead of one that is moved back: sev
 of 1 x 7, and the weights pass four times, not seven (another 2 to 4% of the peak for 1x1 layers; 3x3 of 512 channels
 at 7 x 7 takes 0.94 of the time).
 
+So have vectors of outputs that are left over: 125 of them are 62 tiles of two vectors and one of one, where 125 tiles
+of one vector would wait for loads (512 to 1000 channels at 13 x 13: 0.7 of the time on Zen 3).
+
 So have columns, where that saves more than twice the code costs: 29 of them are four tiles of 6 and one of 5.
 
 Where many taps lie in the padding (a dilation of 24 at 40 x 40: 64 of 100), a tile passes over those that all its
@@ -46,7 +49,7 @@ from ...targets.target import Target
 from ..bands import has_long_bands
 from ..context import Context
 from ..group import Kernel, Packed, Request, dtype_bytes
-from .choose import Space, Tile, Window, choose_tile, left_over, narrow_pays, narrow_tile
+from .choose import Space, Tile, Window, choose_tile, left_over, narrow_pays, narrow_tile, rest_tile
 from .facts import OPERATORS, ConvFacts
 from .following import below_of, data_distance, image_bytes, next_of, row_below
 from .panels import count_parts, leaves, passes_by, rows_first, sums_place
@@ -101,11 +104,12 @@ def tile_space(request: Request, facts: ConvFacts) -> Space:
     """What the register tile is chosen for, whatever taps share and however tiles end."""
     lanes = request.layout(request.group.outputs[0]).block
     channel_blocks = -(-facts.outputs // lanes)
-    if channel_blocks > 1 and tail_parts(request, facts) > 1:
+    split = tail_parts(request, facts) > 1
+    if channel_blocks > 1 and split:
         channel_blocks -= 1
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
     limit = channel_blocks if facts.groups == 1 else _blocks_per_group(facts, lanes)
-    return Space(height, facts.out_spatial[-1], channel_blocks, limit)
+    return Space(height, facts.out_spatial[-1], channel_blocks, limit, ragged=facts.groups == 1 and not split)
 
 
 def own_tile(request: Request, facts: ConvFacts) -> Tile:
@@ -117,6 +121,13 @@ def own_tile(request: Request, facts: ConvFacts) -> Tile:
     workers = 1 if facts.batch % request.workers == 0 else request.workers
     space = replace(_shared_space(request, facts), narrowed=has_narrow(request, facts), once=once)
     return choose_tile(request.target, space, workers, _flat(request.target, facts))
+
+
+def rest_of(request: Request, facts: ConvFacts, tile: Tile) -> Tile | None:
+    """The register tile of the vectors of outputs that ``tile`` leaves over."""
+    space = _shared_space(request, facts)
+    ragged = space.ragged and tile.parts == 1 and space.blocks % tile.blocks
+    return rest_tile(request.target, space, tile) if ragged else None
 
 
 def once_pays(request: Request, facts: ConvFacts) -> bool:
@@ -192,16 +203,15 @@ def _segments(request: Request, facts: ConvFacts, span: int, lanes: int) -> list
 
 
 def pack_weights(
-    facts: ConvFacts, blocks: int, lanes: int, span: int, segments: list[Segment], side: int = 1
+    facts: ConvFacts, blocks: int, lanes: int, span: int, segments: list[Segment], side: int = 1, first: int = 0
 ) -> np.ndarray:
     """[group of blocks][segment][block][tap][channel][tap of ``side``][vector][lane], zero where a lane has no part.
-    ``side``: taps of the last axis that share their data."""
-    weight = np.asarray(facts.weight.constant)
-    width = blocks * lanes
-    groups = -(-facts.outputs // width)
-    flat = weight.reshape(facts.outputs, facts.group_in, facts.taps)
-    dense = np.zeros((groups * width, span, facts.taps), weight.dtype)
-    output = np.arange(facts.outputs)
+    ``side``: taps of the last axis that share their data; ``first``: the first output, of one group of channels."""
+    width, outputs = blocks * lanes, facts.outputs - first
+    groups = -(-outputs // width)
+    flat = np.asarray(facts.weight.constant).reshape(facts.outputs, facts.group_in, facts.taps)[first:]
+    dense = np.zeros((groups * width, span, facts.taps), flat.dtype)
+    output = np.arange(outputs)
     own = np.zeros_like(output)  # where in the span an output's own channels begin
     if facts.groups > 1:
         starts = np.array([_start(facts, g * width, span) for g in range(groups)])
@@ -225,18 +235,22 @@ def _widens(conv: ConvKernel) -> bool:
 
 
 def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel | None = None) -> list[Tile]:
-    """The kernel's tasks: groups of whole vectors, and the ``tail`` as one group more. Returns the tiles of rows and of
-    columns that are left over, if any."""
+    """The kernel's tasks: groups of whole vectors, and the ``tail``, or vectors that are left over, as one group more.
+    Returns the tiles of rows, columns and vectors that are left over, if any."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
-    groups = conv.channel_blocks // tile.blocks
+    groups = whole = conv.channel_blocks // tile.blocks
     side = 1 if tile.window is None else tile.window.taps
     packed = pack_weights(facts, tile.blocks, lanes, span, segments, side)
-    whole = groups
+    last = rest_of(conv.request, facts, tile)
     if tail is not None:
         whole = (conv.channel_blocks - 1) // tile.blocks
         conv.outputs = whole * tile.blocks * lanes
         groups = whole + 1
         packed = np.concatenate([packed[:whole].reshape(-1), pack_tail(facts, lanes, tail.tile)])
+    elif last is not None:
+        groups = whole + 1
+        others = pack_weights(facts, last.blocks, lanes, span, segments, side, whole * tile.blocks * lanes)
+        packed = np.concatenate([packed[:whole].reshape(-1), others.reshape(-1)])
     row = span * facts.taps * tile.blocks * lanes
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     conv.far = packed.nbytes > conv.request.target.l2_bytes // 2 or passes_by(conv)
@@ -252,30 +266,55 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
         if conv.parts > 1:
             conv.next = next_of(conv, segments[0].blocks, row)
     conv.mixed = has_left_over(conv.request, facts)
-    conv.narrow = narrow_tile(tile, facts.out_spatial[-1]) if has_narrow(conv.request, facts) else None
-    left = left_over(tile, facts.out_spatial[0]) if conv.mixed else None
-    others = [t for t in (left, conv.narrow) if t is not None]
+    parts = [conv]
+    if last is not None:
+        begin, base = whole * tile.blocks, whole * row
+        parts.append(replace(conv, tile=last, next=None, below=None, begin=begin, base=base))
+        conv.sums_room = parts[1].sums_elements
+    if has_narrow(conv.request, facts):
+        for p in parts:
+            p.narrow = narrow_tile(p.tile, facts.out_spatial[-1])
     with conv.tasks(groups) as (n, group, origins):
-        if left is not None:
-            rows = facts.out_spatial[0] // tile.rows
-            with k.when(conv.row < rows):
-                _columns(conv, span, segments, weights, (n, group, origins))
-            with k.when(conv.row >= rows):
-                lower = None if conv.narrow is None else replace(conv.narrow, rows=left.rows)
-                part = replace(conv, tile=left, whole=tile, narrow=lower)
-                _columns(part, span, segments, weights, (n, group, origins))
-            return others
-        if tail is None:
-            _columns(conv, span, segments, weights, (n, group, origins))
-            return others
-        tail.far = conv.far
-        if whole:
-            with k.when(group < whole):
-                inside = conv.bind(tirx.min(group, whole - 1), whole)
-                _columns(conv, span, segments, weights, (n, inside, origins))
-        with k.when(group >= whole) if whole else nullcontext():
-            emit_tail(tail, weights, whole * row, n, origins)
-    return others
+        at = (n, *_cut(conv, group, groups), origins)
+        if tail is None and last is None:
+            _rows(conv, span, segments, weights, at)
+        else:
+            group = at[1]
+            if whole:
+                with k.when(group < whole):
+                    inside = conv.bind(tirx.min(group, whole - 1), whole)
+                    _rows(conv, span, segments, weights, (n, inside, *at[2:]))
+            with k.when(group >= whole) if whole else nullcontext():
+                if tail is not None:
+                    tail.far = conv.far
+                    emit_tail(tail, weights, whole * row, n, origins)
+                else:
+                    parts[1].continues(conv)
+                    _rows(parts[1], span, segments, weights, (n, tirx.IntImm("int32", 0), *at[2:]))
+    tiles = [t for p in parts for t in (left_over(p.tile, facts.out_spatial[0]) if p.mixed else None, p.narrow)]
+    return [t for t in (tiles[:2] + [last] + tiles[2:]) if t is not None]
+
+
+def _cut(conv: ConvKernel, group: Any, groups: int) -> tuple[Any, Any]:
+    """The group of vectors, and which part of its weights."""
+    if conv.parts == 1:
+        return group, 0
+    part = conv.bind(tirx.floormod(group, conv.parts), conv.parts)
+    return conv.bind(tirx.floordiv(group, conv.parts), groups), part
+
+
+def _rows(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, at: Any) -> None:
+    """One row of tiles of one group of vectors, which may be that of the rows that are left over."""
+    tile, height = conv.tile, conv.facts.out_spatial[0]
+    left = left_over(tile, height) if conv.mixed else None
+    if left is None:
+        _columns(conv, span, segments, weights, at)
+        return
+    with conv.k.when(conv.row < height // tile.rows):
+        _columns(conv, span, segments, weights, at)
+    with conv.k.when(conv.row >= height // tile.rows):
+        lower = None if conv.narrow is None else replace(conv.narrow, rows=left.rows)
+        _columns(replace(conv, tile=left, whole=tile, narrow=lower), span, segments, weights, at)
 
 
 def _emit_joined(conv: ConvKernel) -> None:
@@ -298,14 +337,12 @@ def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any,
 def _tiles(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, at: Any) -> None:
     """The tiles of one size in one row of these, of one group of vectors."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
-    (n, group, origins), dtype, width = at, facts.output.dtype, tile.blocks * lanes
+    (n, group, part, origins), dtype, width = at, facts.output.dtype, tile.blocks * lanes
     block = conv.request.layout(facts.data).block
-    panel, part = group * (span * facts.taps * width), 0
+    panel = conv.base + group * (span * facts.taps * width)
     if conv.parts > 1:
-        part = conv.bind(tirx.floormod(group, conv.parts), conv.parts)
-        group = conv.bind(tirx.floordiv(group, conv.parts), conv.channel_blocks // tile.blocks)
         cut = segments[0].blocks // conv.parts * segments[0].lanes * facts.taps * width
-        panel = conv.bind(group * (span * facts.taps * width) + part * cut, facts.weight.elements)
+        panel = conv.bind(panel + part * cut, facts.weight.elements)
     with conv.columns() as column:
         start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
         runs = _runs(conv, span, segments, group, start)
@@ -336,7 +373,7 @@ def _tiles(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, a
             share = below = None
             offset = offset + count * segment.lanes * facts.taps * width
         with last():
-            conv.epilogue(acc, n, group * tile.blocks, origins, column, tile.blocks)
+            conv.epilogue(acc, n, conv.block_of(group), origins, column, tile.blocks)
         if conv.parts > 1:
             with k.when(part < conv.parts - 1), k.loop(tile.positions * tile.blocks, "unroll", "z") as z:
                 with k.loop(lanes, "vectorized", "v") as v:

@@ -12,12 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..group import dtype_bytes
-from .choose import tiles_of
+from .choose import step_cycles, tiles_of
 from .following import image_bytes
 from .prefetch import reads_fast
 from .steps import Segment
 from .tile import STACK_SUMS, ConvKernel
 
+LEAST = 1000  # cycles of a tile in a part: its sums, which come and go, and a branch more take some 50
 PANEL = 1 / 16  # of the second-level cache
 FIRST = 2 / 3  # of the first-level cache, beside which data and results pass
 STAYS = 0.75  # of the second-level cache, that stay there from pass to pass
@@ -33,7 +34,8 @@ def count_parts(conv: ConvKernel, segments: list[Segment], panel: int) -> int:
         return 1
     element, blocks = dtype_bytes(facts.output.dtype), segments[0].blocks
     size, sums = panel * element, conv.sums_elements * element
-    counts = [p for p in range(1, blocks + 1) if blocks % p == 0]
+    most = conv.tap_steps * segments[0].lanes * blocks * step_cycles(target, tile) / LEAST
+    counts = [p for p in range(1, blocks + 1) if blocks % p == 0 and p <= max(1.0, most)]
     shared = tiles_of(tile, 1 if conv.order == "rows" else conv.spatial[0], conv.spatial[1])
     if reads_fast(target, tile) and shared > FEW_TILES and sums <= STACK_SUMS:
         parts = next((p for p in counts if size <= p * target.l1_bytes * FIRST), None)
@@ -41,7 +43,7 @@ def count_parts(conv: ConvKernel, segments: list[Segment], panel: int) -> int:
             return parts
     if conv.next is None and not leaves(conv, size):
         return 1
-    return next((p for p in counts if size <= p * target.l2_bytes * PANEL), blocks)
+    return next((p for p in counts if size <= p * target.l2_bytes * PANEL), counts[-1])
 
 
 def sums_place(conv: ConvKernel) -> Any:
@@ -61,7 +63,7 @@ def rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
     facts, tile = conv.facts, conv.tile
     l2 = conv.request.target.l2_bytes
     whole = conv.outputs // (tile.blocks * conv.lanes)  # beside the last vector, if that has a part of its own
-    groups = whole + 1 if whole else conv.channel_blocks // tile.blocks
+    groups = whole + 1 if whole else -(-conv.channel_blocks // tile.blocks)
     if groups == 1 or len(facts.out_spatial) != 2 or conv.is_open:
         return False
     image = image_bytes(conv)

@@ -75,7 +75,7 @@ def emit_steps(
             if not following.spreads(count):
                 following.ask(k, buffer, begin, number)
         data = _ask_for_data(conv, segment, count, (n, own, origins, column))
-        results = conv.result_runs(n, group * tile.blocks, origins, column, runs, index) if runs is not None else []
+        results = conv.result_runs(n, conv.block_of(group), origins, column, runs, index) if runs is not None else []
         if facts.skips:
             loops.enter_context(k.when(_meets_image(conv, origins, column, taps)))
         c = loops.enter_context(unrolled(conv.ctx, conv.request.target, count, "c", first, segment.lanes))

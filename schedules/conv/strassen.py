@@ -33,7 +33,7 @@ from ..bands import has_bands
 from ..group import Kernel, Packed, Request, Scratch, dtype_bytes
 from ..matmul.moves import producers
 from ..matmul.strassen import PRODUCTS
-from .choose import Space, Tile, choose_tile, step_cycles, tiles_of
+from .choose import Space, Tile, choose_tile, step_cycles
 from .direct import OWN_GROUPS, tile_space
 from .facts import ConvFacts
 from .prefetch import next_panel, prefetch
@@ -77,9 +77,8 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
     pairs = facts.data.shape[0] * _pairs(facts)
     vectors, depth = facts.outputs // 2 // lanes, facts.channels // 2
     space = tile_space(request, facts)
-    whole, half = choose_tile(target, space), _tile(request, facts)
-    tiles = tiles_of(whole, space.height, space.width) * (space.blocks // whole.blocks)
-    plain = tiles * facts.channels * step_cycles(target, whole)
+    half = _tile(request, facts)
+    plain = facts.channels * min(cycles for cycles, _ in space.tiles(target))
     wanted = GAIN
     if _by_panels(request, facts):
         if pairs * half.blocks * lanes * dtype_bytes(facts.output.dtype) > STATE_BYTES:

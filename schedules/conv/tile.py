@@ -65,6 +65,8 @@ class ConvKernel:
     steps: tuple[int, ...] = ()  # distance of neighbouring outputs of this kernel in the tensor, where not 1
     far: bool = False  # the weights don't stay in the second-level cache
     outputs: int = 0  # channels that this part of the kernel writes, whole vectors, where not all
+    begin: int = 0  # the first vector of this part of the kernel, where not that of all
+    base: int = 0  # where its weights begin
     whole: Tile | None = None  # the tile of all others, where this one is of rows or columns that are left over
     narrow: Tile | None = None  # the tile of the columns that are left over, where they have one
     mixed: bool = False  # rows that are left over have a tile of their own
@@ -75,6 +77,7 @@ class ConvKernel:
     parts: int = 1  # that a panel of weights is passed in
     sums: Any = None  # where what one part has summed waits for the next
     sums_base: Any = 0  # where those of this core begin
+    sums_room: int = 0  # elements that another part of the kernel needs there
     across: Any = 0  # the tile that is being computed, counted over a row
     row: Any = 0  # of tiles: the one that is being computed
     number: Any = 0  # of the tile, counted over the rows of an image
@@ -99,6 +102,14 @@ class ConvKernel:
     @property
     def channel_blocks(self) -> int:
         return -(-self.facts.outputs // self.lanes)
+
+    def continues(self, other: ConvKernel) -> None:
+        """This part of the kernel is within the same tasks."""
+        self.row, self.sums, self.sums_base = other.row, other.sums, other.sums_base
+
+    def block_of(self, group: Any) -> Any:
+        """The first vector of outputs of a group of them."""
+        return self.begin + group * self.tile.blocks
 
     @property
     def spatial(self) -> tuple[Any, ...]:
@@ -225,7 +236,7 @@ class ConvKernel:
 
     def _make_sums(self, task: Any, tasks: int) -> None:
         """A place for these of each task: on its stack, where there is room, else in the arena."""
-        size, dtype = self.sums_elements, self.facts.output.dtype
+        size, dtype = max(self.sums_elements, self.sums_room), self.facts.output.dtype
         if size * dtype_bytes(dtype) <= STACK_SUMS:
             self.sums = self.k.local("sums", dtype, size, "global")
         else:
