@@ -239,7 +239,7 @@ class _Matmul:
         """True if all of B stays in the second-level cache, and is read faster from there than from beyond: then a tile
         of rows meets all panels before the next one, and A and the results pass by once, in order."""
         target, size = self.request.target, self._panel_elements * self.element
-        near = size <= STAYS * target.l2_bytes and follows_late(target, b, self.element)
+        near = size <= STAYS * target.l2_bytes and follows_late(target, b, self.element, self.height)
         many = self.facts.rows >= STAYS_TILES * self.height
         return near and many and self.panelled and blocks.parts == 1
 
@@ -342,7 +342,7 @@ class _Matmul:
             begin = tirx.const(0, facts.output.dtype) if sums is None else sums[0][sums[1] + z * lanes + v]
             k.store(acc, z * lanes + v, begin)
         first, steps = part
-        asks = run is None and self.panelled and follows_late(self.request.target, b, self.element)
+        asks = run is None and self.panelled and follows_late(self.request.target, b, self.element, self.height)
         asks = asks and not self.streams
         self.apart = facts.steps * lanes if self.streams else lanes  # from vector to vector of a panel
 

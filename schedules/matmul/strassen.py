@@ -312,7 +312,7 @@ class _Strassen(_Matmul):
     def _accumulate(self, region: Region, acc: Any, left: Any, b: Any, panel: Any, number: int, tile: Any) -> None:
         k, lanes, vectors, size = self.k, self.lanes, region.vectors, region.vectors * self.lanes
         first = region.first * self.depth * PRODUCTS
-        asks = follows_late(self.request.target, b, self.element)
+        asks = follows_late(self.request.target, b, self.element, self.height)
 
         def multiply(step: Any) -> None:
             at = first + ((panel * PRODUCTS + number) * self.depth + step) * size

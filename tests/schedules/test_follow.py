@@ -35,10 +35,25 @@ def product(rows: int, depth: int, columns: int, target: Target, exact: bool = T
 def test_where_weights_come_too_late() -> None:
     b = KernelBuilder("k").pointer("w", "float32", 1 << 16)
     for name, wanted in {"emeraldrapids": True, "x86-64-v4": True, "znver4": False, "x86-64-v3": False}.items():
-        assert follows_late(resolve(f"x86_64-linux-gnu+{name}"), b, 4) == wanted, name
+        assert follows_late(resolve(f"x86_64-linux-gnu+{name}"), b, 4, 8) == wanted, name
     for board in ("raspberry-pi-4", "raspberry-pi-5", "graviton3"):
-        assert not follows_late(resolve(board), b, 4)
-    assert not follows_late(TWO_PORTS, Widened(KernelBuilder("k").pointer("w", "float16", 1 << 16)), 4), "half as much"
+        assert not follows_late(resolve(board), b, 4, 8)
+    half = Widened(KernelBuilder("k").pointer("w", "float16", 1 << 16))
+    assert not follows_late(TWO_PORTS, half, 4, 8), "half as much"
+
+
+def test_tiles_of_few_rows_pass_the_weights_faster() -> None:
+    """Sixteen registers hold six rows by two vectors, or four by three, and so take vectors of half the length as fast
+    as twice as many rows long ones."""
+    b = KernelBuilder("k").pointer("w", "float32", 1 << 16)
+    small = resolve("x86_64-linux-gnu+x86-64-v3")
+    assert [follows_late(small, b, 4, height) for height in (4, 5, 6, 7)] == [True, True, True, False]
+    assert all(follows_late(TWO_PORTS, b, 4, height) for height in range(1, 29)), "tall tiles as before"
+    for board in ("raspberry-pi-4", "raspberry-pi-5"):
+        assert not follows_late(resolve(board), b, 4, 1)
+    schedule, text = product(128, 384, 1536, small)
+    assert schedule == PACKED
+    assert WEIGHTS in text
 
 
 @pytest.mark.parametrize(("rows", "columns", "hints"), [(128, 1536, 1), (16, 1536, 2), (8, 768, 3)])
