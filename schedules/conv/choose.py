@@ -27,7 +27,8 @@ from ..ahead import free_registers
 # says benchmarks/mca.py of Haswell and Zen 2)
 LOAD_CYCLES = 0.6
 NARROW = 0.02  # of the cycles, for twice as much code
-RAGGED = 1.05  # times the cycles, for twice as much code and a short run of the last vectors
+FEWER = 1e-6  # of a cycle for each multiply-add, which counts only between tiles that wait for something else
+RAGGED = 1.03  # times the cycles, for twice as much code and a short run of the last vectors
 RAGGED_VECTORS = 3  # of a tile that leaves some over: more have few positions, and need weights as fast as they come
 STREAM_CYCLES = 2  # a vector of weights from the second-level cache, which each tile reads anew
 
@@ -188,8 +189,8 @@ def step_cycles(target: Target, tile: Tile) -> float:
     elif target.is_aarch64 and target.fma_ports == 1:
         loads *= 2
     stream = float(STREAM_CYCLES * tile.blocks)
-    # a few cycles of loop control a step, which larger tiles spread over more work
-    return max(fmas, loads, stream, float(target.fma_latency)) + 0.5
+    # a few cycles of loop control a step, which larger tiles spread over more work; of equal ones that waste least wins
+    return max(fmas, loads, stream, float(target.fma_latency)) + 0.5 + FEWER * tile.positions * tile.blocks
 
 
 def _shared_cycles(target: Target, tile: Tile, window: Window) -> float:
