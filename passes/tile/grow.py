@@ -328,7 +328,8 @@ class _Growing:
             self.shared = np.maximum(self.shared, np.where(passes, member.window + beside, 0))
         self.most = np.maximum(self.most, self._costs(index, lambda c: c.beside(height, width)))
         self.weights = self.weights + weights
-        self.streamed = self.streamed + times * self.sharing * self._costs(index, lambda c: c.read(height, width))
+        boxes = np.maximum(np.ceil(times / self.blocks), self.stripes) * self.blocks  # small ones read all weights, too
+        self.streamed = self.streamed + boxes * self.sharing * self._costs(index, lambda c: c.read(height, width))
 
     def _costs(self, index: int, ask: Callable[[MemberCost], Numbers]) -> Numbers:
         """``ask`` of what boxes of group ``index`` take, in each shape."""

@@ -37,11 +37,12 @@ from ..steps import unrolled
 from .choose import Tile
 from .facts import ConvFacts
 from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
-from .winograd_ahead import Ahead
+from .winograd_ahead import Ahead, Ask
 from .winograd_choose import STACK_BYTES, Plan
 from .winograd_weights import Weights
 
 LINE = 16  # floats of a cache line, which two cores must not share
+FEW = 16  # registers, all of which a tile's sums and operands take
 
 
 def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
@@ -262,6 +263,9 @@ class _Winograd:
                     with k.loop(blocks, name="cb") as cb, ExitStack() as steps:
                         # the simplifier must not know cb's range: boxes' addresses come out otherwise, U-Net takes 1.03
                         beside = asks(first + cb * step)
+                        if beside and self.conv.request.target.vector_registers <= FEW:
+                            self._ask_apart(beside, depth, where[0] + panel * rows + cb < ahead.total + blocks)
+                            beside = []
                         c = steps.enter_context(unrolled(self.ctx, self.conv.request.target, depth, "c"))
                         left = self.data_base + xi * self.data_plane
                         left += ((panel * self.blocks_in + first + cb * step) * rows) * lanes + c
@@ -281,6 +285,14 @@ class _Winograd:
                 with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
                     at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
                     k.store(products, at, acc[e * lanes + v])
+
+    def _ask_apart(self, asks: list[Ask], channels: int, always: Any) -> None:
+        """All hints of one block of channels, in a basic block of their own: the products' are scheduled without the
+        long way to their addresses, beside which LLVM starts loads too soon and sums fall out of the registers. Nothing
+        that is seen while compiling may say that ``always`` is true."""
+        with self.k.when(always), self.k.loop(channels, "unroll", "h") as channel:
+            for ask in asks:
+                ask(channel)
 
     def _runs(self) -> list[tuple[int, int, int, int]]:
         """Blocks of channels as runs (first, step, count, channels of each): the full ones, and those that are not."""

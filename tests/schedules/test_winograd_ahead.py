@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +24,7 @@ from halotile.schedules.conv.winograd_ahead import Ahead
 from halotile.schedules.conv.winograd_math import F4, F6, Transform
 from halotile.schedules.group import Kernel
 from halotile.schedules.tiled import TiledKernel
+from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax
 from winograd_layers import conv, facts_of, random, server
@@ -158,3 +163,39 @@ def test_windows_beyond_the_second_level_are_asked_for(threads: int) -> None:
     assert found[0] and len(found[0]) == len(found[1])
     assert max(f - n for f, n in zip(*found)) >= 2 and min(f - n for f, n in zip(*found)) >= 0, found
     np.testing.assert_allclose(*results, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="NOT RUN: needs objdump")
+def test_hints_leave_the_sums_in_sixteen_registers(tmp_path: Path) -> None:
+    """The way to a line of a residual is long in boxes of any size: beside it, sums of products were stored and read
+    again in the loop over the channels."""
+    target = replace(resolve("x86_64-linux-gnu+znver3"), cores=1, l3_bytes=32 << 20)
+    g = Graph("apart", Form(opset=17))
+    x = activation(g, layers.conv(g, g.input("x", (1, 64, 180, 640)), 64, 3), "relu")
+    for _ in range(2):
+        y = activation(g, layers.conv(g, x, 64, 3), "relu")
+        x = g.op("Add", layers.conv(g, y, 64, 3), x)
+    model = g.finish(y=x)
+    options = Options(target, stop_after="assemble", threads=1, tile={"shape": (12, 320)})
+    build = run_pipeline(model, options)
+    parts = [p for k in build.kernels if isinstance(k, TiledKernel) for p in k.parts]
+    assert any("winograd" in p.schedule and hints(p) for p in parts)
+    found = 0
+    for number, code in enumerate(build.library.kernel_objects):
+        (tmp_path / f"{number}.o").write_bytes(code)
+        command = ["objdump", "-d", "--no-show-raw-insn", f"{number}.o"]
+        text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for loop in inner_loops(text):
+            if sum("vfmadd" in line for line in loop) >= 80 and not any("vaddps" in line for line in loop):
+                found += 1
+                assert not [line for line in loop if re.search(r"vmov[au]ps\s+%ymm\d+,.*\(%rsp\)", line)]
+    assert found >= 4
+
+
+def inner_loops(text: str) -> list[list[str]]:
+    """Instructions between a backward jump and where it goes, for loops that have no other in them."""
+    lines = [(int(m[1], 16), m[2]) for m in re.finditer(r"^\s+([0-9a-f]+):\s+(.*)$", text, re.M)]
+    jumps = [(at, re.match(r"j\w+\s+([0-9a-f]+)", what)) for at, what in lines]
+    loops = [(int(m[1], 16), at) for at, m in jumps if m and int(m[1], 16) <= at]
+    inner = [a for a in loops if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
+    return [[what for at, what in lines if first <= at <= last] for first, last in inner]

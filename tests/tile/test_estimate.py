@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
-from compiled import native
+from compiled import module_of, native, staged, weight
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.tile.candidates import Program
@@ -17,6 +20,8 @@ from halotile.passes.tile.grow import segments_of
 from halotile.passes.tile.rates import Rates
 from halotile.schedules.group import Scratch
 from halotile.schedules.tileplan import Compute
+from halotile.targets.resolve import resolve
+from tvm import relax
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +121,23 @@ def test_rings_that_a_large_third_level_would_lose_cost_more_than_saved_rows(
         cycles[stays] = [f.cycles for f in found if f is not None]
     assert cycles[0][0] > 1.02 * cycles[math.inf][0]
     assert cycles[0][1] == cycles[math.inf][1]
+
+
+def test_a_small_box_reads_all_weights() -> None:
+    """Stripes of 24 and 4 rows read weights that come from memory twice, which were counted as read 28 / 24 times."""
+    target = replace(resolve("x86_64-linux-gnu+znver3"), cores=1, l3_bytes=16 << 20)
+    w = np.full((512, 512, 3, 3), 0.01, "float32")
+
+    def body(x: Any) -> Any:
+        for _ in range(3):
+            x = relax.op.nn.relu(relax.op.nn.conv2d(x, weight(w), padding=1))
+        return x
+
+    build = staged(module_of([np.zeros((1, 512, 28, 28), "float32")], body), target, tiled=False)
+    places = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
+    model = Model(places, target, 1)
+    convs = [i for i, g in enumerate(places.groups) if g.anchor is not None]
+    (uneven,) = segments_of(model, convs[0], convs[-1], [Shape(24, 28, 1, RING, units=True)])
+    assert uneven is not None
+    read = model.cost(convs[-1]).weights / model.rates.memory
+    assert uneven.cycles > sum(model.whole(i).cycles for i in convs) + 0.5 * read
