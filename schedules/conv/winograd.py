@@ -37,12 +37,11 @@ from ..steps import unrolled
 from .choose import Tile
 from .facts import ConvFacts
 from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
-from .winograd_ahead import Ahead, Ask
+from .winograd_ahead import Ahead
 from .winograd_choose import STACK_BYTES, Plan
 from .winograd_weights import Weights
 
 LINE = 16  # floats of a cache line, which two cores must not share
-FEW = 16  # registers, all of which a tile's sums and operands take
 
 
 def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
@@ -255,25 +254,24 @@ class _Winograd:
                 self.ctx.ranged(panel, plan.row_tiles)
                 matrix = self.weights.matrix(chunk, self._matrix(xi))
                 hints = self.weights.hints(panel, matrix)
-                asks = ahead.of(where, xi, panel)
+                runs = ahead.of(where, xi, panel)
                 acc = k.local("acc", "float32", rows * width)
                 with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                     k.store(acc, z * lanes + v, tirx.const(0, "float32"))
                 for first, step, blocks, depth in self._runs():
                     with k.loop(blocks, name="cb") as cb, ExitStack() as steps:
                         # the simplifier must not know cb's range: boxes' addresses come out otherwise, U-Net takes 1.03
-                        beside = asks(first + cb * step)
-                        if beside and self.conv.request.target.vector_registers <= FEW:
-                            self._ask_apart(beside, depth, where[0] + panel * rows + cb < ahead.total + blocks)
-                            beside = []
+                        beside = runs(first + cb * step)
+                        for run in beside if ahead.at_once else ():
+                            run.ask_for_lines(k)
                         c = steps.enter_context(unrolled(self.ctx, self.conv.request.target, depth, "c"))
                         left = self.data_base + xi * self.data_plane
                         left += ((panel * self.blocks_in + first + cb * step) * rows) * lanes + c
                         channel = self._channel(first + cb * step, c)
                         right = self.weights.at(matrix, channel)
                         hints(right, channel)
-                        for ask in beside:
-                            ask(c)
+                        for run in beside if not ahead.at_once else ():
+                            run.ask(k, c)
                         with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
                             with k.loop(lanes, "vectorized", "v") as v:
                                 slot = (y * vectors + b) * lanes + v
@@ -285,14 +283,6 @@ class _Winograd:
                 with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
                     at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
                     k.store(products, at, acc[e * lanes + v])
-
-    def _ask_apart(self, asks: list[Ask], channels: int, always: Any) -> None:
-        """All hints of one block of channels, in a basic block of their own: the products' are scheduled without the
-        long way to their addresses, beside which LLVM starts loads too soon and sums fall out of the registers. Nothing
-        that is seen while compiling may say that ``always`` is true."""
-        with self.k.when(always), self.k.loop(channels, "unroll", "h") as channel:
-            for ask in asks:
-                ask(channel)
 
     def _runs(self) -> list[tuple[int, int, int, int]]:
         """Blocks of channels as runs (first, step, count, channels of each): the full ones, and those that are not."""

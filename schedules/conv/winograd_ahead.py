@@ -18,21 +18,43 @@ and 6 MB); 128 channels, whose weights push out what was asked for, would take 1
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
 
 from ..group import Value, dtype_bytes
-from ..hints import hint
+from ..hints import LINE, hint
 from .tile import ConvKernel
 from .winograd_choose import Plan, kept_bytes, scratch_bytes, weight_bytes
 
 MOST = 2  # rows of a kind that one step asks for: more lines could not come in that time
 FAR = 1 << 30  # more than any position
 
-Ask = Callable[[Any], None]  # hints of one channel of a block
+FEW = 16  # registers, all of which a tile's sums and operands take
+
+
+@dataclass(frozen=True)
+class Run:
+    """A row of ``length`` elements from ``begin``, which the steps of a block of channels share: ``step`` elements fall
+    to each. Several blocks ask for the same one; ``first`` is true in one of them."""
+
+    buffer: Any
+    begin: Any
+    step: int
+    length: int
+    first: Any
+
+    def ask(self, k: Any, channel: Any) -> None:
+        hint(k, self.buffer, self.begin + channel * self.step)
+
+    def ask_for_lines(self, k: Any) -> None:
+        """All of them at once, each line once. With 16 registers that is better than beside the channels, where LLVM
+        schedules the long way to the addresses together with the products, starts loads too soon, and sums fall out of
+        the registers; and half as many multiply-adds a step leave less room for hints of lines that were asked for."""
+        with k.when(self.first):
+            for place in (*range(0, self.length - 1, LINE // 4), self.length - 1):
+                hint(k, self.buffer, self.begin + place)
 
 
 @dataclass(frozen=True)
@@ -44,23 +66,25 @@ class Ahead:
     origin: Callable[[Any], Any]
     total: Any
 
-    def of(self, where: tuple[Any, Any, Any], xi: Any, panel: Any) -> Callable[[Any], list[Ask]]:
+    def of(self, where: tuple[Any, Any, Any], xi: Any, panel: Any) -> Callable[[Any], list[Run]]:
         """What products ``xi`` of register tile ``panel`` ask for, given the block of channels. ``where``: the first
         tile of the strip, the chunk of outputs, and its number in its group."""
         first, chunk, within = where
         inputs = self._inputs(first, within, xi, panel) if self._asks_next else []
         values = [v for v in self._residuals() if 0 < self._residual_rows <= MOST]
 
-        def asks(block: Any) -> list[Ask]:
-            runs = [(buffer, begin + block * apart, step) for buffer, begin, apart, step in inputs]
+        def runs(block: Any) -> list[Run]:
+            found = [replace(run, begin=run.begin + block * apart) for run, apart in inputs]
             for number in range(self._residual_rows if values else 0):
-                runs += self._adds(values, first, chunk, xi, panel, block * self._residual_rows + number)
-            return [partial(self._ask, *run) for run in runs]
+                found += self._adds(values, first, chunk, xi, panel, block * self._residual_rows + number)
+            return found
 
-        return asks
+        return runs
 
-    def _ask(self, buffer: Any, begin: Any, step: int, channel: Any) -> None:
-        hint(self.conv.k, buffer, begin + channel * step)
+    @property
+    def at_once(self) -> bool:
+        """True if a block of channels asks before its products, rather than beside them."""
+        return self.conv.request.target.vector_registers <= FEW
 
     def _is_far(self, value: Value) -> bool:
         """True if ``value`` comes from memory, or lies in a window that the second-level cache has lost again."""
@@ -91,8 +115,8 @@ class Ahead:
         held = weights + sum(scratch_bytes(conv.lanes, facts.channels, plan)) + strip
         return held <= conv.request.target.l2_bytes and self._is_far(facts.data)
 
-    def _inputs(self, first: Any, within: Any, xi: Any, panel: Any) -> list[tuple[Any, Any, int, int]]:
-        """Rows of the next strip's tiles: buffer, first element, elements between blocks, and between channels."""
+    def _inputs(self, first: Any, within: Any, xi: Any, panel: Any) -> list[tuple[Run, int]]:
+        """Rows of the next strip's tiles in the first block of channels, and elements between blocks."""
         conv, facts, extent = self.conv, self.conv.facts, self.plan.transform.extent
         new = facts.strides[-1] * self.plan.transform.m  # columns
         slots, count = self.plan.chunks_per_group * extent, self._next_rows
@@ -100,13 +124,15 @@ class Ahead:
         apart, zero = conv.request.layout(facts.data).strides[1], tirx.IntImm("int32", 0)
         found = []
         for number in range(count):
-            own = tirx.floordiv((slot * count + number) * self.plan.rows, slots * count)
+            share = (slot * count + number) * self.plan.rows
+            own = tirx.floordiv(share, slots * count)
             at = self._tile(first + self.plan.strip + panel * self.plan.rows + own)
             corner = [o * s - b for o, s, b in zip((*at.deep, *at.origins), facts.strides, facts.before)]
             corner[-2] += row * facts.dilation[-2]
             corner[-1] += (extent - new) * facts.dilation[-1]
             begin = conv.bind(conv.offset(at.n, (zero, zero), corner), FAR)
-            found.append((conv.read(facts.data), begin, apart, new))
+            fresh = tirx.floormod(share, slots * count) < self.plan.rows
+            found.append((Run(conv.read(facts.data), begin, new, new * conv.lanes, fresh), apart))
         return found
 
     # -- residuals -------------------------------------------------------------------------------
@@ -122,8 +148,8 @@ class Ahead:
 
     def _adds(
         self, values: list[Value], first: Any, chunk: Any, xi: Any, panel: Any, slot: Any
-    ) -> list[tuple[Any, Any, int]]:
-        """Rows of ``values`` that share of a row of xi asks for: buffer, first element, elements between channels."""
+    ) -> list[Run]:
+        """Rows of ``values`` that share of a row of xi asks for."""
         conv, plan, t = self.conv, self.plan, self.plan.transform
         blocks = -(-conv.facts.channels // conv.lanes) * plan.planes
         tiles, slots = plan.rows * plan.vectors, t.extent * blocks * self._residual_rows
@@ -133,6 +159,14 @@ class Ahead:
         block = chunk * plan.vectors + tirx.floormod(number, plan.vectors)
         row = tirx.min(tirx.floormod(xi, t.extent), t.m - 1)
         position = at.position((row, 0), conv.facts.dilation[-2:])
+        fresh = tirx.all(tirx.floormod(share * tiles, slots) < tiles, tirx.floormod(xi, t.extent) < t.m)
         return [
-            (conv.ctx.buffer(v), conv.bind(conv.result(v, at.n, block, position), FAR), t.m) for v in values
+            Run(
+                conv.ctx.buffer(v),
+                conv.bind(conv.result(v, at.n, block, position), FAR),
+                t.m,
+                t.m * conv.lanes,
+                fresh,
+            )
+            for v in values
         ]

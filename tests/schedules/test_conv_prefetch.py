@@ -357,7 +357,7 @@ def test_results(cin: int, cout: int, size: int, kernel: int, stride: int, group
     def body(x: Any) -> Any:
         return R.nn.conv2d(x, weight(w), strides=stride, padding=kernel // 2, groups=groups)
 
-    base = replace(native(), cores=cores, fma_ports=2, l2_bytes=l2)
+    base = replace(native(), vector_bits=512, vector_registers=32, cores=cores, fma_ports=2, l2_bytes=l2)
     found = []
     for far in (1, 1000):
         build = staged(module_of([x], body), replace(base, far_bytes=far), tiled=False, exact=True)

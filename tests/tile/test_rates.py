@@ -14,8 +14,9 @@ from halotile.passes.tile.rates import STAY, Rates
 from halotile.schedules.tileplan import Compute
 from halotile.targets.target import Target
 
-DESKTOP = replace(native(), fma_ports=1, vector_bits=512, l2_bytes=1 << 20, l3_bytes=32 << 20, far_bytes=12)
-SERVER = replace(native(), fma_ports=2, vector_bits=512, l2_bytes=2 << 20, l3_bytes=300 << 20, far_bytes=10)
+WIDE = replace(native(), vector_bits=512, vector_registers=32)
+DESKTOP = replace(WIDE, fma_ports=1, l2_bytes=1 << 20, l3_bytes=32 << 20, far_bytes=12)
+SERVER = replace(WIDE, fma_ports=2, l2_bytes=2 << 20, l3_bytes=300 << 20, far_bytes=10)
 
 
 def test_rates_follow_from_the_target() -> None:
