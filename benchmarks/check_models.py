@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 
 from ..compiler.ties import spreads
-from ..compiler.verify import TIES
+from ..compiler.verify import TIES, session
 from .models import MODELS, ModelEntry
 
 TOLERANCE = 1e-3  # of the largest value of an output; plus ABSOLUTE, both ten times tighter under exact
@@ -36,8 +36,8 @@ def reference(model: onnx.ModelProto | Path, feeds: Mapping[str, np.ndarray]) ->
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, dict(feeds))))
+    runs = session(source, options)
+    return dict(zip([o.name for o in runs.get_outputs()], runs.run(None, dict(feeds))))
 
 
 def tied(

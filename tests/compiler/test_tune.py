@@ -50,7 +50,7 @@ def test_every_candidate_is_right(model: onnx.ModelProto, options: Options, rank
     build = run_pipeline(model, replace(options, candidate=rank), output=tmp_path / "out")
     decisions = [k.decision for k in build.kernels if k.decision is not None]
     assert len({d.key for d in decisions}) == 4
-    assert sum(d.chosen != d.own for d in decisions) >= (3 if rank else 0) and (rank or decisions[0].chosen)
+    assert sum(d.chosen != d.own for d in decisions) >= (2 if rank else 0) and (rank or decisions[0].chosen)
     with load(tmp_path / "out", threads=2) as loaded:
         assert verify(loaded, model, loaded.inputs).ok
 

@@ -248,7 +248,7 @@ def test_unique(shape: tuple[int, ...], axis: int | None, in_order: int) -> None
 
 def test_quantised_rows() -> None:
     """What quantisation leaves of a head that works on the rows that are there; zeros behind them change no range."""
-    weights = RNG.integers(-90, 90, (6, 5)).astype("int8")
+    weights = RNG.integers(-60, 60, (6, 5)).astype("int8")  # sums of pairs within 16 bits
     nodes = [
         node("Compress", "x keep", "r", axis=0),
         node("DynamicQuantizeLinear", "r", "q scale zero"),

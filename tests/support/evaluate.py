@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 from halotile.compiler.frontend import import_model
+from halotile.compiler.verify import session
 from halotile.schedules.reference import compile_reference
 from onnx import helper, numpy_helper
 
@@ -55,8 +56,7 @@ def peer(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> list[np.nd
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    return session.run(None, dict(inputs))
+    return session(model.SerializeToString(), options).run(None, dict(inputs))
 
 
 def agree(

@@ -8,6 +8,7 @@ Arena and outputs are poisoned with NaN, and a launch runs its tasks last first.
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -110,8 +111,11 @@ def test_tiled_is_whole_to_the_bit(seed: int, layers: int, choice: int) -> None:
 
 
 @pytest.mark.parametrize(("seed", "way"), [(931042, "AveragePool"), (931267, "grouped conv")])
-def test_boxes_add_in_the_order_of_the_whole(seed: int, way: str) -> None:
+def test_boxes_add_in_the_order_of_the_whole(seed: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows whose columns are added first, and groups of channels that share vectors."""
+    wide = replace(native(), vector_bits=512, vector_registers=32)
+    for module in (sys.modules[__name__], sys.modules["compiled"]):
+        monkeypatch.setattr(module, "native", lambda: wide)
     layers, choice = 1 + seed % 9, seed % 5
     found = pair(seed, layers, choice, winograd=False, least=2)
     assert found is not None and any(isinstance(k, TiledKernel) for k in found.build.kernels)

@@ -21,7 +21,7 @@ from halotile.schedules.dispatch import build_kernel
 from halotile.schedules.group import Scratch
 
 # Whatever runs the tests: with one multiply-add a cycle the same layers are transformed otherwise and leave no choice.
-TWO_PORTS = replace(native(), fma_ports=2, fma_latency=4, l2_bytes=2 << 20)
+TWO_PORTS = replace(native(), vector_bits=512, vector_registers=32, fma_ports=2, fma_latency=4, l2_bytes=2 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,9 @@ def edsr() -> onnx.ModelProto:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_kernel_holds_what_its_room_was_said_to_leave_it(edsr: onnx.ModelProto, threads: int) -> None:
-    build = run_pipeline(edsr, Options(target=native(), stop_after="layout", threads=threads))
+    build = run_pipeline(edsr, Options(target=TWO_PORTS, stop_after="layout", threads=threads))
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    model = Model(program, native(), threads, tight=True)
+    model = Model(program, TWO_PORTS, threads, tight=True)
     index = max(range(len(build.groups)), key=lambda i: len(model.besides(i)))
     ways, times = model.besides(index), [s.cycles for s in model.wholes(index)]
     assert len(ways) > 2 and ways[0].room is None and ways[-1].room == ways[-1].bytes == 0

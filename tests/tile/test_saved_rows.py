@@ -136,7 +136,8 @@ def test_the_bits_are_those_of_the_whole(bands: int, sharing: int) -> None:
 def test_half_of_the_arena_costs_resnet50_little(threads: int) -> None:
     """Stripes of the full width on one thread, whose weights come 15 times, where two blocks of columns had 30."""
     model = MODELS["resnet50"].model()
-    two_ports = replace(native(), fma_ports=2, fma_latency=4, l2_bytes=2 << 20, l3_bytes=480 << 20)
+    wide = replace(native(), vector_bits=512, vector_registers=32)
+    two_ports = replace(wide, fma_ports=2, fma_latency=4, l2_bytes=2 << 20, l3_bytes=480 << 20)
     off = run_pipeline(model, Options(two_ports, threads=threads, tile="off", stop_after="plan"))
     budget = off.memory.planned_bytes // 2
     build = run_pipeline(model, Options(two_ports, threads=threads, memory_budget=budget, stop_after="plan"))
