@@ -187,7 +187,8 @@ def _dots(build: Build) -> None:
     if not options.simplify:
         return
     speed = options.memory_budget is None and options.optimize == "speed" and not isinstance(options.tile, Mapping)
-    result = Dots(options.dots, _float_mode(options) == "exact", speed).apply(build.module, options.target)
+    dots = Dots(options.dots, _float_mode(options) == "exact", speed, options.winograd)
+    result = dots.apply(build.module, options.target)
     build.module = result.module
     if result.changed:
         build.notes["simplify"] = [*build.notes.get("simplify", []), *result.notes]

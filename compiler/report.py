@@ -129,6 +129,8 @@ def read_bytes(group: Any, value: Any) -> int:
 
 
 def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
+    from ..schedules.dots import per_word
+
     group, kernel = build.groups[index], build.kernels[index]
     entry: dict[str, Any] = {
         "name": group.name,
@@ -139,8 +141,9 @@ def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
         "bytes": sum(read_bytes(group, v) for v in group.inputs) + sum(v.bytes for v in group.outputs),
         "notes": [*group.notes, *kernel.notes],
     }
-    if any(macs(n) and n.results[0].dtype == "int32" and n.inputs[1].dtype == "int8" for n in group.nodes):
-        entry["at_once"] = 4  # products of bytes that one multiply-add takes
+    for n in group.nodes:
+        if macs(n) and n.results[0].dtype == "int32" and n.inputs[1].dtype == "int8":
+            entry["at_once"] = per_word(n.inputs[0].dtype)  # products of bytes that one multiply-add takes
     if kernel.decision is not None:
         entry["decision"] = asdict(kernel.decision)
     if build.symbols:

@@ -14,7 +14,10 @@ from functools import partial
 import numpy as np
 from tvm import relax
 
+from ...schedules.conv.bytes import winograd_is_faster
+from ...schedules.conv.facts import ConvFacts
 from ...schedules.dots import data_dtype
+from ...schedules.group import Value
 from ...schedules.operator import call
 from ...targets.target import Target
 from ..simplify.anchors import CONVOLUTIONS, weight_index
@@ -28,16 +31,37 @@ Build = Callable[[Builder], Node]
 LEAST_CHANNELS = 2  # a single one would be a quarter of each word, which is what float32 multiplies
 
 
-def dot_conv(target: Target, exact: bool, node: Node, borders: bool = True) -> Build | None:
-    """Builds the convolution of bytes for one of float32 or int32; None where it is none. ``borders`` may hold another
-    byte than 0."""
+def dot_conv(
+    target: Target, exact: bool, node: Node, borders: bool = True, winograd: bool = False
+) -> Build | None:
+    """Builds the convolution of bytes for one of float32 or int32; None where it is none, or where ``winograd`` may be
+    taken for it and is faster. ``borders`` may hold another byte than 0."""
     if node.op not in CONVOLUTIONS or node.dtype not in ("float32", "int32") or weight_index(node) != 1:
         return None
     data = byte_data(node.inputs[0])
     if data is None or exact and data.scale != 1:
         return None
     exact = exact or node.dtype == "int32"
+    if winograd and not exact and node.static and winograd_is_faster(target, _facts(node)):
+        return None
     return _built(node, node, data, node.inputs[1].array, target, exact, borders)
+
+
+def _facts(node: Node) -> ConvFacts:
+    data, weight = node.inputs
+    pads, rank = [int(p) for p in node.attr("padding")], node.rank - 2
+    strides, dilation = (tuple(int(n) for n in node.attr(name)) for name in ("strides", "dilation"))
+    return ConvFacts(
+        data=Value("data", tuple(data.shape or ()), "float32"),
+        weight=Value("weight", weight.array.shape, "float32", weight.array),
+        output=Value("output", tuple(node.shape or ()), "float32"),
+        kernel=weight.array.shape[2:],
+        strides=strides,
+        dilation=dilation,
+        before=tuple(pads[:rank]),
+        after=tuple(pads[rank:]),
+        groups=int(node.attrs.groups),
+    )
 
 
 def joined_conv(target: Target, exact: bool, node: Node, borders: bool = True) -> Build | None:

@@ -38,11 +38,13 @@ _RULES: dict[str, _Rule] = {
 class Dots:
     """``enabled=False`` leaves all sums in float32. ``exact``: only sums that are whole numbers as they are, for scales
     that move out of sums round otherwise. ``borders``: also convolutions around whose data lies another byte than 0,
-    which are computed whole: no tile group has them."""
+    which are computed whole: no tile group has them. ``winograd``: what its algorithm computes faster in float32 is
+    left to it."""
 
     enabled: bool = True
     exact: bool = False
     borders: bool = True
+    winograd: bool = False
     name: str = "dots"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
@@ -53,6 +55,8 @@ class Dots:
         rules: dict[str, Rule] = {name: partial(rule, target, self.exact) for name, rule in _RULES.items()}
         for name, rule in _CONVOLUTIONS.items():
             rules[name] = partial(rule, target, self.exact, borders=self.borders)
+        if self.winograd and not self.exact:
+            rules["convolutions"] = partial(dot_conv, target, False, borders=self.borders, winograd=True)
         while sweep(graph, rules, done):  # nothing that is made matches again
             share_common(graph)  # zero points that several products read
         return closed(module, function, graph, self.name, done)

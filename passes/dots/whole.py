@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
+from ...schedules.dots import PAIRS
 from ...targets.target import Target
 from ..simplify.graph import CONST, Node
 from ..simplify.patterns import ints, split_constant
@@ -20,6 +21,7 @@ from ..simplify.rule import Builder
 from ..sweep import Build
 from .operands import BYTES
 from .products import EXACT, PRODUCT, RANGE, side_sums, without
+from .turned import data_range
 
 op = relax.op
 
@@ -38,7 +40,7 @@ class _Sums:
 
     def bounded(self, more: np.ndarray) -> bool:
         """True if float32 holds all that the sums can be, and all that they are with ``more``."""
-        low, high = (-128, 127) if self.product.inputs[0].dtype == "int8" else (0, 255)
+        low, high = data_range(self.product.inputs[0])
         wide = self.weights.astype(np.int64)
         above, below = np.maximum(wide, 0).sum(0), np.minimum(wide, 0).sum(0)
         if self.offset is not None:
@@ -59,7 +61,9 @@ def _sums(node: Node) -> _Sums | None:
     pair = split_constant(node) if node.op == "relax.add" else None
     if pair is not None and pair[0].shape == node.shape:
         node, constant = pair[0], pair[1].array.astype(np.int64)
-    if node.op != PRODUCT or node.dtype != "int32" or node.inputs[0].dtype not in BYTES or node.inputs[1].op != CONST:
+    if node.op != PRODUCT or node.dtype != "int32" or node.inputs[0].dtype not in (*BYTES, PAIRS):
+        return None
+    if node.inputs[1].op != CONST:
         return None
     if columns is not None and not np.array_equal(columns, node.inputs[1].array.sum(0, dtype=np.int64)):
         return None

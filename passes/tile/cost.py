@@ -30,7 +30,7 @@ from ...schedules.conv.winograd_choose import (
     weight_bytes,
 )
 from ...schedules.conv.winograd_math import F2
-from ...schedules.dots import WORD
+from ...schedules.dots import multiplier, per_word
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...schedules.matmul.facts import MatmulFacts
@@ -218,9 +218,11 @@ def _direct(
     blocks = -(-facts.outputs // lanes)
     height, width = facts.out_spatial
     limit = blocks if facts.groups == 1 else max(1, facts.group_out // lanes if facts.group_out % lanes == 0 else 1)
+    if facts.of_bytes:
+        target = multiplier(target, facts.data.dtype)
     tile = choose_tile(target, Space(height, width, blocks, limit))
     span = facts.channels if facts.groups == 1 else max(facts.group_in, lanes)
-    depth = facts.data.shape[0] * (-(-span // WORD) if facts.of_bytes else span) * facts.taps
+    depth = facts.data.shape[0] * (-(-span // per_word(facts.data.dtype)) if facts.of_bytes else span) * facts.taps
     fit = Fit(target, blocks, limit, depth, extra, known)
     return (tile.rows, tile.columns), depth * blocks / tile.blocks * _step(tile, target) + extra * tile.positions, fit
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..dots import WORD
+from ..dots import FEW as FEW_CHANNELS
 from ..group import Box, Group, Kernel, Node, Request, Value
 from ..tuning import decide
 from .bytes import build_bytes
@@ -71,7 +71,7 @@ def input_needs(node: Node) -> InputNeeds:
     if node.operator == TRANSPOSED:
         return InputNeeds(node.operands[0], False, margins_of(node))
     facts = ConvFacts.of(node)
-    few = WORD if facts.of_bytes else 0
+    few = FEW_CHANNELS if facts.of_bytes else 0
     return InputNeeds(facts.data, facts.is_depthwise, facts.margins(), facts.fill, few)
 
 

@@ -1,33 +1,40 @@
-"""Convolution of bytes in NCHW[v]c by dot products of four channels (:mod:`..dots`).
+"""Convolution of bytes in NCHW[v]c by dot products of four channels, or two (:mod:`..dots`).
 
     parallel for n, group of blocks, row of tiles
       for column of tiles                               last one moved back
         acc[positions][blocks][lanes] = 0               int32
-        for channel block, taps, word of four channels
+        for channel block, taps, word of channels
           acc[p][b] += x[p, word] (broadcast) . w[group][block][tap][word][b]
         epilogue(acc)
 
-It is the direct convolution of float32 (:mod:`.direct`) with words for channels: a quarter of its steps, and as many
-loads and multiply-adds in each. A block of channels of the data is as many bytes as a vector has lanes, or one word,
-where it has no more (the first layer of a network); bytes behind the last channel meet zero weights, and words of such
-bytes alone are left out. Rows that register tiles leave over have a tile of their own.
+It is the direct convolution of float32 (:mod:`.direct`) with words for channels: a quarter of its steps, or half of
+them where a word is a pair of int16, and as many loads and multiply-adds in each. A block of channels of the data has
+as many as a vector has lanes, or four, where there are no more (the first layer of a network); what lies behind the
+last channel meets zero weights, and words of that alone are left out. Rows that register tiles leave over have a tile
+of their own.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import tirx
 
-from ..dots import WORD, dot, words
+from ...targets.target import Target
+from ..dots import PAIRS, data_dtype, dot, multiplier, per_word, words
 from ..group import Kernel, Packed, Request
 from ..steps import unrolled
 from .choose import Space, Tile, choose_tile, left_over
 from .facts import ConvFacts
 from .prefetch import prefetch
 from .tile import ConvKernel, finish, new_context
+from .winograd_choose import choose_plan
+
+SUMMED = 1.25  # times the cycles of multiply-adds: sums take slots of the ports that multiply (Zen 3)
+ROUNDED = 0.85  # that float32 has to win by, since its sums are rounded
 
 
 def build_bytes(request: Request, facts: ConvFacts) -> Kernel:
@@ -55,7 +62,8 @@ def build_bytes(request: Request, facts: ConvFacts) -> Kernel:
             with conv.k.when(conv.row >= rows):
                 _columns(replace(conv, tile=left, whole=tile), weights, *where)
     tiles = [tile] if left is None else [tile, left]
-    return finish(conv.ctx, f"dot products of bytes C{lanes}, tile {' and '.join(map(str, tiles))}", facts.flops, tiles)
+    form = f"dot products of bytes C{lanes}, tile {' and '.join(map(str, tiles))}"
+    return finish(conv.ctx, form + ", in pairs" * (facts.data.dtype == PAIRS), facts.flops, tiles)
 
 
 def _columns(conv: ConvKernel, weights: Any, panel: int, n: Any, group: Any, origins: list[Any]) -> None:
@@ -79,7 +87,22 @@ def byte_tile(request: Request, facts: ConvFacts) -> Tile:
     limit = blocks if facts.groups == 1 else facts.group_out // lanes
     workers = 1 if facts.batch % request.workers == 0 else request.workers
     space = Space(height, facts.out_spatial[-1], blocks, limit, mixed=_is_mixed(request, facts))
-    return choose_tile(request.target, space, workers, facts.taps == 1 and request.target.fma_ports > 1)
+    target = multiplier(request.target, facts.data.dtype)
+    return choose_tile(target, space, workers, facts.taps == 1 and request.target.fma_ports > 1)
+
+
+def winograd_is_faster(target: Target, facts: ConvFacts) -> bool:
+    """True if Winograd's algorithm in float32 is expected to beat products of pairs: ``facts`` are of the convolution
+    in float32. It is never compared with the other instructions, which take half as long."""
+    plan = choose_plan(target, facts) if data_dtype(target) == PAIRS else None
+    if plan is None:
+        return False
+    *deep, height, width = facts.out_spatial
+    blocks = -(-facts.outputs // target.lanes())
+    space = Space(height, width, blocks, blocks)
+    steps = facts.batch * facts.taps * -(-facts.channels // per_word(PAIRS)) * math.prod(deep)
+    cycles = min(cost for cost, _ in space.tiles(multiplier(target, PAIRS))) * steps * SUMMED / target.cores
+    return plan.cycles < ROUNDED * cycles
 
 
 def pack_bytes(facts: ConvFacts, blocks: int, lanes: int, block: int) -> np.ndarray:
@@ -94,7 +117,8 @@ def pack_bytes(facts: ConvFacts, blocks: int, lanes: int, block: int) -> np.ndar
     for first, number, size in _runs(facts.group_in, block):
         for i in range(number):
             begin = first + i * block
-            parts.append(words(dense[..., begin : begin + size]).transpose(0, 1, 4, 2, 3).reshape(count, -1))
+            part = words(dense[..., begin : begin + size], facts.data.dtype)
+            parts.append(part.transpose(0, 1, 4, 2, 3).reshape(count, -1))
     return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
 
@@ -120,7 +144,7 @@ def _sums(
         own = conv.bind(own, facts.channels // block)
     base = group * panel
     for first, number, size in _runs(facts.group_in, block):
-        steps = -(-size // WORD)
+        steps = -(-size // per_word(facts.data.dtype))
         with k.loop(number, name="cb") as cb:
             conv.ctx.ranged(cb, number)
             at = own + first // block + cb
@@ -140,10 +164,11 @@ def _multiply(
     """One word of every position by the vectors of weights from ``at`` on."""
     k, tile, lanes = conv.k, conv.tile, conv.lanes
     n, block, word = where
+    count = per_word(conv.facts.data.dtype)
     with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
-        place = conv.place_of(n, (block, word * WORD), conv.positions(origins, column, dy, dx), taps)
-        four = tirx.reinterpret("int32", conv.read(conv.facts.data)[_run(place, WORD)])
-        data = tirx.Broadcast(four, lanes)
+        place = conv.place_of(n, (block, word * count), conv.positions(origins, column, dy, dx), taps)
+        one = tirx.reinterpret("int32", conv.read(conv.facts.data)[_run(place, count)])
+        data = tirx.Broadcast(one, lanes)
         with k.loop(tile.blocks, "unroll", "b") as b:
             slot = _run(((dy * tile.columns + dx) * tile.blocks + b) * lanes, lanes)
             product = dot(conv.request.target, acc[slot], data, weights[_run(at + b * lanes, lanes)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ..dots import PAIRS, multiplier
 from ..group import Group, Kernel, Node, Request
 from ..tuning import Candidate, conditions, decide, own_first
 from .bytes import build_bytes
@@ -34,8 +35,8 @@ def _floats(facts: MatmulFacts) -> bool:
 
 
 def _bytes(facts: MatmulFacts) -> bool:
-    """Which of the two types of data a target takes, the pass that makes such products knows."""
-    narrow = facts.a.dtype in ("int8", "uint8") and facts.b.dtype == "int8" and facts.output.dtype == "int32"
+    """Which type of data a target takes, the pass that makes such products knows."""
+    narrow = facts.a.dtype in ("int8", "uint8", PAIRS) and facts.b.dtype == "int8" and facts.output.dtype == "int32"
     return narrow and facts.packs and facts.flat
 
 
@@ -80,7 +81,7 @@ def build_matmul(request: Request) -> Kernel:
     if "tuning" not in request.options:
         return build_strassen(request, facts) if fewer else plain(request, facts)
     space = tile_space(request, facts)
-    named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(request.target, *space)}
+    named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(multiplier(request.target, facts.a.dtype), *space)}
     offered = [Candidate(name, partial(plain, request, facts, t)) for t, name in named.items()]
     own = named[own_tile(request, facts)]
     if fewer:

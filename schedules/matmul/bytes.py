@@ -1,4 +1,5 @@
-"""Products of bytes: :mod:`.packed` over words, with the target's instruction that sums four products (:mod:`..dots`).
+"""Products of bytes: :mod:`.packed` over words, with the target's instruction that sums four products, or two
+(:mod:`..dots`).
 
     for word of K
       acc[r][v] = dot(acc[r][v], broadcast(four bytes of row r), words[panel][word][v])
@@ -6,17 +7,18 @@
 Four neighbouring bytes of a row of A are one word, so a row is a quarter as many steps, and panels of B hold the words
 of four rows: [panel][K / 4][vectors][lanes]. Tiles, blocks, streams and hints are those of float32, of K / 4 steps.
 Where K is no multiple of four, the last word is put together byte by byte: what lies behind is another row's, or
-nobody's.
+nobody's. Where words are pairs of int16, two takes the place of four.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import tirx
 
-from ..dots import WORD, data_dtype, dot, words
+from ..dots import PAIRS, data_dtype, dot, per_word, words
 from ..group import Kernel, Request
 from .choose import own_tile
 from .facts import MatmulFacts
@@ -34,21 +36,27 @@ class _Bytes(_Matmul):
 
     def __init__(self, request: Request, facts: MatmulFacts, tile: tuple[int, int]) -> None:
         super().__init__(request, facts, tile)
-        self.cut = int(facts.k % WORD > 0)
+        self.per = per_word(facts.a.dtype)
+        self.cut = int(facts.k % self.per > 0)
+
+    def build(self) -> Kernel:
+        kernel = super().build()
+        return replace(kernel, schedule=kernel.schedule + ", in pairs" * (self.facts.a.dtype == PAIRS))
 
     def _steps_of_b(self) -> np.ndarray:
-        return words(super()._steps_of_b().T).T
+        return words(super()._steps_of_b().T, self.facts.a.dtype).T
 
     def _left(self, a: Any, base: Any, batch: Any, row: Any, step: Any) -> Any:
         """A word of A in every lane."""
-        at, left = base + row * self.facts.k + step * WORD, self.facts.k % WORD
-        if left and isinstance(step, int) and step == self.facts.k // WORD:
+        at, left = base + row * self.facts.k + step * self.per, self.facts.k % self.per
+        if left and isinstance(step, int) and step == self.facts.k // self.per:
             word: Any = _int(0)
             for i in range(left):
-                byte = tirx.Cast("int32", a[at + i]) & _int(0xFF)
-                word = word | (byte << _int(8 * i))
+                bits = 32 // self.per
+                element = tirx.Cast("int32", a[at + i]) & _int((1 << bits) - 1)
+                word = word | (element << _int(bits * i))
         else:
-            word = tirx.reinterpret("int32", a[_run(at, WORD)])
+            word = tirx.reinterpret("int32", a[_run(at, self.per)])
         return tirx.Broadcast(word, self.lanes)
 
     def _multiply(self, region: Region, acc: Any, r: Any, left: Any, right: tuple[Any, Any]) -> None:

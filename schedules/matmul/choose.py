@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from ...targets.target import Target
 from ..ahead import free_registers
+from ..dots import multiplier
 from ..group import Request, dtype_bytes
 from .blocking import PARALLEL_FLOPS
 from .facts import MatmulFacts
@@ -27,7 +28,7 @@ WAYS = 8  # where the cache does not tell
 def own_tile(request: Request, facts: MatmulFacts) -> tuple[int, int]:
     """Rows by vectors in registers: those of :func:`choose_tile`, but what one row of A meets is shared evenly."""
     space = tile_space(request, facts)
-    height, width = choose_tile(request.target, *space)
+    height, width = choose_tile(multiplier(request.target, facts.a.dtype), *space)
     shared = facts.rows == 1 and facts.work >= PARALLEL_FLOPS
     if shared and reads_streams(request.target, facts, (height, width), dtype_bytes(facts.output.dtype)):
         width = even_width(space[1], width, request.workers)

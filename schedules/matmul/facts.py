@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..dots import WORD
+from ..dots import per_word
 from ..group import Node, Value, dtype_bytes
 
 
@@ -44,7 +44,7 @@ class MatmulFacts:
     @property
     def steps(self) -> int:
         """Multiply-adds that an element takes: one for each of K, or for each word of bytes."""
-        return -(-self.k // WORD) if self.of_bytes else self.k
+        return -(-self.k // per_word(self.a.dtype)) if self.of_bytes else self.k
 
     @property
     def row_bytes(self) -> int:

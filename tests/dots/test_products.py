@@ -108,7 +108,8 @@ def test_unsigned_weights_less_any_zero_points(
 def test_quantised_products_equal_onnxruntime(per_column: bool, signed: bool, exact: bool) -> None:
     dtype = "int8" if signed else "uint8"
     for i, (rows, k, n) in enumerate(SHAPES):
-        a, b = drawn((*rows, k), dtype, i), drawn((k, n), "int8", i + 9)
+        a = drawn((*rows, k), dtype, i)
+        b = drawn((k, n), "int8", i + 9) // 2  # of eight bits, ONNX Runtime's sums saturate on x86-64 without VNNI
         scale = np.linspace(0.01, 0.03, n).astype(np.float32) if per_column else np.float32(0.02)
         zeros = np.zeros(n, "int8") if per_column else np.int8(0)
         step = np.float32(1.7 * np.sqrt(k))
@@ -234,13 +235,15 @@ def test_where_products_stay_in_float32() -> None:
     assert any("of bytes" in s for s in schedules(model, **until))
     assert not any("of bytes" in s for s in schedules(model, dots=False, **until))
     assert not any("of bytes" in s for s in schedules(model, exact=True, **until))  # scales would leave sums
-    for target in ("x86-64-v3", "raspberry-pi-4"):
+    for target in ("x86-64-v4", "raspberry-pi-4"):
         assert not any("of bytes" in s for s in schedules(model, target=resolve(target), **until))
 
 
 INSTRUCTIONS = {
     "x86_64-linux-gnu+icelake-server": r"vpdpbusd.*%zmm",
     "x86_64-linux-gnu+alderlake": r"vpdpbusd.*%ymm",
+    "x86-64-v3": r"vpmaddwd.*%ymm",
+    "x86_64-linux-gnu+x86-64-v2": r"pmaddwd.*%xmm",
     "raspberry-pi-5": r"\bsdot\b",
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, narrow, native, staged, weight
-from halotile.schedules.dots import data_dtype
+from halotile.schedules.dots import PAIRS, data_dtype
 from halotile.schedules.group import Request
 from halotile.schedules.matmul.bytes import build_bytes
 from halotile.schedules.matmul.facts import MatmulFacts
@@ -30,10 +30,10 @@ SHAPES = [  # rows (with the batch before them), K, N
 
 def drawn(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     """Random bytes, half of them the ends of the range: sums of two products leave 16 bits."""
-    rng, limits = np.random.default_rng(seed), np.iinfo(dtype)
-    some = rng.integers(limits.min, limits.max + 1, shape)
-    ends = rng.choice([limits.min, limits.max], shape)
-    return np.where(rng.random(shape) < 0.5, some, ends).astype(dtype)
+    rng = np.random.default_rng(seed)
+    ends = (-255, 255) if dtype == PAIRS else (np.iinfo(dtype).min, np.iinfo(dtype).max)  # pairs: bytes less a zero
+    some = rng.integers(ends[0], ends[1] + 1, shape)
+    return np.where(rng.random(shape) < 0.5, some, rng.choice(ends, shape)).astype(dtype)
 
 
 def product(a: Any, b: np.ndarray) -> Any:
@@ -95,7 +95,7 @@ def test_whatever_follows_is_in_the_kernel(i: int) -> None:
     np.testing.assert_allclose(found, np.tanh(gelu), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("bits", [256, 512])
+@pytest.mark.parametrize("bits", [128, 256, 512])
 @pytest.mark.parametrize("i", range(0, len(SHAPES), 3))
 def test_vectors_of_half_the_length(i: int, bits: int) -> None:
     target = narrow(bits)
