@@ -148,7 +148,7 @@ class Inliner:
         if kind is prim.Cast:
             return tirx.Cast(expr.ty, self.expression(expr.value, axes))
         if kind is prim.Not:
-            return _negation(self.expression(expr.a, axes))
+            return negation(self.expression(expr.a, axes))
         if kind is prim.BitwiseNot:
             return ~self.expression(expr.a, axes)
         if kind is prim.Select:
@@ -198,7 +198,7 @@ class Inliner:
             return a * zero + zero if same else a - b
         if kind in (prim.EQ, prim.NE):
             equal = mathlib.ordered(a) if same else prim.EQ(a, b)
-            return equal if kind is prim.EQ else _negation(equal)
+            return equal if kind is prim.EQ else negation(equal)
         return _BINARY[kind](self._hidden(a), self._hidden(b) if kind is prim.Mul else b)
 
     def _hidden(self, expr: Any) -> Any:
@@ -233,7 +233,7 @@ class Inliner:
         if not _on_indices(condition):
             condition = self.bind(condition)
         outside, values = self._cache, []
-        for guard, arm in ((condition, yes), (_negation(condition), no)):
+        for guard, arm in ((condition, yes), (negation(condition), no)):
             self._cache = {place: list(known) for place, known in outside.items()}
             self._reads.append(guard)
             if self._guard is not None:
@@ -345,7 +345,7 @@ def _is_float(expr: Any) -> bool:
     return str(expr.ty.dtype).startswith(("float", "bfloat"))
 
 
-def _negation(condition: Any) -> Any:
+def negation(condition: Any) -> Any:
     """``not condition``. TVM's simplifier would turn ``not (a < b)`` into ``b <= a``, which is wrong for NaN; it does
     not look through the cast."""
     compares_floats = isinstance(condition, prim.CmpExpr) and _is_float(condition.a)

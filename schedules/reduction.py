@@ -8,7 +8,7 @@ Either way the order of the operations is fixed, so the bits are the same on eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from tvm import tirx
 from tvm.ir import Range
 from tvm.ir.prim import expr as prim
 
+from . import extremes
 from .bands import bands
-from .group import Value
-from .inline import Inliner
+from .group import Value, dtype_bytes
+from .inline import Inliner, narrow
 from .nest import Merged, Nest
 from .sliding import emit_windows, slides
 
@@ -32,6 +33,17 @@ Place = Callable[[Any, Any], "list[Any]"]
 
 class ReductionNest(Nest):
     """Emits one reduction phase."""
+
+    def _width(self) -> int:
+        if self.extreme is None:
+            return super()._width()
+        size = dtype_bytes(str(self.phase.tensors[0].op.body[0].source[1].ty.dtype))
+        return max(1, self.s.request.target.vector_bits // 8 // max(size, 4))
+
+    @property
+    def extreme(self) -> tuple[str, str] | None:
+        """The kind of the positions that are wanted, if those are; see :mod:`.extremes`."""
+        return extremes.kind_of(self.phase.tensors[0].op)
 
     def emit(self) -> None:
         op = self.phase.tensors[0].op
@@ -270,13 +282,13 @@ class ReductionNest(Nest):
         ``written``: the reduced axes are written out.
         """
         op = self.phase.tensors[0].op
-        reduce = op.body[0]
         kind = "vectorized" if width > 1 else "serial"
         extents = [int(a.dom.extent) for a in op.reduce_axis]
         chains = UNROLL if chained and side == 1 and extents[-1] >= 2 * UNROLL else 1
         sets = side * chains
-        accumulators = [self.k.local("acc", str(i.ty.dtype), sets * width) for i in reduce.combiner.identity_element]
-        for acc, identity in zip(accumulators, _identities(reduce)):
+        identities = self._identities()
+        accumulators = [self.k.local("acc", str(i.ty.dtype), sets * width) for i in identities]
+        for acc, identity in zip(accumulators, identities):
             with self.k.loop(sets, "unroll", "u") as u, self.k.loop(width, kind, "v") as v:
                 self.k.store(acc, u * width + v, identity)
 
@@ -310,20 +322,17 @@ class ReductionNest(Nest):
             self.ctx.ranged(u, side)
             self.ctx.ranged(v, width)
             full = self.indices(place(u, v), v)
-            for target, acc in zip(self.targets, accumulators):
-                self.store(target, full, acc[u * width + v])
+            for tensor, target, acc in zip(self.phase.tensors, self.targets, accumulators):
+                self.store(target, full, tirx.Cast(str(tensor.dtype), acc[u * width + v]))
 
     def _along(self, loops: list[Any], merged: Merged) -> None:
         """One output: vectors run along the reduced axis, in UNROLL accumulators."""
-        op = self.phase.tensors[0].op
-        reduce = op.body[0]
         lanes = min(self.lanes, merged.inner)
         unroll = UNROLL if merged.inner >= 2 * UNROLL * lanes else 1
         indices = self.indices(loops, None)
-        accumulators = [
-            self.k.local("acc", str(i.ty.dtype), unroll * lanes) for i in reduce.combiner.identity_element
-        ]
-        for acc, identity in zip(accumulators, _identities(reduce)):
+        identities = self._identities()
+        accumulators = [self.k.local("acc", str(i.ty.dtype), unroll * lanes) for i in identities]
+        for acc, identity in zip(accumulators, identities):
             with self.k.loop(unroll, "unroll") as u, self.k.loop(lanes, "vectorized", "v") as v:
                 self.k.store(acc, u * lanes + v, identity)
 
@@ -353,8 +362,8 @@ class ReductionNest(Nest):
 
         self._serial(merged.outer, [], line)
         self._fold(accumulators, unroll, lanes)
-        for target, acc in zip(self.targets, accumulators):
-            self.store(target, indices, acc[0])
+        for tensor, target, acc in zip(self.phase.tensors, self.targets, accumulators):
+            self.store(target, indices, tirx.Cast(str(tensor.dtype), acc[0]))
 
     def _fold(self, accumulators: list[Any], unroll: int, lanes: int) -> None:
         """Combines all lanes into the first, in halves: log2(lanes) steps, always in the same order."""
@@ -382,9 +391,28 @@ class ReductionNest(Nest):
         if not (isinstance(condition, prim.IntImm) and condition.value):
             self.k.guard(condition)
             values = [tirx.if_then_else(condition, v, i) for v, i in zip(values, _identities(reduce))]
-        self._combine(accumulators, slot, values)
+        if self.extreme is None:
+            self._combine(accumulators, slot, values)
+            return
+        value, best = self.k.bind(values[1], "x"), self.k.bind(accumulators[1][slot], "a")
+        self._keep(accumulators, slot, (narrow(values[0]), value), extremes.enters(self.extreme, value, best))
+
+    def _keep(self, accumulators: list[Any], slot: Any, values: Sequence[Any], wins: Any) -> None:
+        """Puts ``values`` in place of what is in the accumulators, where they win."""
+        for acc, value in zip(accumulators, values):
+            self.k.store(acc, slot, tirx.Select(wins, value, acc[slot]))
+
+    def _identities(self) -> list[Any]:
+        """What accumulators begin with; positions of extremes with 0, in 32 bits."""
+        position, *rest = _identities(self.phase.tensors[0].op.body[0])
+        return [position if self.extreme is None else tirx.IntImm("int32", 0), *rest]
 
     def _combine(self, accumulators: list[Any], slot: Any, values: list[Any]) -> None:
+        if self.extreme is not None:
+            pair = tuple(self.k.bind(v, "x") for v in values)
+            own = tuple(self.k.bind(acc[slot], "a") for acc in accumulators)
+            self._keep(accumulators, slot, pair, extremes.comes_before(self.extreme, pair, own))
+            return
         combiner = self.phase.tensors[0].op.body[0].combiner
         inliner = Inliner({}, self.k.bind, self.k.guard)
         mapping: dict[Any, Any] = {}

@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..extremes import ATTRIBUTE, FIRST, LARGEST, LAST, SMALLEST
 from ..operator import define
 from .common import highest, is_float, is_nan, lowest, shape_of
 
@@ -59,7 +60,8 @@ def _extreme(x: te.Tensor, axis: int, keepdims: bool, last: bool, largest: bool)
         at = [*i[:axis], along, *(i[axis + 1 :] if keepdims else i[axis:])]
         return reducer((along.var.astype("int64"), x(*at)), axis=along)
 
-    position, _value = te.compute(out, best, name="extreme")
+    kind = f"{LAST if last else FIRST} {LARGEST if largest else SMALLEST}"
+    position, _value = te.compute(out, best, name="extreme", attrs={ATTRIBUTE: kind})
     return position
 
 
