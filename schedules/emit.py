@@ -24,6 +24,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 from tvm.tirx.stmt import ForKind
 
+from .squares import Square
 from .written import Written
 
 _KINDS = {
@@ -67,6 +68,7 @@ class KernelBuilder:
         self._conditions = 0  # open conditions within it
         self.tables: dict[Any, np.ndarray] = {}  # constants, by their buffers
         self.written: Written | None = None  # while the vectors of a line are written out
+        self.square: Square | None = None  # while the columns of a square are
 
     # -- buffers ---------------------------------------------------------------------------------
 
@@ -147,6 +149,10 @@ class KernelBuilder:
     def _in_whole_vectors(self, value: Any, lane: Any, width: int) -> Any | None:
         """A read of every n-th element, or of every element n times, or in a line that is written out, as a shuffle of
         whole vectors; None for anything else."""
+        if self.square is not None:
+            column = self.square.vector(value, lane, width, self._vectors[-1].before, self.fresh)
+            if column is not None:
+                return column
         known = self.written is not None and isinstance(value, TensorLoad) and value.source in self.tables
         base, stride = (None, 1) if known else strided(value, lane, width)
         times = 1

@@ -20,10 +20,11 @@ from .context import Channel, Context
 from .emit import KernelBuilder
 from .group import Box, Request, Value, dtype_bytes
 from .inline import key, narrow
-from .interchange import block_of, innermost_axis
+from .interchange import emit_interchanged, innermost_axis
 from .joined import NOTE, joins, side_by_side
 from .periodic import chunks, from_whole_periods, in_periods, period
 from .phases import Phase
+from .squares import side_of
 from .written import MOST_VECTORS, Written
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
@@ -162,7 +163,7 @@ class Nest:
         if outer and inner >= self.lanes and not merged.contiguous:
             axis = innermost_axis(extents, len(extents) - 1, self._positions, self.ctx.analyzer.simplify)
             if axis is not None and axis < len(outer):
-                self._interchanged(merged, axis)
+                emit_interchanged(self, merged, axis)
                 return
         work = int(np.prod(extents, dtype=np.int64))
         if not outer and self.parallel and work >= PARALLEL_WORK:
@@ -185,6 +186,15 @@ class Nest:
         log, _ = self._dry(list(coordinates), 0)
         return [tirx.IntImm("int32", p) if isinstance(p, int) else p for p in log]
 
+    def square_side(self, axis: int) -> int:
+        """Rows of the squares that can be transposed in registers; 0 if not all reads across memory run along it."""
+        marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(self.extents())]
+        coefficients = linear_coefficients(self._positions(marks), marks)
+        if coefficients is None or any(abs(c[-1]) > 1 and c[axis] != 1 for c in coefficients):
+            return 0
+        widest = max(dtype_bytes(v.dtype) for v in (*self.ctx.graph.group.inputs, *self.ctx.graph.group.outputs))
+        return side_of(self.s.request.target.vector_bits, widest)
+
     def _periods(self, extents: list[Any]) -> tuple[int, int] | None:
         """After how many rows and columns of an image accesses repeat, where they do; see :mod:`.periodic`."""
         if len(extents) != 4 or not all(isinstance(e, int) for e in extents):
@@ -200,27 +210,6 @@ class Nest:
         with from_whole_periods(self.ctx, (rows, columns)):
             body = chunks(self.ctx, self.extents(), (rows, columns), lambda at: self._element(self.indices(at, None)))
             self._loops(*body)
-
-    def _interchanged(self, merged: Merged, axis: int) -> None:
-        """Vectors of the last axis with ``axis``, along which reads are contiguous, as the innermost loop."""
-        outer = list(merged.outer)
-        extent = outer.pop(axis)
-        block = block_of(extent)
-        vectors, tail = divmod(merged.inner, self.lanes)
-
-        def columns(loops: list[Any], part: Any, start: Any, width: int) -> None:
-            with self.k.loop(block, name="i") as i:
-                self.ctx.ranged(i, block)
-                self._vector(merged, [*loops[:axis], part * block + i, *loops[axis:]], start, width)
-
-        extents = [*outer, extent // block]
-        self._loops(
-            [*extents, vectors],
-            lambda loops: columns(loops[:-2], loops[-2], loops[-1] * self.lanes, self.lanes),
-        )
-        if tail:
-            start = tirx.IntImm("int32", vectors * self.lanes)
-            self._loops(extents, lambda loops: columns(loops[:-1], loops[-1], start, tail))
 
     def _line(self, merged: Merged, loops: list[Any]) -> None:
         vectors, tail = divmod(merged.inner, self.lanes)
@@ -349,7 +338,7 @@ class Nest:
         marks = [tirx.Var(f"m{i}", "int32") for i in range(len(extents))]
         log, values = self._dry(marks, which)
         count, contiguous = 1, False
-        coefficients = _coefficients(log, marks)
+        coefficients = linear_coefficients(log, marks)
         if coefficients is not None:
             last = [c[-1] for c in coefficients]
             free = not _occurs(values, marks[-1]) if which != 1 else True
@@ -374,7 +363,7 @@ class Nest:
         vector = self.ctx.ranged(tirx.Var("t", "int32"), -(-extents[-1] // self.lanes))
         lane = self.ctx.ranged(tirx.Var("v", "int32"), self.lanes)
         log, _ = self._dry([*outer, vector * self.lanes + lane], 1)
-        steps = _coefficients(log, [lane])
+        steps = linear_coefficients(log, [lane])
         return steps is not None and all(s[0] in (0, 1) for s in steps) and any(s[0] == 1 for s in steps)
 
     def _dry(self, marks: list[Any], which: int) -> tuple[list[Any], list[Any]]:
@@ -426,7 +415,7 @@ def boxed(shape: Sequence[int], box: Box | None) -> tuple[int, ...]:
     return tuple(shape) if box is None else (*shape[:2], box.rows, box.columns)
 
 
-def _coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]] | None:
+def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]] | None:
     result = []
     for position in log:
         if isinstance(position, int):
