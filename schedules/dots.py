@@ -23,6 +23,7 @@ from tvm import tirx
 
 from ..targets import llvm
 from ..targets.target import Target
+from .fence import fence
 
 WORD = 4  # bytes
 FEW = 4  # channels of a block, where there are no more
@@ -64,9 +65,7 @@ def dot(target: Target, sums: Any, data: Any, weights: Any) -> Any:
 def _fenced(sums: Any, lanes: int) -> Any:
     """``sums``, whose order LLVM leaves as it is: it would add products of several steps to each other first, which
     takes a register for each."""
-    floats = f"float32x{lanes}"
-    fenced = tirx.call_llvm_pure_intrin(floats, "llvm.arithmetic.fence", tirx.reinterpret(floats, sums))
-    return tirx.reinterpret(f"int32x{lanes}", fenced)
+    return tirx.reinterpret(f"int32x{lanes}", fence(tirx.reinterpret(f"float32x{lanes}", sums)))
 
 
 def words(weights: np.ndarray, dtype: str) -> np.ndarray:

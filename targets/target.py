@@ -67,6 +67,12 @@ class Target:
         return self.lanes(dtype if _bits(dtype) >= 32 else "float32")
 
     @property
+    def loads_factors(self) -> bool:
+        """True if a factor that all lanes share is loaded into a register: x86 before AVX-512 has no multiply-add that
+        repeats an element of memory."""
+        return self.triple.startswith("x86_64") and self.vector_bits < 512
+
+    @property
     def is_aarch64(self) -> bool:
         return self.triple.startswith("aarch64")
 

@@ -25,6 +25,7 @@ each other, take turns.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,7 @@ from typing import Any
 
 from tvm import tirx
 
+from ..fence import fence
 from ..group import Kernel, Request, Scratch
 from ..steps import unrolled
 from .choose import Tile
@@ -211,7 +213,7 @@ class _Winograd:
             within = self.conv.bind(tirx.floormod(block, self.blocks), self.blocks)
         panel = self.conv.bind(tirx.floordiv(slot, rows), self.plan.row_tiles)
         row = self.conv.bind(tirx.floormod(slot, rows), rows)
-        held = k.local("t", "float32", extent * extent * lanes)
+        held, number = k.local("t", "float32", extent * extent * lanes), self._numbers(self.t.apply_data, extent)
         deep: list[Any] = []
         for axis in reversed(range(len(at.deep))):
             tap, plane = tirx.floormod(plane, facts.kernel[axis]), tirx.floordiv(plane, facts.kernel[axis])
@@ -225,7 +227,7 @@ class _Winograd:
             with k.loop(lanes, "vectorized", "v") as v:
                 places = [[*deep, corner[0] + i * down, corner[1] + j * right] for i in range(extent)]
                 given = [k.bind(self.conv.element_at(at.n, (within, v), place)) for place in places]
-                column = self.t.apply_data(given, _constant, k.bind)
+                column = self.t.apply_data(given, number, k.bind)
                 for i in range(extent):
                     k.store(held, (i * extent + j) * lanes + v, column[i])
         self.ctx.starts.clear()
@@ -235,7 +237,7 @@ class _Winograd:
         for i in range(extent):
             with k.loop(lanes, "vectorized", "v") as v:
                 values = [held[(i * extent + j) * lanes + v] for j in range(extent)]
-                for j, value in enumerate(self.t.apply_data(values, _constant, k.bind)):
+                for j, value in enumerate(self.t.apply_data(values, number, k.bind)):
                     k.store(planes, self.data_base + base + (i * extent + j) * self.data_plane + v, value)
 
     def _multiply(
@@ -322,6 +324,7 @@ class _Winograd:
                 scopes.enter_context(k.when(block < self.conv.channel_blocks))
             block = self.conv.bind(block, self.conv.channel_blocks)
             held = k.local("t", "float32", t.m * t.extent * lanes)
+            self.number = self._numbers(t.apply_result, t.extent)
             for j in range(t.extent):
                 with k.loop(lanes, "vectorized", "v") as v:
                     first = self.product_base + (slot * vectors + b) * lanes + v
@@ -329,9 +332,25 @@ class _Winograd:
                         k.bind(products[first + (i * t.extent + j) * self.product_plane])
                         for i in range(t.extent)
                     ]
-                    for i, value in enumerate(t.apply_result(column, _constant, k.bind)):
+                    for i, value in enumerate(t.apply_result(column, self.number, k.bind)):
                         k.store(held, (i * t.extent + j) * lanes + v, value)
             self._finish(held, at, block)
+
+    def _numbers(self, apply: Callable[..., Any], extent: int) -> Callable[[float], Any]:
+        """Makes the numbers that a transform multiplies by. Where they have to be loaded, LLVM does so at each use, an
+        instruction for every other multiply-add; numbers that it does not know lie on the stack in every lane, where
+        multiply-adds take them (0.8 of the instructions of F(6x6, 3x3))."""
+        if not self.conv.request.target.loads_factors:
+            return _constant
+        used: list[float] = []
+
+        def seen(number: float) -> float:
+            used.append(number)
+            return number
+
+        apply([0.0] * extent, seen, lambda x: x)
+        found = {x: self.k.bind(fence(_constant(x))) for x in sorted(set(used))}
+        return found.__getitem__
 
     def _finish(self, held: Any, at: _Place, block: Any) -> None:
         """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
@@ -363,7 +382,7 @@ class _Winograd:
         for i in range(t.m):
             with k.loop(lanes, "vectorized", "v") as v:
                 values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
-                for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
+                for j, value in enumerate(t.apply_result(values, self.number, k.bind)):
                     k.store(outputs, (i * t.m + j) * lanes + v, value)
         skip = [tirx.IntImm("int32", 0) if m is None else m for m in at.moved]
         with k.loop(t.m - skip[0], name="i") as i, k.loop(t.m - skip[1], name="j") as j:
@@ -377,7 +396,7 @@ class _Winograd:
         for i in range(t.m):
             with k.loop(lanes, "vectorized", "v") as v:
                 values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
-                for j, value in enumerate(t.apply_result(values, _constant, k.bind)):
+                for j, value in enumerate(t.apply_result(values, self.number, k.bind)):
                     position = at.position((i, j), self.dilation)
                     self.conv.element(partial(k.bind, value), at.n, block, v, position)
 

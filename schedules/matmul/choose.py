@@ -66,7 +66,9 @@ def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[
     tallest = min(rows, rows_in_cache(row_bytes, first_level_ways(target)))
     for width in range(1, min(8, vectors) + 1):
         most = max(1, (target.vector_registers - width - free_registers(target, width)) // width)
-        if width == 1 and loads_factors(target):
+        # one that serves one vector becomes the sum's new register in what LLVM makes of two steps, so rows take two
+        # each: with 16, the sums of 8 x 1 and 10 x 1 pass through the stack (1.6 times the cycles)
+        if width == 1 and target.loads_factors:
             most = max(1, (target.vector_registers - 2) // 2)
         for height in range(1, min(tallest, most) + 1):
             steps = -(-rows // height) * -(-vectors // width)
@@ -74,13 +76,6 @@ def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[
             loads = (height + width) / 2
             cost = steps * (max(fmas, loads, float(target.fma_latency)) + 0.5 + LOAD_COST * (height + 2 * width))
             yield cost, (height, width)
-
-
-def loads_factors(target: Target) -> bool:
-    """True if a row's factor is loaded into a register: x86 before AVX-512 has no multiply-add that repeats an element
-    of memory. One that serves a single vector becomes the sum's new register in what LLVM makes of two steps, so rows
-    take two registers each: with 16, the sums of 8 x 1 and 10 x 1 pass through the stack (1.6 times the cycles)."""
-    return target.triple.startswith("x86_64") and target.vector_bits < 512
 
 
 def first_level_ways(target: Target) -> int:

@@ -200,6 +200,25 @@ def test_hints_leave_the_sums_in_sixteen_registers(tmp_path: Path) -> None:
     assert found >= 4
 
 
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="NOT RUN: needs objdump")
+def test_transforms_load_no_numbers_with_sixteen_registers(tmp_path: Path) -> None:
+    g = Graph("alone", Form(opset=17))
+    model = g.finish(y=layers.conv(g, g.input("x", (1, 64, 60, 60)), 64, 3))
+    target = replace(resolve("x86_64-linux-gnu+znver3"), cores=1, l3_bytes=32 << 20)
+    build = run_pipeline(model, Options(target, stop_after="assemble", threads=1, tile="off"))
+    assert any("F(6x6,3x3)" in k.schedule for k in build.kernels)
+    found = 0
+    for number, code in enumerate(build.library.kernel_objects):
+        (tmp_path / f"{number}.o").write_bytes(code)
+        command = ["objdump", "-d", "--no-show-raw-insn", f"{number}.o"]
+        text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for loop in inner_loops(text):
+            if sum("vfmadd" in line or "vfnmadd" in line for line in loop) >= 80 and any("vaddps" in i for i in loop):
+                found += 1
+                assert not any("vbroadcastss" in line for line in loop)
+    assert found
+
+
 def inner_loops(text: str) -> list[list[str]]:
     """Instructions between a backward jump and where it goes, for loops that have no other in them."""
     lines = [(int(m[1], 16), m[2]) for m in re.finditer(r"^\s+([0-9a-f]+):\s+(.*)$", text, re.M)]
