@@ -16,10 +16,11 @@ from ...targets.target import Target
 from ..result import Result
 from ..sweep import Rule, closed, opened, sweep
 from .compose import Products, compose
+from .extremes import extreme_as_it_lies
 from .resizes import resize_later
 from .shuffles import phases_side_by_side, whole_blocks
 
-_RULES: dict[str, Rule] = {"resize-later": resize_later}
+_RULES: dict[str, Rule] = {"resize-later": resize_later, "extreme-as-it-lies": extreme_as_it_lies}
 _RULES_OF_LANES = {"phases-side-by-side": phases_side_by_side, "whole-blocks": whole_blocks}
 
 
@@ -38,6 +39,6 @@ class Reassociate:
         rules: dict[str, Rule] = {**_RULES, "compose": partial(compose, products=Products())}
         if target is not None:
             rules |= {name: partial(rule, target=target) for name, rule in _RULES_OF_LANES.items()}
-        while sweep(graph, rules, done):  # each rewrite saves multiply-adds or puts channels in order, so this ends
+        while sweep(graph, rules, done):  # each saves multiply-adds, transposes or puts channels in order, so this ends
             pass
         return closed(module, function, graph, self.name, done)
