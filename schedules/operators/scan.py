@@ -9,6 +9,7 @@ from tvm import te, tirx
 from ..emit import KernelBuilder
 from ..operator import define
 from .common import dtype_of, is_float, shape_of
+from .filtered import offer_all
 from .heap import Before, Heap, RankHeap, order, rank_of
 from .loops import PARALLEL_WORK, accumulator, cast, split_at, written
 from .radix import key_of, radix_pays, sort_descending
@@ -60,8 +61,8 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
 
     A heap of k positions with the last in order at the root, kept in the output itself: an element that comes before
     the root replaces it, and at the end the heap is taken apart from its root, back to front. Of types up to 32 bits it
-    holds ranks, which compare at once. Where most of them are wanted, they are sorted instead (:mod:`.radix`). A NaN
-    counts as larger than any number.
+    holds ranks, which compare at once, and rows are compared with its root in vectors (:mod:`.filtered`). Where most
+    are wanted, they are sorted instead (:mod:`.radix`). A NaN counts as larger than any number.
     """
     if k == 1:
         return first_of(x, axis, order(is_float(dtype_of(x)), largest))
@@ -99,7 +100,9 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
             else:
                 heap = RankHeap(b, positions, target, inner, lambda p: rank(b, value(p), p))
             heap.fill(k)
-            if length > k:
+            if isinstance(heap, RankHeap) and inner == 1 and length - k >= LANES:
+                offer_all(b, heap, value, k, length, largest, dtype_of(x))
+            elif length > k:
                 with b.loop(length - k, name="p") as rest:
                     heap.offer(rest + k, k)
             if k > 1:

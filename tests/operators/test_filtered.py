@@ -1,0 +1,63 @@
+"""The k best of long rows, most elements of which are turned away in vectors: ties, NaN, both zeros, rising rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from compiled import Compiled, module_of, staged
+from halotile.schedules import operator
+from halotile.schedules.operators.filtered import LONG
+
+
+def best(x: np.ndarray, k: int, largest: bool) -> np.ndarray:
+    """Positions of the first k in order, equals as they stand; a NaN is larger than any number."""
+    wide = x.astype("float64") if x.dtype.kind == "f" else x.astype("int64")
+    number = np.where(np.isnan(wide), 0, wide)
+    nan = np.isnan(wide)
+    return np.stack([np.lexsort((n, e) if not largest else (-n, ~e)) for n, e in zip(number, nan)])[:, :k]
+
+
+def rows(kind: str, length: int) -> np.ndarray:
+    g = np.random.default_rng(length)
+    x = g.standard_normal((3, length)).astype("float32")
+    if kind == "ties":
+        x = np.round(x)
+        x[1, ::3] = -0.0
+    if kind == "nan":
+        x[g.random((3, length)) < 0.03] = np.nan
+        x[2, : length // 2] = np.nan
+    if kind == "rising":
+        x.sort(axis=1)
+    if kind == "infinite":
+        x[:, ::5] = np.inf
+        x[1] = -np.inf
+    return x
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("kind", ["plain", "ties", "nan", "rising", "infinite"])
+@pytest.mark.parametrize(("length", "k"), [(22, 2), (131, 5), (1000, 31), (LONG + 37, 11)])
+def test_rows(length: int, k: int, kind: str, largest: bool) -> None:
+    check(rows(kind, length), k, largest)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32", "int16", "int8", "uint8", "uint16", "int64", "float64"])
+def test_types(dtype: str) -> None:
+    x = (rows("plain", 700) * 40).astype("int32").astype(dtype)
+    for largest in (True, False):
+        check(x, 9, largest)
+
+
+def check(x: np.ndarray, k: int, largest: bool) -> None:
+    build = staged(module_of([x], lambda x: operator.call("halotile.topk", x, k=k, axis=1, largest=largest)))
+    values, positions = Compiled(build).run([x])
+    wanted = best(x, k, largest)
+    np.testing.assert_array_equal(positions, wanted)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, wanted, 1))
+
+
+def test_elements_are_compared_in_vectors() -> None:
+    x = rows("plain", 1000)
+    build = staged(module_of([x], lambda x: operator.call("halotile.topk", x, k=5, axis=1, largest=True)))
+    text = str(build.kernels[0].function)
+    assert "T.vectorized(16)" in text and "hit" in text
