@@ -12,6 +12,7 @@ from halotile.compiler.spec import TensorSpec
 from halotile.compiler.verify import ATOL, RTOL, NoReference, Reference, compare, verify
 from halotile.errors import ModelError, RunError, VerificationError
 from onnx import TensorProto, helper
+from evaluate import one_node
 from small_models import tiny
 
 X = (TensorSpec("x", "float32", (2, 4)),)
@@ -261,3 +262,16 @@ def test_a_file_that_is_no_model_is_told_in_a_line(tmp_path) -> None:
     (tmp_path / "junk.onnx").write_bytes(b"hello")
     with pytest.raises(ModelError, match=r"junk\.onnx.*not an ONNX model"):
         verify(reference_of(tiny()), tmp_path / "junk.onnx", X)
+
+
+@pytest.mark.parametrize("operator", ["QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger"])
+def test_sums_of_bytes_are_whole(operator: str) -> None:
+    """Two products of the largest bytes leave 16 bits, where the reference's sums on x86-64 without VNNI end."""
+    conv, quantised = "Conv" in operator, operator.startswith("QLinear")
+    x = np.full((1, 16, 3, 3) if conv else (3, 16), 255, np.uint8)
+    w = np.full((4, 16, 1, 1) if conv else (16, 4), 127, np.int8)
+    inputs = [x, np.float32(1), np.uint8(0), w, np.float32(1), np.int8(0), np.float32(3000), np.uint8(0)]
+    model, feeds = one_node(operator, inputs if quantised else [x, w])
+    (found,) = Reference(model)(feeds, 0).values()
+    total = 16 * 255 * 127
+    assert (found == (round(total / 3000) if quantised else total)).all()
