@@ -8,11 +8,11 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from evaluate import one_node
 from halotile.compiler.spec import TensorSpec
 from halotile.compiler.verify import ATOL, RTOL, NoReference, Reference, compare, verify
 from halotile.errors import ModelError, RunError, VerificationError
 from onnx import TensorProto, helper
-from evaluate import one_node
 from small_models import tiny
 
 X = (TensorSpec("x", "float32", (2, 4)),)

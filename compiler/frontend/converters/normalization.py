@@ -167,7 +167,8 @@ def lp_normalization(node: Node) -> Value:
 
 @converts("LRN")
 def local_response_normalization(node: Node) -> Value:
-    """x / (bias + alpha / size * sum of squares over the neighbouring channels) ^ beta."""
+    """x / (bias + alpha / size * sum of squares over the neighbouring channels) ^ beta, by square roots where beta is
+    0.5 or 0.75."""
     x = node.need(0)
     size = node.attr("size")
     if not 0 < size < 2**31:
@@ -178,7 +179,12 @@ def local_response_normalization(node: Node) -> Value:
         total = node.own("halotile.channel_window_sum", node.do(R.multiply, x, x), size=size)
         base = node.do(R.multiply, total, node.scalar(alpha / size, x))
         base = node.do(R.add, base, node.scalar(bias, x))
-        return node.do(R.divide, x, node.do(R.power, base, node.scalar(beta, x)))
+        # where no base is below zero, these powers are roots, a fraction of the work of a power that is rounded once
+        roots = alpha >= 0 and bias >= 0 and beta in (0.5, 0.75)
+        if not roots:
+            return node.do(R.divide, x, node.do(R.power, base, node.scalar(beta, x)))
+        root = node.do(R.sqrt, base)
+        return node.do(R.divide, x, root if beta == 0.5 else node.do(R.multiply, root, node.do(R.sqrt, root)))
 
     return node.in_float32(normalise, x)
 
