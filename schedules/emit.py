@@ -55,6 +55,7 @@ class KernelBuilder:
         self.name = name
         self.serial = serial  # parallel loops become plain ones
         self.register_values = 0  # of float32 that the vector registers hold, where a kernel asks
+        self.factor_values = 0  # of these that a factor takes which all lanes share
         self._params: list[Any] = []
         self._scalars: list[Any] = []
         self._prologue: list[Any] = []

@@ -15,7 +15,7 @@ from .operators.loops import recording
 
 def build_opaque(request: Request) -> Kernel:
     """One kernel for the group's only node, a single stage of statements. All layouts must be plain."""
-    group = request.group
+    group, target = request.group, request.target
     node = group.nodes[0]
     inputs = [te.placeholder(v.shape, v.dtype, v.name) for v in node.inputs]
     with recording() as stages:
@@ -24,7 +24,9 @@ def build_opaque(request: Request) -> Kernel:
         raise UnsupportedError(f"{group.name}: {', '.join(group.operators)} can't be one kernel of loops")
     stage = stages[0]
     k = KernelBuilder(group.name)
-    k.register_values = request.target.vector_registers * request.target.lanes("float32")
+    repeats = target.triple.startswith("x86_64") and not target.loads_factors  # an element of memory
+    k.factor_values = 0 if repeats else target.lanes("float32")
+    k.register_values = target.vector_registers * target.lanes("float32")
     operands: list[Value | Scratch] = []
     reads, writes = [], []
     for i, tensor in enumerate(stage.inputs):

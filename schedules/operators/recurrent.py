@@ -4,7 +4,7 @@
         for block of 16 hidden units:                side by side, where a step is large
             for a few rows of the batch:
                 acc[gate] = projected[t, row, gate]
-                for k in hidden: acc[gate] += h[row, k] * packed[block, k, gate]
+                for k in hidden: acc[gate] += h[row, k] * packed[block, k, gate]       (some gates at a time)
                 new state from acc by the cell's equations, in vectors
 
 The input's part of the gates comes in as ``projected`` (one matrix product over all steps, made before). Weights are
@@ -104,13 +104,18 @@ ACTIVATIONS: dict[str, Callable[[float, float], Function]] = {
 # ------------------------------------------------------------------ the kernel
 
 
-def _rows(batch: int, row: int, registers: int, lanes: int) -> int:
-    """Rows of a register tile, whose accumulators, weights and one broadcast fit the registers: each reads the weights
-    once."""
-    for rows in range(MOST_ROWS, ROWS, -1):
-        if batch % rows == 0 and (rows + 1) * row + lanes <= registers:
-            return rows
-    return ROWS if batch % ROWS == 0 else 1
+def _tile(batch: int, gates: int, lanes: int, registers: int, factor: int) -> tuple[int, int]:
+    """Rows of a register tile, which read the weights once, and the gates that are summed at a time: accumulators, the
+    weights of a gate, and ``factor`` values for each row that several gates meet, fit the registers, if need be in
+    several runs over the weights."""
+    parts = [p for p in range(gates, 0, -1) if gates % p == 0]
+    for least in (ROWS + 1, ROWS):
+        for part in parts:
+            for rows in range(MOST_ROWS, least - 1, -1):
+                held = (rows * part + 1) * lanes + (rows if part > 1 else 1) * factor
+                if batch % rows == 0 and held <= registers:
+                    return rows, part
+    return ROWS if batch % ROWS == 0 else 1, gates
 
 
 class _Layer:
@@ -123,7 +128,7 @@ class _Layer:
         self.lanes = lanes_of(self.hidden)
         self.blocks = -(-self.hidden // self.lanes)
         lanes = self.lanes * (2 if wide == "float64" else 1)  # of the size of float32
-        self.rows = _rows(self.batch, gates * lanes, k.register_values, lanes)
+        self.rows, self.part = _tile(self.batch, gates, lanes, k.register_values, k.factor_values)
         self.seen: Callable[[Any, Any], Any] | None = None  # of the state, by the product; None for itself
         work = self.batch * self.hidden * self.hidden * gates
         self.kind = "parallel" if work >= 4 * PARALLEL_WORK and self.blocks > 1 else "serial"
@@ -140,15 +145,16 @@ class _Layer:
         acc = k.local("acc", self.wide, self.rows * gates * lanes)
         with k.loop(self.rows * gates, "unroll") as tile, k.loop(lanes, "vectorized") as v:  # LLVM keeps whole vectors
             k.store(acc, tile * lanes + v, tirx.FloatImm(self.wide, 0.0))
-        with k.loop(self.hidden, name="k") as i:
-            h = [k.bind(source(first + r, i)) for r in range(self.rows)]
-            for g in range(gates):
-                at = ((block * self.hidden + i) * gates + g) * lanes
-                for r in range(self.rows):
-                    tile = (r * gates + g) * lanes
-                    with k.loop(lanes, "vectorized") as v:
-                        weight = cast(self.wide, k.load(weights, at + v))
-                        k.store(acc, tile + v, k.load(acc, tile + v) + h[r] * weight)
+        for begin in range(0, gates, self.part):
+            with k.loop(self.hidden, name="k") as i:
+                h = [k.bind(source(first + r, i)) for r in range(self.rows)]
+                for g in range(begin, min(begin + self.part, gates)):
+                    at = ((block * self.hidden + i) * gates + g) * lanes
+                    for r in range(self.rows):
+                        tile = (r * gates + g) * lanes
+                        with k.loop(lanes, "vectorized") as v:
+                            weight = cast(self.wide, k.load(weights, at + v))
+                            k.store(acc, tile + v, k.load(acc, tile + v) + h[r] * weight)
         return lambda r, g, v: k.load(acc, (r * gates + g) * lanes + v)
 
     def over(self, emit: Callable[[Any, Any], None]) -> None:

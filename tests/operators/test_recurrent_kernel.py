@@ -13,7 +13,7 @@ from evaluate import evaluate, one_node, peer
 from halotile.compiler.frontend import import_model
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.errors import UnsupportedError
-from halotile.schedules.operators.recurrent import LANES, _rows
+from halotile.schedules.operators.recurrent import LANES, _tile
 from halotile.targets.resolve import resolve
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -139,12 +139,18 @@ def test_half_precision_keeps_its_state_in_single(operator: str) -> None:
 
 
 def test_rows_that_share_the_weights() -> None:
-    """As many as fit the registers: their accumulators, a row of weights and a broadcast."""
-    assert _rows(16, 4 * 16, 32 * 16, 16) == 4 and _rows(12, 4 * 16, 32 * 16, 16) == 6
-    assert _rows(16, 3 * 16, 32 * 16, 16) == 8 and _rows(16, 4 * 16, 16 * 8, 16) == 2
-    assert _rows(7, 64, 512, 16) == 1 and _rows(5, 64, 512, 16) == 5
+    """As many as fit the registers with the weights of a gate and broadcasts; of all gates, or of some at a time."""
+    assert _tile(16, 4, 16, 32 * 16, 0) == (4, 4) and _tile(12, 4, 16, 32 * 16, 0) == (6, 4)
+    assert _tile(16, 3, 16, 32 * 16, 0) == (8, 3) and _tile(5, 4, 16, 32 * 16, 0) == (5, 4)
+    avx2 = 16 * 8, 8
+    assert _tile(16, 4, 16, *avx2) == (4, 1) and _tile(6, 4, 16, *avx2) == (6, 1) and _tile(2, 4, 16, *avx2) == (2, 2)
+    assert _tile(2, 3, 16, *avx2) == (2, 3) and _tile(1, 4, 16, *avx2) == _tile(7, 4, 16, *avx2) == (1, 4)
+    assert _tile(12, 4, 16, 32 * 4, 4) == (3, 2)
     check("LSTM", case("LSTM", (3, 12, 3, 17), states=True, peepholes=True))
     check("GRU", case("GRU", (3, 5, 3, 17), lengths=[3, 1, 2, 3, 0]))
+    for batch in (2, 4, 6, 7, 16):
+        check("LSTM", case("LSTM", (3, batch, 5, 37), states=True))
+        check("GRU", case("GRU", (3, batch, 5, 37), states=True))
 
 
 @pytest.mark.parametrize("operator", ["RNN", "GRU", "LSTM"])
