@@ -25,6 +25,7 @@ from ...schedules.matmul.moves import producers
 from ...schedules.preserving import preserves_channels
 from ...schedules.shuffle import channel_tables, shuffles_channels
 from ..fuse.outputs import copy_group, root_of
+from .sampled import sampled_image
 from .slices import place_slices
 
 FEW_CHANNELS = 4  # inputs with no more channels than this are read plain: a broadcast needs no lanes
@@ -130,7 +131,12 @@ class _Assigner:
 
     def _choose_blocks(self) -> None:
         readers = _readers(self.groups)
+        result: list[Group] = []
         for group in self.groups:
+            around = self._sampled_in_blocks(group, readers)
+            result += around or [group]
+            if around:
+                continue
             lanes = self.target.channel_block(group.outputs[0].dtype)
             if _is_conv(group):
                 assert group.anchor is not None
@@ -153,6 +159,29 @@ class _Assigner:
             if set(mine.values()) <= {lanes} and _is_staged(group) and _keeps_blocks(group, mine, lanes):
                 for value in group.outputs:
                     self.blocks[value] = lanes
+        self.groups = result
+
+    def _sampled_in_blocks(self, group: Group, readers: dict[Value, list[Group]]) -> list[Group]:
+        """A group that reads a plain image between its elements, with its conversions, where channel blocks pay: each
+        place that it reads is a vector of channels then, and not an element of each."""
+        lanes = self.target.channel_block(group.outputs[0].dtype)
+        image = sampled_image(group)
+        if image is None or image in self.blocks or image.shape[1] < lanes or not _is_staged(group):
+            return []
+        if any(v.shape[:2] != image.shape[:2] or v.dtype != image.dtype for v in group.outputs):
+            return []
+        if not preserves_channels(group, {image: lanes}, lanes):
+            return []
+        fresh, made = self._converted(image, lanes, why="layout: read between its elements, by vectors of channels")
+        inside, after = _substitute_everywhere(group, image, fresh), []
+        for value in group.outputs:
+            if value in self.pinned or not any(self._wants_blocks(r, value) for r in readers.get(value, [])):
+                inner = Value(f"{value.name}.blocked", value.shape, value.dtype)
+                inside = _substitute(inside, value, inner)
+                after.append(copy_group(f"convert_{value.name}_plain", inner, value, "layout: read plain"))
+                value = inner
+            self.blocks[value] = lanes
+        return [*([] if made is None else [made]), inside, *after]
 
     def _choose_inner(self, group: Group) -> None:
         """The input of a convolution behind a prologue is in no memory; its block is how the kernel reads: a vector of
@@ -268,7 +297,12 @@ class _Assigner:
         return value in self.views or any(base is value for base in self.views.values())
 
     def _converted(
-        self, value: Value, block: int, padded: bool = False, fill: int = 0
+        self,
+        value: Value,
+        block: int,
+        padded: bool = False,
+        fill: int = 0,
+        why: str = "layout: a convolution reads it in channel blocks",
     ) -> tuple[Value, Group | None]:
         key = (value, block, padded and not block, fill)
         if key in self.converted:
@@ -277,7 +311,6 @@ class _Assigner:
         self.converted[key] = fresh
         if block:
             self.blocks[fresh] = block
-        why = "layout: a convolution reads it in channel blocks"
         if not block:
             why = "layout: read plain" if self.blocks.get(value) else "layout: margins for a padded convolution"
         self.notes.append(f"{self._place(value)} is converted: {why}")

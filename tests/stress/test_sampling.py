@@ -54,3 +54,35 @@ def test_positions_that_channels_in_blocks_share_are_read_right(mode: str) -> No
     assert "lanes" in sampled["schedule"]
     check = model.verify()
     assert check.ok, check.message()
+
+
+@pytest.mark.parametrize(
+    ("channels", "points", "blocked"), [(37, 60, True), (64, 4, False), (3, 60, False)], ids=["many", "few", "colours"]
+)
+@pytest.mark.parametrize("ends", ["plain", "convolved"])
+def test_images_are_read_by_vectors_of_channels(channels: int, points: int, blocked: bool, ends: str) -> None:
+    """The image is laid out in channel blocks first, unless a few places of it are read, or it has few channels."""
+    random = np.random.default_rng(channels)
+    nodes = [
+        helper.make_node("Abs", ["x"], ["b"]),
+        helper.make_node("GridSample", ["b", "grid"], ["a"]),
+        helper.make_node("Conv", ["a", "w"], ["y"]) if ends == "convolved" else helper.make_node("Relu", ["a"], ["y"]),
+    ]
+    weights = random.standard_normal((7, channels, 1, 1)).astype("float32")
+    graph = helper.make_graph(
+        nodes, "sampled",
+        [
+            helper.make_tensor_value_info("x", 1, [2, channels, 23, 17]),
+            helper.make_tensor_value_info("grid", 1, [2, points, 5, 2]),
+        ],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(weights, "w")] if ends == "convolved" else [],
+    )  # fmt: skip
+    model = halotile.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    (sampled,) = (k for k in model.report["kernels"] if "halotile.grid_sample" in k["operators"])
+    if ends == "plain" or blocked:
+        assert ("lanes" in sampled["schedule"]) == blocked
+    grid = random.uniform(-1.3, 1.3, (2, points, 5, 2)).astype("float32")
+    x = random.standard_normal((2, channels, 23, 17)).astype("float32")
+    check = model.verify({"x": x, "grid": grid})
+    assert check.ok, check.message()

@@ -1,0 +1,25 @@
+"""Images that are read between their elements (GridSample): at places known at run time, in no order."""
+
+from __future__ import annotations
+
+import math
+
+from ...schedules.group import Group, Value
+from ...schedules.operator import attributes
+
+OPERATOR = "halotile.grid_sample"
+SAVED = 4  # elements that are laid out anew in the time that one read of an element takes longer than that of a vector
+TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # along an axis
+
+
+def sampled_image(group: Group) -> Value | None:
+    """The image that ``group`` reads so, or that it makes what it reads so of; None where too few places are read for
+    it to be laid out in channel blocks first."""
+    nodes = [n for n in group.nodes if n.operator == OPERATOR]
+    if len(nodes) != 1:
+        return None
+    image, grid = nodes[0].operands
+    rank = len(image.shape) - 2
+    places = math.prod(grid.shape[1:-1]) * TAPS[attributes(nodes[0].call)["mode"]] ** rank
+    found = [v for v in group.inputs if v is image] or [v for v in group.inputs if v.shape == image.shape]
+    return found[0] if len(found) == 1 and SAVED * places >= math.prod(image.shape[2:]) else None
