@@ -187,7 +187,7 @@ def build_object(module: tvm.IRModule, target: Target, stores: dict[str, int] | 
 NEEDLESS = ["s_tir.CompactBufferAllocation"]
 
 # leaves flat buffers as they are, but simplifies every index once more, at 0.4 ms each: more than LLVM takes for code
-# that is written out (StmtSimplify does it again, and the machine code is the same)
+# that is written out (StmtSimplify does it again, and the machine code is as large)
 FLATTEN = "tirx.FlattenBuffer"
 
 # TVM would take even a register tile from the heap, through a callback

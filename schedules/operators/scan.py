@@ -94,14 +94,13 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
                 with b.loop(k, name="o") as o:
                     put(o, b.bind(stood(o)))
                 return
-            heap: Heap | RankHeap
-            if rank is None:
-                heap = Heap(b, positions, target, inner, value, before)
-            else:
-                heap = RankHeap(b, positions, target, inner, lambda p: rank(b, value(p), p))
+            ranked = None
+            if rank is not None:
+                ranked = RankHeap(b, positions, target, inner, lambda p: rank(b, value(p), p))
+            heap = ranked or Heap(b, positions, target, inner, value, before)
             heap.fill(k)
-            if isinstance(heap, RankHeap) and inner == 1 and length - k >= LANES:
-                offer_all(b, heap, value, k, length, largest, dtype_of(x))
+            if ranked is not None and inner == 1 and length - k >= LANES:
+                offer_all(b, ranked, value, k, length, largest, dtype_of(x))
             elif length > k:
                 with b.loop(length - k, name="p") as rest:
                     heap.offer(rest + k, k)
