@@ -8,6 +8,7 @@ vector instructions it lacks and the flags have are switched on.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import platform
@@ -22,6 +23,7 @@ from .facts import assumed_bandwidth, core, known_cores, simd
 from .target import Target
 
 _CPU = Path("/sys/devices/system/cpu")
+_ASK_FOR_TILES = (158, 0x1023, 18)  # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Machine:
     llvm_cpu: str
     caches: tuple[tuple[int, int, int], ...]  # (level, bytes, bytes of a line), data and unified ones
     cores: int
+    grants_tiles: bool = False  # the system lets this process use the registers of the matrix unit (AMX)
 
 
 def native() -> Target:
@@ -55,7 +58,18 @@ def read_machine() -> Machine:
     vendor, flags = parse_cpuinfo(text)
     cpus = sorted(os.sched_getaffinity(0))
     first = _CPU / f"cpu{cpus[0]}"
-    return Machine(arch, vendor, flags, llvm.host_cpu(), read_caches(first / "cache"), physical_cores(cpus))
+    grants = "amx_tile" in flags and ask_for_tiles()
+    caches, cores = read_caches(first / "cache"), physical_cores(cpus)
+    return Machine(arch, vendor, flags, llvm.host_cpu(), caches, cores, grants)
+
+
+def ask_for_tiles() -> bool:
+    """Asks Linux (5.16 and later) to let this process use the matrix unit's registers, which it keeps from programs
+    whose signal stacks may be too small for them. Libraries ask for themselves."""
+    try:
+        return ctypes.CDLL(None).syscall(*_ASK_FOR_TILES) == 0
+    except (OSError, AttributeError):
+        return False
 
 
 def describe(machine: Machine) -> Target:
@@ -68,8 +82,8 @@ def describe(machine: Machine) -> Target:
     own = llvm.features(arch, cpu)
     lacks = sorted((own & kernel_flags.visible(arch)) - has)
     extra = sorted(kernel_flags.useful(has & llvm.known_features(arch)) - own)
-    # AMX needs the operating system's permission at run time; without tiles its other features are off too.
-    amx = [f for f in ("amx-tile",) if f in own - set(lacks)]
+    # without tiles the matrix unit's other features are off too
+    amx = [f for f in ("amx-tile",) if f in own - set(lacks) and not machine.grants_tiles]
     switches = [f"-{f}" for f in [*lacks, *amx]] + [f"+{f}" for f in extra]
     # LLVM shuns 512-bit registers on cores whose clock once dropped for them; our vectors are chosen by hand.
     if "prefer-256-bit" in own and "avx512f" in has:

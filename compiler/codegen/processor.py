@@ -13,7 +13,7 @@ from .toolchain import machine_of
 
 # LLVM's name -> (leaf and subleaf of CPUID, register, bit). __builtin_cpu_supports needs a part of the C compiler's own
 # library, which zig leaves empty: it then says no to everything.
-_A, _B, _C = range(3)
+_A, _B, _C, _D = range(4)
 X86 = {
     "sse3": (1, 0, _C, 0),
     "ssse3": (1, 0, _C, 9),
@@ -37,9 +37,13 @@ X86 = {
     "avx512vbmi2": (7, 0, _C, 6),
     "avx512vnni": (7, 0, _C, 11),
     "avx512bf16": (7, 1, _A, 5),
+    "amx-bf16": (7, 0, _D, 22),
+    "amx-tile": (7, 0, _D, 24),
+    "amx-int8": (7, 0, _D, 25),
     "lzcnt": (0x80000001, 0, _C, 5),
 }
-_YMM, _ZMM = 0x06, 0xE6  # bits of XCR0: what the system keeps of the vector registers
+# bits of XCR0: what the system keeps of the registers of vectors and of the matrix unit
+_YMM, _ZMM, _TILES = 0x06, 0xE6, 0x60000
 
 _ASK_X86 = """#include <cpuid.h>
 
@@ -57,6 +61,14 @@ _KEPT_X86 = """static int kept(unsigned wanted) {
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (low & wanted) == wanted;
 }
+
+"""
+
+# Linux, from 5.16 on, keeps the matrix unit from a process until it asks: arch_prctl(ARCH_REQ_XCOMP_PERM, 18)
+_GRANTED_X86 = """#include <sys/syscall.h>
+#include <unistd.h>
+
+static int granted(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 
 """
 
@@ -106,6 +118,9 @@ def _x86_check(required: tuple[str, ...]) -> str:
     kept = _ZMM if "avx512f" in required else _YMM if "avx" in required else 0
     if not kept:
         return _ASK_X86 + _function(terms)
+    if "amx-tile" in required:
+        terms = [*terms, f"kept({kept | _TILES:#x})", "granted()"]
+        return _ASK_X86 + _KEPT_X86 + _GRANTED_X86 + _function(terms)
     return _ASK_X86 + _KEPT_X86 + _function([*terms, f"kept({kept:#x})"])
 
 
