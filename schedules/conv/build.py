@@ -19,6 +19,8 @@ from .facts import BYTES, OPERATORS, ConvFacts
 from .few import build_few, few_applies, writes_plain
 from .grouped import build_grouped, grouped_applies
 from .inplace import has_residual, taken_over
+from .matrix import build_matrix
+from .matrix_choose import MARGIN, MatrixPlan, float_cycles, matrix_plan
 from .strassen import build_halves, halves_bytes, halves_pay
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
@@ -136,6 +138,11 @@ def own_way(request: Request, facts: ConvFacts) -> Way:
     plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
     if plan is not None and room is not None and held_bytes(request.target.lanes(), facts.channels, plan) > room:
         plan = choose_plan(request.target, facts, room)
+    matrix = matrix_plan(request, facts)
+    if matrix is not None:
+        others = plan.cycles if plan is not None else float_cycles(request.target, facts)
+        if matrix.cycles * request.workers / request.target.cores < MARGIN * others:
+            return matrix
     return plan if plan is not None else own_tile(request, facts)
 
 
@@ -150,6 +157,8 @@ def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
         return build_halves(request, facts)
     if isinstance(way, Plan):
         kernel = build_winograd(request, facts, way)
+    elif isinstance(way, MatrixPlan):
+        kernel = build_matrix(request, facts, way)
     elif isinstance(way, Tile):
         kernel = build_direct(request, facts, way)
     else:
@@ -158,7 +167,7 @@ def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
 
 
 def _overwritten(request: Request, facts: ConvFacts, way: Way) -> tuple[Value, ...]:
-    if isinstance(way, Plan):
+    if isinstance(way, Plan | MatrixPlan):
         return taken_over(request, facts, None)
     if not isinstance(way, Tile):
         return ()

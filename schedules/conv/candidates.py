@@ -12,11 +12,12 @@ from .choose import Tile, best_tiles
 from .depthwise import column_counts
 from .direct import own_window, tile_space
 from .facts import ConvFacts
+from .matrix_choose import MatrixPlan
 from .winograd_choose import Plan, applies, held_bytes, sorted_plans
 
 FEW, HALVES, DEPTHWISE, GROUPED = "few outputs", "seven products of halves", "depthwise", "small groups"
 DOTS = "bytes"
-Way = Plan | Tile | str | int  # a transform's plan, a direct register tile, one of the above, a depthwise one's columns
+Way = Plan | MatrixPlan | Tile | str | int  # a transform's plan, a direct register tile, one of the above, a depthwise one's columns
 
 
 def decision_key(request: Request, facts: ConvFacts) -> str:

@@ -222,11 +222,11 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     )
     products = count * depth * step / target.cores
     weight_bytes = depth * blocks * lanes * 4
-    stream = weight_bytes / _stream_rate(target, weight_bytes) / target.cores
+    stream = weight_bytes / stream_rate(target, weight_bytes) / target.cores
     return max(products, stream) + EXPOSED * min(products, stream)
 
 
-def _stream_rate(target: Target, weight_bytes: float, again: bool = False, readers: int = 1) -> float:
+def stream_rate(target: Target, weight_bytes: float, again: bool = False, readers: int = 1) -> float:
     """Bytes a cycle at which one core, beside all others, reads weights of ``weight_bytes`` in order. A run finds a
     layer's in the last-level cache if they take less than its share of that, and all layers' together stay; a strip
     finds those of the strip before it, ``again``, in all of it. What ``readers`` cores read at about the same time
@@ -340,8 +340,8 @@ def _cycles(target: Target, channels: int, plan: Plan) -> float:
     if not beside:
         products += again_read
     readers = max(1, target.cores // plan.groups)
-    first_stream = read / _stream_rate(target, read / share, readers=readers) + beside * again_read
-    later_stream = read / _stream_rate(target, read / share, again=True) + beside * again_read
+    first_stream = read / stream_rate(target, read / share, readers=readers) + beside * again_read
+    later_stream = read / stream_rate(target, read / share, again=True) + beside * again_read
     exposed = EXPOSED_STARVED if starved(target) else EXPOSED
     cold, again = (max(products, s) + exposed * min(products, s) for s in (first_stream, later_stream))
     # tasks of one group follow each other on a core: only the first finds all of the weights cold
