@@ -17,7 +17,8 @@ from .winograd_choose import Plan, applies, held_bytes, sorted_plans
 
 FEW, HALVES, DEPTHWISE, GROUPED = "few outputs", "seven products of halves", "depthwise", "small groups"
 DOTS = "bytes"
-Way = Plan | MatrixPlan | Tile | str | int  # a transform's plan, a direct register tile, one of the above, a depthwise one's columns
+# a transform's plan, a matrix unit's, a direct register tile, one of the above, a depthwise one's columns
+Way = Plan | MatrixPlan | Tile | str | int
 
 
 def decision_key(request: Request, facts: ConvFacts) -> str:

@@ -30,6 +30,7 @@ from ..matrix.parts import WORDS, pack, split
 from ..matrix.unit import COLUMNS, DEPTH, PAIRS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
 from .choose import Tile
 from .facts import ConvFacts
+from .matrix_ahead import Next, NextData
 from .matrix_choose import PARTS, PRODUCTS, MatrixPlan, scratch_elements
 from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
 
@@ -69,6 +70,20 @@ class _Matrix:
         self.steps = self.pairs * self.facts.taps
 
     @property
+    def _reach(self) -> int:
+        """Rows of the input below those of the first taps of the strip's outputs."""
+        facts = self.facts
+        return (facts.kernel[-2] - 1) * facts.dilation[-2] + 1 - facts.strides[-2] if len(facts.kernel) > 1 else 0
+
+    def _below(self) -> NextData | None:
+        """Who asks for the data of the next strip, where strips are whole rows below one another."""
+        strip, (rows, columns) = self.strip, (1, *self.facts.out_spatial)[-2:]
+        if self.conv.is_open or strip.columns < columns or strip.rows >= rows:
+            return None
+        registers = -(-strip.spread(strip.rows, columns) // (2 * ROWS))
+        return NextData.of(self.conv, strip.rows, -(-self.blocks // (2 * self.plan.groups)) * registers * self.steps)
+
+    @property
     def workers(self) -> int:
         return min(self.conv.request.workers, self._tasks) if self.facts.flops >= PARALLEL_FLOPS else 1
 
@@ -88,7 +103,7 @@ class _Matrix:
         offsets = np.array(self.strip.offsets(self.phase // ROWS), np.int32) * ROWS
         self.offsets = ctx.packed(Packed("taps", offsets), narrow=False) if len(offsets) > 1 else None
         each = -(-scratch_elements(self.facts.channels, self.strip) // LINE) * LINE
-        self.data = ctx.scratch(each * workers, "int32")
+        self.data, self.below = ctx.scratch(each * workers, "int32"), self._below()
         ctx.fill_pending()
         with ExitStack() as scopes:
             worker = scopes.enter_context(k.loop(workers, "parallel" if workers > 1 else "serial", "w"))
@@ -201,23 +216,29 @@ class _Matrix:
         total = self.strip.spread(task.size[0], task.size[1])
         registers = tirx.floordiv(_number(total) + (ROWS - 1), ROWS)
         registers = self.ctx.analyzer.simplify(registers)
+        blocks = -(-int(registers) // height) if isinstance(registers, tirx.IntImm) else None
+        ahead = Next(blocks, self.steps, columns * PARTS * WORDS)
         whole = self.ctx.analyzer.simplify(tirx.floordiv(registers, height))
         with k.loop(whole, name="r") as r:
             self.ctx.ranged(r, -(-self.strip.places // (ROWS * height)))
-            self._block(task, block, (height, columns), r * (height * ROWS), total)
+            self._block(task, block, (height, columns), r, total, ahead)
         rest = self.ctx.analyzer.simplify(registers - whole * height)
         for rows in range(1, height):
             if isinstance(rest, tirx.IntImm):
                 if int(rest) == rows:
-                    self._block(task, block, (rows, columns), whole * (height * ROWS), total)
+                    self._block(task, block, (rows, columns), whole, total, ahead)
                 continue
             with k.when(tirx.EQ(rest, tirx.IntImm("int32", rows))):
-                self._block(task, block, (rows, columns), whole * (height * ROWS), total)
+                self._block(task, block, (rows, columns), whole, total, ahead)
 
-    def _block(self, task: _Task, block: Any, shape: tuple[int, int], first: Any, total: Any) -> None:
-        """The sums of ``shape`` registers from place ``first`` on, and their epilogue."""
+    def _block(
+        self, task: _Task, block: Any, shape: tuple[int, int], number: Any, total: Any, ahead: Next
+    ) -> None:
+        """The sums of block ``number`` of places, of ``shape`` registers, and their epilogue."""
         k, unit = self.k, self.unit
-        first = self.conv.bind(first, self.strip.places + 4 * ROWS)
+        first = self.conv.bind(number * (SUMS // shape[1] * ROWS), self.strip.places + 4 * ROWS)
+        below = (task.origin[0] + self.strip.rows) * self.facts.strides[0] + self._reach - self.facts.before[0]
+        below = k.bind(below, "y") if self.below is not None else None
         for i in range(shape[0] * shape[1]):
             unit.zero(i)
         with k.loop(self.pairs, name="cb") as pair, k.loop(self.facts.taps, name="t") as tap:
@@ -233,6 +254,11 @@ class _Matrix:
             def weights(column: int, part: int) -> Rows:
                 return Rows(self.weights, step + (column * self.steps * PARTS + part) * WORDS)  # noqa: B023
 
+            step_number = pair * self.facts.taps + tap
+            ahead.ask(k, self.weights, block * (self.steps * PARTS * WORDS), number, step_number)
+            if self.below is not None and isinstance(ahead.blocks, int):
+                panel = tirx.floordiv(block, 2) * ahead.blocks + number
+                self.below.ask(task.n, below, panel * self.steps + step_number)
             unit.step(shape, PRODUCTS, data, weights)
         sums = k.local("sums", "float32", shape[0] * shape[1] * ROWS * COLUMNS, "global")
         for i in range(shape[0]):

@@ -39,8 +39,8 @@ LEAST_DEPTH = 16  # channels; fewer fill a quarter of a step at most
 
 @dataclass(frozen=True)
 class MatrixPlan:
-    """``strip``: the largest number of outputs at a time; ``groups``: parts of the output channels, each of which splits
-    the data anew."""
+    """``strip``: the largest number of outputs at a time; ``groups``: parts of the output channels, each of which
+    splits the data anew."""
 
     strip: Strip
     groups: int
