@@ -21,7 +21,7 @@ from .grouped import build_grouped, grouped_applies
 from .inplace import has_residual, taken_over
 from .matrix import build_matrix
 from .matrix_choose import MARGIN, MatrixPlan, float_cycles, matrix_plan
-from .strassen import build_halves, halves_bytes, halves_pay
+from .strassen import build_halves, halves_bytes, halves_share
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
 from .winograd_choose import Plan, choose_plan, held_bytes
@@ -133,16 +133,16 @@ def own_way(request: Request, facts: ConvFacts) -> Way:
     if grouped_applies(request, facts):
         return GROUPED
     room = request.options.get("room")
-    if halves_pay(request, facts) and (room is None or halves_bytes(request, facts) <= room * request.workers):
-        return HALVES
+    matrix, share = matrix_plan(request, facts), halves_share(request, facts)
     plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
     if plan is not None and room is not None and held_bytes(request.target.lanes(), facts.channels, plan) > room:
         plan = choose_plan(request.target, facts, room)
-    matrix = matrix_plan(request, facts)
     if matrix is not None:
-        others = plan.cycles if plan is not None else float_cycles(request.target, facts)
+        others = plan.cycles if plan is not None else float_cycles(request.target, facts) * (share or 1.0)
         if matrix.cycles * request.workers / request.target.cores < MARGIN * others:
             return matrix
+    if share is not None and (room is None or halves_bytes(request, facts) <= room * request.workers):
+        return HALVES
     return plan if plan is not None else own_tile(request, facts)
 
 

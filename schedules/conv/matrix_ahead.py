@@ -47,8 +47,8 @@ class Next:
 
 @dataclass(frozen=True)
 class NextData:
-    """Each step of a strip asks for ``lines`` of the rows that the strip below reads and this one doesn't: ``runs`` such
-    lots are one block of channels."""
+    """Each step of a strip asks for ``lines`` of the rows that the strip below reads and this one doesn't: ``runs``
+    such lots are one block of channels."""
 
     conv: ConvKernel
     lines: int
