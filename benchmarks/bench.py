@@ -40,6 +40,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "fuse": {"fuse": False, "tile": "off"},
     "layout": {"layout": False},
     "winograd": {"winograd": False},
+    "matrix": {"matrix": False},
     "dots": {"dots": False},
     "tile": {"tile": "off"},
     "exact": {"exact": True},

@@ -49,7 +49,7 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 @click.option("--peers", default=",".join(ORDER), show_default=True, help="Engines beside ours; '' for none.")
 @click.option(
     "--ablate", default="",
-    help="Also measure ours without: simplify, fuse (and tile), layout, winograd, dots, tile; or exact.",
+    help="Also measure ours without: simplify, fuse (and tile), layout, winograd, matrix, dots, tile; or exact.",
 )  # fmt: skip
 @click.option(
     "--memory-budget", "budgets", default="",

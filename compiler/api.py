@@ -44,8 +44,9 @@ def compile(
     ``target``: ``native``, a name from ``halotile targets list``, or ``triple+cpu+features``. ``shapes`` fixes open
     dimensions by input name, ``fixed`` whole inputs: {"size": [480, 640]} makes that a constant, which the library
     does not take any more. ``threads``: the default number of threads; None takes the target's cores. ``exact``
-    keeps to the order of operations (no Winograd, no re-association across kernels). ``float_mode``: ``strict``,
-    ``finite`` or ``exact``, how far simplification may go. ``dump_ir``: a folder for the IR after each stage.
+    keeps to the order of operations (no Winograd, no matrix unit, no re-association across kernels). ``float_mode``:
+    ``strict``, ``finite`` or ``exact``, how far simplification may go. ``dump_ir``: a folder for the IR after each
+    stage.
     ``progress`` is called with (stage, done, total).
 
     ``tile``: ``auto`` computes chains of layers tile by tile where that is predicted to pay, ``off`` never does, and

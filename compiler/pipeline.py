@@ -40,9 +40,9 @@ class Options:
     the target's cores; ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``:
     auto, off, or a wish (passes/tile/forced.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are choices
     that were measured (schedules/tuning.py), ``candidate`` which of each kernel's candidates to build for such a
-    measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction. ``weights``:
-    float32, or float16 for those of convolutions and matrix products. ``flush_denormals``: runs count floats below the
-    normal ones as zero."""
+    measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction. ``matrix``:
+    products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or float16 for those of
+    convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones as zero."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -58,6 +58,7 @@ class Options:
     fuse: bool = True
     layout: bool = True
     winograd: bool = True
+    matrix: bool = True
     dots: bool = True
     tile: str | Mapping[str, Any] | None = None
     memory_budget: int | None = None
@@ -255,7 +256,7 @@ def tile(build: Build) -> None:
     if options.target.memory_kind == "scratchpad" and options.tile != "off":
         from ..passes.tile.stripes import Stripes
 
-        striped = Stripes.of(options.tile or "auto", options.exact, options.winograd).apply(
+        striped = Stripes.of(options.tile or "auto", options.exact, options.winograd, options.matrix).apply(
             build.groups, build.layouts, build.places, build.graph.outputs, options.target
         )
         build.groups, build.tiled, build.layouts = striped.groups, dict(striped.plans), dict(striped.layouts)
@@ -323,7 +324,8 @@ def _choices(build: Build, group: Any, room: int | None) -> tuple[dict[str, Any]
     """What a request for a kernel of ``group`` asks beside, and the cores that it is for."""
     options = build.options
     workers = options.threads or options.target.cores
-    choices: dict[str, Any] = {"winograd": options.winograd, "weights": options.weights, "threads": workers}
+    choices: dict[str, Any] = {"winograd": options.winograd, "matrix": options.matrix}
+    choices |= {"weights": options.weights, "threads": workers}
     choices["strassen"] = _only_speed(options)
     choices["closing"] = not build.closing.isdisjoint(group.outputs)
     choices["room"] = room
@@ -382,6 +384,7 @@ def assemble(build: Build) -> None:
         scratchpad_bytes=max((p.bytes for p in pads), default=0),
         scratchpad_offset=build.memory.offsets[pads[0]] if pads else 0,
         flush_denormals=options.flush_denormals,
+        matrix_unit=any(map(module.matrix_work, build.kernels)),
     )
 
 

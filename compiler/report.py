@@ -130,6 +130,7 @@ def read_bytes(group: Any, value: Any) -> int:
 
 def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
     from ..schedules.dots import per_word
+    from .codegen.module import matrix_work
 
     group, kernel = build.groups[index], build.kernels[index]
     entry: dict[str, Any] = {
@@ -144,6 +145,8 @@ def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
     for n in group.nodes:
         if macs(n) and n.results[0].dtype == "int32" and n.inputs[1].dtype == "int8":
             entry["at_once"] = per_word(n.inputs[0].dtype)  # products of bytes that one multiply-add takes
+    if work := matrix_work(kernel):
+        entry["matrix"] = work / 2  # products of bfloat16 for each multiply-add; one of bytes is half of one
     if kernel.decision is not None:
         entry["decision"] = asdict(kernel.decision)
     if build.symbols:

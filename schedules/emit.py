@@ -70,6 +70,7 @@ class KernelBuilder:
         self.tables: dict[Any, np.ndarray] = {}  # constants, by their buffers
         self.written: Written | None = None  # while the vectors of a line are written out
         self.square: Square | None = None  # while the columns of a square are
+        self.attributes: dict[str, Any] = {}  # of the function, beside those that it is finished with
 
     # -- buffers ---------------------------------------------------------------------------------
 
@@ -303,7 +304,7 @@ class KernelBuilder:
     def finish(self, attributes: dict[str, Any] | None = None) -> Any:
         body = sequence([*self._prologue, *self._scopes[0], tirx.Return(tirx.IntImm("int32", 0))])
         function = tirx.PrimFunc([*self._params, *self._scalars], body, ret_type=tvm.ir.PrimType("int32"))
-        attrs = {"tirx.noalias": True, "s_tir": True, **(attributes or {})}
+        attrs = {"tirx.noalias": True, "s_tir": True, **self.attributes, **(attributes or {})}
         return function.with_attrs(attrs)
 
 

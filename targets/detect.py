@@ -82,15 +82,17 @@ def describe(machine: Machine) -> Target:
     own = llvm.features(arch, cpu)
     lacks = sorted((own & kernel_flags.visible(arch)) - has)
     extra = sorted(kernel_flags.useful(has & llvm.known_features(arch)) - own)
+    kept = ["amx-tile"] if "amx-tile" in own - set(lacks) and not machine.grants_tiles else []
     # without tiles the matrix unit's other features are off too
-    amx = [f for f in ("amx-tile",) if f in own - set(lacks) and not machine.grants_tiles]
-    switches = [f"-{f}" for f in [*lacks, *amx]] + [f"+{f}" for f in extra]
+    switches = [f"-{f}" for f in [*lacks, *kept]] + [f"+{f}" for f in extra]
     # LLVM shuns 512-bit registers on cores whose clock once dropped for them; our vectors are chosen by hand.
     if "prefer-256-bit" in own and "avx512f" in has:
         switches.append("-prefer-256-bit")
     bits, registers = simd(arch, llvm.features(arch, cpu, tuple(switches)))
     known = core(cpu)
     notes = [f"without {', '.join(lacks)}: not among this machine's flags"] if lacks else []
+    if kept:
+        notes.append("without the matrix unit (AMX): the system keeps it from this process")
     if cpu != machine.llvm_cpu:
         notes.append(f"LLVM takes this machine for {machine.llvm_cpu}; its flags fit {cpu} better")
     cache = {level: size for level, size, _ in machine.caches}
@@ -209,7 +211,8 @@ def _vendor(name: str) -> str:
 
 
 def runs_here(target: Target) -> bool:
-    """Whether this machine can run code that was made for ``target``."""
+    """Whether this machine can run code that was made for ``target``: it has what computes (our code has no use for
+    what is the operating system's), and grants the matrix unit if there is one in the target."""
     if target.native:
         return True
     try:
@@ -219,4 +222,6 @@ def runs_here(target: Target) -> bool:
     if llvm.architecture(target.triple) != machine.arch:
         return False
     needs = llvm.features(machine.arch, target.cpu, target.features) & kernel_flags.visible(machine.arch)
-    return needs <= kernel_flags.translate(machine.arch, set(machine.flags)) | {"crc32"}
+    if "amx-tile" in needs and not machine.grants_tiles:
+        return False
+    return kernel_flags.computing(needs) <= kernel_flags.translate(machine.arch, set(machine.flags)) | {"crc32"}

@@ -88,8 +88,7 @@ _SYSTEM = frozenset(
 
 _TABLES = {"x86_64": {**_X86, **{name: name for name in _X86_SAME}}, "aarch64": _AARCH64, "armv7l": _ARM}
 
-# What kernels may profit from beyond the chosen processor's own list. AMX stays off: its tiles need the operating
-# system's permission at run time.
+# What kernels may profit from beyond the chosen processor's own list. AMX is none of it: those who have it are listed.
 _USEFUL = (
     "avx",
     "fma",

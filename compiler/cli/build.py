@@ -36,7 +36,8 @@ STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "a
 @parameters.fix_option
 @parameters.threads_option
 @click.option(
-    "--exact", is_flag=True, help="Keep to the order of operations: no Winograd, ten times tighter check."
+    "--exact", is_flag=True,
+    help="Keep to the order of operations: no Winograd, no matrix unit, ten times tighter check.",
 )
 @click.option(
     "--float-mode", type=click.Choice(["strict", "finite", "exact"]), default="strict", show_default=True,

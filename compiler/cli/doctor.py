@@ -79,10 +79,12 @@ def _compiler() -> str:
 
 
 def _target() -> str:
+    from ...schedules.matrix.unit import has_matrix_unit
     from ...targets.resolve import resolve
 
     target = resolve("native")
-    return f"{target.cpu}, {target.vector_bits}-bit vectors, {target.cores} cores"
+    unit = ", matrix unit" if has_matrix_unit(target) else ""
+    return f"{target.cpu}, {target.vector_bits}-bit vectors{unit}, {target.cores} cores"
 
 
 def _round_trip() -> str:

@@ -55,10 +55,13 @@ def detect(as_json: bool) -> None:
 
 
 def _show(target: Any, as_json: bool) -> None:
-    if as_json:
-        emit_json(_data(target))
-        return
+    from ...schedules.matrix.unit import has_matrix_unit
+
     facts = _data(target)
+    facts["matrix_unit"] = has_matrix_unit(target)  # no fact of a target, but what its features come to
+    if as_json:
+        emit_json(facts)
+        return
     notes = facts.pop("notes")
     if facts["memory_kind"] == "cache":
         facts = {k: v for k, v in facts.items() if k not in ("scratchpad_bytes", "hertz", "transfer_seconds")}

@@ -19,7 +19,7 @@ from .console import StageProgress, columns, emit, emit_json, on_terminal
 @parameters.shape_option
 @parameters.fix_option
 @parameters.threads_option
-@click.option("--exact", is_flag=True, help="For builds with --exact: no Winograd.")
+@click.option("--exact", is_flag=True, help="For builds with --exact: no Winograd, no matrix unit.")
 @click.option(
     "--seconds", type=click.FloatRange(0.1, 1e6), default=10.0, show_default=True,
     help="How long to measure, besides compiling.",

@@ -207,7 +207,7 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         parameters=parameters,
         arguments=arguments,
         weights=weights,
-        processor_check=processor_check(spec.target)
+        processor_check=processor_check(spec.target, spec.matrix_unit)
         + (scratchpad_text(name, spec.scratchpad_bytes, spec.scratchpad_offset) if pad else ""),
         declare_weights=(
             "extern const unsigned char halotile_weights[];"

@@ -48,7 +48,8 @@ class LibrarySpec:
     ``planned_bytes + T * workspace_bytes``, both multiples of 64; ``default_threads`` 0 means as many as the process
     may use. ``report`` is plain data that goes into the manifest, as do ``model`` (file name
     and digest of the source) and ``options``, from which the same can be built again. ``flush_denormals``: runs count
-    floats below the normal ones as zero.
+    floats below the normal ones as zero. ``matrix_unit``: kernels use that of the target, which a process has to ask
+    for.
     """
 
     name: str
@@ -70,6 +71,7 @@ class LibrarySpec:
     scratchpad_bytes: int = 0
     scratchpad_offset: int = 0
     flush_denormals: bool = False
+    matrix_unit: bool = False
 
     def __post_init__(self) -> None:
         for what in ("planned_bytes", "workspace_bytes"):

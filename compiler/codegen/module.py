@@ -28,6 +28,7 @@ from ...errors import UnsupportedError
 from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
 from ...schedules.group import Kernel, Packed, Scratchpad, Value
+from ...schedules.matrix.unit import work_of
 from ...schedules.tiled import TiledKernel
 from ...targets.target import Target
 from .streaming import ATTRIBUTE, stream
@@ -311,6 +312,12 @@ def _at(buffer: Any, offset: int) -> Any:
     return tirx.address_of(buffer[tirx.IntImm("int64", offset)])
 
 
+
+
+def matrix_work(kernel: Kernel) -> int:
+    """Multiply-adds of the matrix unit for each 64 terms of a kernel's sums, or the most of its parts'; 0 for none."""
+    functions = [p.function for p in kernel.parts] if isinstance(kernel, TiledKernel) else [kernel.function]
+    return max((work_of(f) for f in functions), default=0)
 
 
 def workspace_bytes(kernels: Sequence[Kernel]) -> int:

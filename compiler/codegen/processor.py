@@ -3,7 +3,7 @@
 Without it a library on the wrong machine dies of an illegal instruction somewhere inside a kernel. Asked are the
 features that LLVM may use in our kernels on its own account, as far as C compilers and Linux can tell.
 
-    processor_check(target) -> C text that defines ``static int processor_fits(void)``
+    processor_check(target, matrix) -> C text that defines ``static int processor_fits(void)``
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _KEPT_X86 = """static int kept(unsigned wanted) {
 
 """
 
-# Linux, from 5.16 on, keeps the matrix unit from a process until it asks: arch_prctl(ARCH_REQ_XCOMP_PERM, 18)
-_GRANTED_X86 = """#include <sys/syscall.h>
-#include <unistd.h>
+# Linux, from 5.16 on, keeps the matrix unit from a process until it asks, and from one with signal stacks too small for
+# its registers: arch_prctl(ARCH_REQ_XCOMP_PERM, 18). Strict C has no declaration of syscall.
+_GRANTED_X86 = """long syscall(long number, ...);
 
-static int granted(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
+static int granted(void) { return syscall(158, 0x1023, 18) == 0; }
 
 """
 
@@ -87,8 +87,9 @@ _AARCH64 = {
 _ARM = {"neon": ("AT_HWCAP", 12), "vfp4": ("AT_HWCAP", 16), "hwdiv-arm": ("AT_HWCAP", 17)}
 
 
-def required_features(target: Target) -> tuple[str, ...]:
-    """The features of the target that its processor can be asked for, in a fixed order."""
+def required_features(target: Target, matrix: bool = False) -> tuple[str, ...]:
+    """The features of the target that its processor can be asked for, in a fixed order. Those of the matrix unit count
+    if kernels use it (``matrix``): nothing else in a library does."""
     machine = machine_of(target.triple)
     known = {"x86_64": tuple(X86), "aarch64": tuple(_AARCH64), "arm": tuple(_ARM)}.get(machine, ())
     if not known:
@@ -96,12 +97,13 @@ def required_features(target: Target) -> tuple[str, ...]:
     from ...targets.llvm import architecture, features
 
     has = features(architecture(target.triple), target.cpu, tuple(target.features))
-    return tuple(feature for feature in known if feature in has)
+    return tuple(f for f in known if f in has and (matrix or not f.startswith("amx")))
 
 
-def processor_check(target: Target) -> str:
-    """C text of ``processor_fits`` for a target: true when every required feature is there."""
-    required = required_features(target)
+def processor_check(target: Target, matrix: bool = False) -> str:
+    """C text of ``processor_fits`` for a target: true when every required feature is there, and, for kernels on the
+    matrix unit, when the system grants that to the process."""
+    required = required_features(target, matrix)
     machine = machine_of(target.triple)
     if machine == "x86_64":
         return _x86_check(required)

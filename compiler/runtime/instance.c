@@ -197,7 +197,8 @@ const char *halotile_error_text(int code) {
     case HALOTILE_ERROR_KERNEL: return "a kernel reported a failure";
     case HALOTILE_ERROR_WORKSPACE: return "a kernel asked for more scratch than was planned";
     case HALOTILE_ERROR_SYSTEM: return "a thread could not be started";
-    case HALOTILE_ERROR_PROCESSOR: return "this processor lacks instructions that the library was compiled for";
+    case HALOTILE_ERROR_PROCESSOR:
+        return "this processor lacks instructions that the library was compiled for, or the system keeps them from it";
     case HALOTILE_ERROR_TRANSFER: return "a transfer to or from the scratchpad failed";
     default: return "unknown error code";
     }

@@ -48,17 +48,18 @@ class Stripes:
     rows: int | None = None
     exact: bool = False
     winograd: bool = True
+    matrix: bool = True
     name: str = "tile"
 
     @staticmethod
-    def of(tile: str | Mapping[str, Any], exact: bool, winograd: bool) -> Stripes:
+    def of(tile: str | Mapping[str, Any], exact: bool, winograd: bool, matrix: bool = True) -> Stripes:
         """What a build asks for: ``{"shape": (rows, None)}`` fixes the height; HalotileError for any other wish."""
         if isinstance(tile, str) or not tile:
-            return Stripes(None, exact, winograd)
+            return Stripes(None, exact, winograd, matrix)
         rows, columns = checked_shape(tile["shape"]) if set(tile) == {"shape"} else (None, 0)
         if columns is not None:
             raise HalotileError("tile: stripes for a scratchpad have a height alone: {'shape': (rows, None)}")
-        return Stripes(rows, exact, winograd)
+        return Stripes(rows, exact, winograd, matrix)
 
     def apply(
         self,
@@ -94,7 +95,7 @@ class Stripes:
             misses = 0 if plans else misses + 1
             if misses == MISSES:
                 break
-        options = {"winograd": self.winograd}
+        options = {"winograd": self.winograd, "matrix": self.matrix}
         for first, plans in reversed(found):
             for plan in plans:
                 if most_transfers(plan, program.layouts) > MOST_TRANSFERS:

@@ -36,6 +36,10 @@ SUMS = 4  # registers that a block of C may take: the other four hold A and B
 MULTIPLY_CYCLES = 16  # from one multiply-add to the next
 LOAD_CYCLES = 8  # of a register from the first-level cache
 
+# Of a function: how many multiply-adds of the unit stand for one of numbers over 64 terms of a sum, as many as one of
+# bytes takes: 1 for bytes, 2 for each product of bfloat16 parts. A library with such a function asks for the unit.
+ATTRIBUTE = "halotile.matrix"
+
 BFLOAT16 = "bf16ps"  # kinds of products
 UNSIGNED_SIGNED, SIGNED_SIGNED = "busd", "bssd"  # bytes of A by bytes of B, summed in int32
 
@@ -79,6 +83,7 @@ class MatrixUnit:
         for i, word in enumerate(words):
             k.store(table, i, tirx.IntImm("int32", word))
         self._call("llvm.x86.ldtilecfg", tirx.address_of(table[0]))
+        self._note(1)
 
     def release(self) -> None:
         """Leaves the unit empty, so that the system saves nothing of it; at the end of each task."""
@@ -100,6 +105,9 @@ class MatrixUnit:
     def _call(self, name: str, *arguments: Any) -> None:
         self.k.add(tirx.Evaluate(tirx.call_llvm_intrin("void", name, *arguments)))
 
+    def _note(self, work: int) -> None:
+        self.k.attributes[ATTRIBUTE] = max(work, self.k.attributes.get(ATTRIBUTE, 0))
+
     # -- blocks of C -----------------------------------------------------------------------------
 
     def step(
@@ -115,6 +123,7 @@ class MatrixUnit:
         ``b(column, part)``. What is in a register already is not loaded again."""
         rows, columns = shape
         assert rows * columns <= SUMS
+        self._note(len(products) * (2 if kind == BFLOAT16 else 1))
         free = list(range(SUMS, REGISTERS))
         own_b = free[: min(columns, 2 if rows > 1 else 3)]
         own_a = [r for r in free if r not in own_b][: rows if rows <= 2 else None]
@@ -144,6 +153,11 @@ def block_cycles(shape: tuple[int, int], products: int) -> float:
     """Cycles of one :meth:`MatrixUnit.step`: few sums wait for each other."""
     rows, columns = shape
     return max(rows * columns * MULTIPLY_CYCLES, 52.0) * products
+
+
+def work_of(function: Any) -> int:
+    """What :data:`ATTRIBUTE` says of a finished function; 0 where it leaves the unit alone."""
+    return int((function.attrs or {}).get(ATTRIBUTE, 0))
 
 
 def _register(number: int) -> Any:

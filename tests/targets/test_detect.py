@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from halotile.schedules.matrix.unit import has_matrix_unit
 from halotile.targets import detect, llvm
 from halotile.targets import flags as kernel_flags
 from halotile.targets.detect import Machine, describe, parse_cpuinfo, read_caches
@@ -79,6 +80,40 @@ def test_what_a_hypervisor_hides_does_not_make_a_server_a_client(
     target = describe(machine("x86_64", "GenuineIntel", flags, guess, second))
     assert target.cpu in cpus
     assert target.fma_ports == (1 if target.cpu == "rocketlake" else 2)
+
+
+def granting(grants: bool) -> Machine:
+    """A server with a matrix unit."""
+    flags = frozenset((SAPPHIRE + " amx_bf16 amx_tile amx_int8").split())
+    caches = ((1, 48 << 10, 64), (2, 2 << 20, 64))
+    return Machine("x86_64", "GenuineIntel", flags, "sapphirerapids", caches, 4, grants)
+
+
+def test_the_matrix_unit_is_used_where_the_system_grants_it() -> None:
+    target = describe(granting(True))
+    assert has_matrix_unit(target) and has_matrix_unit(target, "amx-int8")
+    assert "-amx-tile" not in target.features and not any("AMX" in note for note in target.notes)
+
+
+def test_the_matrix_unit_is_off_where_the_system_keeps_it() -> None:
+    """And nothing else is."""
+    target = describe(granting(False))
+    assert not has_matrix_unit(target) and not has_matrix_unit(target, "amx-int8")
+    assert "without the matrix unit (AMX): the system keeps it from this process" in target.notes
+    granted = describe(granting(True))
+    assert set(target.features) - set(granted.features) == {"-amx-tile"}
+    assert (target.cpu, target.vector_bits) == (granted.cpu, 512)
+
+
+@pytest.mark.parametrize("grants", [True, False])
+def test_code_for_the_matrix_unit_runs_where_it_is_granted(grants: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What belongs to the system, and this hypervisor hides, is no matter."""
+    monkeypatch.setattr(detect, "read_machine", lambda: granting(grants))
+    named = "x86_64-linux-gnu+sapphirerapids"
+    assert "pku" in llvm.features("x86_64", "sapphirerapids") and "pku" not in granting(grants).flags
+    assert detect.runs_here(resolve(f"{named}+-amx-tile"))
+    assert detect.runs_here(resolve(named)) == grants
+    assert not detect.runs_here(resolve("x86_64-linux-gnu+diamondrapids"))
 
 
 def test_amd_is_never_taken_for_intel() -> None:
