@@ -217,6 +217,11 @@ def _only_speed(options: Options) -> bool:
     return options.winograd and free
 
 
+def _in_parts(options: Options) -> bool:
+    """Whether products of float32 may be sums of products of parts, where the target has a matrix unit."""
+    return options.matrix and not options.exact and options.weights != "float16"
+
+
 def fuse(build: Build) -> None:
     from ..passes.fuse.fuse import Fuse
     from ..passes.fuse.graph import build_graph
@@ -229,7 +234,7 @@ def fuse(build: Build) -> None:
     graph = build_graph(build.module)
     build.target = with_residence(build.options.target, graph)
     winograd = build.options.winograd and not build.options.exact
-    fusion = Fuse(build.options.fuse, build.target, winograd).apply(graph)
+    fusion = Fuse(build.options.fuse, build.target, winograd, _in_parts(build.options)).apply(graph)
     build.graph, fusion, build.views = own_outputs(graph, fusion)
     build.groups = fusion.groups
     build.notes["fuse"] = merged + [note for group in fusion.groups for note in group.notes]
@@ -265,7 +270,8 @@ def tile(build: Build) -> None:
     wish = options.tile or "auto"
     placed = (*build.graph.inputs, *build.graph.outputs)
     halves = Halves(_only_speed(options), build.closing)
-    result = Tile(wish, options.memory_budget, options.optimize, options.threads, options.exact, halves).apply(
+    budget = (wish, options.memory_budget, options.optimize, options.threads)
+    result = Tile(*budget, options.exact, halves, _in_parts(options)).apply(
         build.groups,
         build.layouts,
         build.places,

@@ -31,10 +31,8 @@ from ..matrix.unit import COLUMNS, DEPTH, PAIRS, ROW_BYTES, ROWS, SUMS, MatrixUn
 from .choose import Tile
 from .facts import ConvFacts
 from .matrix_ahead import Next, NextData
-from .matrix_choose import PARTS, PRODUCTS, MatrixPlan, scratch_elements
-from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
-
-LINE = 16  # words of a cache line
+from .matrix_choose import PARTS, PRODUCTS, MatrixPlan, held_bytes, workers_of
+from .tile import ConvKernel, finish, new_context
 
 
 def build_matrix(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
@@ -83,26 +81,16 @@ class _Matrix:
         registers = -(-strip.spread(strip.rows, columns) // (2 * ROWS))
         return NextData.of(self.conv, strip.rows, -(-self.blocks // (2 * self.plan.groups)) * registers * self.steps)
 
-    @property
-    def workers(self) -> int:
-        return min(self.conv.request.workers, self._tasks) if self.facts.flops >= PARALLEL_FLOPS else 1
-
-    @property
-    def _tasks(self) -> int:
-        rows, columns = (1, *self.facts.out_spatial)[-2:]
-        strips = -(-rows // self.strip.rows) * -(-columns // self.strip.columns)
-        return self.facts.batch * self.plan.groups * strips
-
     def emit(self) -> None:
         k, ctx = self.k, self.ctx
-        weight, workers = self.facts.weight, self.workers
+        weight, workers = self.facts.weight, workers_of(self.facts, self.plan, self.conv.request.workers)
         elements = self.blocks * self.steps * PARTS * WORDS
         self.weights = ctx.packed(
             Packed(f"w_{weight.name}", partial(pack_weights, self.facts), elements, "int32"), narrow=False
         )
         offsets = np.array(self.strip.offsets(self.phase // ROWS), np.int32) * ROWS
         self.offsets = ctx.packed(Packed("taps", offsets), narrow=False) if len(offsets) > 1 else None
-        each = -(-scratch_elements(self.facts.channels, self.strip) // LINE) * LINE
+        each = held_bytes(self.facts.channels, self.plan) // 4
         self.data, self.below = ctx.scratch(each * workers, "int32"), self._below()
         ctx.fill_pending()
         with ExitStack() as scopes:

@@ -21,10 +21,11 @@ from functools import lru_cache
 from ...targets.target import Target
 from ..group import Request
 from ..matrix.parts import THREE, parts_of
-from ..matrix.unit import COLUMNS, DEPTH, MULTIPLY_CYCLES, REGISTER_BYTES, ROWS, may_split
+from ..matrix.unit import COLUMNS, DEPTH, MULTIPLY_CYCLES, REGISTER_BYTES, ROWS, has_matrix_unit, may_split
 from .choose import Space, choose_tile
-from .facts import BYTES, ConvFacts
+from .facts import ConvFacts
 from .strips import Strip, strips_of
+from .tile import PARALLEL_FLOPS
 from .winograd_choose import EXPOSED, LOOP, stream_rate
 
 PRODUCTS = THREE
@@ -34,6 +35,7 @@ RESULT_CYCLES = 48.0  # of a register: written, and read by the epilogue; the wa
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
 FULL = 0.9  # of the multiply-adds a cycle that the unit could start
 MARGIN = 0.93  # the estimate must beat the one in float32 by this much
+LINE = 16  # words of a cache line
 LEAST_DEPTH = 16  # channels; fewer fill a quarter of a step at most
 
 
@@ -53,13 +55,18 @@ class MatrixPlan:
 
 @dataclass(frozen=True)
 class Work:
-    """What plans depend on."""
+    """What plans depend on; ``size`` are rows and columns of the outputs."""
 
+    facts: ConvFacts
     batch: int
     channels: int
     outputs: int
     size: tuple[int, int]
-    facts: ConvFacts
+
+    @staticmethod
+    def of(facts: ConvFacts) -> Work:
+        rows, columns = (1, *facts.out_spatial)[-2:]
+        return Work(facts, facts.batch, facts.channels, facts.outputs, (rows, columns))
 
     @property
     def pairs(self) -> int:
@@ -79,22 +86,23 @@ class Work:
         return self.blocks * self.steps * PARTS * REGISTER_BYTES
 
 
-def matrix_applies(request: Request, facts: ConvFacts) -> bool:
-    """True for what the kernel can do at all: one group, one or two axes, float32 in channel blocks of a register's
-    columns, no weights of whole numbers, whose sums are exact."""
-    anchor = request.group.anchor
-    blocked = all(request.layout(v).block == COLUMNS for v in (facts.data, *request.group.outputs))
+def suits(facts: ConvFacts) -> bool:
+    """True for what the kernel can do at all: one group, one or two axes, float32, no weights of whole numbers, whose
+    sums are exact."""
     return (
-        may_split(request)
-        and anchor is not None
-        and anchor.operator != BYTES
-        and blocked
+        not facts.of_bytes
         and facts.groups == 1
         and len(facts.out_spatial) in (1, 2)
         and facts.output.dtype == "float32"
         and facts.channels >= LEAST_DEPTH
         and not facts.weight.is_whole
     )
+
+
+def matrix_applies(request: Request, facts: ConvFacts) -> bool:
+    """True where the request allows it, and tensors are in channel blocks of a register's columns."""
+    blocked = all(request.layout(v).block == COLUMNS for v in (facts.data, *request.group.outputs))
+    return blocked and may_split(request) and suits(facts)
 
 
 def matrix_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
@@ -105,11 +113,38 @@ def matrix_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
     return best_plan(request.target, facts, request.workers, room)
 
 
+def smaller_plans(target: Target, facts: ConvFacts, workers: int, held: int) -> list[MatrixPlan]:
+    """What is taken where there is less and less room than ``held`` bytes a core: half of it, a quarter ..."""
+    found: list[MatrixPlan] = []
+    while (plan := best_plan(target, facts, workers, held // 2)) is not None:
+        found.append(plan)
+        held = held_bytes(facts.channels, plan)
+    return found
+
+
 def best_plan(target: Target, facts: ConvFacts, workers: int, room: int | None = None) -> MatrixPlan | None:
     """``room``: the most bytes that a core may hold beside what it reads and writes."""
-    size = (1, *facts.out_spatial)[-2:]
-    work = Work(facts.batch, facts.channels, facts.outputs, size, facts)
-    return min(_plans(target, work, workers, room), key=lambda p: p.cycles, default=None)
+    return min(_plans(target, Work.of(facts), workers, room), key=lambda p: p.cycles, default=None)
+
+
+def times_split(target: Target, facts: ConvFacts, winograd: float | None) -> float | None:
+    """How often a number of the data is split, on average, where the kernel is expected to be chosen; ``winograd``: the
+    cycles of the plan that it must beat, if there is one."""
+    if not has_matrix_unit(target) or not suits(facts):
+        return None
+    plan = best_plan(target, facts, target.cores)
+    others = winograd if winograd is not None else float_cycles(target, facts)
+    if plan is None or plan.cycles >= MARGIN * others:
+        return None
+    strip = plan.strip
+    strips = plan.groups * _strips(Work.of(facts), strip)
+    return facts.batch * facts.channels * strips * _vectors(strip) / facts.data.elements
+
+
+def _vectors(strip: Strip) -> int:
+    """Places of all planes that taps read."""
+    reaches = (strip.reach(phase) for phase in range(len(strip.phases)))
+    return sum((strip.rows + rows) * (strip.columns + columns) for rows, columns in reaches)
 
 
 def scratch_elements(channels: int, strip: Strip) -> int:
@@ -118,6 +153,23 @@ def scratch_elements(channels: int, strip: Strip) -> int:
     pairs = -(-channels // DEPTH)
     beyond = 4 * ROWS + max(strip.offsets(0))
     return (len(strip.phases) * pairs * PARTS * strip.places + beyond) * ROWS
+
+
+def held_bytes(channels: int, plan: MatrixPlan) -> int:
+    """Bytes of a core's scratch, whole lines."""
+    return -(-scratch_elements(channels, plan.strip) // LINE) * LINE * 4
+
+
+def workers_of(facts: ConvFacts, plan: MatrixPlan, workers: int) -> int:
+    """Cores that share the tasks; a small convolution stays on one."""
+    tasks = facts.batch * plan.groups * _strips(Work.of(facts), plan.strip)
+    return min(workers, tasks) if facts.flops >= PARALLEL_FLOPS else 1
+
+
+def register_cycles(facts: ConvFacts) -> float:
+    """Cycles of sixteen places by all outputs."""
+    blocks, steps = -(-facts.outputs // COLUMNS), -(-facts.channels // DEPTH) * facts.taps
+    return blocks * (steps * len(PRODUCTS) * MULTIPLY_CYCLES / FULL + RESULT_CYCLES)
 
 
 def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterator[MatrixPlan]:
@@ -146,22 +198,18 @@ def _cycles(
     """Of the core that has the most to do."""
     blocks = -(-work.blocks // groups)
     places = -(-strip.spread(strip.rows, strip.columns) // ROWS)
-    vectors = 0
-    for phase in range(len(strip.phases)):
-        rows, columns = strip.reach(phase)
-        vectors += (strip.rows + rows) * (strip.columns + columns)
-    split = SPLIT_CYCLES * vectors * -(-work.channels // COLUMNS)
+    split = SPLIT_CYCLES * _vectors(strip) * -(-work.channels // COLUMNS)
     if held > SHARE * target.l2_bytes:
         split += 2 * held / target.far_bytes  # written to and read from beyond the cache
-    products = places * blocks * work.steps * len(PRODUCTS) * MULTIPLY_CYCLES / FULL
-    results = places * blocks * RESULT_CYCLES
+    own_share = blocks / work.blocks
+    products = places * register_cycles(work.facts) * own_share
     own = work.weight_bytes / groups
     again = _strips(work, strip) > 1 and own > target.l2_bytes // 2
     stream = own / stream_rate(target, work.weight_bytes, again)
     rounds = -(-tasks * groups // workers)
     first = max(products, stream) + EXPOSED * min(products, stream)
     later = first if again else products
-    return rounds * (split + results) + first + (rounds - 1) * later
+    return rounds * split + first + (rounds - 1) * later
 
 
 @lru_cache(maxsize=4096)

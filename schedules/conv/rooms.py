@@ -13,6 +13,10 @@ from ..group import Request, Value
 from .build import TRANSPOSED, builds_conv, overwritten, own_way, supports_conv
 from .candidates import HALVES
 from .facts import ConvFacts
+from .matrix_choose import MatrixPlan, float_cycles
+from .matrix_choose import held_bytes as matrix_bytes
+from .matrix_choose import smaller_plans as smaller_strips
+from .matrix_choose import workers_of as matrix_workers
 from .strassen import halves_bytes, halves_share
 from .winograd import workers_of
 from .winograd_choose import Plan, direct_cycles, held_bytes, smaller_plans
@@ -46,6 +50,8 @@ def besides(request: Request, less: bool) -> tuple[Beside, ...]:
         found = [replace(found[0], bytes=held, share=min(1.0, share or 1.0))]
         if less:
             found.append(_with(request, 0, 0, 1.0))
+    if isinstance(way, MatrixPlan):
+        return tuple(_strips(request, facts, way, found[0], less))
     if not isinstance(way, Plan):
         return tuple(found)
     lanes, target = request.layout(request.group.outputs[0]).block, request.target
@@ -74,7 +80,25 @@ def held_in_box(request: Request) -> int | None:
     facts = ConvFacts.of(anchor).cut(request.box.rows, request.box.columns)
     way = own_way(request, facts)
     lanes = request.layout(request.group.outputs[0]).block
+    if isinstance(way, MatrixPlan):
+        return matrix_bytes(facts.channels, way)
     return held_bytes(lanes, facts.channels, way) if isinstance(way, Plan) else 0
+
+
+def _strips(request: Request, facts: ConvFacts, plan: MatrixPlan, own: Beside, less: bool) -> list[Beside]:
+    """On a matrix unit: with the strips it likes, and if ``less``, with smaller and smaller ones, and without."""
+
+    def held(plan: MatrixPlan) -> int:
+        return matrix_bytes(facts.channels, plan) * matrix_workers(facts, plan, request.workers)
+
+    found = [replace(own, bytes=held(plan))]
+    if not less:
+        return found
+    for smaller in smaller_strips(request.target, facts, request.workers, matrix_bytes(facts.channels, plan)):
+        room = matrix_bytes(facts.channels, smaller)
+        found.append(_with(request, room, held(smaller), smaller.cycles / plan.cycles))
+    share = float_cycles(request.target, facts) * request.target.cores / request.workers / plan.cycles
+    return [*found, _with(request, 0, 0, share)]
 
 
 def _with(request: Request, room: int, held: int, share: float) -> Beside:
