@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..group import Request, Value
+from ..matrix.unit import may_split
 from .build import TRANSPOSED, builds_conv, overwritten, own_way, supports_conv
 from .candidates import HALVES
 from .facts import ConvFacts
@@ -60,7 +61,7 @@ def besides(request: Request, less: bool) -> tuple[Beside, ...]:
     if not less or not held:
         return tuple(found)
     last = held
-    for held, plan in smaller_plans(target, facts):
+    for held, plan in smaller_plans(target, facts, may_split(request)):
         if held <= CLOSE * last:
             last = held
             found.append(_with(request, held, held * workers_of(request, facts, plan), plan.cycles / way.cycles))

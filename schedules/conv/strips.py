@@ -19,7 +19,6 @@ from itertools import product
 
 from .facts import ConvFacts
 
-
 LEAST_COLUMNS = 48  # of a part of the rows: what the last register of each computes for nothing counts little
 
 
