@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from ..matrix.parts import THREE, WORDS, order, pack, parts_of, split
 from ..matrix.unit import DEPTH, PAIRS, ROWS, MatrixUnit, Rows, may_split
 from .facts import MatmulFacts
 from .follow import follow
-from .moves import producers, step_of
+from .moves import producers, read_steps
 from .packed import Region, _Matmul
 from .registers import Registers, Shape, choose_registers, heights, pieces
 
@@ -49,7 +50,9 @@ def fits_unit(request: Request, facts: MatmulFacts) -> bool:
         return False
     if not facts.packs or facts.b.is_whole:
         return False
-    return not producers(request.group, facts.a)
+    assert request.group.anchor is not None
+    moved = producers(request.group, facts.a)
+    return not moved or read_steps(request.group, request.group.anchor, facts.a)[0] == 1
 
 
 def build_matrix(request: Request, facts: MatmulFacts) -> Kernel:
@@ -100,7 +103,7 @@ class _Matrix(_Matmul):
             self.workspace = -(-words * BYTES // 64) * 64 + 64
         sums = k.local("sums", "float32", 3 * 2 * ROWS * self.lanes, "global")
         self.unit.configure()
-        self._split_rows(a, batch, first, left)
+        self._split_rows(a, batch, first, left, (b, group * (run * chosen.width)))
         for region in self._regions():
             count: Any = region.panels
             begin: Any = 0
@@ -116,8 +119,9 @@ class _Matrix(_Matmul):
                 self._panel_of_task(region, (left, b, sums), (batch, panel, block, first))
         self.unit.release()
 
-    def _split_rows(self, a: Any, batch: Any, first: Any, left: Any) -> None:
-        """The rows of a task in parts; what a last register lacks stays as it is."""
+    def _split_rows(self, a: Any, batch: Any, first: Any, left: Any, right: tuple[Any, Any]) -> None:
+        """The rows of a task in parts; what a last register lacks stays as it is. Meanwhile it asks for the first panel
+        of B (``right``: B, and the panel's first register)."""
         k, rows, depth, steps = self.k, self.shape.rows, self.shape.depth, self.shape.steps
         base = 0 if self.facts.flat or self.moved else self._base(self.facts.a, self._batch_indices(batch))
         whole, rest = divmod(depth, DEPTH)
@@ -127,36 +131,42 @@ class _Matrix(_Matmul):
         with k.loop(registers, name="g") as g:
             self.ctx.ranged(g, self.chosen.rows)
             count: Any = ROWS if rows % ROWS == 0 else tirx.min(rows - first - g * ROWS, ROWS)
-            with k.loop(count, name="r") as r:
-                self.ctx.ranged(r, ROWS)
-                row = self.bind(first + g * ROWS + r, rows)
 
-                def element(term: Any, row: Any = row) -> Any:
-                    return self._left(a, base, batch, row, term)
+            def step(s: Any, split_step: Callable[[Any, Any, Any], None]) -> None:
+                with k.loop(count, name="r") as r:
+                    self.ctx.ranged(r, ROWS)
+                    row = self.bind(first + g * ROWS + r, rows)
+                    at = (g * steps + s) * (PARTS * WORDS) + r * PAIRS
+                    split_step(lambda term: self._left(a, base, batch, row, s * DEPTH + term), left, at)
 
+            if whole:
                 with k.loop(whole, name="s") as s:
                     self.ctx.ranged(s, whole)
-                    at = (g * steps + s) * (PARTS * WORDS) + r * PAIRS
-                    self._split_run(element, s * DEPTH, left, at, (0, PAIRS), True)
-                at = (g * steps + whole) * (PARTS * WORDS) + r * PAIRS
-                both, one = max(rest - PAIRS, 0), min(rest, PAIRS)
-                for begin, end, pair in ((0, both, True), (both, one, False)):
-                    if begin < end:
-                        self._split_run(element, whole * DEPTH, left, at, (begin, end), pair)
-                if 0 < one < PAIRS:
-                    for part in range(PARTS):
-                        with k.loop(PAIRS - one, "vectorized", "v") as v:
-                            k.store(left, at + part * WORDS + one + v, tirx.const(0, "int32"))
+                    self._ask_ahead(right[0], right[1], (g, self.chosen.rows), s)
+                    step(s, lambda element, left, at: self._split_run(element, left, at, (0, PAIRS), True))
+            if rest:
+                step(whole, partial(self._split_rest, rest))
+
+    def _split_rest(self, rest: int, element: Callable[[Any], Any], left: Any, at: Any) -> None:
+        """The last step, of fewer than DEPTH terms."""
+        k, both, one = self.k, max(rest - PAIRS, 0), min(rest, PAIRS)
+        for begin, end, pair in ((0, both, True), (both, one, False)):
+            if begin < end:
+                self._split_run(element, left, at, (begin, end), pair)
+        if one < PAIRS:
+            for part in range(PARTS):
+                with k.loop(PAIRS - one, "vectorized", "v") as v:
+                    k.store(left, at + part * WORDS + one + v, tirx.const(0, "int32"))
 
     def _split_run(
-        self, element: Callable[[Any], Any], term: Any, left: Any, at: Any, run: tuple[int, int], pair: bool
+        self, element: Callable[[Any], Any], left: Any, at: Any, run: tuple[int, int], pair: bool
     ) -> None:
         """Words ``run`` of a step; without ``pair`` their second halves are zero."""
         begin, end = run
         with self.k.loop(end - begin, "vectorized", "v") as v:
             self.ctx.ranged(v, end - begin)
-            second = element(term + PAIRS + begin + v) if pair else None
-            words = split(self.k, element(term + begin + v), second, PARTS)
+            second = element(PAIRS + begin + v) if pair else None
+            words = split(self.k, element(begin + v), second, PARTS)
             for part, word in enumerate(words):
                 self.k.store(left, at + part * WORDS + begin + v, word)
 
@@ -202,15 +212,19 @@ class _Matrix(_Matmul):
                     lambda j, part: Rows(b, (((column + begin + j) * steps + s) * PARTS + part) * WORDS),  # noqa: B023
                 )
                 if turn is not None:
-                    size = width * PARTS * WORDS
-                    behind = (column + width) * (steps * PARTS * WORDS)
-                    follow(k, b, behind, turn[0] * steps + s, size, turn[1], BYTES)
+                    self._ask_ahead(b, column + width, turn, s)
             for i in range(high):
                 for j in range(wide):
                     at = (i * ROWS * width + begin + j) * self.lanes
                     unit.store(i * wide + j, Rows(sums, at, width * self.lanes * BYTES))
         row = self.bind(first + register * ROWS, self.shape.rows)
         self._rows_of_block(region, sums, batch, panel, (row, rows * ROWS))
+
+    def _ask_ahead(self, b: Any, column: Any, turn: tuple[Any, int], step: Any) -> None:
+        """Hints for the share of the panel from register ``column`` on that falls to a step of one of the turns
+        (number, how many) before it."""
+        size, steps = PARTS * WORDS, self.shape.steps
+        follow(self.k, b, column * (steps * size), turn[0] * steps + step, self.chosen.width * size, turn[1], BYTES)
 
     def _rows_of_block(self, region: Region, sums: Any, batch: Any, panel: Any, rows: tuple[Any, int]) -> None:
         """The epilogue over the rows of a block that the output has."""
