@@ -19,19 +19,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...targets.target import Target
-from ..group import Request
+from ..group import Request, Value
 from ..matrix.parts import THREE, parts_of
 from ..matrix.unit import COLUMNS, DEPTH, MULTIPLY_CYCLES, REGISTER_BYTES, ROWS, has_matrix_unit, may_split
 from .choose import Space, choose_tile
 from .facts import ConvFacts
 from .strips import Strip, strips_of
 from .tile import PARALLEL_FLOPS
-from .winograd_choose import EXPOSED, LOOP, stream_rate
+from .winograd_choose import EXPOSED, LOOP, kept_bytes, stream_rate
 
 PRODUCTS = THREE
 PARTS = parts_of(PRODUCTS)
 SPLIT_CYCLES = 4.5  # a vector of 16 floats: read, in two parts, written
-FAR = 6.0  # cycles more of one that comes from beyond the second-level cache
+FAR, FARTHEST = 6.0, 13.0  # cycles more of one that comes from, or goes, beyond the second-level cache, or to memory
 RESULT_CYCLES = 48.0  # of a register: written, and read by the epilogue; the wait for the sums of a block
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
 FULL = 0.9  # of the multiply-adds a cycle that the unit could start
@@ -187,6 +187,12 @@ def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterat
             found[strip.columns] = found.get(strip.columns, 0) + 1
 
 
+def _moved(target: Target, value: Value) -> float:
+    """Cycles that a vector of an image takes to come, or to go, beside what is done with it."""
+    size = value.bytes
+    return FARTHEST if size > kept_bytes(target) else FAR if size > target.l2_bytes // 2 else 0.0
+
+
 def _strips(work: Work, strip: Strip) -> int:
     return -(-work.size[0] // strip.rows) * -(-work.size[1] // strip.columns)
 
@@ -198,8 +204,8 @@ def _cycles(
     blocks = -(-work.blocks // groups)
     places = -(-strip.spread(strip.rows, strip.columns) // ROWS)
     split = SPLIT_CYCLES * _vectors(strip) * -(-work.channels // COLUMNS)
-    if 4 * work.batch * work.channels * math.prod(work.facts.data.shape[2:]) > target.l2_bytes // 2:
-        split += FAR * _vectors(strip) * -(-work.channels // COLUMNS)
+    split += _moved(target, work.facts.data) * _vectors(strip) * -(-work.channels // COLUMNS)
+    moved = _moved(target, work.facts.output) * places * ROWS * blocks
     if held > SHARE * target.l2_bytes:
         split += 2 * held / target.far_bytes  # written to and read from beyond the cache
     own_share = blocks / work.blocks
@@ -210,7 +216,7 @@ def _cycles(
     rounds = -(-tasks * groups // workers)
     first = max(products, stream) + EXPOSED * min(products, stream)
     later = first if again else products
-    return rounds * split + first + (rounds - 1) * later
+    return rounds * (split + moved) + first + (rounds - 1) * later
 
 
 @lru_cache(maxsize=4096)
