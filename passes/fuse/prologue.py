@@ -17,6 +17,7 @@ from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.build import TRANSPOSED
 from ...schedules.conv.winograd_choose import choose_plan
 from ...schedules.group import Group, Node, Value
+from ...schedules.matrix.unit import has_matrix_unit
 from ...schedules.preserving import preserves_channels
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: _
     if facts.is_depthwise:
         times = facts.taps * facts.output.elements / value.elements
         return "" if times <= TIMES else f"each element would be computed {times:.0f} times"
-    plan = choose_plan(target, facts) if fuser.winograd and not facts.of_bytes else None
+    split = has_matrix_unit(target)
+    plan = choose_plan(target, facts, split=split) if fuser.winograd and not facts.of_bytes else None
     if plan is None:
         return "a direct convolution loads single elements, many times"
     times = plan.groups * plan.planes * (plan.transform.extent / (plan.transform.m * plan.transform.stride)) ** 2

@@ -34,6 +34,7 @@ from ...schedules.dots import multiplier, per_word
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...schedules.matmul.facts import MatmulFacts
+from ...schedules.matrix.unit import has_matrix_unit
 from ...targets.target import Target
 
 EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
@@ -179,11 +180,13 @@ def member_cost(
             steps = vectors * facts.group_in * facts.taps / facts.kernel[-1]
             cycles = steps * grouped_step(alone, facts, tile) + extra * tile.positions
             return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
-        plan = None if exact else choose_plan(alone, facts, room)
+        split = has_matrix_unit(alone)
+        plan = None if exact else choose_plan(alone, facts, room, split)
         if plan is not None:
             own = _winograd(facts, alone, plan, lanes, extra)
             m = plan.transform.m
-            less = [p for p in least_plans(alone, facts, room) if F2.m < p.transform.m < m] if m > 4 else []
+            fewer = least_plans(alone, facts, room, split) if m > 4 else ()
+            less = [p for p in fewer if F2.m < p.transform.m < m]
             return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
         return MemberCost(unit, cycles, weights, positions, fit=fit)
