@@ -9,9 +9,10 @@ whose scratch stays in cache.
         for tile, vector                              y = AT M A, epilogue
 
 The products are multiply-adds (winograd_products.py), or the matrix unit's (winograd_matrix.py); how V and U lie is
-theirs to say. With stride 2 several xi share a matrix of U. Large scratch comes from the memory plan, a part for each core. The last tile of an axis that m doesn't divide
-is moved back, so that no read leaves the margins a direct convolution needs, and stores only what the tile before it
-did not: which bits are written never depends on the order of tasks.
+theirs to say. With stride 2 several xi share a matrix of U. Large scratch comes from the memory plan, a part for each
+core. The last tile of an axis that m doesn't divide is moved back, so that no read leaves the margins a direct
+convolution needs, and stores only what the tile before it did not: which bits are written never depends on the order
+of tasks.
 
 Along further axes a tile stands for one position of the outputs, and a block of channels for one of the kernel's planes
 too: depth taps are more terms of the same sums.

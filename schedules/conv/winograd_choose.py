@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ...targets.target import Target
 from ..ahead import free_registers
 from ..matrix.parts import SIX, THREE, parts_of
-from ..matrix.unit import REGISTER_BYTES, ROWS, SUMS, block_cycles
+from ..matrix.unit import REGISTER_BYTES, ROWS, SUMS, block_cycles, loads_of
 from .choose import Space, choose_tile
 from .facts import ConvFacts
 from .winograd_math import F2, F6, STRIDED, Transform
@@ -52,9 +52,11 @@ MARGIN = 0.93  # the estimate must beat the direct one by this much
 NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
 LAST = 0.5  # the same where no third level is behind the second
 LARGER = 0.95  # F(6x6, 3x3) must beat smaller tiles by this much: it doubles the bound of errors and bytes of weights
-SPLIT = 3.0  # cycles of a part of a vector
-STORED = 32.0  # cycles of a register of sums, from its last product to its bytes
-NEAR_REGISTERS = 32.0  # bytes a cycle that registers of the matrix unit take from the second-level cache
+SPLIT = 1.9  # cycles of a part of a vector
+SLOWER = 1.2  # cycles of the vector units in one of the matrix unit, which runs at 3.1 where they do at 3.85 GHz
+LOADED = 9.0  # cycles of a register's load that products don't hide: from the second-level cache, mostly
+STORED = 40.0  # cycles of a register of sums, from its last product to the next one's first
+PARTS_RATE = 0.45  # of the rate at which weights arrive, what loads of registers take from beyond that cache
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack; larger one in the memory plan
 
 
@@ -363,8 +365,8 @@ def _matrix_cycles(lanes: int, channels: int, plan: Plan) -> float:
 
 def _step_cycles(high: int, plan: Plan) -> float:
     """Of a step of a block of ``high`` registers of tiles."""
-    loads = parts_of(plan.products) * (high + plan.vectors) * REGISTER_BYTES / NEAR_REGISTERS
-    return max(block_cycles((high, plan.vectors), len(plan.products)), loads)
+    shape = high, plan.vectors
+    return SLOWER * block_cycles(shape, len(plan.products)) + LOADED * loads_of(shape, plan.products)
 
 
 def _cycles(target: Target, channels: int, plan: Plan) -> float:
@@ -398,8 +400,9 @@ def _cycles(target: Target, channels: int, plan: Plan) -> float:
     if not beside:
         products += again_read
     readers = max(1, target.cores // plan.groups)
-    first_stream = read / stream_rate(target, read / share, readers=readers) + beside * again_read
-    later_stream = read / stream_rate(target, read / share, again=True) + beside * again_read
+    slow = PARTS_RATE if plan.products else 1.0
+    first_stream = read / (slow * stream_rate(target, read / share, readers=readers)) + beside * again_read
+    later_stream = read / (slow * stream_rate(target, read / share, again=True)) + beside * again_read
     exposed = EXPOSED_STARVED if starved(target) else EXPOSED
     cold, again = (max(products, s) + exposed * min(products, s) for s in (first_stream, later_stream))
     # tasks of one group follow each other on a core: only the first finds all of the weights cold

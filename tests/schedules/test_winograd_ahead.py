@@ -28,7 +28,7 @@ from halotile.schedules.tiled import TiledKernel
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax, sym
-from winograd_layers import conv, facts_of, random, server
+from winograd_layers import by_vectors, conv, facts_of, random, server
 
 R = relax.op
 LANES = 16
@@ -163,7 +163,7 @@ def test_windows_beyond_the_second_level_are_asked_for(threads: int) -> None:
     model = g.finish(y=g.op("Add", layers.conv(g, y, 32, 3), x))
     inputs, results, found = [random((1, 32, 72, 400), 1)], [], []
     for level in (1 << 20, 16 << 20):
-        target = replace(native(), l2_bytes=level, l3_bytes=1 << 30, cores=threads)
+        target = replace(by_vectors(native()), l2_bytes=level, l3_bytes=1 << 30, cores=threads)
         build = run_pipeline(model, Options(target, stop_after="plan", threads=threads, tile={"shape": (36, None)}))
         parts = [p for k in build.kernels if isinstance(k, TiledKernel) for p in k.parts]
         found.append([hints(p) for p in parts if "F(6x6,3x3), strip" in p.schedule])
