@@ -287,8 +287,7 @@ def _place(result: ModelResult, before: Peak | None, after: Peak | None) -> None
     ours = result.engine(OURS.name)
     if before is None or after is None:
         return
-    flops, matrix = (before.flops + after.flops) / 2, max(before.matrix, after.matrix)
-    peak = result.peak = replace(after, flops=flops, matrix=matrix)
+    peak = result.peak = replace(after, flops=(before.flops + after.flops) / 2)
     if abs(before.flops - after.flops) > 0.1 * peak.flops:
         result.warnings.append(
             f"the machine's own speed went from {before.flops / 1e9:.0f} to {after.flops / 1e9:.0f} GFLOP/s"

@@ -1,16 +1,15 @@
 """Single kernels at given shapes: how near each family comes to the limits of this machine.
 
     python -m halotile.benchmarks.kernels [conv matmul depthwise pool elementwise ...] [--threads 1] [--seconds 1]
-        [--wide] [--winograd] [--matrix]
+        [--wide]
 
 One line a shape: milliseconds, GFLOP/s and its share of the FMA peak, which is measured on the same core before and
 after every hundredth of a second of runs (a clock moves by a third within a tenth of a second, and with it both), GB/s
 and its share of the bandwidth of a plain loop whose working set is as large as inputs, weights and outputs together and
 that reads as many arrays to one that it writes (of the next larger triad, for convolutions and products).
 Convolutions and products are timed by themselves, by timers in the library, and without Winograd (``--winograd``
-allows it: its share may pass 100%) and the matrix unit (``--matrix`` allows it: the share is of its own peak, divided
-by the products of parts that make one). Where an element costs many operations, the share of the arithmetic limit
-stands beside, with the limit that is met first.
+allows it: its share may pass 100%). Where an element costs many operations, the share of the arithmetic limit stands
+beside, with the limit that is met first.
 The last lines count the shapes that reach the mark: 95% of the FMA peak, 88% for odd ones, 80% of bandwidth, or of
 whichever of the two limits a depthwise layer meets first; and those at 80% of bandwidth alone, and of the limit met
 first.
@@ -52,16 +51,10 @@ class Figure:
     operations: float = 0.0  # of all elements
     peak: float = 0.0  # FLOP/s that the machine could do meanwhile, if asked
     written: float = 0.0  # of the bytes moved
-    matrix: float = 0.0  # products of bfloat16 on the matrix unit to one of ours, as a report says; 0: not there
 
 
 def measure(
-    case: Case,
-    threads: int,
-    seconds: float,
-    winograd: bool = False,
-    matrix: bool = False,
-    pulse: Callable[[], float] | None = None,
+    case: Case, threads: int, seconds: float, winograd: bool = False, pulse: Callable[[], float] | None = None
 ) -> Figure:
     """Compiles ``case``, compares it with ONNX Runtime, and takes the median of short slices of ``seconds``; with
     ``pulse``, which tells the peak of the moment, that of their shares of it."""
@@ -70,7 +63,7 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="halotile-kernel-") as folder:
         # tiles would take the conversions at the model's edges into the timed kernel
         tile = "off" if case.family in ALONE else None
-        options = Options(native(), threads=threads, winograd=winograd, matrix=matrix, timers=True, tile=tile)
+        options = Options(native(), threads=threads, winograd=winograd, timers=True, tile=tile)
         report = run_pipeline(model, options, output=Path(folder) / "library").report
         kernels: Sequence[int] = range(len(report["kernels"]))
         if case.family in ALONE:
@@ -89,8 +82,7 @@ def measure(
         elements = sum(array.size for array in engine.outputs().values())
     flops = 2.0 * report["macs"]
     read, written = _least_bytes(model)
-    unit = max(report["kernels"][i].get("matrix", 0.0) for i in kernels)
-    return Figure(taken, flops, read + written, wrong, float(case.operations * elements), peak, written, unit)
+    return Figure(taken, flops, read + written, wrong, float(case.operations * elements), peak, written)
 
 
 def _slices(run: Callable[[], float], seconds: float, pulse: Callable[[], float] | None) -> tuple[float, float]:
@@ -154,7 +146,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(families))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--winograd", action="store_true", help="let convolutions use Winograd where it is chosen")
-    parser.add_argument("--matrix", action="store_true", help="let kernels use the matrix unit where it is chosen")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each shape")
     parser.add_argument("--wide", action="store_true", help="all dense layers of the harness's networks")
     options = parser.parse_args(arguments)
@@ -164,7 +155,9 @@ def main(arguments: list[str] | None = None) -> int:
     cases = network_layers() if options.wide else CASES
     chosen = [c for c in cases if not options.families or c.family in options.families]
     with Meter() as meter:
-        shares = [(case, _report(case, meter, options)) for case in chosen]
+        shares = [
+            (case, _report(case, meter, options.threads, options.seconds, options.winograd)) for case in chosen
+        ]
     for text in summary([(case, found and found[0]) for case, found in shares]):
         print(text)
     for text in limits([(case, found[1]) for case, found in shares if found]):
@@ -204,23 +197,20 @@ def share_of_limit(case: Case, figure: Figure, peak: Peak) -> float:
     return figure.moved / figure.seconds / peak.bandwidth(figure.moved)
 
 
-def _report(case: Case, meter: Meter, options: argparse.Namespace) -> tuple[float, tuple[float, float]] | None:
+def _report(
+    case: Case, meter: Meter, threads: int, seconds: float, winograd: bool
+) -> tuple[float, tuple[float, float]] | None:
     """Prints the line of one shape and returns its share of the limit, and of both limits; None when it failed or is
     wrong, which must not hide the other shapes."""
-    threads = options.threads
     try:
-        figure = measure(
-            case, threads, options.seconds, options.winograd, options.matrix, lambda: meter.pulse(threads)
-        )
+        figure = measure(case, threads, seconds, winograd, lambda: meter.pulse(threads))
     except Exception as error:
         print(
             f"{case.family:11s} {case.name:24s} failed: {type(error).__name__}: {str(error)[:200]}",
             flush=True,
         )
         return None
-    peak = meter.now(threads)
-    unit = peak.matrix / figure.matrix * figure.peak / peak.flops if figure.matrix else 0.0  # one clock for both
-    peak = replace(peak, flops=unit or figure.peak)
+    peak = replace(meter.now(threads), flops=figure.peak)
     if case.family not in ANCHORED:
         rate = meter.stream(threads, figure.moved - figure.written, figure.written)
         peak = replace(peak, triads=((math.ceil(figure.moved), rate),))

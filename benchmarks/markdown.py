@@ -57,9 +57,8 @@ def _section(results: list[ModelResult], threads: int, peak: Peak | None) -> str
     title = f"### {threads} thread{'s' if threads > 1 else ''}"
     lines = [title, ""]
     if peak is not None:
-        unit = f", by the matrix unit {peak.as_float32 / 1e9:.0f}" if peak.matrix else ""
         lines += [
-            f"Peak {peak.flops / 1e9:.0f} GFLOP/s{unit}; triad {peak.cache_bytes / 1e9:.0f} GB/s in cache, "
+            f"Peak {peak.flops / 1e9:.0f} GFLOP/s; triad {peak.cache_bytes / 1e9:.0f} GB/s in cache, "
             f"{peak.memory_bytes / 1e9:.0f} GB/s in memory. Milliseconds are median ± MAD; "
             "ratio = best peer's median / ours.",
             "",

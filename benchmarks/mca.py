@@ -12,7 +12,6 @@ The rate is that of LLVM's own model of the processor, measured on a loop of ind
 the target's facts say. LLVM takes some processors for others: cortex-a76 for cortex-a57, with half its rate, so
 neoverse-n1, the same core, stands in for it. Its model of cortex-a53 lets no load end before the multiply-adds that
 began earlier, which the core does: code for it is judged by the model of cortex-a55, its successor of the same width.
-Kernels on a matrix unit are left out: LLVM's models know little of one, and nothing of sums that wait for each other.
 The mark of 85% is for processors that execute out of order; those in order show what static scheduling is worth.
 """
 
@@ -130,7 +129,7 @@ def analyse(cpus: Sequence[str]) -> Iterator[Row]:
 
 def _compile(case: Case, target: Target, winograd: bool) -> tuple[str, tuple[bytes, ...]]:
     """The schedule of the case's main kernel, and the objects of all its kernels."""
-    options = Options(target, threads=1, winograd=winograd, matrix=False, tile="off", stop_after="assemble")
+    options = Options(target, threads=1, winograd=winograd, tile="off", stop_after="assemble")
     build = run_pipeline(case.model(), options)
     main = max(build.report["kernels"], key=lambda k: k["flops"])
     return main["schedule"], tuple(build.library.kernel_objects)

@@ -1,7 +1,6 @@
-/* Limits of this machine: fused multiply-adds per second, and bytes per second of memory.
+/* Two limits of this machine: fused multiply-adds per second, and bytes per second of memory.
  *
  *   peak fma THREADS SECONDS                    prints FLOP/s
- *   peak matrix THREADS SECONDS                 the same of products of bfloat16 on the matrix unit, 0 where there is none
  *   peak stream THREADS SECONDS BYTES SOURCES   prints bytes/s; BYTES is the working set of one thread: SOURCES arrays
  *                                               (0 to 8) that are read and added up, and one that the sum is written
  *                                               to. 2 is a triad, 1 a copy; with SOURCES -1 one array is only read
@@ -17,15 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
-#include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#define HAS_MATRIX_UNIT 1
-#else
-#define HAS_MATRIX_UNIT 0
-#endif
 
 #if defined(__AVX512F__)
 #define LANES 16
@@ -65,50 +55,6 @@ static float fma_loop(long n) {
     for (int l = 0; l < LANES; l++) total += sum[l];
     return total;
 }
-
-#define TILE_FLOPS (2.0 * 16 * 16 * 32) /* of one multiply-add */
-#define TILES 4                         /* sums: from each one's multiply-add to its next, the others' take longer */
-
-#if HAS_MATRIX_UNIT
-static int granted(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
-
-static void matrix_loop(long n) {
-    unsigned short data[2 * 16 * 32]; /* from 1 to 2, bits at random: zeros take less power, and so a higher clock */
-    const unsigned short *more = data + 16 * 32;
-    unsigned bits = 1;
-    struct { unsigned char palette, rest[15]; unsigned short bytes[16]; unsigned char rows[16]; } shape;
-    memset(&shape, 0, sizeof shape);
-    shape.palette = 1;
-    for (int i = 0; i < 8; i++) {
-        shape.bytes[i] = 64;
-        shape.rows[i] = 16;
-    }
-    for (int i = 0; i < 2 * 16 * 32; i++) {
-        bits = bits * 1664525u + 1013904223u;
-        data[i] = (unsigned short)(0x3f80 | bits >> 25);
-    }
-    __asm__ volatile("" : : "r"(&shape), "r"(data) : "memory"); /* GCC takes eight bytes of them for read */
-    _tile_loadconfig(&shape);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    _tile_loadd(4, data, 64);
-    _tile_loadd(5, more, 64);
-    _tile_loadd(6, data, 64);
-    _tile_loadd(7, more, 64);
-    for (long i = 0; i < n; i++) {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_release();
-}
-#else
-static int granted(void) { return 0; }
-static void matrix_loop(long n) { (void)n; }
-#endif
 
 #define MOST 8
 struct arrays { float *sum; const float *source[MOST]; };
@@ -160,7 +106,6 @@ static void *work(void *argument) {
     pthread_barrier_wait(&barrier);
     double started = now();
     if (kind == 0) w->sink = fma_loop(steps);
-    else if (kind == 2) matrix_loop(steps);
     else if (sources < 0) w->sink = read_loop(w->arrays.sum, elements(), steps);
     else stream_loop(&w->arrays, elements(), steps);
     w->seconds = now() - started;
@@ -209,16 +154,12 @@ double halotile_pulse(int threads, double seconds) {
 
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
-    kind = strcmp(argv[1], "fma") == 0 ? 0 : strcmp(argv[1], "matrix") == 0 ? 2 : 1;
+    kind = strcmp(argv[1], "fma") == 0 ? 0 : 1;
     int threads = atoi(argv[2]);
     double seconds = atof(argv[3]);
     bytes = argc > 4 ? (size_t)atoll(argv[4]) : 0;
     sources = argc > 5 ? atoi(argv[5]) : 2;
     if (threads < 1 || sources < -1 || sources > MOST || (kind == 1 && bytes < 4096)) return 2;
-    if (kind == 2 && !granted()) {
-        puts("0");
-        return 0;
-    }
     struct worker *workers = calloc((size_t)threads, sizeof *workers);
     if (workers == NULL) return 3;
     pthread_barrier_init(&barrier, NULL, (unsigned)threads);
@@ -235,8 +176,7 @@ int main(int argc, char **argv) {
      * touches the memory. */
     round_seconds(workers, threads);
     for (steps = 1; round_seconds(workers, threads) < 3e-3; steps *= 2) {}
-    double once = kind == 0 ? 2.0 * LANES * CHAINS : kind == 2 ? TILES * TILE_FLOPS : (double)(bytes / 64 * 64);
-    double each = once * (double)steps;
+    double each = kind == 0 ? 2.0 * LANES * CHAINS * (double)steps : (double)(bytes / 64 * 64) * (double)steps;
     static double rates[4096];
     int count = 0;
     for (double end = now() + seconds; count < 4096 && (count == 0 || now() < end);) {

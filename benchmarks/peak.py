@@ -1,5 +1,5 @@
-"""The machine's limits as a small C program measures them: FMA peak, that of the matrix unit, and the bandwidth of
-memory, of triads of several sizes or of one size with as many reads to a write as asked."""
+"""The machine's limits as a small C program measures them: FMA peak, and the bandwidth of memory, of triads of several
+sizes or of one size with as many reads to a write as asked."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import ctypes
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..compiler.codegen.toolchain import find_toolchain
 from ..errors import ToolchainError
-from ..schedules.matrix.unit import has_matrix_unit
 from ..targets.detect import native
 
 SOURCES = 8  # arrays that a stream reads, at most
@@ -24,19 +23,12 @@ _SOURCE = Path(__file__).parent / "peak.c"
 class Peak:
     """FLOP/s of f32 fused multiply-adds (two each) at ``threads`` threads, and what triads of growing size reach.
 
-    ``triads``: (bytes of all threads together, bytes/s), from half the second-level cache to well past it. ``matrix``:
-    FLOP/s of products of bfloat16 on the matrix unit, 0 where there is none.
+    ``triads``: (bytes of all threads together, bytes/s), from half the second-level cache to well past it.
     """
 
     threads: int
     flops: float
     triads: tuple[tuple[int, float], ...]
-    matrix: float = 0.0
-
-    @property
-    def as_float32(self) -> float:
-        """FLOP/s of products of float32 on the matrix unit, where three of their parts' make one."""
-        return self.matrix / 3
 
     @property
     def cache_bytes(self) -> float:
@@ -56,16 +48,9 @@ class Peak:
         """Seconds below which no kernel with so much arithmetic and memory traffic can stay."""
         return max(flops / self.flops, moved / self.bandwidth(moved))
 
-    def rate_of(self, kernel: Mapping[str, Any]) -> float:
-        """FLOP/s that the arithmetic of a kernel, as a report describes it, can reach: on the matrix unit several
-        products of bfloat16 may make one, elsewhere an instruction may take several products of bytes."""
-        if kernel.get("matrix") and self.matrix:
-            return float(self.matrix / kernel["matrix"])
-        return float(self.flops * kernel.get("at_once", 1))
-
     def limit_of(self, kernel: Mapping[str, Any]) -> float:
-        """Seconds below which this kernel can't stay."""
-        return replace(self, flops=self.rate_of(kernel)).limit(kernel["flops"], kernel["bytes"])
+        """The same of a kernel as a report describes it: an instruction may take several products of bytes."""
+        return self.limit(kernel["flops"] / kernel.get("at_once", 1), kernel["bytes"])
 
 
 class Meter:
@@ -99,15 +84,13 @@ class Meter:
         self._folder.cleanup()
 
     def now(self, threads: int, seconds: float = 0.15) -> Peak:
-        """The arithmetic's peaks measured afresh; the bandwidths, which take longer, once for each thread count."""
+        """FMA peak measured afresh; the bandwidths, which take longer, once for each thread count."""
         if threads not in self._triads:
             self._triads[threads] = tuple(
                 (size * threads, _run(self._program, "stream", threads, seconds, size, 2))
                 for size in self._sizes(threads)
             )
-        flops = _run(self._program, "fma", threads, seconds)
-        matrix = _run(self._program, "matrix", threads, seconds) if has_matrix_unit(self._target) else 0.0
-        return Peak(threads, flops, self._triads[threads], matrix)
+        return Peak(threads, _run(self._program, "fma", threads, seconds), self._triads[threads])
 
     def stream(self, threads: int, read: float, written: float, seconds: float = 0.15) -> float:
         """Bytes/s, reads and writes together, of plain loops over a working set of ``read + written`` bytes that all

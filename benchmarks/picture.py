@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from .peak import Peak
@@ -73,7 +73,7 @@ def _roofline(results: list[ModelResult], peak: Peak, top: float) -> list[str]:
     dots = [dot for r in results for dot in _dots(r)]
     low, high = 2.0**-4, 2.0**11
     floor = min([peak.flops / 1000, *(d[1] / 2 for d in dots)])
-    ceiling = max([peak.flops * 2, peak.as_float32 * 1.3, *(d[1] * 1.3 for d in dots)])
+    ceiling = max([peak.flops * 2, *(d[1] * 1.3 for d in dots)])
     left, width = 70.0, WIDTH - 100.0
 
     def place(intensity: float, rate: float) -> tuple[float, float]:
@@ -81,15 +81,12 @@ def _roofline(results: list[ModelResult], peak: Peak, top: float) -> list[str]:
         v = math.log(max(rate, floor) / floor) / math.log(ceiling / floor)
         return left + u * width, top + 20 + (1 - v) * ROOF
 
-    unit = f", {peak.as_float32 / 1e9:.0f} by the matrix unit" if peak.matrix else ""
-    rates = f"{peak.flops / 1e9:.0f} GFLOP/s{unit}, {peak.memory_bytes / 1e9:.0f} GB/s"
-    parts = [_text(8, top + 10, f"Roofline, {peak.threads} threads: {rates}", 13)]
+    title = f"Roofline, {peak.threads} threads: {peak.flops / 1e9:.0f} GFLOP/s, {peak.memory_bytes / 1e9:.0f} GB/s"
+    parts = [_text(8, top + 10, title, 13)]
     ridge = peak.flops / peak.memory_bytes
-    roof = [(low, low * peak.memory_bytes), (ridge, peak.flops), (high, peak.flops)]
-    parts.append(_lines(map(place, *zip(*roof)), 'stroke-width="1.5"'))
-    if peak.as_float32 > peak.flops:
-        higher = [(ridge, peak.flops), (peak.as_float32 / peak.memory_bytes, peak.as_float32), (high, peak.as_float32)]
-        parts.append(_lines(map(place, *zip(*higher)), 'stroke-dasharray="5 3"'))
+    points = [(low, low * peak.memory_bytes), (ridge, peak.flops), (high, peak.flops)]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*p) for p in points))
+    parts.append(f'<polyline points="{path}" fill="none" stroke="black" stroke-width="1.5"/>')
     for power in range(-4, 12, 2):
         x, y = place(2.0**power, floor)
         parts.append(_text(x, y + 14, f"{2.0**power:g}", anchor="middle"))
@@ -122,11 +119,6 @@ def _dots(result: ModelResult) -> list[tuple[float, float, str, bool]]:
     if not build.flops or not build.moved:
         return []
     return [(build.flops / build.moved, build.flops / ours.times.median, result.model, True)]
-
-
-def _lines(points: Iterable[tuple[float, float]], style: str) -> str:
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline points="{path}" fill="none" stroke="black" {style}/>'
 
 
 def _text(x: float, y: float, text: str, size: int = 11, anchor: str = "start") -> str:

@@ -107,6 +107,5 @@ def _cells(row: Row, total: float) -> list[str]:
 
 
 def _bound(kernel: dict[str, Any], peak: Peak) -> str:
-    if kernel["flops"] / peak.rate_of(kernel) < kernel["bytes"] / peak.bandwidth(kernel["bytes"]):
-        return "bandwidth"
-    return "matrix unit" if kernel.get("matrix") and peak.matrix else "FMA"
+    arithmetic = kernel["flops"] / kernel.get("at_once", 1) / peak.flops
+    return "FMA" if arithmetic >= kernel["bytes"] / peak.bandwidth(kernel["bytes"]) else "bandwidth"

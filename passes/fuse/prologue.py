@@ -18,7 +18,6 @@ from ...schedules.conv.build import TRANSPOSED
 from ...schedules.conv.matrix_choose import times_split
 from ...schedules.conv.winograd_choose import choose_plan
 from ...schedules.group import Group, Node, Value
-from ...schedules.matrix.unit import has_matrix_unit
 from ...schedules.preserving import preserves_channels
 
 if TYPE_CHECKING:
@@ -57,9 +56,8 @@ def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: _
         return "it mixes channels, and the kernel loads vectors of them"
     if facts.is_depthwise:
         return _often(facts.taps * facts.output.elements / value.elements)
-    may = fuser.matrix and has_matrix_unit(target)
-    plan = choose_plan(target, facts, split=may) if fuser.winograd and not facts.of_bytes else None
-    split = times_split(target, facts, plan.cycles if plan is not None else None) if may else None
+    plan = choose_plan(target, facts) if fuser.winograd and not facts.of_bytes else None
+    split = times_split(target, facts, plan.cycles if plan is not None else None) if fuser.matrix else None
     if split is None and plan is None:
         return "a direct convolution loads single elements, many times"
     if split is not None or plan is None:

@@ -204,15 +204,14 @@ def member_cost(
             steps = vectors * facts.group_in * facts.taps / facts.kernel[-1]
             cycles = steps * grouped_step(alone, facts, tile) + extra * tile.positions
             return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
-        split = matrix and has_matrix_unit(target)
-        plan = None if exact else choose_plan(alone, facts, room, split)
-        strip = best_strip(alone, facts, 1, room) if split and suits(facts) else None
+        plan = None if exact else choose_plan(alone, facts, room)
+        strip = best_strip(alone, facts, 1, room) if matrix and has_matrix_unit(target) and suits(facts) else None
         if strip is not None and strip.cycles < MARGIN * (plan.cycles if plan else float_cycles(alone, facts)):
             return _matrix(facts, strip.strip, strip_bytes(facts.channels, strip), extra)
         if plan is not None:
             own = _winograd(facts, alone, plan, lanes, extra)
             m = plan.transform.m
-            less = [p for p in least_plans(alone, facts, room, split) if F2.m < p.transform.m < m] if m > 4 else []
+            less = [p for p in least_plans(alone, facts, room) if F2.m < p.transform.m < m] if m > 4 else []
             return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
         return MemberCost(unit, cycles, weights, positions, fit=fit)

@@ -9,7 +9,6 @@ from functools import partial
 
 from ..dots import FEW as FEW_CHANNELS
 from ..group import Box, Group, Kernel, Node, Request, Value
-from ..matrix.unit import may_split
 from ..tuning import decide
 from .bytes import build_bytes
 from .candidates import DEPTHWISE, DOTS, FEW, GROUPED, HALVES, Way, candidates, decision_key
@@ -135,10 +134,9 @@ def own_way(request: Request, facts: ConvFacts) -> Way:
         return GROUPED
     room = request.options.get("room")
     matrix, share = matrix_plan(request, facts), halves_share(request, facts)
-    split = may_split(request)
-    plan = choose_plan(request.target, facts, split=split) if _winograd_allowed(request, facts) else None
+    plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
     if plan is not None and room is not None and held_bytes(request.target.lanes(), facts.channels, plan) > room:
-        plan = choose_plan(request.target, facts, room, split)
+        plan = choose_plan(request.target, facts, room)
     if matrix is not None:
         others = plan.cycles if plan is not None else float_cycles(request.target, facts) * (share or 1.0)
         if matrix.cycles * request.workers / request.target.cores < MARGIN * others:

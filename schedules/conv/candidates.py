@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 from ..group import Kernel, Request
-from ..matrix.unit import may_split
 from ..tuning import Candidate, alternating, conditions, own_first
 from .choose import Tile, best_tiles
 from .depthwise import column_counts
@@ -47,7 +46,7 @@ def candidates(
         return offered(column_counts(request, facts))
     space = replace(tile_space(request, facts), window=own_window(request, facts))
     classes = [offered(best_tiles(request.target, space))]
-    for plans in sorted_plans(request.target, facts, may_split(request)) if winograd and applies(facts) else ():
+    for plans in sorted_plans(request.target, facts) if winograd and applies(facts) else ():
         classes.append(offered(p for p in plans if _fits(request, facts, p)))
     return own_first(_name(own), [*offered([own]), *alternating(classes)])
 

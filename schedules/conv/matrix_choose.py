@@ -31,12 +31,10 @@ from .winograd_choose import EXPOSED, LOOP, stream_rate
 PRODUCTS = THREE
 PARTS = parts_of(PRODUCTS)
 SPLIT_CYCLES = 4.5  # a vector of 16 floats: read, in two parts, written
-FAR = 6.0  # cycles more of one that comes from beyond the second-level cache
 RESULT_CYCLES = 48.0  # of a register: written, and read by the epilogue; the wait for the sums of a block
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
 FULL = 0.9  # of the multiply-adds a cycle that the unit could start
 MARGIN = 0.93  # the estimate must beat the one in float32 by this much
-LESS = 4  # strips smaller than the largest that fits, which may be dealt out more evenly
 LINE = 16  # words of a cache line
 LEAST_DEPTH = 16  # channels; fewer fill a quarter of a step at most
 
@@ -175,16 +173,19 @@ def register_cycles(facts: ConvFacts) -> float:
 
 
 def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterator[MatrixPlan]:
-    found: dict[int, int] = {}
+    most = SHARE * target.l2_bytes
+    found = 0
     for strip in strips_of(work.facts, work.size):
         held = 4 * scratch_elements(work.channels, strip)
-        if (room is not None and held > room) or found.get(strip.columns, 0) > LESS:
+        if room is not None and held > room:
             continue
+        small = held <= most
         tasks = work.batch * _strips(work, strip)
         for groups in sorted({1, min(workers, -(-work.blocks // 2))}):
             yield MatrixPlan(strip, groups, _cycles(target, work, strip, groups, workers, tasks, held))
-        if held <= SHARE * target.l2_bytes and tasks >= workers:
-            found[strip.columns] = found.get(strip.columns, 0) + 1
+        found += small
+        if found >= 6 and tasks >= 4 * workers:
+            return
 
 
 def _strips(work: Work, strip: Strip) -> int:
@@ -198,8 +199,6 @@ def _cycles(
     blocks = -(-work.blocks // groups)
     places = -(-strip.spread(strip.rows, strip.columns) // ROWS)
     split = SPLIT_CYCLES * _vectors(strip) * -(-work.channels // COLUMNS)
-    if 4 * work.batch * work.channels * math.prod(work.facts.data.shape[2:]) > target.l2_bytes // 2:
-        split += FAR * _vectors(strip) * -(-work.channels // COLUMNS)
     if held > SHARE * target.l2_bytes:
         split += 2 * held / target.far_bytes  # written to and read from beyond the cache
     own_share = blocks / work.blocks

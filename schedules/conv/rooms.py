@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..group import Request, Value
-from ..matrix.unit import may_split
 from .build import TRANSPOSED, builds_conv, overwritten, own_way, supports_conv
 from .candidates import HALVES
 from .facts import ConvFacts
@@ -61,7 +60,7 @@ def besides(request: Request, less: bool) -> tuple[Beside, ...]:
     if not less or not held:
         return tuple(found)
     last = held
-    for held, plan in smaller_plans(target, facts, may_split(request)):
+    for held, plan in smaller_plans(target, facts):
         if held <= CLOSE * last:
             last = held
             found.append(_with(request, held, held * workers_of(request, facts, plan), plan.cycles / way.cycles))

@@ -19,8 +19,6 @@ from itertools import product
 
 from .facts import ConvFacts
 
-LEAST_COLUMNS = 48  # of a part of the rows: what the last register of each computes for nothing counts little
-
 
 @dataclass(frozen=True)
 class Tap:
@@ -83,15 +81,18 @@ class Strip:
 
 
 def strips_of(facts: ConvFacts, size: tuple[int, int]) -> Iterator[Strip]:
-    """Strips for ``size`` outputs: parts of even size down and across, whole rows first."""
+    """Strips for ``size`` outputs, the largest first: whole rows, fewer and fewer of them, then parts of one."""
     height, width = size
-    across = dict.fromkeys(-(-width // parts) for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32))
-    down = dict.fromkeys(-(-height // parts) for parts in range(1, height + 1))
-    for columns in across:
-        if columns < min(width, LEAST_COLUMNS):
-            return
-        for rows in down:
-            yield Strip.of(facts, rows, columns)
+    seen = set()
+    for parts in range(1, height + 1):
+        rows = -(-height // parts)
+        if rows not in seen:
+            seen.add(rows)
+            yield Strip.of(facts, rows, width)
+    parts = 2
+    while width // parts >= 16:
+        yield Strip.of(facts, 1, -(-width // parts))
+        parts += 1
 
 
 def _two(numbers: tuple[int, ...]) -> tuple[int, int]:

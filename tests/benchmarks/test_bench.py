@@ -25,7 +25,6 @@ from halotile.benchmarks.results import EngineResult, ModelResult
 from halotile.compiler.options import checked_fixed
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.errors import HalotileError, ModelError, OutputError
-from halotile.schedules.matrix.unit import has_matrix_unit
 from halotile.targets.detect import native
 from onnx import numpy_helper
 
@@ -97,8 +96,6 @@ def test_peak_measures_something_plausible() -> None:
         one, two = meter.now(1, seconds=0.05), meter.now(1, seconds=0.05)
     assert 1e9 < one.flops < 1e13
     assert 1e8 < one.memory_bytes < 1e12 and one.cache_bytes > 1e8
-    assert one.matrix == 0 or 2 * one.flops < one.matrix < 64 * one.flops
-    assert (one.matrix > 0) == has_matrix_unit(native())
     assert one.triads == two.triads and one.flops != two.flops
     assert [size for size, _ in one.triads] == sorted(size for size, _ in one.triads)
 

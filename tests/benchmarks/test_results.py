@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 
 import pytest
 from halotile.benchmarks.markdown import render as as_markdown
@@ -115,26 +114,3 @@ def test_roofline_limit() -> None:
     assert peak.limit(1.0, 1e9) == pytest.approx(0.1)
     assert peak.limit(1.0, 1e6) == pytest.approx(1e-5)
     assert (peak.bandwidth(1 << 21), peak.bandwidth(1 << 30)) == (1e10, 1e10)
-
-
-def test_a_kernel_on_the_matrix_unit_is_set_against_its_peak() -> None:
-    """Several products of bfloat16 make one of its own; without a unit's figure the limit is that of multiply-adds."""
-    peak = replace(PEAK, matrix=1.2e12)
-    kernel = {"flops": 1e9, "bytes": 1.0, "matrix": 3.0}
-    assert peak.limit_of(kernel) == pytest.approx(1e9 / 4e11)
-    assert peak.limit_of({**kernel, "matrix": 6.0}) == pytest.approx(1e9 / 2e11)
-    assert peak.limit_of({**kernel, "matrix": 0.5, "at_once": 4}) == pytest.approx(1e9 / 2.4e12)
-    assert peak.limit_of({"flops": 1e9, "bytes": 1.0, "at_once": 4}) == pytest.approx(1e9 / 4e11)
-    assert PEAK.limit_of(kernel) == pytest.approx(0.01)
-    assert peak.limit_of({**kernel, "bytes": 1e9}) == pytest.approx(0.1)
-
-
-def test_tables_and_the_picture_tell_the_matrix_units_peak() -> None:
-    """As products of float32 in three parts' products."""
-    plain = [result("m", engine("halotile", 0.01), engine("p", 0.03))]
-    unit = [replace(plain[0], peak=replace(PEAK, matrix=1.2e12))]
-    assert "Peak 100 GFLOP/s, by the matrix unit 400; triad" in as_markdown(unit)
-    assert "Peak 100 GFLOP/s; triad" in as_markdown(plain)
-    assert [as_picture(r).count("<polyline") for r in (plain, unit)] == [1, 2]
-    assert "100 GFLOP/s, 400 by the matrix unit, 10 GB/s" in as_picture(unit)
-    assert as_data(unit, {})["models"][0]["peak"]["matrix"] == 1.2e12

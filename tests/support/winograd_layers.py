@@ -42,7 +42,7 @@ def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
 def plans_of(transform: Transform, pick: int) -> Callable[..., Any]:
     """A choice that takes ``transform`` wherever it fits, with strips, groups and register tiles that differ."""
 
-    def choice(target: Any, facts: ConvFacts, **_: Any) -> Any:
+    def choice(target: Any, facts: ConvFacts) -> Any:
         fits = choose.applies(facts) and choose.least_phase(facts) >= transform.m
         plans = list(choose._plans(target, choose.Layer.of(facts), transform if fits else F2))
         if facts.dilation[-2:] == (1, 1):
