@@ -90,7 +90,13 @@ class _Matrix(_Matmul):
         )
 
     def _registers_of_b(self) -> np.ndarray:
-        return pack(self._steps_of_b(), order(self.shape.depth), PARTS).reshape(-1)
+        """Panels one after the other: [panel][step][part][register][WORDS]."""
+        columns, found = pack(self._steps_of_b(), order(self.shape.depth), PARTS), []
+        for region in self._regions():
+            first, count = region.first // self.lanes, region.panels * region.vectors
+            part = columns[first : first + count].reshape(region.panels, region.vectors, *columns.shape[1:])
+            found.append(part.transpose(0, 2, 3, 1, 4).reshape(-1))
+        return np.concatenate(found)
 
     # -- a task ----------------------------------------------------------------------------------
 
@@ -113,7 +119,8 @@ class _Matrix(_Matmul):
                     with k.when(group == chosen.groups - 1):
                         self._panel_of_task(region, (left, b, sums), (batch, tirx.IntImm("int32", 0), block, first))
                     continue
-                count = tirx.min(region.panels - begin, run) if region.panels % run else run
+                even = region.panels == chosen.groups * run
+                count = run if even else tirx.max(tirx.min(region.panels - begin, run), 0)
             with k.loop(count, name="n") as n:
                 panel = self.bind(begin + n, region.panels)
                 self._panel_of_task(region, (left, b, sums), (batch, panel, block, first))
@@ -201,6 +208,7 @@ class _Matrix(_Matmul):
         k, unit, steps = self.k, self.unit, self.shape.steps
         (left, b, sums), (batch, panel, first), (rows, width) = memory, place, shape
         column = self.bind(region.first // self.lanes + panel * width, self.shape.column_registers)
+        right = self.bind(column * (steps * PARTS * WORDS), 1 << 31)
         for high, begin, wide in pieces(rows, width):
             for c in range(high * wide):
                 unit.zero(c)
@@ -209,7 +217,7 @@ class _Matrix(_Matmul):
                     (high, wide),
                     THREE,
                     lambda i, part: Rows(left, (((register + i) * steps + s) * PARTS + part) * WORDS),  # noqa: B023
-                    lambda j, part: Rows(b, (((column + begin + j) * steps + s) * PARTS + part) * WORDS),  # noqa: B023
+                    lambda j, part: Rows(b, right + ((s * PARTS + part) * width + begin + j) * WORDS),  # noqa: B023
                 )
                 if turn is not None:
                     self._ask_ahead(b, column + width, turn, s)
