@@ -204,8 +204,8 @@ def _merge(build: Build) -> list[str]:
     if not (options.simplify and options.fuse):
         return []
     threads = options.threads or options.target.cores
-    seven, matrix = _only_speed(options) and not options.exact, not options.exact and options.weights == "float32"
-    result = Merge(threads, seven, matrix).apply(build.module, options.target)
+    seven = _only_speed(options) and not options.exact
+    result = Merge(threads, seven, _in_parts(options)).apply(build.module, options.target)
     build.module = result.module
     build.details["merge"] = result.details
     return list(result.notes)
