@@ -120,7 +120,7 @@ _FAMILIES: tuple[tuple[Rule, str], ...] = (
     (_same, "hard_sigmoid hard_swish softplus mish standardise"),
     (_same, "libm copy cumsum cumprod channel_window_sum reverse_sequence"),
     (_same, "scatter_elements scatter_nd scatter_known"),
-    (_broadcast, "integer_divide integer_power modulo bit_shift"),
+    (_broadcast, "integer_divide integer_power modulo bit_shift quotient"),
     (_padded, "pad"),
     (_upsampled, "upsample"),
     (_gathered, "gather"),

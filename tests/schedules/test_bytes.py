@@ -110,4 +110,4 @@ def test_one_instruction_for_the_products_of_a_word() -> None:
         )  # fmt: skip
 
     kernel = next(k for k in staged(module_of([x], body)).kernels if k.schedule.startswith("dot products"))
-    assert re.search("vpdpbusd|sdot|pmadd.wd", kernel.function.script())
+    assert re.search("vpdpbusd|tdpbusd|sdot|pmadd.wd", kernel.function.script())

@@ -1,0 +1,85 @@
+"""Divisions by a scale before a number is rounded become products, of which every bit is the same.
+
+    round(x / s)      ->      round(quotient(x, s, 1 / s))
+
+A division takes as long as ten other operators of an epilogue: sixteen cycles a vector of sixteen floats on Golden
+Cove, where three multiply-adds take one and a half. They give what division does (P. Markstein, Computation of
+Elementary Functions on the IBM RISC System/6000, 1990) where nothing overflows on the way. So ``x`` must be known to
+stay far from that: what was made of whole numbers does. What underflows is rounded to zero either way.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ...schedules.operator import call
+from ...targets import llvm
+from ...targets.target import Target
+from ..simplify.graph import CONST, Node
+from ..simplify.identity import RESHAPES
+from ..simplify.rule import Builder
+from ..sweep import Build
+
+LARGE = 2.0**60  # numbers, divisors and quotients stay below, divisors above its reciprocal
+DEEP = 24  # operators between whole numbers and the division
+QUOTIENT = "halotile.quotient"
+SUMS = ("relax.add", "relax.subtract")
+LARGEST = ("relax.maximum", "relax.minimum")
+KEPT = RESHAPES | {f"relax.{n}" for n in "permute_dims strided_slice nn.relu abs negative clip astype".split()}
+
+
+def quotient(target: Target, exact: bool, node: Node) -> Build | None:
+    """Builds the rounded quotient without a division; None if ``node`` is none, or its dividend may be anything."""
+    if node.op != "relax.round" or node.dtype != "float32" or not _fuses(target):
+        return None
+    division = node.inputs[0]
+    if division.op != "relax.divide" or division.inputs[1].op != CONST:
+        return None
+    dividend, divisor = division.inputs[0], division.inputs[1].array
+    size = np.abs(divisor.astype(np.float64))
+    if not size.size or not (np.isfinite(size).all() and 1 / LARGE < size.min() and size.max() < LARGE):
+        return None
+    most = _reach(dividend, DEEP)
+    if most is None or max(most, most / size.min()) > LARGE:
+        return None
+    inverse = (1 / divisor.astype(np.float64)).astype(np.float32)
+
+    def build(b: Builder) -> Node:
+        return b.same(node, b.call(partial(call, QUOTIENT), dividend, b.const(divisor), b.const(inverse)))
+
+    return build
+
+
+def _fuses(target: Target) -> bool:
+    """True if a product and a sum are rounded once."""
+    if target.is_aarch64:
+        return True
+    found = llvm.features(llvm.architecture(target.triple), target.cpu, target.features)
+    return bool(found & {"fma", "vfp4"})
+
+
+def _reach(node: Node, depth: int) -> float | None:
+    """The largest absolute value that ``node`` may hold; None if nothing is known of it."""
+    if node.dtype is not None and node.dtype.startswith(("int", "uint")):
+        return float(2 ** int(node.dtype.removeprefix("u").removeprefix("int")))
+    if node.op == CONST:
+        most = float(np.abs(node.array.astype(np.float64)).max(initial=0))
+        return most if np.isfinite(most) else None
+    known = node.op in KEPT or node.op in (*SUMS, *LARGEST, "relax.multiply", "relax.round", QUOTIENT)
+    if not known or depth == 0 or node.dtype != "float32":
+        return None
+    if node.op == QUOTIENT:
+        node_of, least = node.inputs[0], float(np.abs(node.inputs[1].array).min())
+        most_of = _reach(node_of, depth - 1)
+        return None if most_of is None else most_of / least * 1.001
+    sides = [_reach(i, depth - 1) for i in node.inputs]
+    numbers = [s for s in sides if s is not None]
+    if not numbers or len(numbers) < len(sides) or max(numbers) > LARGE:
+        return None
+    if node.op == "relax.multiply":
+        return numbers[0] * numbers[1]
+    if node.op in SUMS:
+        return sum(numbers) * 1.001
+    return max(numbers) + 1  # rounded up, at most

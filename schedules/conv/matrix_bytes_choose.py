@@ -1,0 +1,163 @@
+"""Whether a convolution of bytes runs on the matrix unit, in which strips and by which windows.
+
+Cycles of one core for a strip of outputs:
+
+    copy        every byte that its taps read, in vectors
+    products    registers of places x registers of outputs x windows, 16 cycles each
+    results     registers are written to the first-level cache and read by the epilogue
+    weights     read once a strip, at the rate at which they come from where they are, in part beside the products
+
+The kernel of vectors (:mod:`.bytes`) is counted as its register tiles are chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from ...targets.target import Target
+from ..dots import FEW, per_word
+from ..group import Request
+from ..matrix.unit import COLUMNS, MULTIPLY_CYCLES, REGISTER_BYTES, ROW_BYTES, ROWS, has_matrix_unit
+from .choose import Space
+from .facts import ConvFacts
+from .strips import Strip, strips_of
+from .winograd_choose import EXPOSED, stream_rate
+
+KIND = "amx-int8"
+COPY_CYCLES = 1.5  # of a vector that is copied
+RESULT_CYCLES = 48.0  # of a register: written, and read by the epilogue; the wait for the sums of a block
+SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
+NEAR = 0.6  # of the first-level cache: data that all panels of weights find there
+FULL = 0.9  # of the multiply-adds a cycle that the unit could start
+FAR = 0.6  # of them where registers are loaded from the second level
+MARGIN = 0.9  # the estimate must beat that of vectors by this much
+
+
+@dataclass(frozen=True)
+class Window:
+    """64 bytes from ``begin`` bytes behind a place on. ``terms``: which weight of an output each of them meets, -1 for
+    none."""
+
+    begin: int
+    terms: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BytesPlan:
+    """``strip``: the largest number of outputs at a time; ``groups``: parts of the output channels, each of which
+    copies the data anew; ``channels``: bytes of a phase of a place. ``depth``: channels that there are."""
+
+    strip: Strip
+    groups: int
+    channels: int
+    depth: int
+
+    @property
+    def place(self) -> int:
+        """Bytes of a place."""
+        return len(self.strip.phases) * self.channels
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        return windows_of(self.strip, self.channels, self.depth)
+
+    def __str__(self) -> str:
+        text = f"matrix unit, {len(self.windows)} windows, strip {self.strip.rows}x{self.strip.columns}"
+        return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
+
+
+@lru_cache(maxsize=1024)
+def windows_of(strip: Strip, channels: int, depth: int) -> tuple[Window, ...]:
+    """The fewest windows, first come first, that hold what all taps read; they begin with whole words."""
+    place = len(strip.phases) * channels
+    taps = len(strip.taps)
+    begins = np.array([(t.row * strip.pitch + t.column) * place + t.phase * channels for t in strip.taps])
+    at = (begins[:, None] + np.arange(depth)[None, :]).reshape(-1)
+    term = (np.arange(taps)[:, None] + np.arange(depth)[None, :] * taps).reshape(-1)
+    order = np.argsort(at, kind="stable")
+    at, term = at[order], term[order]
+    found, first = [], 0
+    while first < len(at):
+        begin = int(at[first]) // 4 * 4
+        last = int(np.searchsorted(at, begin + ROW_BYTES))
+        terms = np.full(ROW_BYTES, -1)
+        terms[at[first:last] - begin] = term[first:last]
+        found.append(Window(begin, tuple(int(t) for t in terms)))
+        first = last
+    return tuple(found)
+
+
+def scratch_bytes(plan: BytesPlan) -> int:
+    """Of a core: places of a strip, and what the last registers read beyond the end."""
+    return (plan.strip.places + 4 * ROWS) * plan.place + max(w.begin for w in plan.windows) + ROW_BYTES
+
+
+def bytes_plan(request: Request, facts: ConvFacts) -> BytesPlan | None:
+    """The plan with the fewest cycles, where the unit is there and expected to be faster."""
+    block = request.layout(facts.data).block
+    whole = request.box is None and facts.groups == 1 and len(facts.out_spatial) in (1, 2)
+    if not (whole and request.options.get("matrix") is not False and has_matrix_unit(request.target, KIND)):
+        return None
+    if block not in (FEW, COLUMNS) or facts.data.dtype != "uint8":
+        return None
+    room = request.options.get("room")
+    found = min(_plans(request.target, facts, block, request.workers, room), key=lambda p: p[0], default=None)
+    if found is None or found[0] > MARGIN * vector_cycles(request.target, facts, request.workers):
+        return None
+    return found[1]
+
+
+def _plans(
+    target: Target, facts: ConvFacts, block: int, workers: int, room: int | None
+) -> Iterator[tuple[float, BytesPlan]]:
+    size = (1, *facts.out_spatial)[-2:]
+    registers = -(-facts.outputs // COLUMNS)
+    for strip in strips_of(facts, size):
+        for groups in sorted({1, min(workers, -(-registers // 2))}):
+            plan = BytesPlan(strip, groups, -(-facts.channels // block) * block, facts.channels)
+            if room is None or scratch_bytes(plan) <= room:
+                yield _cycles(target, facts, plan, size, block, workers), plan
+
+
+def _cycles(
+    target: Target, facts: ConvFacts, plan: BytesPlan, size: tuple[int, ...], block: int, workers: int
+) -> float:
+    """Of the core that has the most to do."""
+    strip, held = plan.strip, scratch_bytes(plan)
+    registers, strips = -(-facts.outputs // COLUMNS), -(-size[0] // strip.rows) * -(-size[1] // strip.columns)
+    blocks = -(-registers // plan.groups)
+    places = -(-strip.spread(strip.rows, strip.columns) // ROWS)
+    vectors = 0
+    for phase in range(len(strip.phases)):
+        rows, columns = strip.reach(phase)
+        vectors += (strip.rows + rows) * (strip.columns + columns)
+    copy = COPY_CYCLES * vectors * (plan.channels // block)
+    if held > SHARE * target.l2_bytes:
+        copy += 2 * held / target.far_bytes  # written to and read from beyond the cache
+    near = held <= NEAR * target.l1_bytes or blocks <= 2
+    products = places * blocks * len(plan.windows) * MULTIPLY_CYCLES / (FULL if near else FAR)
+    results = places * blocks * RESULT_CYCLES
+    weights = registers * len(plan.windows) * REGISTER_BYTES
+    own = weights / plan.groups
+    again = strips > 1 and own > target.l2_bytes // 2
+    stream = own / stream_rate(target, weights, again)
+    rounds = -(-facts.batch * strips * plan.groups // workers)
+    first = max(products, stream) + EXPOSED * min(products, stream)
+    later = first if again else products
+    return rounds * (copy + results) + first + (rounds - 1) * later
+
+
+def vector_cycles(target: Target, facts: ConvFacts, workers: int) -> float:
+    """Of the kernel of vectors, on the core that has the most to do."""
+    height, width = (1, *facts.out_spatial)[-2:]
+    blocks = -(-facts.outputs // target.lanes())
+    space = Space(height, width, blocks, blocks)
+    steps = facts.batch * facts.taps * -(-facts.channels // per_word("uint8"))
+    products = min(cost for cost, _ in space.tiles(target)) * steps / workers
+    weights = float(blocks * target.lanes() * facts.channels * facts.taps)
+    stream = weights / stream_rate(target, weights) / workers
+    return max(products, stream) + EXPOSED * min(products, stream)
