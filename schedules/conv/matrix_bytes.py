@@ -19,7 +19,8 @@ Sums are integers, the same in any order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -41,13 +42,13 @@ VECTOR = 16  # bytes that are copied at a time, where they lie apart
 
 def build_matrix_bytes(request: Request, facts: ConvFacts, plan: BytesPlan) -> Kernel:
     conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
-    _Bytes(conv, plan.strip, plan.groups, plan).emit()
+    _Bytes(conv, plan.strip, plan.groups, plan=plan).emit()
     return finish(conv.ctx, f"dot products of bytes C{COLUMNS}, {plan}", facts.flops)
 
 
 @dataclass
 class _Bytes(Places):
-    plan: BytesPlan
+    plan: BytesPlan = field(kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +68,7 @@ class _Bytes(Places):
         ctx.fill_pending()
         with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as worker:
             self.base = worker * each if workers > 1 else 0
-            self.unit.configure()
+            self._begin()
             with self._own_tasks(worker, workers) as task:
                 self._copy(task)
                 self._panels(task)
@@ -96,10 +97,11 @@ class _Bytes(Places):
 
     # -- the products -----------------------------------------------------------------------------
 
-    def _sums(self, shape: tuple[int, int], block: Any, first: Any) -> None:
+    def _sums(self, shape: tuple[int, int], block: Any, first: Any, beside: Callable[[Any], None]) -> None:
         k, place = self.k, self.plan.place
         origin = k.bind(self.base + first * place, "a")
         with k.loop(self.steps, name="s") as step:
+            beside(step)
             start = k.bind(origin if self.offsets is None else origin + self.offsets[step], "a")
             right = k.bind((block * self.steps + step) * WORDS, "b")
 

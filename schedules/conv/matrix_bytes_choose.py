@@ -28,12 +28,10 @@ from .strips import Strip, strips_of
 from .winograd_choose import EXPOSED, stream_rate
 
 KIND = "amx-int8"
-COPY_CYCLES = 1.5  # of a vector that is copied
-RESULT_CYCLES = 48.0  # of a register: written, and read by the epilogue; the wait for the sums of a block
+COPY_CYCLES = 1.8  # of a vector that is copied
+RESULT_CYCLES = 24.0  # of a register of sums, that its epilogue takes longer than one of sums in registers
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
-NEAR = 0.6  # of the first-level cache: data that all panels of weights find there
 FULL = 0.9  # of the multiply-adds a cycle that the unit could start
-FAR = 0.6  # of them where registers are loaded from the second level
 MARGIN = 0.9  # the estimate must beat that of vectors by this much
 
 
@@ -138,8 +136,7 @@ def _cycles(
     copy = COPY_CYCLES * vectors * (plan.channels // block)
     if held > SHARE * target.l2_bytes:
         copy += 2 * held / target.far_bytes  # written to and read from beyond the cache
-    near = held <= NEAR * target.l1_bytes or blocks <= 2
-    products = places * blocks * len(plan.windows) * MULTIPLY_CYCLES / (FULL if near else FAR)
+    products = places * blocks * len(plan.windows) * MULTIPLY_CYCLES / FULL
     results = places * blocks * RESULT_CYCLES
     weights = registers * len(plan.windows) * REGISTER_BYTES
     own = weights / plan.groups

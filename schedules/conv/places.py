@@ -13,7 +13,7 @@ Panels of one register of outputs have 64 places instead of 32, so that four reg
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -44,10 +44,20 @@ class Places:
     conv: ConvKernel
     strip: Strip
     groups: int
+    steps: int = 0  # of a sum
+    sums: Any = None  # of the last block
+    last: Any = None  # its first place, the end of its places, and its first register of outputs
 
     def __post_init__(self) -> None:
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.unit, self.blocks = MatrixUnit(self.k), self.conv.channel_blocks
+
+    def _begin(self) -> None:
+        """At the beginning of a core's part."""
+        k = self.k
+        self.sums = k.local("sums", self.facts.output.dtype, SUMS * ROWS * COLUMNS, "global")
+        self.last = [k.local(name, "int32", 1) for name in ("first", "end", "block")]
+        self.unit.configure()
 
     @property
     def workers(self) -> int:
@@ -111,69 +121,70 @@ class Places:
         last = self.conv.bind(task.panel + task.panels, -(-self.blocks // 2) + 1)
         if whole:
             count = task.panels if not odd else tirx.min(last, whole) - task.panel
-            with self.k.loop(self.ctx.analyzer.simplify(count), name="panel") as panel:
+            with self._follows(task, 2), self.k.loop(self.ctx.analyzer.simplify(count), name="panel") as panel:
                 self.ctx.ranged(panel, whole)
                 self._places(task, self.conv.bind(2 * (task.panel + panel), self.blocks), 2)
         if odd:
             alone = self.groups == 1
             with nullcontext() if alone else self.k.when(tirx.EQ(last, tirx.IntImm("int32", whole + 1))):
-                self._places(task, tirx.IntImm("int32", 2 * whole), 1)
+                with self._follows(task, 1):
+                    self._places(task, tirx.IntImm("int32", 2 * whole), 1)
 
     def _places(self, task: Task, block: Any, columns: int) -> None:
         """All places of the strip by ``columns`` registers of outputs from ``block`` on."""
-        k, height = self.k, SUMS // columns
-        total = self.strip.spread(task.size[0], task.size[1])
-        registers = tirx.floordiv(_number(total) + (ROWS - 1), ROWS)
-        registers = self.ctx.analyzer.simplify(registers)
-        whole = self.ctx.analyzer.simplify(tirx.floordiv(registers, height))
-        with k.loop(whole, name="r") as r:
-            self.ctx.ranged(r, -(-self.strip.places // (ROWS * height)))
-            self._block(task, block, (height, columns), r, total)
-        rest = self.ctx.analyzer.simplify(registers - whole * height)
-        for rows in range(1, height):
-            if isinstance(rest, tirx.IntImm):
-                if int(rest) == rows:
-                    self._block(task, block, (rows, columns), whole, total)
-                continue
-            with k.when(tirx.EQ(rest, tirx.IntImm("int32", rows))):
-                self._block(task, block, (rows, columns), whole, total)
+        k, count = self.k, SUMS // columns * ROWS
+        total = _number(self.strip.spread(task.size[0], task.size[1]))
+        with k.loop(self.ctx.analyzer.simplify(tirx.floordiv(total + (count - 1), count)), name="r") as r:
+            self.ctx.ranged(r, -(-self.strip.places // count))
+            first = self.conv.bind(r * count, self.strip.places + count)
+            self._block(task, block, (SUMS // columns, columns), first)
+            for buffer, value in zip(self.last, (first, tirx.min(first + count, total), block)):
+                k.store(buffer, 0, value)
 
-    def _block(self, task: Task, block: Any, shape: tuple[int, int], number: Any, total: Any) -> None:
-        """The sums of block ``number`` of places, of ``shape`` registers, and their epilogue."""
-        first = self.conv.bind(number * (SUMS // shape[1] * ROWS), self.strip.places + 4 * ROWS)
-        for i in range(shape[0] * shape[1]):
+    def _block(self, task: Task, block: Any, shape: tuple[int, int], first: Any) -> None:
+        """The sums of ``shape`` registers of places from ``first`` on, beside the epilogue of the block before."""
+        for i in range(SUMS):
             self.unit.zero(i)
-        self._sums(shape, block, first)
-        sums = self.k.local("sums", self.facts.output.dtype, shape[0] * shape[1] * ROWS * COLUMNS, "global")
+        each = -(-shape[0] * ROWS // self.steps)
+
+        def beside(step: Any) -> None:
+            with self.k.loop(each, name="e") as e:
+                self._place(task, shape[1], step * each + self.ctx.ranged(e, each))
+
+        self._sums(shape, block, first, beside)
         for i in range(shape[0]):
             for j in range(shape[1]):  # the outputs of a place lie together
                 begin = (i * ROWS * shape[1] + j) * COLUMNS
-                self.unit.store(i * shape[1] + j, Rows(sums, begin, ROW_BYTES * shape[1]))
-        self._epilogue(task, block, shape, first, total, sums)
+                self.unit.store(i * shape[1] + j, Rows(self.sums, begin, ROW_BYTES * shape[1]))
 
-    def _sums(self, shape: tuple[int, int], block: Any, first: Any) -> None:
-        """Adds all products of ``shape`` registers, from place ``first`` and register ``block`` of outputs on."""
+    def _sums(self, shape: tuple[int, int], block: Any, first: Any, beside: Callable[[Any], None]) -> None:
+        """Adds all products of ``shape`` registers, from place ``first`` and register ``block`` of outputs on, and
+        calls ``beside`` in each step."""
         raise NotImplementedError
 
-    def _epilogue(self, task: Task, block: Any, shape: tuple[int, int], first: Any, total: Any, sums: Any) -> None:
-        """Rows of outputs that have places in the block, and of each the columns that have."""
-        k, conv, pitch = self.k, self.conv, self.strip.pitch
-        count = shape[0] * ROWS
-        end = tirx.min(first + count, _number(total))
-        top = conv.bind(tirx.floordiv(_number(first), pitch), self.strip.rows)
-        rows = conv.bind(tirx.floordiv(end - 1, pitch) - top + 1, self.strip.rows + 1)
-        with k.loop(rows, name="y") as y:
-            row = conv.bind(top + y, self.strip.rows)
-            left = conv.bind(tirx.max(first - row * pitch, 0), pitch)
-            right = conv.bind(tirx.min(end - row * pitch, task.size[1]), pitch + 1)
-            begin = k.bind((row * pitch - first) * (shape[1] * COLUMNS), "o")
-            with k.loop(tirx.max(right - left, 0), name="x") as x:
-                column = left + x
-                position = self._position(task, row, column)
-                for j in range(shape[1]):
-                    with k.loop(COLUMNS, "vectorized", "v") as v:
-                        at = begin + (column * shape[1] + j) * COLUMNS + v
-                        conv.element(lambda: k.bind(sums[at]), task.n, block + j, v, position)  # noqa: B023
+    @contextmanager
+    def _follows(self, task: Task, columns: int) -> Iterator[None]:
+        """Within, blocks are followed by their epilogues in the next block, and the last one by its own behind it."""
+        k = self.k
+        for buffer in self.last:
+            k.store(buffer, 0, tirx.IntImm("int32", 0))
+        yield
+        with k.loop(SUMS // columns * ROWS, name="e") as e:
+            self._place(task, columns, self.ctx.ranged(e, SUMS // columns * ROWS))
+
+    def _place(self, task: Task, columns: int, number: Any) -> None:
+        """The epilogue of one place of the last block, if there is such an output."""
+        k, pitch = self.k, self.strip.pitch
+        first, end, block = (buffer[0] for buffer in self.last)
+        place = k.bind(first + number, "p")
+        row = k.bind(tirx.floordiv(place, pitch), "y")
+        column = k.bind(place - row * pitch, "x")
+        with k.when(tirx.all(place < end, column < task.size[1])):
+            position = self._position(task, row, column)
+            for j in range(columns):
+                with k.loop(COLUMNS, "vectorized", "v") as v:
+                    at = (number * columns + j) * COLUMNS + v
+                    self.conv.element(lambda: k.bind(self.sums[at]), task.n, block + j, v, position)  # noqa: B023
 
 
 def _number(value: Any) -> Any:
