@@ -21,7 +21,7 @@ from ..simplify.graph import Node
 from ..sweep import Build, Rule, closed, opened, sweep
 from .convolutions import dot_conv, joined_conv
 from .products import product_of_bytes
-from .quotients import quotient
+from .quotients import quotient, rounded
 from .whole import parts_together, whole_again
 
 #: What to build in a node's place; ``exact``: only where every bit stays as it is.
@@ -33,6 +33,7 @@ _RULES: dict[str, _Rule] = {
     "joined products": parts_together,
     "whole sums": whole_again,
     "quotients": quotient,
+    "rounded": rounded,
 }
 
 

@@ -1,11 +1,15 @@
-"""Divisions by a scale before a number is rounded become products, of which every bit is the same.
+"""What becomes bytes again is computed by fewer instructions, of which every bit is the same.
 
-    round(x / s)      ->      round(quotient(x, s, 1 / s))
+    round(x / s)                                ->      round(quotient(x, s, 1 / s))
+    uint8(clip(round(x) + zero, low, high))     ->      rounded(x): in whole numbers from where it is rounded on
 
 A division takes as long as ten other operators of an epilogue: sixteen cycles a vector of sixteen floats on Golden
 Cove, where three multiply-adds take one and a half. They give what division does (P. Markstein, Computation of
 Elementary Functions on the IBM RISC System/6000, 1990) where nothing overflows on the way. So ``x`` must be known to
 stay far from that: what was made of whole numbers does. What underflows is rounded to zero either way.
+
+x86-64 rounds to whole numbers of 32 bits by one instruction, where two and a conversion take four slots; it needs ``x``
+to be one of these.
 """
 
 from __future__ import annotations
@@ -19,12 +23,15 @@ from ...targets import llvm
 from ...targets.target import Target
 from ..simplify.graph import CONST, Node
 from ..simplify.identity import RESHAPES
+from ..simplify.patterns import split_constant
 from ..simplify.rule import Builder
 from ..sweep import Build
+from .operands import BYTES
 
 LARGE = 2.0**60  # numbers, divisors and quotients stay below, divisors above its reciprocal
 DEEP = 24  # operators between whole numbers and the division
-QUOTIENT = "halotile.quotient"
+QUOTIENT, ROUNDED = "halotile.quotient", "halotile.rounded"
+WHOLE = 2.0**30  # of numbers that are rounded, and zeros: their sums are int32
 SUMS = ("relax.add", "relax.subtract")
 LARGEST = ("relax.maximum", "relax.minimum")
 KEPT = RESHAPES | {f"relax.{n}" for n in "permute_dims strided_slice nn.relu abs negative clip astype".split()}
@@ -50,6 +57,34 @@ def quotient(target: Target, exact: bool, node: Node) -> Build | None:
         return b.same(node, b.call(partial(call, QUOTIENT), dividend, b.const(divisor), b.const(inverse)))
 
     return build
+
+
+def rounded(target: Target, exact: bool, node: Node) -> Build | None:
+    """Builds bytes of numbers that are known to be small; None if ``node`` is nothing like it."""
+    if node.op != "relax.astype" or node.dtype not in BYTES or not target.triple.startswith("x86_64"):
+        return None
+    clip = node.inputs[0]
+    if clip.op != "relax.clip" or clip.dtype != "float32":
+        return None
+    low, high = clip.raw(1), clip.raw(2)
+    whole = all(isinstance(n, (int, float)) and abs(n) < WHOLE and n == int(n) for n in (low, high))
+    limits = np.iinfo(node.dtype)
+    if not whole or not limits.min <= low <= high <= limits.max:
+        return None
+    value, zero = clip.inputs[0], 0
+    pair = split_constant(value) if value.op == "relax.add" else None
+    if pair is not None:
+        number = pair[1].array
+        if number.size != 1 or pair[0].shape != value.shape or not float(number.reshape(())).is_integer():
+            return None
+        value, zero = pair[0], int(number.reshape(()))
+    if value.op != "relax.round" or abs(zero) > WHOLE:
+        return None
+    most = _reach(value.inputs[0], DEEP)
+    if most is None or most > WHOLE:
+        return None
+    own = {"zero": zero, "low": int(low), "high": int(high), "dtype": node.dtype}
+    return lambda b: b.call(partial(call, ROUNDED), value.inputs[0], **own)
 
 
 def _fuses(target: Target) -> bool:

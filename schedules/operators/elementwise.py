@@ -51,6 +51,17 @@ def quotient(x: te.Tensor, divisor: te.Tensor, inverse: te.Tensor) -> te.Tensor:
     return elementwise("quotient", apply, x, divisor, inverse)
 
 
+@define("halotile.rounded")
+def rounded(x: te.Tensor, *, zero: int, low: int, high: int, dtype: str) -> te.Tensor:
+    """The whole number next to x, of two the even one, and ``zero``, from ``low`` to ``high``. It must be an int32."""
+
+    def apply(v: Any) -> Any:
+        whole = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", v) + tirx.const(zero, "int32")
+        return tirx.min(tirx.max(whole, tirx.const(low, "int32")), tirx.const(high, "int32")).astype(dtype)
+
+    return elementwise("rounded", apply, x)
+
+
 @define("halotile.modulo")
 def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
     """The remainder: with the sign of ``a`` when ``truncate`` (C), else with the sign of ``b`` (Python)."""
