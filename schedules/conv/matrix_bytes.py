@@ -31,13 +31,12 @@ from ..group import Kernel, Packed, Request
 from ..matrix.unit import COLUMNS, REGISTER_BYTES, ROW_BYTES, ROWS, UNSIGNED_SIGNED, Rows
 from .choose import Tile
 from .facts import ConvFacts
-from .matrix_bytes_choose import BytesPlan, Window, scratch_bytes
+from .matrix_ahead import Next
+from .matrix_bytes_choose import BytesPlan, Window, held_bytes, workers_of
 from .places import Places, Task
 from .tile import ConvKernel, finish, new_context
 
 WORDS = REGISTER_BYTES // 4
-LINE = 64  # bytes of a line of a cache
-VECTOR = 16  # bytes that are copied at a time, where they lie apart
 
 
 def build_matrix_bytes(request: Request, facts: ConvFacts, plan: BytesPlan) -> Kernel:
@@ -57,13 +56,13 @@ class _Bytes(Places):
 
     def emit(self) -> None:
         k, ctx = self.k, self.ctx
-        weight, workers = self.facts.weight, self.workers
+        weight, workers = self.facts.weight, workers_of(self.facts, self.plan, self.conv.request.workers)
         elements = self.blocks * self.steps * WORDS
         pack = partial(pack_weights, self.facts, self.windows)
         self.weights = ctx.packed(Packed(f"w_{weight.name}", pack, elements, "int32"), narrow=False)
         offsets = np.array([w.begin for w in self.windows], np.int32)
         self.offsets = ctx.packed(Packed("windows", offsets), narrow=False) if len(offsets) > 1 else None
-        each = -(-scratch_bytes(self.plan) // LINE) * LINE
+        each = held_bytes(self.plan)
         self.data = ctx.scratch(each * workers, "uint8")
         ctx.fill_pending()
         with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as worker:
@@ -77,30 +76,42 @@ class _Bytes(Places):
     # -- the data ---------------------------------------------------------------------------------
 
     def _copy(self, task: Task) -> None:
-        """Bytes of all that the strip's taps read."""
-        k, strip = self.k, self.strip
-        block = self.conv.request.layout(self.facts.data).block
-        blocks = -(-self.facts.channels // block)
-        for i, phase in enumerate(strip.phases):
-            rows, columns = (s + r for s, r in zip(task.size, strip.reach(i)))
+        """Bytes of all that the strip's taps read, four blocks of a place at a time: a line where they have 16."""
+        k, block = self.k, self.plan.block
+        blocks = self.plan.channels // block
+        for i, phase in enumerate(self.strip.phases):
+            rows, columns = (s + r for s, r in zip(task.size, self.strip.reach(i)))
             with k.loop(rows, name="y") as y:
-                self.ctx.ranged(y, strip.height)
-                for first in range(0, blocks, 4):
-                    with k.loop(columns, name="x") as x:
-                        self.ctx.ranged(x, strip.pitch)
-                        at = self._read_at(task, phase, y, x)
-                        place = self.base + (y * strip.pitch + x) * self.plan.place + i * self.plan.channels
-                        for b in range(first, min(first + 4, blocks)):
-                            source = self.conv.offset(task.n, (b, 0), at)
-                            with k.loop(block, "vectorized", "v") as v:
-                                k.store(self.data, place + b * block + v, self.conv.read(self.facts.data)[source + v])
+                self.ctx.ranged(y, self.strip.height)
+                for first, number, each in ((0, blocks // 4, 4), (blocks - blocks % 4, 1, blocks % 4)):
+                    if number * each:
+                        with k.loop(number, name="cb") as cb, k.loop(columns, name="x") as x:
+                            self.ctx.ranged(x, self.strip.pitch)
+                            self._copy_place(task, i, phase, (y, x), first + 4 * self.ctx.ranged(cb, number), each)
+
+    def _copy_place(
+        self, task: Task, number: int, phase: tuple[int, int], place: tuple[Any, Any], first: Any, count: int
+    ) -> None:
+        """``count`` blocks from ``first`` on of one place of a phase."""
+        k, block = self.k, self.plan.block
+        data, at = self.conv.read(self.facts.data), self._read_at(task, phase, *place)
+        begin = self.base + (place[0] * self.strip.pitch + place[1]) * self.plan.place + number * self.plan.channels
+        for b in range(count):
+            source = self.conv.offset(task.n, (first + b, 0), at)
+            with k.loop(block, "vectorized", "v") as v:
+                k.store(self.data, begin + (first + b) * block + v, data[source + v])
 
     # -- the products -----------------------------------------------------------------------------
 
-    def _sums(self, shape: tuple[int, int], block: Any, first: Any, beside: Callable[[Any], None]) -> None:
+    def _sums(
+        self, shape: tuple[int, int], block: Any, first: Any, turn: tuple[Any, Any], beside: Callable[[Any], None]
+    ) -> None:
         k, place = self.k, self.plan.place
+        blocks = int(turn[1]) if isinstance(turn[1], (int, tirx.IntImm)) else None
+        ahead = Next(blocks, self.steps, shape[1] * WORDS)
         origin = k.bind(self.base + first * place, "a")
         with k.loop(self.steps, name="s") as step:
+            ahead.ask(k, self.weights, block * (self.steps * WORDS), turn[0], step)
             beside(step)
             start = k.bind(origin if self.offsets is None else origin + self.offsets[step], "a")
             right = k.bind((block * self.steps + step) * WORDS, "b")

@@ -13,7 +13,7 @@ The kernel of vectors (:mod:`.bytes`) is counted as its register tiles are chose
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -21,10 +21,11 @@ import numpy as np
 from ...targets.target import Target
 from ..dots import FEW, per_word
 from ..group import Request
-from ..matrix.unit import COLUMNS, MULTIPLY_CYCLES, REGISTER_BYTES, ROW_BYTES, ROWS, has_matrix_unit
+from ..matrix.unit import COLUMNS, MULTIPLY_CYCLES, REGISTER_BYTES, ROW_BYTES, ROWS, SUMS, has_matrix_unit
 from .choose import Space
 from .facts import ConvFacts
-from .strips import Strip, strips_of
+from .strips import Strip, Tap, strips_of
+from .tile import PARALLEL_FLOPS
 from .winograd_choose import EXPOSED, stream_rate
 
 KIND = "amx-int8"
@@ -47,12 +48,18 @@ class Window:
 @dataclass(frozen=True)
 class BytesPlan:
     """``strip``: the largest number of outputs at a time; ``groups``: parts of the output channels, each of which
-    copies the data anew; ``channels``: bytes of a phase of a place. ``depth``: channels that there are."""
+    copies the data anew. A phase of a place has blocks of ``block`` channels, of which there are ``depth``."""
 
     strip: Strip
     groups: int
-    channels: int
+    block: int
     depth: int
+    cycles: float = 0.0
+
+    @property
+    def channels(self) -> int:
+        """Bytes of a phase of a place."""
+        return -(-self.depth // self.block) * self.block
 
     @property
     def place(self) -> int:
@@ -61,7 +68,7 @@ class BytesPlan:
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
-        return windows_of(self.strip, self.channels, self.depth)
+        return windows_of(self.strip.taps, self.strip.pitch, self.place, self.channels, self.depth)
 
     def __str__(self) -> str:
         text = f"matrix unit, {len(self.windows)} windows, strip {self.strip.rows}x{self.strip.columns}"
@@ -69,13 +76,11 @@ class BytesPlan:
 
 
 @lru_cache(maxsize=1024)
-def windows_of(strip: Strip, channels: int, depth: int) -> tuple[Window, ...]:
+def windows_of(taps: tuple[Tap, ...], pitch: int, place: int, channels: int, depth: int) -> tuple[Window, ...]:
     """The fewest windows, first come first, that hold what all taps read; they begin with whole words."""
-    place = len(strip.phases) * channels
-    taps = len(strip.taps)
-    begins = np.array([(t.row * strip.pitch + t.column) * place + t.phase * channels for t in strip.taps])
+    begins = np.array([(t.row * pitch + t.column) * place + t.phase * channels for t in taps])
     at = (begins[:, None] + np.arange(depth)[None, :]).reshape(-1)
-    term = (np.arange(taps)[:, None] + np.arange(depth)[None, :] * taps).reshape(-1)
+    term = (np.arange(len(taps))[:, None] + np.arange(depth)[None, :] * len(taps)).reshape(-1)
     order = np.argsort(at, kind="stable")
     at, term = at[order], term[order]
     found, first = [], 0
@@ -89,9 +94,17 @@ def windows_of(strip: Strip, channels: int, depth: int) -> tuple[Window, ...]:
     return tuple(found)
 
 
-def scratch_bytes(plan: BytesPlan) -> int:
-    """Of a core: places of a strip, and what the last registers read beyond the end."""
-    return (plan.strip.places + 4 * ROWS) * plan.place + max(w.begin for w in plan.windows) + ROW_BYTES
+def held_bytes(plan: BytesPlan) -> int:
+    """Of a core: places of a strip, and what the last registers read beyond the end. Whole lines."""
+    places = plan.strip.places + SUMS * ROWS
+    return -(-(places * plan.place + max(w.begin for w in plan.windows)) // ROW_BYTES + 1) * ROW_BYTES
+
+
+def workers_of(facts: ConvFacts, plan: BytesPlan, workers: int) -> int:
+    """Cores that have a task."""
+    rows, columns = (1, *facts.out_spatial)[-2:]
+    strips = -(-rows // plan.strip.rows) * -(-columns // plan.strip.columns)
+    return min(workers, facts.batch * plan.groups * strips) if facts.flops >= PARALLEL_FLOPS else 1
 
 
 def bytes_plan(request: Request, facts: ConvFacts) -> BytesPlan | None:
@@ -102,30 +115,29 @@ def bytes_plan(request: Request, facts: ConvFacts) -> BytesPlan | None:
         return None
     if block not in (FEW, COLUMNS) or facts.data.dtype != "uint8":
         return None
-    room = request.options.get("room")
-    found = min(_plans(request.target, facts, block, request.workers, room), key=lambda p: p[0], default=None)
-    if found is None or found[0] > MARGIN * vector_cycles(request.target, facts, request.workers):
-        return None
-    return found[1]
+    room, target = request.options.get("room"), request.target
+    plans = [p for p in plans_of(target, facts, block, request.workers) if room is None or held_bytes(p) <= room]
+    best = min(plans, key=lambda p: p.cycles, default=None)
+    return best if best is not None and best.cycles < MARGIN * vector_cycles(target, facts, request.workers) else None
 
 
-def _plans(
-    target: Target, facts: ConvFacts, block: int, workers: int, room: int | None
-) -> Iterator[tuple[float, BytesPlan]]:
+def plans_of(target: Target, facts: ConvFacts, block: int, workers: int) -> Iterator[BytesPlan]:
+    """All that there are, of data in blocks of ``block`` channels."""
     size = (1, *facts.out_spatial)[-2:]
-    registers = -(-facts.outputs // COLUMNS)
+    panels = -(-facts.outputs // (2 * COLUMNS))
+    fits = False
     for strip in strips_of(facts, size):
-        for groups in sorted({1, min(workers, -(-registers // 2))}):
-            plan = BytesPlan(strip, groups, -(-facts.channels // block) * block, facts.channels)
-            if room is None or scratch_bytes(plan) <= room:
-                yield _cycles(target, facts, plan, size, block, workers), plan
+        if strip.columns < size[1] and fits:
+            return
+        fits = fits or held_bytes(BytesPlan(strip, 1, block, facts.channels)) <= SHARE * target.l2_bytes
+        for groups in sorted({1, min(workers, panels)}):
+            plan = BytesPlan(strip, groups, block, facts.channels)
+            yield replace(plan, cycles=_cycles(target, facts, plan, size, workers))
 
 
-def _cycles(
-    target: Target, facts: ConvFacts, plan: BytesPlan, size: tuple[int, ...], block: int, workers: int
-) -> float:
+def _cycles(target: Target, facts: ConvFacts, plan: BytesPlan, size: tuple[int, ...], workers: int) -> float:
     """Of the core that has the most to do."""
-    strip, held = plan.strip, scratch_bytes(plan)
+    strip, held = plan.strip, held_bytes(plan)
     registers, strips = -(-facts.outputs // COLUMNS), -(-size[0] // strip.rows) * -(-size[1] // strip.columns)
     blocks = -(-registers // plan.groups)
     places = -(-strip.spread(strip.rows, strip.columns) // ROWS)
@@ -133,7 +145,7 @@ def _cycles(
     for phase in range(len(strip.phases)):
         rows, columns = strip.reach(phase)
         vectors += (strip.rows + rows) * (strip.columns + columns)
-    copy = COPY_CYCLES * vectors * (plan.channels // block)
+    copy = COPY_CYCLES * vectors * (plan.channels // plan.block)
     if held > SHARE * target.l2_bytes:
         copy += 2 * held / target.far_bytes  # written to and read from beyond the cache
     products = places * blocks * len(plan.windows) * MULTIPLY_CYCLES / FULL

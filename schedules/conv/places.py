@@ -22,7 +22,7 @@ from tvm import tirx
 
 from ..matrix.unit import COLUMNS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
 from .strips import Strip
-from .tile import PARALLEL_FLOPS, ConvKernel
+from .tile import ConvKernel
 
 
 @dataclass
@@ -58,16 +58,6 @@ class Places:
         self.sums = k.local("sums", self.facts.output.dtype, SUMS * ROWS * COLUMNS, "global")
         self.last = [k.local(name, "int32", 1) for name in ("first", "end", "block")]
         self.unit.configure()
-
-    @property
-    def workers(self) -> int:
-        return min(self.conv.request.workers, self._tasks) if self.facts.flops >= PARALLEL_FLOPS else 1
-
-    @property
-    def _tasks(self) -> int:
-        rows, columns = (1, *self.facts.out_spatial)[-2:]
-        strips = -(-rows // self.strip.rows) * -(-columns // self.strip.columns)
-        return self.facts.batch * self.groups * strips
 
     @contextmanager
     def _own_tasks(self, worker: Any, workers: int) -> Iterator[Task]:
@@ -134,14 +124,15 @@ class Places:
         """All places of the strip by ``columns`` registers of outputs from ``block`` on."""
         k, count = self.k, SUMS // columns * ROWS
         total = _number(self.strip.spread(task.size[0], task.size[1]))
-        with k.loop(self.ctx.analyzer.simplify(tirx.floordiv(total + (count - 1), count)), name="r") as r:
+        blocks = self.ctx.analyzer.simplify(tirx.floordiv(total + (count - 1), count))
+        with k.loop(blocks, name="r") as r:
             self.ctx.ranged(r, -(-self.strip.places // count))
             first = self.conv.bind(r * count, self.strip.places + count)
-            self._block(task, block, (SUMS // columns, columns), first)
+            self._block(task, block, (SUMS // columns, columns), first, (r, blocks))
             for buffer, value in zip(self.last, (first, tirx.min(first + count, total), block)):
                 k.store(buffer, 0, value)
 
-    def _block(self, task: Task, block: Any, shape: tuple[int, int], first: Any) -> None:
+    def _block(self, task: Task, block: Any, shape: tuple[int, int], first: Any, turn: tuple[Any, Any]) -> None:
         """The sums of ``shape`` registers of places from ``first`` on, beside the epilogue of the block before."""
         for i in range(SUMS):
             self.unit.zero(i)
@@ -151,13 +142,15 @@ class Places:
             with self.k.loop(each, name="e") as e:
                 self._place(task, shape[1], step * each + self.ctx.ranged(e, each))
 
-        self._sums(shape, block, first, beside)
+        self._sums(shape, block, first, turn, beside)
         for i in range(shape[0]):
             for j in range(shape[1]):  # the outputs of a place lie together
                 begin = (i * ROWS * shape[1] + j) * COLUMNS
                 self.unit.store(i * shape[1] + j, Rows(self.sums, begin, ROW_BYTES * shape[1]))
 
-    def _sums(self, shape: tuple[int, int], block: Any, first: Any, beside: Callable[[Any], None]) -> None:
+    def _sums(
+        self, shape: tuple[int, int], block: Any, first: Any, turn: tuple[Any, Any], beside: Callable[[Any], None]
+    ) -> None:
         """Adds all products of ``shape`` registers, from place ``first`` and register ``block`` of outputs on, and
         calls ``beside`` in each step."""
         raise NotImplementedError
