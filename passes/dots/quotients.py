@@ -29,12 +29,14 @@ from ..sweep import Build
 from .operands import BYTES
 
 LARGE = 2.0**60  # numbers, divisors and quotients stay below, divisors above its reciprocal
+ROUNDING = 1.001  # of bounds, for what float32 rounds up
 DEEP = 24  # operators between whole numbers and the division
 QUOTIENT, ROUNDED = "halotile.quotient", "halotile.rounded"
 WHOLE = 2.0**30  # of numbers that are rounded, and zeros: their sums are int32
+CONVOLUTION, PRODUCT = "halotile.dot_conv", "relax.matmul"
 SUMS = ("relax.add", "relax.subtract")
 LARGEST = ("relax.maximum", "relax.minimum")
-KEPT = RESHAPES | {f"relax.{n}" for n in "permute_dims strided_slice nn.relu abs negative clip astype".split()}
+KEPT = RESHAPES | {f"relax.{n}" for n in "permute_dims strided_slice nn.relu abs negative astype".split()}
 
 
 def quotient(target: Target, exact: bool, node: Node) -> Build | None:
@@ -97,24 +99,38 @@ def _fuses(target: Target) -> bool:
 
 def _reach(node: Node, depth: int) -> float | None:
     """The largest absolute value that ``node`` may hold; None if nothing is known of it."""
-    if node.dtype is not None and node.dtype.startswith(("int", "uint")):
-        return float(2 ** int(node.dtype.removeprefix("u").removeprefix("int")))
+    found = _computed(node, depth) if depth else None
+    if node.dtype is None or not node.dtype.startswith(("int", "uint")):
+        return found
+    limits = np.iinfo(node.dtype)
+    most = max(-float(limits.min), float(limits.max))
+    return most if found is None else min(found, most)
+
+
+def _computed(node: Node, depth: int) -> float | None:
+    """The same, of what is computed to get there."""
     if node.op == CONST:
         most = float(np.abs(node.array.astype(np.float64)).max(initial=0))
         return most if np.isfinite(most) else None
-    known = node.op in KEPT or node.op in (*SUMS, *LARGEST, "relax.multiply", "relax.round", QUOTIENT)
-    if not known or depth == 0 or node.dtype != "float32":
+    if node.op in (CONVOLUTION, PRODUCT) and node.dtype == "int32" and node.inputs[1].op == CONST:
+        terms = np.abs(node.inputs[1].array.astype(np.float64))
+        sums = terms.sum(axis=tuple(range(1, terms.ndim)) if node.op == CONVOLUTION else -2)
+        return (_reach(node.inputs[0], depth - 1) or 0.0) * float(sums.max(initial=0)) or None
+    if node.op not in (*KEPT, *SUMS, *LARGEST, "relax.multiply", "relax.round", "relax.clip", QUOTIENT):
         return None
     if node.op == QUOTIENT:
-        node_of, least = node.inputs[0], float(np.abs(node.inputs[1].array).min())
-        most_of = _reach(node_of, depth - 1)
-        return None if most_of is None else most_of / least * 1.001
+        most_of = _reach(node.inputs[0], depth - 1)
+        return None if most_of is None else most_of / float(np.abs(node.inputs[1].array).min()) * ROUNDING
     sides = [_reach(i, depth - 1) for i in node.inputs]
     numbers = [s for s in sides if s is not None]
     if not numbers or len(numbers) < len(sides) or max(numbers) > LARGE:
         return None
+    if node.op == "relax.clip":
+        ends = [node.raw(1), node.raw(2)]
+        numbers += [abs(float(e)) for e in ends if isinstance(e, (int, float)) and np.isfinite(e)]
+        return max(numbers[1:] if len(numbers) == 3 else numbers)
     if node.op == "relax.multiply":
-        return numbers[0] * numbers[1]
+        return numbers[0] * numbers[1] * ROUNDING
     if node.op in SUMS:
-        return sum(numbers) * 1.001
-    return max(numbers) + 1  # rounded up, at most
+        return sum(numbers) * ROUNDING
+    return max(numbers) + (node.op == "relax.round")

@@ -123,11 +123,12 @@ def bytes_plan(request: Request, facts: ConvFacts) -> BytesPlan | None:
 
 def plans_of(target: Target, facts: ConvFacts, block: int, workers: int) -> Iterator[BytesPlan]:
     """All that there are, of data in blocks of ``block`` channels."""
-    size = (1, *facts.out_spatial)[-2:]
+    height, width = (1, *facts.out_spatial)[-2:]
+    size = (height, width)
     panels = -(-facts.outputs // (2 * COLUMNS))
     fits = False
     for strip in strips_of(facts, size):
-        if strip.columns < size[1] and fits:
+        if strip.columns < width and fits:
             return
         fits = fits or held_bytes(BytesPlan(strip, 1, block, facts.channels)) <= SHARE * target.l2_bytes
         for groups in sorted({1, min(workers, panels)}):
@@ -135,7 +136,7 @@ def plans_of(target: Target, facts: ConvFacts, block: int, workers: int) -> Iter
             yield replace(plan, cycles=_cycles(target, facts, plan, size, workers))
 
 
-def _cycles(target: Target, facts: ConvFacts, plan: BytesPlan, size: tuple[int, ...], workers: int) -> float:
+def _cycles(target: Target, facts: ConvFacts, plan: BytesPlan, size: tuple[int, int], workers: int) -> float:
     """Of the core that has the most to do."""
     strip, held = plan.strip, held_bytes(plan)
     registers, strips = -(-facts.outputs // COLUMNS), -(-size[0] // strip.rows) * -(-size[1] // strip.columns)

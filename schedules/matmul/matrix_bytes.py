@@ -9,8 +9,8 @@
           for row, register of columns           sums pass through the first-level cache
             epilogue(sums)
 
-Rows of A are read where they lie if they are whole windows. Sums are integers, the same in any order. Fewer than 16 rows
-are left to vectors: they wait for B in either way.
+Rows of A are read where they lie if they are whole windows. Sums are integers, the same in any order. Fewer than 16
+rows are left to vectors: they wait for B in either way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,16 @@ from tvm import tirx
 from ..dots import multiplier, per_word
 from ..group import Kernel, Packed, Request
 from ..matrix.unit import (
-    COLUMNS, MULTIPLY_CYCLES, REGISTER_BYTES, ROW_BYTES, ROWS, SUMS, UNSIGNED_SIGNED, MatrixUnit, Rows, has_matrix_unit,
+    COLUMNS,
+    MULTIPLY_CYCLES,
+    REGISTER_BYTES,
+    ROW_BYTES,
+    ROWS,
+    SUMS,
+    UNSIGNED_SIGNED,
+    MatrixUnit,
+    Rows,
+    has_matrix_unit,
 )  # fmt: skip
 from .blocking import PARALLEL_FLOPS
 from .choose import least_cost, tile_space
