@@ -99,7 +99,8 @@ def _fuses(target: Target) -> bool:
 
 def _reach(node: Node, depth: int) -> float | None:
     """The largest absolute value that ``node`` may hold; None if nothing is known of it."""
-    found = _computed(node, depth) if depth else None
+    unsigned = node.dtype is not None and node.dtype.startswith("uint")  # they wrap where numbers are small
+    found = _computed(node, depth) if depth and not unsigned else None
     if node.dtype is None or not node.dtype.startswith(("int", "uint")):
         return found
     limits = np.iinfo(node.dtype)
