@@ -21,6 +21,8 @@ from .few import build_few, few_applies, writes_plain
 from .grouped import build_grouped, grouped_applies
 from .inplace import has_residual, taken_over
 from .matrix import build_matrix
+from .matrix_bytes import build_matrix_bytes
+from .matrix_bytes_choose import BytesPlan, bytes_plan
 from .matrix_choose import MARGIN, MatrixPlan, float_cycles, matrix_plan
 from .strassen import build_halves, halves_bytes, halves_share
 from .transposed import build_transposed, margins_of
@@ -126,7 +128,7 @@ def overwritten_in_boxes(request: Request) -> tuple[Value, ...]:
 def own_way(request: Request, facts: ConvFacts) -> Way:
     """What the family takes by its own estimate; every question about a convolution's kernel begins here."""
     if facts.of_bytes:
-        return DOTS
+        return bytes_plan(request, facts) or DOTS
     if facts.is_depthwise and request.layout(facts.data).block > 0:
         return DEPTHWISE
     if few_applies(request, facts):
@@ -151,6 +153,8 @@ def own_way(request: Request, facts: ConvFacts) -> Way:
 def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
     if way == DOTS:
         return build_bytes(request, facts)
+    if isinstance(way, BytesPlan):
+        return build_matrix_bytes(request, facts, way)
     if way == FEW:
         return build_few(request, facts)
     if way == GROUPED:

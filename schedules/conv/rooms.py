@@ -14,6 +14,9 @@ from ..matrix.unit import may_split
 from .build import TRANSPOSED, builds_conv, overwritten, own_way, supports_conv
 from .candidates import HALVES
 from .facts import ConvFacts
+from .matrix_bytes_choose import BytesPlan, vector_cycles
+from .matrix_bytes_choose import held_bytes as bytes_held
+from .matrix_bytes_choose import workers_of as bytes_workers
 from .matrix_choose import MatrixPlan, float_cycles
 from .matrix_choose import held_bytes as matrix_bytes
 from .matrix_choose import smaller_plans as smaller_strips
@@ -53,6 +56,10 @@ def besides(request: Request, less: bool) -> tuple[Beside, ...]:
             found.append(_with(request, 0, 0, 1.0))
     if isinstance(way, MatrixPlan):
         return tuple(_strips(request, facts, way, found[0], less))
+    if isinstance(way, BytesPlan):
+        held = bytes_held(way) * bytes_workers(facts, way, request.workers)
+        share = vector_cycles(request.target, facts, request.workers) / way.cycles
+        return (replace(found[0], bytes=held), *([_with(request, 0, 0, share)] if less else []))
     if not isinstance(way, Plan):
         return tuple(found)
     lanes, target = request.layout(request.group.outputs[0]).block, request.target
