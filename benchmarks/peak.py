@@ -13,7 +13,6 @@ from typing import Any
 
 from ..compiler.codegen.toolchain import find_toolchain
 from ..errors import ToolchainError
-from ..schedules.matrix.unit import has_matrix_unit
 from ..targets.detect import native
 
 SOURCES = 8  # arrays that a stream reads, at most
@@ -105,6 +104,8 @@ class Meter:
                 (size * threads, _run(self._program, "stream", threads, seconds, size, 2))
                 for size in self._sizes(threads)
             )
+        from ..schedules.matrix.unit import has_matrix_unit  # imports TVM, which a command's options don't wait for
+
         flops = _run(self._program, "fma", threads, seconds)
         matrix = _run(self._program, "matrix", threads, seconds) if has_matrix_unit(self._target) else 0.0
         return Peak(threads, flops, self._triads[threads], matrix)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import onnx
-from board_tools import COMMAND, PI5, needs, needs_zig
+from board_tools import COMMAND, PI5, cache_of_ones_own, needs, needs_zig
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -19,7 +19,8 @@ def test_from_onnx_to_a_c_program_on_a_raspberry_pi(tmp_path: Path, sshd, monkey
     needs("qemu-aarch64-static", "/usr/aarch64-linux-gnu/lib")
     needs_zig()
     monkeypatch.setenv("PATH", sshd.path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, value in cache_of_ones_own(tmp_path / "cache").items():
+        monkeypatch.setenv(name, value)
     block = next(b for b in re.findall(r"^```sh\n(.*?)^```", README, re.S | re.M) if "raspberrypi.local" in b)
     (tmp_path / "main.c").write_text(re.findall(r"^```c\n(.*?)^```", README, re.S | re.M)[0])
     squeezenet = next(Path(onnx.__file__).parent.rglob("light_squeezenet.onnx"))

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from board_tools import halotile, needs_zig
+from board_tools import cache_of_ones_own, halotile, needs_zig
 
 FILES = {"libnet.so", "libnet.a", "net.h", "net.cmake", "net.pc", "main.c", "manifest.json", "model_run"}
 
@@ -19,8 +19,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """A cache of one's own: what other tests built is not remembered."""
-    return {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    return cache_of_ones_own(tmp_path / "cache")
 
 
 @pytest.mark.parametrize("arguments", [(), ("-t", "raspberry-pi-5"), ("-t", "raspberry-pi-3-32", "--static")])

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from commands import run_command
 from halotile.compiler import pipeline
 from halotile.compiler.cli import build as build_command
 from halotile.compiler.cli import inspect as inspect_command
@@ -23,11 +24,7 @@ COMMAND = [sys.executable, "-m", "halotile.compiler.cli"]
 
 
 def halotile(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=240,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    return run_command(arguments, cwd, {**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 @pytest.fixture

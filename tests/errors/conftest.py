@@ -11,6 +11,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from commands import run_command
 from small_models import tiny
 
 
@@ -44,21 +45,27 @@ def halotile(tmp_path: Path) -> Callable[..., Outcome]:
     folder = tmp_path
 
     def run(*arguments: object, hide: tuple[str, ...] = (), path: str | None = None) -> Outcome:
-        hiding = "".join(f"sys.modules[{name!r}] = None; " for name in hide)
-        code = f"import sys; {hiding}from halotile.compiler.cli.main import entry; entry()"
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder / ".tmp")}
         (folder / ".tmp").mkdir(exist_ok=True)
         if path is not None:
             environment["PATH"] = path
         before = _files(folder)
-        done = subprocess.run(
-            [sys.executable, "-c", code, *map(str, arguments)],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL,
-            errors="surrogateescape",
-        )  # fmt: skip
+        done = _without(hide, arguments, folder, environment) if hide else run_command(arguments, folder, environment)
         return Outcome(done.returncode, done.stdout, done.stderr, tuple(sorted(_files(folder) - before)))
 
     return run
+
+
+def _without(
+    hidden: tuple[str, ...], arguments: tuple[object, ...], folder: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    hiding = "".join(f"sys.modules[{name!r}] = None; " for name in hidden)
+    code = f"import sys; {hiding}from halotile.compiler.cli.main import entry; entry()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL,
+        errors="surrogateescape",
+    )  # fmt: skip
 
 
 def _files(folder: Path) -> set[str]:
