@@ -204,7 +204,8 @@ def _merge(build: Build) -> list[str]:
     if not (options.simplify and options.fuse):
         return []
     threads = options.threads or options.target.cores
-    result = Merge(threads, _only_speed(options) and not options.exact).apply(build.module, options.target)
+    seven = _only_speed(options) and not options.exact
+    result = Merge(threads, seven, _in_parts(options)).apply(build.module, options.target)
     build.module = result.module
     build.details["merge"] = result.details
     return list(result.notes)
@@ -215,6 +216,11 @@ def _only_speed(options: Options) -> bool:
     there are none either: what is left is direct."""
     free = options.memory_budget is None and options.optimize == "speed" and options.weights == "float32"
     return options.winograd and free
+
+
+def _in_parts(options: Options) -> bool:
+    """Whether products of float32 may be sums of products of parts, where the target has a matrix unit."""
+    return options.matrix and not options.exact and options.weights != "float16"
 
 
 def fuse(build: Build) -> None:
@@ -229,7 +235,7 @@ def fuse(build: Build) -> None:
     graph = build_graph(build.module)
     build.target = with_residence(build.options.target, graph)
     winograd = build.options.winograd and not build.options.exact
-    fusion = Fuse(build.options.fuse, build.target, winograd).apply(graph)
+    fusion = Fuse(build.options.fuse, build.target, winograd, _in_parts(build.options)).apply(graph)
     build.graph, fusion, build.views = own_outputs(graph, fusion)
     build.groups = fusion.groups
     build.notes["fuse"] = merged + [note for group in fusion.groups for note in group.notes]
@@ -265,7 +271,8 @@ def tile(build: Build) -> None:
     wish = options.tile or "auto"
     placed = (*build.graph.inputs, *build.graph.outputs)
     halves = Halves(_only_speed(options), build.closing)
-    result = Tile(wish, options.memory_budget, options.optimize, options.threads, options.exact, halves).apply(
+    budget = (wish, options.memory_budget, options.optimize, options.threads)
+    result = Tile(*budget, options.exact, halves, _in_parts(options)).apply(
         build.groups,
         build.layouts,
         build.places,

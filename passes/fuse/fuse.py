@@ -51,10 +51,11 @@ class Fuse:
     enabled: bool = True
     target: Any = None
     winograd: bool = True
+    matrix: bool = False
     name: str = "fuse"
 
     def apply(self, graph: Graph) -> Fusion:
-        return _Fuser(graph, self.enabled, self.target, self.winograd).run()
+        return _Fuser(graph, self.enabled, self.target, self.winograd, self.matrix).run()
 
 
 @dataclass(eq=False)
@@ -70,8 +71,10 @@ class _Draft:
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, enabled: bool, target: Any = None, winograd: bool = True) -> None:
-        self.graph, self.enabled, self.target, self.winograd = graph, enabled, target, winograd
+    def __init__(
+        self, graph: Graph, enabled: bool, target: Any = None, winograd: bool = True, matrix: bool = False
+    ) -> None:
+        self.graph, self.enabled, self.target, self.winograd, self.matrix = graph, enabled, target, winograd, matrix
         self.facts = {node: Facts(node) for node in graph.nodes}
         self.order = {node: i for i, node in enumerate(graph.nodes)}
         self.consumers: dict[Value, list[Node]] = {}

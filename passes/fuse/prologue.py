@@ -3,8 +3,8 @@
     x -> upsample -> conv      ->      conv, reading x[h // 2, w // 2]
 
 The value then never exists, but a kernel computes each element as often as it loads it. Kernels that load vectors of
-channels a few times (Winograd's transform of the data, depthwise rows) can afford a cheap map; a direct convolution
-loads single elements for every vector of output channels and tap, and can't.
+channels a few times (Winograd's transform of the data, depthwise rows, numbers that are split for a matrix unit) can
+afford a cheap map; a direct convolution loads single elements for every vector of output channels and tap, and can't.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.build import TRANSPOSED
+from ...schedules.conv.matrix_choose import times_split
 from ...schedules.conv.winograd_choose import choose_plan
 from ...schedules.group import Group, Node, Value
+from ...schedules.matrix.unit import has_matrix_unit
 from ...schedules.preserving import preserves_channels
 
 if TYPE_CHECKING:
@@ -54,12 +56,19 @@ def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: _
     if not _keeps_channels(nodes, value, target.lanes(value.dtype)):
         return "it mixes channels, and the kernel loads vectors of them"
     if facts.is_depthwise:
-        times = facts.taps * facts.output.elements / value.elements
-        return "" if times <= TIMES else f"each element would be computed {times:.0f} times"
-    plan = choose_plan(target, facts) if fuser.winograd and not facts.of_bytes else None
-    if plan is None:
+        return _often(facts.taps * facts.output.elements / value.elements)
+    may = fuser.matrix and has_matrix_unit(target)
+    plan = choose_plan(target, facts, split=may) if fuser.winograd and not facts.of_bytes else None
+    split = times_split(target, facts, plan.cycles if plan is not None else None) if may else None
+    if split is None and plan is None:
         return "a direct convolution loads single elements, many times"
+    if split is not None or plan is None:
+        return _often(split or 1.0)
     times = plan.groups * plan.planes * (plan.transform.extent / (plan.transform.m * plan.transform.stride)) ** 2
+    return _often(times)
+
+
+def _often(times: float) -> str:
     return "" if times <= TIMES else f"each element would be computed {times:.0f} times"
 
 

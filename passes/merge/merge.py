@@ -36,10 +36,12 @@ GAIN = 0.995  # estimated time of one product over that of several: nearer than 
 
 @dataclass(frozen=True)
 class Merge:
-    """``threads`` that kernels run on; ``seven``: products of halves may be chosen."""
+    """``threads`` that kernels run on; ``seven``: products of halves may be chosen, ``matrix``: sums of parts on the
+    matrix unit."""
 
     threads: int = 1
     seven: bool = True
+    matrix: bool = False
     name: str = "merge"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
@@ -75,7 +77,7 @@ class Merge:
         rows, depth, dtype = prod(shape[:-1]) // images, shape[-1], branches[0].product.dtype
 
         def cycles(columns: int) -> float:
-            return product_cycles(target, images, rows, depth, columns, dtype, self.threads, self.seven)
+            return product_cycles(target, images, rows, depth, columns, dtype, self.threads, self.seven, self.matrix)
 
         return cycles(sum(b.columns for b in branches)) / sum(cycles(b.columns) for b in branches)
 

@@ -19,6 +19,10 @@ from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.choose import Space, Tile, choose_tile
 from ...schedules.conv.few import choose_few_tile, few_step, has_few
 from ...schedules.conv.grouped import choose_grouped_tile, grouped_step, has_small_groups
+from ...schedules.conv.matrix_choose import MARGIN, SPLIT_CYCLES, float_cycles, register_cycles, suits
+from ...schedules.conv.matrix_choose import best_plan as best_strip
+from ...schedules.conv.matrix_choose import held_bytes as strip_bytes
+from ...schedules.conv.strips import Strip
 from ...schedules.conv.winograd_choose import (
     FILL,
     STACK_BYTES,
@@ -34,6 +38,7 @@ from ...schedules.dots import multiplier, per_word
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...schedules.matmul.facts import MatmulFacts
+from ...schedules.matrix.unit import COLUMNS, ROWS, has_matrix_unit
 from ...targets.target import Target
 
 EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
@@ -72,13 +77,29 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class Places:
+    """What boxes take on a matrix unit: sixteen places of rows ``beyond`` columns longer than the box's take
+    ``register`` cycles, and each place of the input that their taps read, ``strides`` times ``split``."""
+
+    beyond: tuple[int, int]
+    register: float
+    split: float
+
+    def box(self, rows: Numbers, columns: Numbers) -> Numbers:
+        down, across = self.beyond
+        places = np.ceil(((rows - 1) * (columns + across) + columns) / ROWS)
+        return places * self.register + (rows + down) * (columns + across) * self.split
+
+
+@dataclass(frozen=True)
 class MemberCost:
     """What boxes take: of one size, or of many at once (arrays of rows and of columns).
 
     ``unit`` output positions are computed at a time, in ``cycles``. The weights pass once for every ``strip`` units
     (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between. ``fit`` has unit and
     cycles for small boxes, where they are others than for the whole; ``others`` are ways that a kernel takes for boxes
-    which they fit better: a transform of smaller tiles, where a large one's would be half empty."""
+    which they fit better: a transform of smaller tiles, where a large one's would be half empty; ``places`` counts what
+    has no unit."""
 
     unit: tuple[int, int]
     cycles: float
@@ -90,6 +111,7 @@ class MemberCost:
     lost: float = 0.0
     fit: Fit | None = None
     others: tuple[MemberCost, ...] = ()
+    places: Places | None = None
 
     @property
     def scratch(self) -> int:
@@ -115,6 +137,8 @@ class MemberCost:
         return np.where(given[2], np.reshape(fitting, given[2].shape), cycles)
 
     def _ways(self, rows: Numbers, columns: Numbers) -> list[Numbers]:
+        if self.places is not None:
+            return [self.places.box(rows, columns)]
         return [w.cycles * w.units(rows, columns) for w in (self, *self.others)]
 
     def way(self, rows: Numbers, columns: Numbers) -> Numbers:
@@ -146,9 +170,10 @@ def member_cost(
     exact: bool,
     known: Known | None = None,
     room: int | None = None,
+    matrix: bool = False,
 ) -> MemberCost:
     """The cost of ``group``, by the kernel family that builds it. ``known``: see :class:`Fit`. ``room``: the most bytes
-    that the kernel may hold beside what it reads and writes."""
+    that the kernel may hold beside what it reads and writes. ``matrix``: products of float32 may be in parts."""
     alone = target if target.cores == 1 else _alone(target)
     output = group.outputs[0]
     positions = max(1, math.prod(output.shape[2:]))  # none are left of a state that has no length
@@ -179,11 +204,15 @@ def member_cost(
             steps = vectors * facts.group_in * facts.taps / facts.kernel[-1]
             cycles = steps * grouped_step(alone, facts, tile) + extra * tile.positions
             return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
-        plan = None if exact else choose_plan(alone, facts, room)
+        split = matrix and has_matrix_unit(target)
+        plan = None if exact else choose_plan(alone, facts, room, split)
+        strip = best_strip(alone, facts, 1, room) if split and suits(facts) else None
+        if strip is not None and strip.cycles < MARGIN * (plan.cycles if plan else float_cycles(alone, facts)):
+            return _matrix(facts, strip.strip, strip_bytes(facts.channels, strip), extra)
         if plan is not None:
             own = _winograd(facts, alone, plan, lanes, extra)
             m = plan.transform.m
-            less = [p for p in least_plans(alone, facts, room) if F2.m < p.transform.m < m] if m > 4 else []
+            less = [p for p in least_plans(alone, facts, room, split) if F2.m < p.transform.m < m] if m > 4 else []
             return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
         return MemberCost(unit, cycles, weights, positions, fit=fit)
@@ -210,6 +239,17 @@ def _winograd(facts: ConvFacts, target: Target, plan: Plan, lanes: int, extra: f
     unit = (m * facts.dilation[0], m * facts.dilation[1])
     positions = math.prod(facts.out_spatial)
     return MemberCost(unit, cycles, transformed, positions, sizes, PHASED, strip, lost)
+
+
+def _matrix(facts: ConvFacts, strip: Strip, scratch: int, extra: float) -> MemberCost:
+    beyond = max(t.row for t in strip.taps), max(t.column for t in strip.taps)
+    split = SPLIT_CYCLES * -(-facts.channels // COLUMNS) * len(strip.phases)
+    places = Places(beyond, facts.batch * register_cycles(facts) + extra * ROWS, facts.batch * split)
+    positions = math.prod(facts.out_spatial)
+    cycles = float(places.box(*facts.out_spatial)) / positions
+    size = strip.rows * strip.columns
+    weights = facts.weight.bytes
+    return MemberCost((1, 1), cycles, weights, positions, (scratch,), strip=size, places=places)
 
 
 def _direct(

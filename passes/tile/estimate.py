@@ -90,6 +90,7 @@ class Model:
     halves: Halves = Halves()
     tight: bool = False  # memory counts: layers may take less scratch, and more time
     saving: bool = False  # rings may save rows
+    matrix: bool = False  # products of float32 may be in parts, where there is a matrix unit
     needs: Needs = group_needs_of
     costs: dict[tuple[Group, int | None], MemberCost] = field(default_factory=dict)
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
@@ -119,7 +120,7 @@ class Model:
         """What boxes of group ``index`` take, in kernels that hold at most ``room`` bytes beside."""
         group = self.program.groups[index]
         if (group, room) not in self.costs:
-            self.costs[group, room] = member_cost(group, self.target, self.exact, self.fits, room)
+            self.costs[group, room] = member_cost(group, self.target, self.exact, self.fits, room, self.matrix)
         return self.costs[group, room]
 
     @property
@@ -148,7 +149,7 @@ class Model:
 
     def request(self, group: Group) -> Request:
         closing = not self.halves.closing.isdisjoint(group.outputs)
-        choices = {"threads": self.threads, "strassen": self.halves.allowed, "closing": closing}
+        choices = {"threads": self.threads, "strassen": self.halves.allowed, "closing": closing, "matrix": self.matrix}
         return Request(group, self.program.layouts, self.target, self.exact, choices)
 
     def rows(self, index: int, cost: MemberCost) -> int:

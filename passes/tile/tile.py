@@ -46,7 +46,7 @@ class TileResult:
 class Tile:
     """``tile``: "auto", "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see forced.py).
     ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``halves``: which
-    layers may be seven products of halves."""
+    layers may be seven products of halves. ``matrix``: products of float32 may be in parts, on a matrix unit."""
 
     tile: str | Mapping[str, Any] = "auto"
     memory_budget: int | None = None
@@ -54,6 +54,7 @@ class Tile:
     threads: int | None = None
     exact: bool = False
     halves: Halves = Halves()
+    matrix: bool = False
     name: str = "tile"
 
     def apply(
@@ -79,7 +80,7 @@ class Tile:
         if not isinstance(self.tile, str):
             return replaced(groups, forced(program, self.tile, threads))
         speed = self.optimize == "speed" and self.memory_budget is None
-        model = Model(program, target, threads, self.exact, self.halves, tight=not speed)
+        model = Model(program, target, threads, self.exact, self.halves, tight=not speed, matrix=self.matrix)
         variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget, speed)]
         if not speed:
             variants += with_concatenations(model, vanished or {}, self.memory_budget, speed, again=True)

@@ -9,6 +9,7 @@ from functools import partial
 
 from ..dots import FEW as FEW_CHANNELS
 from ..group import Box, Group, Kernel, Node, Request, Value
+from ..matrix.unit import may_split
 from ..tuning import decide
 from .bytes import build_bytes
 from .candidates import DEPTHWISE, DOTS, FEW, GROUPED, HALVES, Way, candidates, decision_key
@@ -19,7 +20,11 @@ from .facts import BYTES, OPERATORS, ConvFacts
 from .few import build_few, few_applies, writes_plain
 from .grouped import build_grouped, grouped_applies
 from .inplace import has_residual, taken_over
-from .strassen import build_halves, halves_bytes, halves_pay
+from .matrix import build_matrix
+from .matrix_bytes import build_matrix_bytes
+from .matrix_bytes_choose import BytesPlan, bytes_plan
+from .matrix_choose import MARGIN, MatrixPlan, float_cycles, matrix_plan
+from .strassen import build_halves, halves_bytes, halves_share
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
 from .winograd_choose import Plan, choose_plan, held_bytes
@@ -123,7 +128,7 @@ def overwritten_in_boxes(request: Request) -> tuple[Value, ...]:
 def own_way(request: Request, facts: ConvFacts) -> Way:
     """What the family takes by its own estimate; every question about a convolution's kernel begins here."""
     if facts.of_bytes:
-        return DOTS
+        return bytes_plan(request, facts) or DOTS
     if facts.is_depthwise and request.layout(facts.data).block > 0:
         return DEPTHWISE
     if few_applies(request, facts):
@@ -131,17 +136,25 @@ def own_way(request: Request, facts: ConvFacts) -> Way:
     if grouped_applies(request, facts):
         return GROUPED
     room = request.options.get("room")
-    if halves_pay(request, facts) and (room is None or halves_bytes(request, facts) <= room * request.workers):
-        return HALVES
-    plan = choose_plan(request.target, facts) if _winograd_allowed(request, facts) else None
+    matrix, share = matrix_plan(request, facts), halves_share(request, facts)
+    split = may_split(request)
+    plan = choose_plan(request.target, facts, split=split) if _winograd_allowed(request, facts) else None
     if plan is not None and room is not None and held_bytes(request.target.lanes(), facts.channels, plan) > room:
-        plan = choose_plan(request.target, facts, room)
+        plan = choose_plan(request.target, facts, room, split)
+    if matrix is not None:
+        others = plan.cycles if plan is not None else float_cycles(request.target, facts) * (share or 1.0)
+        if matrix.cycles * request.workers / request.target.cores < MARGIN * others:
+            return matrix
+    if share is not None and (room is None or halves_bytes(request, facts) <= room * request.workers):
+        return HALVES
     return plan if plan is not None else own_tile(request, facts)
 
 
 def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
     if way == DOTS:
         return build_bytes(request, facts)
+    if isinstance(way, BytesPlan):
+        return build_matrix_bytes(request, facts, way)
     if way == FEW:
         return build_few(request, facts)
     if way == GROUPED:
@@ -150,6 +163,8 @@ def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
         return build_halves(request, facts)
     if isinstance(way, Plan):
         kernel = build_winograd(request, facts, way)
+    elif isinstance(way, MatrixPlan):
+        kernel = build_matrix(request, facts, way)
     elif isinstance(way, Tile):
         kernel = build_direct(request, facts, way)
     else:
@@ -158,7 +173,7 @@ def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
 
 
 def _overwritten(request: Request, facts: ConvFacts, way: Way) -> tuple[Value, ...]:
-    if isinstance(way, Plan):
+    if isinstance(way, Plan | MatrixPlan):
         return taken_over(request, facts, None)
     if not isinstance(way, Tile):
         return ()

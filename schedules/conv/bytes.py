@@ -26,6 +26,7 @@ from tvm import tirx
 from ...targets.target import Target
 from ..dots import PAIRS, data_dtype, dot, multiplier, per_word, words
 from ..group import Kernel, Packed, Request
+from ..matrix.unit import has_matrix_unit
 from ..steps import unrolled
 from .choose import Space, Tile, choose_tile, left_over
 from .facts import ConvFacts
@@ -94,7 +95,7 @@ def byte_tile(request: Request, facts: ConvFacts) -> Tile:
 def winograd_is_faster(target: Target, facts: ConvFacts) -> bool:
     """True if Winograd's algorithm in float32 is expected to beat products of pairs: ``facts`` are of the convolution
     in float32. It is never compared with the other instructions, which take half as long."""
-    plan = choose_plan(target, facts) if data_dtype(target) == PAIRS else None
+    plan = choose_plan(target, facts, split=has_matrix_unit(target)) if data_dtype(target) == PAIRS else None
     if plan is None:
         return False
     *deep, height, width = facts.out_spatial

@@ -7,16 +7,20 @@ from dataclasses import replace
 from functools import partial
 
 from ..group import Kernel, Request
+from ..matrix.unit import may_split
 from ..tuning import Candidate, alternating, conditions, own_first
 from .choose import Tile, best_tiles
 from .depthwise import column_counts
 from .direct import own_window, tile_space
 from .facts import ConvFacts
+from .matrix_bytes_choose import BytesPlan
+from .matrix_choose import MatrixPlan
 from .winograd_choose import Plan, applies, held_bytes, sorted_plans
 
 FEW, HALVES, DEPTHWISE, GROUPED = "few outputs", "seven products of halves", "depthwise", "small groups"
 DOTS = "bytes"
-Way = Plan | Tile | str | int  # a transform's plan, a direct register tile, one of the above, a depthwise one's columns
+# a transform's plan, a matrix unit's, a direct register tile, one of the above, a depthwise one's columns
+Way = Plan | MatrixPlan | BytesPlan | Tile | str | int
 
 
 def decision_key(request: Request, facts: ConvFacts) -> str:
@@ -38,13 +42,15 @@ def candidates(
     def offered(ways: Iterable[Way]) -> list[Candidate]:
         return [Candidate(_name(way), partial(make, way)) for way in ways]
 
-    if own in (FEW, DOTS):
+    if own == FEW:
         return offered([own])
+    if own == DOTS or isinstance(own, BytesPlan):
+        return own_first(_name(own), offered([own, DOTS]))
     if own == DEPTHWISE:
         return offered(column_counts(request, facts))
     space = replace(tile_space(request, facts), window=own_window(request, facts))
     classes = [offered(best_tiles(request.target, space))]
-    for plans in sorted_plans(request.target, facts) if winograd and applies(facts) else ():
+    for plans in sorted_plans(request.target, facts, may_split(request)) if winograd and applies(facts) else ():
         classes.append(offered(p for p in plans if _fits(request, facts, p)))
     return own_first(_name(own), [*offered([own]), *alternating(classes)])
 

@@ -10,9 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..group import Request, Value
+from ..matrix.unit import may_split
 from .build import TRANSPOSED, builds_conv, overwritten, own_way, supports_conv
 from .candidates import HALVES
 from .facts import ConvFacts
+from .matrix_bytes_choose import BytesPlan, vector_cycles
+from .matrix_bytes_choose import held_bytes as bytes_held
+from .matrix_bytes_choose import workers_of as bytes_workers
+from .matrix_choose import MatrixPlan, float_cycles
+from .matrix_choose import held_bytes as matrix_bytes
+from .matrix_choose import smaller_plans as smaller_strips
+from .matrix_choose import workers_of as matrix_workers
 from .strassen import halves_bytes, halves_share
 from .winograd import workers_of
 from .winograd_choose import Plan, direct_cycles, held_bytes, smaller_plans
@@ -46,6 +54,12 @@ def besides(request: Request, less: bool) -> tuple[Beside, ...]:
         found = [replace(found[0], bytes=held, share=min(1.0, share or 1.0))]
         if less:
             found.append(_with(request, 0, 0, 1.0))
+    if isinstance(way, MatrixPlan):
+        return tuple(_strips(request, facts, way, found[0], less))
+    if isinstance(way, BytesPlan):
+        held = bytes_held(way) * bytes_workers(facts, way, request.workers)
+        share = vector_cycles(request.target, facts, request.workers) / way.cycles
+        return (replace(found[0], bytes=held), *([_with(request, 0, 0, share)] if less else []))
     if not isinstance(way, Plan):
         return tuple(found)
     lanes, target = request.layout(request.group.outputs[0]).block, request.target
@@ -54,7 +68,7 @@ def besides(request: Request, less: bool) -> tuple[Beside, ...]:
     if not less or not held:
         return tuple(found)
     last = held
-    for held, plan in smaller_plans(target, facts):
+    for held, plan in smaller_plans(target, facts, may_split(request)):
         if held <= CLOSE * last:
             last = held
             found.append(_with(request, held, held * workers_of(request, facts, plan), plan.cycles / way.cycles))
@@ -74,7 +88,25 @@ def held_in_box(request: Request) -> int | None:
     facts = ConvFacts.of(anchor).cut(request.box.rows, request.box.columns)
     way = own_way(request, facts)
     lanes = request.layout(request.group.outputs[0]).block
+    if isinstance(way, MatrixPlan):
+        return matrix_bytes(facts.channels, way)
     return held_bytes(lanes, facts.channels, way) if isinstance(way, Plan) else 0
+
+
+def _strips(request: Request, facts: ConvFacts, plan: MatrixPlan, own: Beside, less: bool) -> list[Beside]:
+    """On a matrix unit: with the strips it likes, and if ``less``, with smaller and smaller ones, and without."""
+
+    def held(plan: MatrixPlan) -> int:
+        return matrix_bytes(facts.channels, plan) * matrix_workers(facts, plan, request.workers)
+
+    found = [replace(own, bytes=held(plan))]
+    if not less:
+        return found
+    for smaller in smaller_strips(request.target, facts, request.workers, matrix_bytes(facts.channels, plan)):
+        room = matrix_bytes(facts.channels, smaller)
+        found.append(_with(request, room, held(smaller), smaller.cycles / plan.cycles))
+    share = float_cycles(request.target, facts) * request.target.cores / request.workers / plan.cycles
+    return [*found, _with(request, 0, 0, share)]
 
 
 def _with(request: Request, room: int, held: int, share: float) -> Beside:

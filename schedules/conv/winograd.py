@@ -4,16 +4,15 @@ whose scratch stays in cache.
     parallel for core: its run of groups of output channels and strips of tiles (counted over the batch)
       for tile, block of input channels               V[xi] = BT d B           one vector of channels at a time
       for chunk of output channels
-        for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    rows x vectors accumulators, few steps
-                                                      written out (steps.py); hints for what transforms will read from
-                                                      memory (winograd_ahead.py)
+        for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    and hints for what transforms will read
+                                                      from memory (winograd_ahead.py)
         for tile, vector                              y = AT M A, epilogue
 
-V lies as [xi][register tile][block][row][lane]: the product reads it from start to end, with broadcasts at constant
-distances. U lies in the order it is read, [chunk][matrix][channel][vector][lane]; with stride 2 several xi share a
-matrix. Large scratch comes from the memory plan, a part for each core. The last tile of an axis that m doesn't divide
-is moved back, so that no read leaves the margins a direct convolution needs, and stores only what the tile before it
-did not: which bits are written never depends on the order of tasks.
+The products are multiply-adds (winograd_products.py), or the matrix unit's (winograd_matrix.py); how V and U lie is
+theirs to say. With stride 2 several xi share a matrix of U. Large scratch comes from the memory plan, a part for each
+core. The last tile of an axis that m doesn't divide is moved back, so that no read leaves the margins a direct
+convolution needs, and stores only what the tile before it did not: which bits are written never depends on the order
+of tasks.
 
 Along further axes a tile stands for one position of the outputs, and a block of channels for one of the kernel's planes
 too: depth taps are more terms of the same sums.
@@ -35,13 +34,13 @@ from tvm import tirx
 
 from ..fence import fence
 from ..group import Kernel, Request, Scratch
-from ..steps import unrolled
 from .choose import Tile
 from .facts import ConvFacts
 from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
 from .winograd_ahead import Ahead
 from .winograd_choose import STACK_BYTES, Plan
-from .winograd_weights import Weights
+from .winograd_matrix import MatrixProducts
+from .winograd_products import Part, Products, RegisterTiles
 
 LINE = 16  # floats of a cache line, which two cores must not share
 
@@ -54,6 +53,10 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
     winograd.emit()
     tile = Tile(plan.transform.m, plan.transform.m, plan.vectors)
     return finish(winograd.conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.dilation)
+
+
+def products_of(conv: ConvKernel, plan: Plan) -> Products:
+    return MatrixProducts(conv, plan) if plan.products else RegisterTiles(conv, plan)
 
 
 def workers_of(request: Request, facts: ConvFacts, plan: Plan) -> int:
@@ -82,18 +85,11 @@ class _Winograd:
     plan: Plan
 
     def __post_init__(self) -> None:
-        self.weights = Weights(self.conv, self.plan)
+        self.products = products_of(self.conv, self.plan)
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.lanes, self.t = self.conv.lanes, self.plan.transform
-        self.blocks = -(-self.facts.channels // self.lanes)  # of one plane of the kernel
-        self.blocks_in = self.blocks * self.plan.planes
         self.images = self.facts.batch * math.prod(self.facts.out_spatial[:-2])
         self.dilation = self.facts.dilation[-2:]
-        rows, vectors = self.plan.rows, self.plan.vectors
-        padded = self.plan.row_tiles * rows
-        # an extra vector between planes: at a power of two apart, all of them would fall into one set of the cache
-        self.data_plane = self.blocks_in * padded * self.lanes + self.lanes
-        self.product_plane = padded * vectors * self.lanes + self.lanes
 
     @property
     def workers(self) -> int:
@@ -102,8 +98,7 @@ class _Winograd:
 
     def emit(self) -> None:
         k, plan = self.k, self.plan
-        # the transformations multiply errors: by thirty for 4x4 outputs
-        self.weights.given = self.ctx.packed(self.weights.packed(), narrow=False)
+        self.products.give()
         self.tiles = self._tiles()
         total = self.images * self.tiles[0] * self.tiles[1]
         strips: Any = plan.strips
@@ -112,47 +107,52 @@ class _Winograd:
         ahead = Ahead(self.conv, plan, self._origin, total)
         workers, tasks = self.workers, strips * plan.groups
         self.ctx.fill_pending()
-        with ExitStack() as scopes:
-            worker = scopes.enter_context(k.loop(workers, "parallel" if workers > 1 else "serial", "w"))
+        with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as worker:
             begin: Any = tirx.IntImm("int32", 0)
             if workers > 1:
                 self.ctx.ranged(worker, workers)
                 begin = self.ctx.analyzer.simplify(tirx.floordiv(worker * tasks, workers))
                 end = self.ctx.analyzer.simplify(tirx.floordiv((worker + 1) * tasks, workers))
                 tasks = self.ctx.analyzer.simplify(end - begin)
-            p = scopes.enter_context(k.loop(tasks, name="p", begin=begin))
-            self.ctx.ranged(p, self._bound(strips * plan.groups))
-            number = tirx.floordiv(p, strips) if plan.groups > 1 else tirx.IntImm("int32", 0)
-            group = self.conv.bind(number, plan.groups)
-            first = self.conv.bind(tirx.floormod(p, strips) * plan.strip, self._bound(total))
-            count: Any = plan.strip
-            if self.conv.is_open or total % plan.strip:
-                count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
-            planes, self.data_base = self._scratch("data", self.t.products * self.data_plane, worker)
-            products, self.product_base = self._scratch("products", self.t.products * self.product_plane, worker)
-            with k.loop(self.blocks_in, name="cb") as block, k.loop(count, name="tile") as tile:
-                self.ctx.ranged(block, self.blocks_in)
-                self.ctx.ranged(tile, plan.strip)
-                self._transform_data(planes, first + tile, tile, block)
-            with k.loop(plan.chunks_per_group, name="chunk") as within:
-                self.ctx.ranged(within, plan.chunks_per_group)
-                chunk = self.conv.bind(
-                    group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups
-                )
-                self._multiply(planes, products, chunk, count, ahead, (first, chunk, within))
-                with k.loop(count, name="tile") as tile:
-                    self.ctx.ranged(tile, plan.strip)
-                    self._transform_products(products, first + tile, tile, chunk)
+            self.products.begin()
+            with k.loop(tasks, name="p", begin=begin) as p:
+                self.ctx.ranged(p, self._bound(strips * plan.groups))
+                number = tirx.floordiv(p, strips) if plan.groups > 1 else tirx.IntImm("int32", 0)
+                group = self.conv.bind(number, plan.groups)
+                first = self.conv.bind(tirx.floormod(p, strips) * plan.strip, self._bound(total))
+                self._strip(worker, group, first, total, ahead)
+            self.products.end()
 
-    def _scratch(self, name: str, elements: int, worker: Any) -> tuple[Any, Any]:
-        """Memory of one task, and where in it its worker's part begins: on the stack if small, else in the plan, which
-        gives it bytes that no value needs just then."""
+    def _strip(self, worker: Any, group: Any, first: Any, total: Any, ahead: Ahead) -> None:
+        """The tiles from ``first`` on, and a group of output channels."""
+        k, plan, made = self.k, self.plan, self.products
+        count: Any = plan.strip
+        if self.conv.is_open or total % plan.strip:
+            count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
+        data = self._scratch("data", self.t.products * made.data_plane, worker, made.dtype)
+        products = self._scratch("products", self.t.products * made.product_plane, worker)
+        for run in made.runs():
+            with k.loop(run.count, name="cb") as block, k.loop(count, name="tile") as tile:
+                self.ctx.ranged(block, run.count)
+                self.ctx.ranged(tile, plan.strip)
+                self._transform_data(data, first + tile, tile, run.blocks(block), run.tail)
+        with k.loop(plan.chunks_per_group, name="chunk") as within:
+            self.ctx.ranged(within, plan.chunks_per_group)
+            chunk = self.conv.bind(group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups)
+            made.multiply(data, products, chunk, count, (ahead, (first, chunk, within)))
+            with k.loop(count, name="tile") as tile:
+                self.ctx.ranged(tile, plan.strip)
+                self._transform_products(products, first + tile, tile, chunk)
+
+    def _scratch(self, name: str, elements: int, worker: Any, dtype: str = "float32") -> Part:
+        """Memory of one task: on the stack if small, else in the plan, which gives it bytes that no value needs just
+        then, a part for each worker."""
         if elements * 4 <= STACK_BYTES:
-            return self.k.local(name, "float32", elements, "global"), 0
+            return Part(self.k.local(name, dtype, elements, "global"), 0)
         each = -(-elements // LINE) * LINE
-        buffer = self.k.pointer(name, "float32", each * self.workers)
+        buffer = self.k.pointer(name, dtype, each * self.workers)
         self.ctx.operands.append(Scratch(each * self.workers * 4))
-        return buffer, worker * each if self.workers > 1 else 0
+        return Part(buffer, worker * each if self.workers > 1 else 0)
 
     def _tiles(self) -> tuple[Any, Any]:
         """Tiles along rows and columns."""
@@ -203,17 +203,27 @@ class _Winograd:
 
     # -- the three steps -------------------------------------------------------------------------
 
-    def _transform_data(self, planes: Any, tile: Any, slot: Any, block: Any) -> None:
-        """V[xi] = BT d B of one tile, for one block of channels."""
-        k, lanes, extent, rows = self.k, self.lanes, self.t.extent, self.plan.rows
-        at, facts = self._origin(tile), self.facts
+    def _transform_data(self, data: Part, tile: Any, slot: Any, blocks: list[Any], tail: bool) -> None:
+        """V[xi] = BT d B of one tile, for blocks of channels that are kept together."""
+        k, lanes, extent = self.k, self.lanes, self.t.extent
+        at, number = self._origin(tile), self._numbers(self.t.apply_data, extent)
+        held = [self._columns(at, block, number, tail) for block in blocks]
+        place = self.products.place(slot, blocks[0])
+        for i in range(extent):
+            with k.loop(lanes, "vectorized", "v") as v:
+                rows = [[part[(i * extent + j) * lanes + v] for j in range(extent)] for part in held]
+                made = [self.t.apply_data(row, number, k.bind) for row in rows]
+                for j, values in enumerate(zip(*made)):
+                    self.products.keep(data, place, i * extent + j, values, v)
+
+    def _columns(self, at: _Place, block: Any, number: Callable[[float], Any], tail: bool) -> Any:
+        """BT d of one tile, for one block of channels."""
+        k, lanes, extent, facts = self.k, self.lanes, self.t.extent, self.facts
         plane, within = tirx.IntImm("int32", 0), block
         if self.plan.planes > 1:
-            plane = self.conv.bind(tirx.floordiv(block, self.blocks), self.plan.planes)
-            within = self.conv.bind(tirx.floormod(block, self.blocks), self.blocks)
-        panel = self.conv.bind(tirx.floordiv(slot, rows), self.plan.row_tiles)
-        row = self.conv.bind(tirx.floormod(slot, rows), rows)
-        held, number = k.local("t", "float32", extent * extent * lanes), self._numbers(self.t.apply_data, extent)
+            plane = self.conv.bind(tirx.floordiv(block, self.products.blocks), self.plan.planes)
+            within = self.conv.bind(tirx.floormod(block, self.products.blocks), self.products.blocks)
+        held = k.local("t", "float32", extent * extent * lanes)
         deep: list[Any] = []
         for axis in reversed(range(len(at.deep))):
             tap, plane = tirx.floormod(plane, facts.kernel[axis]), tirx.floordiv(plane, facts.kernel[axis])
@@ -228,90 +238,14 @@ class _Winograd:
                 places = [[*deep, corner[0] + i * down, corner[1] + j * right] for i in range(extent)]
                 given = [k.bind(self.conv.element_at(at.n, (within, v), place)) for place in places]
                 column = self.t.apply_data(given, number, k.bind)
+                inside = within * lanes + v < facts.channels
                 for i in range(extent):
-                    k.store(held, (i * extent + j) * lanes + v, column[i])
+                    value = tirx.Select(inside, column[i], tirx.const(0, "float32")) if tail else column[i]
+                    k.store(held, (i * extent + j) * lanes + v, value)
         self.ctx.starts.clear()
-        base = self.conv.bind(
-            ((panel * self.blocks_in + block) * rows + row) * lanes, self.data_plane - lanes + 1
-        )
-        for i in range(extent):
-            with k.loop(lanes, "vectorized", "v") as v:
-                values = [held[(i * extent + j) * lanes + v] for j in range(extent)]
-                for j, value in enumerate(self.t.apply_data(values, number, k.bind)):
-                    k.store(planes, self.data_base + base + (i * extent + j) * self.data_plane + v, value)
+        return held
 
-    def _multiply(
-        self, planes: Any, products: Any, chunk: Any, count: Any, ahead: Ahead, where: tuple[Any, Any, Any]
-    ) -> None:
-        """M[xi] = V[xi] * U[xi] for one chunk of output channels, and what is asked for ``ahead`` beside."""
-        k, plan, lanes = self.k, self.plan, self.lanes
-        rows, vectors = plan.rows, plan.vectors
-        width = vectors * lanes
-        tiles: Any = plan.row_tiles
-        if not isinstance(count, int):
-            tiles = tirx.floordiv(count + (rows - 1), rows)
-        with k.loop(self.t.products, name="xi") as xi:
-            self.ctx.ranged(xi, self.t.products)
-            with k.loop(tiles, name="r") as panel:
-                self.ctx.ranged(panel, plan.row_tiles)
-                matrix = self.weights.matrix(chunk, self._matrix(xi))
-                hints = self.weights.hints(panel, matrix)
-                runs = ahead.of(where, xi, panel)
-                acc = k.local("acc", "float32", rows * width)
-                with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-                    k.store(acc, z * lanes + v, tirx.const(0, "float32"))
-                for first, step, blocks, depth in self._runs():
-                    with k.loop(blocks, name="cb") as cb, ExitStack() as steps:
-                        # the simplifier must not know cb's range: boxes' addresses come out otherwise, U-Net takes 1.03
-                        beside = runs(first + cb * step)
-                        for run in beside if ahead.at_once else ():
-                            run.ask_for_lines(k)
-                        c = steps.enter_context(unrolled(self.ctx, self.conv.request.target, depth, "c"))
-                        left = self.data_base + xi * self.data_plane
-                        left += ((panel * self.blocks_in + first + cb * step) * rows) * lanes + c
-                        channel = self._channel(first + cb * step, c)
-                        right = self.weights.at(matrix, channel)
-                        hints(right, channel)
-                        for run in beside if not ahead.at_once else ():
-                            run.ask(k, c)
-                        with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
-                            with k.loop(lanes, "vectorized", "v") as v:
-                                slot = (y * vectors + b) * lanes + v
-                                k.store(
-                                    acc,
-                                    slot,
-                                    acc[slot] + planes[left + y * lanes] * self.weights.given[right + b * lanes + v],
-                                )
-                with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
-                    at = self.product_base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
-                    k.store(products, at, acc[e * lanes + v])
-
-    def _runs(self) -> list[tuple[int, int, int, int]]:
-        """Blocks of channels as runs (first, step, count, channels of each): the full ones, and those that are not."""
-        whole, rest = divmod(self.facts.channels, self.lanes)
-        planes, runs = self.plan.planes, []
-        if not rest:
-            return [(0, 1, self.blocks_in, self.lanes)]
-        if whole:
-            runs = [(plane * self.blocks, 1, whole, self.lanes) for plane in range(planes)]
-        return [*runs, (whole, self.blocks, planes, rest)]
-
-    def _channel(self, block: Any, lane: Any) -> Any:
-        """Which term of a sum a channel of a block is: planes follow each other without what fills up blocks."""
-        missing = self.blocks * self.lanes - self.facts.channels
-        if self.plan.planes == 1 or not missing:
-            return block * self.lanes + lane
-        return block * self.lanes + lane - tirx.floordiv(block, self.blocks) * missing
-
-    def _matrix(self, xi: Any) -> Any:
-        """The matrix of weights for the products ``xi``."""
-        extent, rows = self.t.extent, self.t.rows
-        if rows == extent:
-            return xi
-        row, column = tirx.floordiv(xi, extent), tirx.floormod(xi, extent)
-        return tirx.min(row, rows - 1) * rows + tirx.min(column, rows - 1)
-
-    def _transform_products(self, products: Any, tile: Any, slot: Any, chunk: Any) -> None:
+    def _transform_products(self, products: Part, tile: Any, slot: Any, chunk: Any) -> None:
         """y = AT M A of one tile and the epilogue, for each vector of the chunk."""
         k, lanes, t, vectors = self.k, self.lanes, self.t, self.plan.vectors
         at = self._origin(tile)
@@ -327,10 +261,9 @@ class _Winograd:
             self.number = self._numbers(t.apply_result, t.extent)
             for j in range(t.extent):
                 with k.loop(lanes, "vectorized", "v") as v:
-                    first = self.product_base + (slot * vectors + b) * lanes + v
+                    first, plane = products.base + (slot * vectors + b) * lanes + v, self.products.product_plane
                     column = [
-                        k.bind(products[first + (i * t.extent + j) * self.product_plane])
-                        for i in range(t.extent)
+                        k.bind(products.buffer[first + (i * t.extent + j) * plane]) for i in range(t.extent)
                     ]
                     for i, value in enumerate(t.apply_result(column, self.number, k.bind)):
                         k.store(held, (i * t.extent + j) * lanes + v, value)

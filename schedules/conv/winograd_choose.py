@@ -25,6 +25,8 @@ from typing import NamedTuple
 
 from ...targets.target import Target
 from ..ahead import free_registers
+from ..matrix.parts import SIX, THREE, parts_of
+from ..matrix.unit import REGISTER_BYTES, ROWS, SUMS, block_cycles, loads_of
 from .choose import Space, choose_tile
 from .facts import ConvFacts
 from .winograd_math import F2, F6, STRIDED, Transform
@@ -50,7 +52,15 @@ MARGIN = 0.93  # the estimate must beat the direct one by this much
 NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
 LAST = 0.5  # the same where no third level is behind the second
 LARGER = 0.95  # F(6x6, 3x3) must beat smaller tiles by this much: it doubles the bound of errors and bytes of weights
+SPLIT = 1.9  # cycles of a part of a vector
+SLOWER = 1.2  # cycles of the vector units in one of the matrix unit, which runs at 3.1 where they do at 3.85 GHz
+LOADED = 9.0  # cycles of a register's load that products don't hide: from the second-level cache, mostly
+STORED = 40.0  # cycles of a register of sums, from its last product to the next one's first
+PARTS_RATE = 0.45  # of the rate at which weights arrive, what loads of registers take from beyond that cache
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack; larger one in the memory plan
+
+
+Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,8 @@ class Plan:
     """How one convolution is computed. ``rows x vectors`` is the register tile of the products: tiles by vectors of
     output channels; ``strip`` tiles are transformed together, ``strips`` cover all; ``chunks`` of ``vectors`` cover
     the output channels, split in ``groups``, each of which transforms the data anew. Each sum goes over the channels of
-    ``planes`` planes of the kernel."""
+    ``planes`` planes of the kernel. ``products``: those of parts that the matrix unit makes; none where it does not,
+    and multiply-adds do."""
 
     transform: Transform
     tiles: tuple[int, int]
@@ -70,6 +81,7 @@ class Plan:
     groups: int
     cycles: float
     planes: int = 1
+    products: Pairs = ()
 
     @property
     def row_tiles(self) -> int:
@@ -87,6 +99,7 @@ class Plan:
         m = self.transform.m
         stride = "/2" if self.transform.stride == 2 else ""
         text = f"winograd F({m}x{m},3x3{stride}), strip {self.strip}, tile {self.rows}x{self.vectors}"
+        text += f", {len(self.products)} matrix products" if self.products else ""
         return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
 
 
@@ -130,52 +143,53 @@ def least_phase(facts: ConvFacts | Layer) -> int:
     return min(extent // d for extent, d in zip(facts.out_spatial[-2:], facts.dilation[-2:]))
 
 
-def choose_plan(target: Target, facts: ConvFacts, room: int | None = None) -> Plan | None:
+def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> Plan | None:
     """The best plan, or None where the direct convolution is expected to be as fast. ``room``: the most bytes that each
-    core may hold beside what it reads and writes; None is any number."""
+    core may hold beside what it reads and writes; None is any number. ``split``: products may be those of parts."""
     if not applies(facts) or facts.channels < LEAST_CHANNELS or facts.outputs < target.lanes() // 2:
         return None
-    best = best_plan(target, facts, room)
+    best = best_plan(target, facts, room, split)
     if best is None or best.cycles > MARGIN * direct_cycles(target, facts):
         return None
     return best
 
 
-def best_plan(target: Target, facts: ConvFacts, room: int | None = None) -> Plan | None:
+def best_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> Plan | None:
     """The plan with the fewest cycles, whatever a direct convolution would take."""
-    return min(least_plans(target, facts, room), key=_weighed, default=None)
+    return min(least_plans(target, facts, room, split), key=_weighed, default=None)
 
 
 def _weighed(plan: Plan) -> float:
-    return plan.cycles / (LARGER if plan.transform is F6 else 1)
+    return plan.cycles / (LARGER if plan.transform is F6 and not plan.products else 1)
 
 
-def least_plans(target: Target, facts: ConvFacts, room: int | None = None) -> tuple[Plan, ...]:
+def least_plans(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> tuple[Plan, ...]:
     """The plan with the fewest cycles of each transform that the outputs, and its scratch, have room for."""
-    fronts = _fronts(target, target.native, Layer.of(facts))
+    fronts = _fronts(target, target.native, Layer.of(facts), split)
     fitting = ([p for held, p in front if room is None or held <= room] for front in fronts)
     return tuple(plans[0] for plans in fitting if plans)
 
 
-def smaller_plans(target: Target, facts: ConvFacts) -> list[tuple[int, Plan]]:
+def smaller_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[tuple[int, Plan]]:
     """What :func:`choose_plan` takes where there is less and less room than for its free choice, and the bytes that
     a core holds of each: from the fastest to the smallest."""
     found: list[tuple[int, Plan]] = []
-    for held in sorted({h for front in _fronts(target, target.native, Layer.of(facts)) for h, _ in front})[::-1]:
-        plan = choose_plan(target, facts, held)
+    fronts = _fronts(target, target.native, Layer.of(facts), split)
+    for held in sorted({h for front in fronts for h, _ in front})[::-1]:
+        plan = choose_plan(target, facts, held, split)
         if plan is not None and (not found or found[-1][1] != plan):
             found.append((held_bytes(target.lanes(), facts.channels, plan), plan))
     return found[1:]
 
 
 @lru_cache(maxsize=1024)
-def _fronts(target: Target, native: bool, layer: Layer) -> tuple[tuple[tuple[int, Plan], ...], ...]:
+def _fronts(target: Target, native: bool, layer: Layer, split: bool) -> tuple[tuple[tuple[int, Plan], ...], ...]:
     """Of each transform that the outputs have room for: the bytes that a core holds, and the plan, for all plans that
     no other beats in both, from the fastest on. ``native`` makes targets differ that are equal otherwise."""
     fronts = []
-    for transform in _fitting(target, layer):
+    for plans in _sorted_plans(target, layer, split):
         front: list[tuple[int, Plan]] = []
-        for plan in sorted(_plans(target, layer, transform), key=lambda p: p.cycles):
+        for plan in plans:
             held = held_bytes(target.lanes(), layer.channels, plan)
             if not front or held < front[-1][0]:
                 front.append((held, plan))
@@ -183,14 +197,30 @@ def _fronts(target: Target, native: bool, layer: Layer) -> tuple[tuple[tuple[int
     return tuple(fronts)
 
 
-def sorted_plans(target: Target, facts: ConvFacts) -> list[list[Plan]]:
+def sorted_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[list[Plan]]:
     """All plans of each transform that the outputs have room for, those with the fewest cycles first."""
-    layer = Layer.of(facts)
-    return [sorted(_plans(target, layer, t), key=lambda p: p.cycles) for t in _fitting(target, layer)]
+    return _sorted_plans(target, Layer.of(facts), split)
+
+
+def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[Plan]]:
+    """The same, transforms with products of parts apart from those with multiply-adds."""
+    found = [_plans(target, layer, t) for t in _fitting(target, layer)]
+    if split:
+        found += [_plans(target, layer, t, products_for(t)) for t in STRIDED[layer.strides[0]] if fits(layer, t)]
+    return [sorted(plans, key=lambda p: p.cycles) for plans in found]
+
+
+def products_for(transform: Transform) -> Pairs:
+    """The products of parts that a transform takes: those that multiply errors need parts as exact as float32."""
+    return THREE if transform.m == 2 else SIX
+
+
+def fits(layer: Layer, transform: Transform) -> bool:
+    return least_phase(layer) >= transform.m
 
 
 def _fitting(target: Target, layer: Layer) -> list[Transform]:
-    return [t for t in STRIDED[layer.strides[0]] if least_phase(layer) >= t.m and _stays_near(target, layer, t)]
+    return [t for t in STRIDED[layer.strides[0]] if fits(layer, t) and _stays_near(target, layer, t)]
 
 
 def _stays_near(target: Target, layer: Layer, transform: Transform) -> bool:
@@ -222,11 +252,11 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     )
     products = count * depth * step / target.cores
     weight_bytes = depth * blocks * lanes * 4
-    stream = weight_bytes / _stream_rate(target, weight_bytes) / target.cores
+    stream = weight_bytes / stream_rate(target, weight_bytes) / target.cores
     return max(products, stream) + EXPOSED * min(products, stream)
 
 
-def _stream_rate(target: Target, weight_bytes: float, again: bool = False, readers: int = 1) -> float:
+def stream_rate(target: Target, weight_bytes: float, again: bool = False, readers: int = 1) -> float:
     """Bytes a cycle at which one core, beside all others, reads weights of ``weight_bytes`` in order. A run finds a
     layer's in the last-level cache if they take less than its share of that, and all layers' together stay; a strip
     finds those of the strip before it, ``again``, in all of it. What ``readers`` cores read at about the same time
@@ -244,7 +274,7 @@ def kept_bytes(target: Target) -> float:
     return min(KEPT * target.l3_bytes, MOST_KEPT)
 
 
-def _plans(target: Target, layer: Layer, transform: Transform) -> Iterator[Plan]:
+def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs = ()) -> Iterator[Plan]:
     lanes = target.lanes()
     blocks = -(-layer.outputs // lanes)
     m = transform.m
@@ -253,7 +283,7 @@ def _plans(target: Target, layer: Layer, transform: Transform) -> Iterator[Plan]
     )
     grid = (rows_of_tiles, columns_of_tiles)
     total = layer.batch * grid[0] * grid[1]
-    for rows, vectors in _register_tiles(target, blocks):
+    for rows, vectors in _matrix_tiles(blocks) if products else _register_tiles(target, blocks):
         chunks = -(-blocks // vectors)
         for strips in _strip_counts(total, rows):
             strip = -(-total // strips)
@@ -261,7 +291,7 @@ def _plans(target: Target, layer: Layer, transform: Transform) -> Iterator[Plan]
             for groups in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks}):
                 per = -(-chunks // groups)
                 split = -(-chunks // per)
-                plan = Plan(transform, grid, rows, vectors, strip, used, chunks, split, 0.0, layer.planes)
+                plan = Plan(transform, grid, rows, vectors, strip, used, chunks, split, 0.0, layer.planes, products)
                 yield replace(plan, cycles=_cycles(target, layer.channels, plan))
 
 
@@ -280,6 +310,11 @@ def _register_tiles(target: Target, blocks: int) -> Iterator[tuple[int, int]]:
                 yield rows, vectors
 
 
+def _matrix_tiles(blocks: int) -> Iterator[tuple[int, int]]:
+    """A register's tiles, by the registers of outputs that share its loads."""
+    return ((ROWS, vectors) for vectors in range(1, min(SUMS, blocks) + 1))
+
+
 def _strip_counts(total: int, rows: int) -> Iterator[int]:
     """Numbers of strips whose size is about 1, 2, 3 ... register tiles."""
     seen = set()
@@ -293,7 +328,10 @@ def _strip_counts(total: int, rows: int) -> Iterator[int]:
 def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
     """Bytes of the transformed data, and of the products of one chunk of output channels."""
     padded = plan.row_tiles * plan.rows
-    data = plan.transform.products * (plan.planes * -(-channels // lanes) * padded * lanes + lanes)
+    vectors = plan.planes * -(-channels // lanes)
+    if plan.products:
+        vectors = -(-vectors // 2) * parts_of(plan.products)
+    data = plan.transform.products * (vectors * padded * lanes + lanes)
     products = plan.transform.products * (padded * plan.vectors * lanes + lanes)
     return 4 * data, 4 * products
 
@@ -305,7 +343,30 @@ def held_bytes(lanes: int, channels: int, plan: Plan) -> int:
 
 def weight_bytes(lanes: int, channels: int, plan: Plan) -> int:
     """Bytes of the weights as the kernel reads them."""
-    return 4 * plan.transform.matrices * plan.planes * channels * plan.chunks * plan.vectors * lanes
+    return plan.transform.matrices * plan.chunks * plan.vectors * _vector_bytes(lanes, channels, plan)
+
+
+def _vector_bytes(lanes: int, channels: int, plan: Plan) -> int:
+    """Of one matrix of weights, for one vector of outputs."""
+    if plan.products:
+        steps = -(-plan.planes * -(-channels // lanes) // 2)
+        return steps * parts_of(plan.products) * REGISTER_BYTES
+    return 4 * plan.planes * channels * lanes
+
+
+def _matrix_cycles(lanes: int, channels: int, plan: Plan) -> float:
+    """Of a strip's products for one xi and chunk on the matrix unit."""
+    steps = -(-plan.planes * -(-channels // lanes) // 2)
+    high = SUMS // plan.vectors
+    whole, rest = divmod(plan.row_tiles, high)
+    step = whole * _step_cycles(high, plan) + (_step_cycles(rest, plan) if rest else 0.0)
+    return steps * step + STORED * plan.row_tiles * plan.vectors
+
+
+def _step_cycles(high: int, plan: Plan) -> float:
+    """Of a step of a block of ``high`` registers of tiles."""
+    shape = high, plan.vectors
+    return SLOWER * block_cycles(shape, len(plan.products)) + LOADED * loads_of(shape, plan.products)
 
 
 def _cycles(target: Target, channels: int, plan: Plan) -> float:
@@ -320,16 +381,15 @@ def _cycles(target: Target, channels: int, plan: Plan) -> float:
     )
     share = plan.chunks_per_group / plan.chunks
     read = weight_bytes(lanes, channels, plan) * share
-    panel = t.matrices * depth * plan.vectors * lanes * 4
+    panel = t.matrices * plan.vectors * _vector_bytes(lanes, channels, plan)
     # a task: transform the strip's data, multiply by a group's weights, transform the products
-    products = (
-        t.products
-        * plan.row_tiles
-        * plan.chunks_per_group
-        * (depth * step + 2 * plan.rows * plan.vectors)
-    )
+    products = plan.row_tiles * (depth * step + 2 * plan.rows * plan.vectors)
+    if plan.products:
+        products = _matrix_cycles(lanes, channels, plan)
+    products *= t.products * plan.chunks_per_group
     data_ops = 2 * t.extent * t.data_operations / target.fma_ports
     data_ops += (MOVED_STARVED if starved(target) else MOVED) * t.products
+    data_ops += SPLIT * parts_of(plan.products) * t.products if plan.products else 0.0
     result_ops = (t.extent + t.m) * t.result_operations / target.fma_ports + t.products + 2.0 * t.m**2
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
     scratch, again_read = data_bytes + product_bytes, 0.0
@@ -340,8 +400,9 @@ def _cycles(target: Target, channels: int, plan: Plan) -> float:
     if not beside:
         products += again_read
     readers = max(1, target.cores // plan.groups)
-    first_stream = read / _stream_rate(target, read / share, readers=readers) + beside * again_read
-    later_stream = read / _stream_rate(target, read / share, again=True) + beside * again_read
+    slow = PARTS_RATE if plan.products else 1.0
+    first_stream = read / (slow * stream_rate(target, read / share, readers=readers)) + beside * again_read
+    later_stream = read / (slow * stream_rate(target, read / share, again=True)) + beside * again_read
     exposed = EXPOSED_STARVED if starved(target) else EXPOSED
     cold, again = (max(products, s) + exposed * min(products, s) for s in (first_stream, later_stream))
     # tasks of one group follow each other on a core: only the first finds all of the weights cold

@@ -272,7 +272,10 @@ S2 = Transform(
 STRIDED = {1: (F6, F4, F2), 2: (S4, S2)}  # by stride, those with more outputs a tile first
 
 
-def error_bound(transform: Transform, channels: int) -> float:
+LEFT_OUT = {0: 0.0, 3: 3 * 2.0**-18, 6: 2.0**-24}  # of a product, by how many products of parts stand for it
+
+
+def error_bound(transform: Transform, channels: int, products: int = 0) -> float:
     """``b`` such that every sum is within ``b * max|x| * max|w| * channels`` of the exact one, in float32. A kernel of
     several planes sums over ``channels`` of each: all count.
 
@@ -284,8 +287,12 @@ def error_bound(transform: Transform, channels: int) -> float:
         |error| <= 2^-24 * (1 + 2 * 4 + (1 + channels) + 2 * 4) * K^2 * max|x| * max|w| * channels
 
     It holds for the worst signs everywhere at once; random data stays thousands of times below it.
+
+    With ``products`` of parts (schedules/matrix/parts.py) for each product of float32, so many terms are added, and
+    what they leave out counts once: of three, what is below two parts of either factor, 2^-18 of it each, and the
+    product of both tails, 2^-18; of six, 2^-24.
     """
     shared = np.minimum(np.arange(transform.extent), transform.rows - 1)
     through = np.abs(transform.weights).sum(1)[shared] * np.abs(transform.data).sum(1)
     worst = float((np.abs(transform.result) @ through).max())
-    return 2.0**-24 * (18 + channels) * worst**2
+    return (2.0**-24 * (18 + max(1, products) * channels) + LEFT_OUT[products]) * worst**2

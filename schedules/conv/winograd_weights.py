@@ -3,7 +3,7 @@ order they are read, [chunk][matrix][channel][vector][lane]."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -68,11 +68,20 @@ class Weights:
 def pack_weights(weight: np.ndarray, transform: Transform, chunks: int, width: int) -> np.ndarray:
     """[O, I, planes..., 3, 3] -> [chunk][matrix][plane and channel][width], rounded to float32 once; zero for outputs
     past the last."""
+    depth = weight[0].size // 9
+    packed = np.zeros((chunks, transform.matrices, depth, width), np.float32)
+    for chunk, made in transformed(weight, transform, chunks, width):
+        packed[chunk, :, :, : made.shape[-1]] = made
+    return packed
+
+
+def transformed(
+    weight: np.ndarray, transform: Transform, chunks: int, width: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Each chunk's weights, float64 [matrix][plane and channel][output]: the last have fewer outputs, or none."""
     outputs = len(weight)
     flat = weight.reshape(*weight.shape[:2], -1, 3, 3).swapaxes(1, 2).reshape(outputs, -1, 3, 3)
-    packed = np.zeros((chunks, transform.matrices, flat.shape[1], width), np.float32)
     for chunk in range(chunks):
         part = flat[chunk * width : (chunk + 1) * width]
         if len(part):
-            packed[chunk, :, :, : len(part)] = transform.transform_weights(part)
-    return packed
+            yield chunk, transform.transform_weights(part)

@@ -9,7 +9,10 @@ from ..group import Group, Kernel, Node, Request
 from ..tuning import Candidate, conditions, decide, own_first
 from .bytes import build_bytes
 from .choose import best_tiles, own_tile, tile_space
+from .estimate import matrix_pays
 from .facts import MatmulFacts
+from .matrix import build_matrix
+from .matrix_bytes import build_matrix_bytes, bytes_pay
 from .moves import along_memory, moved_only, outgoing, producers
 from .packed import build_packed
 from .strassen import build_strassen, strassen_pays
@@ -78,8 +81,10 @@ def build_matmul(request: Request) -> Kernel:
     facts = MatmulFacts.of(request.group.anchor)
     fewer = not facts.of_bytes and strassen_pays(request, facts)
     plain = build_bytes if facts.of_bytes else build_packed
+    unit = bytes_pay(request, facts) if facts.of_bytes else matrix_pays(request, facts)
+    on_unit = build_matrix_bytes if facts.of_bytes else build_matrix
     if "tuning" not in request.options:
-        return build_strassen(request, facts) if fewer else plain(request, facts)
+        return (on_unit if unit else build_strassen if fewer else plain)(request, facts)
     space = tile_space(request, facts)
     named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(multiplier(request.target, facts.a.dtype), *space)}
     offered = [Candidate(name, partial(plain, request, facts, t)) for t, name in named.items()]
@@ -87,6 +92,9 @@ def build_matmul(request: Request) -> Kernel:
     if fewer:
         own = "seven products"
         offered.insert(0, Candidate(own, partial(build_strassen, request, facts)))
+    if unit:
+        own = "the matrix unit"
+        offered.insert(0, Candidate(own, partial(on_unit, request, facts)))
     return decide(request, _key(request, facts), own_first(own, offered))
 
 

@@ -1,27 +1,69 @@
-"""What a product with constant weights will take, for passes that choose between forms of a graph."""
+"""What a product with constant weights will take: to choose its kernel, and for passes that choose between forms of a
+graph."""
 
 from __future__ import annotations
 
 from ...targets.target import Target
+from ..group import Request, dtype_bytes
+from ..matrix.unit import has_matrix_unit
 from .blocking import PARALLEL_FLOPS
 from .choose import least_cost
-from .strassen import seven_cycles
+from .facts import MatmulFacts
+from .matrix import fits_unit
+from .registers import STAYS, Shape, choose_registers
+from .strassen import rows_of_image, seven_cycles, strassen_pays
 
 LAUNCH_CYCLES = 4000  # a parallel loop: cores are woken, and the last one waited for
+GAIN = 0.9  # of the present kernels' estimate: nearer than that, sums of whole float32 products are taken
 
 
 def product_cycles(
-    target: Target, images: int, rows: int, depth: int, columns: int, dtype: str, threads: int, seven: bool
+    target: Target,
+    images: int,
+    rows: int,
+    depth: int,
+    columns: int,
+    dtype: str,
+    threads: int,
+    seven: bool,
+    matrix: bool = False,
 ) -> float:
     """Cycles for ``images`` times ``rows x depth`` by one ``depth x columns``, on ``threads`` cores. ``seven``: by
-    seven products of halves, where the kernel family would take those."""
-    fewer = seven_cycles(target, rows, depth, columns, dtype) if seven else None
-    if fewer is not None:
-        cycles = images * fewer
-    else:
-        vectors = -(-columns // target.lanes(dtype))
-        row_bytes = depth * (8 if dtype == "float64" else 4)
-        cycles = depth * least_cost(target, images * rows, vectors, row_bytes)
+    seven products of halves, ``matrix``: by the matrix unit, where the kernel family would take those."""
+    cycles = _plain_cycles(target, images, rows, depth, columns, dtype, seven)
+    if matrix and dtype == "float32" and has_matrix_unit(target):
+        shape = Shape(images * rows, depth, columns)
+        if _unit_pays(target, shape, cycles):
+            cycles = choose_registers(target, shape, 1)[0]
     if threads > 1 and 2 * images * rows * depth * columns >= PARALLEL_FLOPS:
         return cycles / threads + LAUNCH_CYCLES
     return cycles
+
+
+def matrix_pays(request: Request, facts: MatmulFacts) -> bool:
+    """True if the matrix unit may compute the product, and is estimated to be faster than what else would."""
+    if not fits_unit(request, facts):
+        return False
+    rows, images = (rows_of_image(facts), facts.rows // rows_of_image(facts)) if facts.flat else (facts.rows, 1)
+    dtype, seven = facts.output.dtype, strassen_pays(request, facts)
+    plain = _plain_cycles(request.target, images, rows, facts.k, facts.n, dtype, seven)
+    return _unit_pays(request.target, Shape(images * rows, facts.k, facts.n), plain)
+
+
+def _plain_cycles(
+    target: Target, images: int, rows: int, depth: int, columns: int, dtype: str, seven: bool
+) -> float:
+    """On one core, without the matrix unit."""
+    fewer = seven_cycles(target, rows, depth, columns, dtype) if seven else None
+    if fewer is not None:
+        return images * fewer
+    vectors = -(-columns // target.lanes(dtype))
+    return depth * least_cost(target, images * rows, vectors, depth * dtype_bytes(dtype))
+
+
+def _unit_pays(target: Target, shape: Shape, plain: float) -> bool:
+    """Both wait for weights that come from beyond the second level."""
+    weights = shape.depth * shape.columns * 4
+    if weights > STAYS * target.l2_bytes:
+        plain = max(plain, weights / target.far_bytes)
+    return choose_registers(target, shape, 1)[0] < GAIN * plain

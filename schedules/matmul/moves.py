@@ -125,6 +125,13 @@ def along_memory(result: Value, place: Place, value: Value) -> bool:
 def moved_only(group: Group, anchor: Node, value: Value) -> bool:
     """True if each element of ``value``, an operand of the anchor, is one element of one input of the group, and one of
     its last two axes runs along that input's memory, the last with a fixed step."""
+    inner, outer = read_steps(group, anchor, value)
+    return inner is not None and (inner == 1 or outer == 1)
+
+
+def read_steps(group: Group, anchor: Node, value: Value) -> tuple[int | None, int | None]:
+    """How far neighbours on the last axis of ``value``, an operand of the anchor, lie apart in the one input of the
+    group that it is moved from, and those on the axis before; None where that varies, or there is no such input."""
     graph = GroupGraph(group, [anchor])
     found: list[tuple[Value, tuple[Any, ...]]] = []
 
@@ -143,10 +150,9 @@ def moved_only(group: Group, anchor: Node, value: Value) -> bool:
         return list(found[0][1]) if len(found) == 1 and isinstance(element, tirx.Var) else []
 
     if not place([tirx.IntImm("int32", 0)] * len(value.shape)):
-        return False
+        return None, None
     origin, rank = found[0][0], len(value.shape)
-    inner, outer = (step_of(value, place, origin, axis) for axis in (rank - 1, rank - 2))
-    return inner is not None and (inner == 1 or outer == 1)
+    return step_of(value, place, origin, rank - 1), step_of(value, place, origin, rank - 2)
 
 
 def step_of(source: Value, place: Place, target: Value, axis: int) -> int | None:

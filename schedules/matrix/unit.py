@@ -160,6 +160,26 @@ def work_of(function: Any) -> int:
     return int((function.attrs or {}).get(ATTRIBUTE, 0))
 
 
+class _Counted(MatrixUnit):
+    """Counts what would be loaded."""
+
+    loads = 0
+
+    def load(self, register: int, rows: Rows) -> None:
+        self.loads += 1
+
+    def multiply(self, sums: int, a: int, b: int, kind: str = BFLOAT16) -> None:
+        pass
+
+
+@cache
+def loads_of(shape: tuple[int, int], products: tuple[tuple[int, int], ...]) -> int:
+    """Registers that one :meth:`MatrixUnit.step` loads."""
+    unit, nowhere = _Counted(None), Rows(None, 0)
+    unit.step(shape, products, lambda row, part: nowhere, lambda column, part: nowhere)
+    return unit.loads
+
+
 def _register(number: int) -> Any:
     return tirx.IntImm("int8", number)
 

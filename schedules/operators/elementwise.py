@@ -36,6 +36,32 @@ def integer_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return elementwise("integer_divide", divide, a, b)
 
 
+@define("halotile.quotient")
+def quotient(x: te.Tensor, divisor: te.Tensor, inverse: te.Tensor) -> te.Tensor:
+    """x / divisor, ``inverse`` being 1 / divisor rounded once: a product, what it lacks, and the product of that. Every
+    bit is a division's where no step leaves the range of normal numbers."""
+
+    def fused(x: Any, y: Any, z: Any) -> Any:
+        return tirx.call_llvm_pure_intrin("float32", "llvm.fma", x, y, z)
+
+    def apply(v: Any, d: Any, r: Any) -> Any:
+        near = v * r
+        return fused(fused(-near, d, v), r, near)
+
+    return elementwise("quotient", apply, x, divisor, inverse)
+
+
+@define("halotile.rounded")
+def rounded(x: te.Tensor, *, zero: int, low: int, high: int, dtype: str) -> te.Tensor:
+    """The whole number next to x, of two the even one, and ``zero``, from ``low`` to ``high``. It must be an int32."""
+
+    def apply(v: Any) -> Any:
+        whole = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", v) + tirx.const(zero, "int32")
+        return tirx.min(tirx.max(whole, tirx.const(low, "int32")), tirx.const(high, "int32")).astype(dtype)
+
+    return elementwise("rounded", apply, x)
+
+
 @define("halotile.modulo")
 def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
     """The remainder: with the sign of ``a`` when ``truncate`` (C), else with the sign of ``b`` (Python)."""

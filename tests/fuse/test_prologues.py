@@ -79,7 +79,7 @@ def test_prologues_are_exact_at_the_padding(name: str, family: str, monkeypatch:
 
     module = module_of([X], body)
     if family == "direct":  # chosen by nobody, but what a kernel is asked for it must do
-        monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts: None)
+        monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts, **_: None)
     build = staged(module, server())
     kernel = build.kernels[-2]  # the last one copies the output out of its blocks
     assert family in kernel.schedule and len(kernel.outputs) == 1

@@ -14,7 +14,7 @@ ROUND = 12
 def check(first: int, count: int, blocked: bool, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The schedules of ``count`` random groups, after their numbers were compared."""
 
-    def plan(target: object, facts: object) -> object:
+    def plan(target: object, facts: object, **_: object) -> object:
         return choose.best_plan(target, facts) if choose.applies(facts) and facts.channels >= 3 else None
 
     monkeypatch.setattr(conv_build, "choose_plan", plan)

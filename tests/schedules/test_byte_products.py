@@ -104,7 +104,8 @@ def test_vectors_of_half_the_length(i: int, bits: int) -> None:
     a, b = case(i, data_dtype(target))
     build = staged(module_of([a], lambda x: product(x, b)), target)
     (kernel,) = build.kernels
-    assert kernel.schedule.startswith("matmul of bytes") and f"x{bits // 32}" in kernel.schedule
+    assert kernel.schedule.startswith("matmul of bytes")
+    assert f"x{bits // 32}" in kernel.schedule or "matrix unit" in kernel.schedule
     (found,) = Compiled(build).run([a])
     assert np.array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
 

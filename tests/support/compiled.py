@@ -31,6 +31,7 @@ from halotile.compiler.pipeline import Build, Options
 from halotile.compiler.spec import TensorSpec
 from halotile.schedules.group import Value
 from halotile.schedules.layout import Layout
+from halotile.schedules.matrix.unit import has_matrix_unit
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax
@@ -60,6 +61,11 @@ void TVMFFIErrorSetRaisedFromCStrParts(const char *k, const char **p, int n) { (
 @functools.cache
 def native() -> Target:
     return resolve("native")
+
+
+def unitless(target: Target) -> Target:
+    """``target`` without its matrix unit: what its vectors alone compute."""
+    return replace(target, features=(*target.features, "-amx-tile")) if has_matrix_unit(target) else target
 
 
 def narrow(bits: int) -> Target:

@@ -1,0 +1,137 @@
+"""What becomes bytes again is computed by fewer instructions, of which every bit is the same.
+
+    round(x / s)                                ->      round(quotient(x, s, 1 / s))
+    uint8(clip(round(x) + zero, low, high))     ->      rounded(x): in whole numbers from where it is rounded on
+
+A division takes as long as ten other operators of an epilogue: sixteen cycles a vector of sixteen floats on Golden
+Cove, where three multiply-adds take one and a half. They give what division does (P. Markstein, Computation of
+Elementary Functions on the IBM RISC System/6000, 1990) where nothing overflows on the way. So ``x`` must be known to
+stay far from that: what was made of whole numbers does. What underflows is rounded to zero either way.
+
+x86-64 rounds to whole numbers of 32 bits by one instruction, where two and a conversion take four slots; it needs ``x``
+to be one of these.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ...schedules.operator import call
+from ...targets import llvm
+from ...targets.target import Target
+from ..simplify.graph import CONST, Node
+from ..simplify.identity import RESHAPES
+from ..simplify.patterns import split_constant
+from ..simplify.rule import Builder
+from ..sweep import Build
+from .operands import BYTES
+
+LARGE = 2.0**60  # numbers, divisors and quotients stay below, divisors above its reciprocal
+ROUNDING = 1.001  # of bounds, for what float32 rounds up
+DEEP = 24  # operators between whole numbers and the division
+QUOTIENT, ROUNDED = "halotile.quotient", "halotile.rounded"
+WHOLE = 2.0**30  # of numbers that are rounded, and zeros: their sums are int32
+CONVOLUTION, PRODUCT = "halotile.dot_conv", "relax.matmul"
+SUMS = ("relax.add", "relax.subtract")
+LARGEST = ("relax.maximum", "relax.minimum")
+KEPT = RESHAPES | {f"relax.{n}" for n in "permute_dims strided_slice nn.relu abs negative astype".split()}
+
+
+def quotient(target: Target, exact: bool, node: Node) -> Build | None:
+    """Builds the rounded quotient without a division; None if ``node`` is none, or its dividend may be anything."""
+    if node.op != "relax.round" or node.dtype != "float32" or not _fuses(target):
+        return None
+    division = node.inputs[0]
+    if division.op != "relax.divide" or division.inputs[1].op != CONST:
+        return None
+    dividend, divisor = division.inputs[0], division.inputs[1].array
+    size = np.abs(divisor.astype(np.float64))
+    if not size.size or not (np.isfinite(size).all() and 1 / LARGE < size.min() and size.max() < LARGE):
+        return None
+    most = _reach(dividend, DEEP)
+    if most is None or max(most, most / size.min()) > LARGE:
+        return None
+    inverse = (1 / divisor.astype(np.float64)).astype(np.float32)
+
+    def build(b: Builder) -> Node:
+        return b.same(node, b.call(partial(call, QUOTIENT), dividend, b.const(divisor), b.const(inverse)))
+
+    return build
+
+
+def rounded(target: Target, exact: bool, node: Node) -> Build | None:
+    """Builds bytes of numbers that are known to be small; None if ``node`` is nothing like it."""
+    if node.op != "relax.astype" or node.dtype not in BYTES or not target.triple.startswith("x86_64"):
+        return None
+    clip = node.inputs[0]
+    if clip.op != "relax.clip" or clip.dtype != "float32":
+        return None
+    low, high = clip.raw(1), clip.raw(2)
+    whole = all(isinstance(n, (int, float)) and abs(n) < WHOLE and n == int(n) for n in (low, high))
+    limits = np.iinfo(node.dtype)
+    if not whole or not limits.min <= low <= high <= limits.max:
+        return None
+    value, zero = clip.inputs[0], 0
+    pair = split_constant(value) if value.op == "relax.add" else None
+    if pair is not None:
+        number = pair[1].array
+        if number.size != 1 or pair[0].shape != value.shape or not float(number.reshape(())).is_integer():
+            return None
+        value, zero = pair[0], int(number.reshape(()))
+    if value.op != "relax.round" or abs(zero) > WHOLE:
+        return None
+    most = _reach(value.inputs[0], DEEP)
+    if most is None or most > WHOLE:
+        return None
+    own = {"zero": zero, "low": int(low), "high": int(high), "dtype": node.dtype}
+    return lambda b: b.call(partial(call, ROUNDED), value.inputs[0], **own)
+
+
+def _fuses(target: Target) -> bool:
+    """True if a product and a sum are rounded once."""
+    if target.is_aarch64:
+        return True
+    found = llvm.features(llvm.architecture(target.triple), target.cpu, target.features)
+    return bool(found & {"fma", "vfp4"})
+
+
+def _reach(node: Node, depth: int) -> float | None:
+    """The largest absolute value that ``node`` may hold; None if nothing is known of it."""
+    unsigned = node.dtype is not None and node.dtype.startswith("uint")  # they wrap where numbers are small
+    found = _computed(node, depth) if depth and not unsigned else None
+    if node.dtype is None or not node.dtype.startswith(("int", "uint")):
+        return found
+    limits = np.iinfo(node.dtype)
+    most = max(-float(limits.min), float(limits.max))
+    return most if found is None else min(found, most)
+
+
+def _computed(node: Node, depth: int) -> float | None:
+    """The same, of what is computed to get there."""
+    if node.op == CONST:
+        most = float(np.abs(node.array.astype(np.float64)).max(initial=0))
+        return most if np.isfinite(most) else None
+    if node.op in (CONVOLUTION, PRODUCT) and node.dtype == "int32" and node.inputs[1].op == CONST:
+        terms = np.abs(node.inputs[1].array.astype(np.float64))
+        sums = terms.sum(axis=tuple(range(1, terms.ndim)) if node.op == CONVOLUTION else -2)
+        return (_reach(node.inputs[0], depth - 1) or 0.0) * float(sums.max(initial=0)) or None
+    if node.op not in (*KEPT, *SUMS, *LARGEST, "relax.multiply", "relax.round", "relax.clip", QUOTIENT):
+        return None
+    if node.op == QUOTIENT:
+        most_of = _reach(node.inputs[0], depth - 1)
+        return None if most_of is None else most_of / float(np.abs(node.inputs[1].array).min()) * ROUNDING
+    sides = [_reach(i, depth - 1) for i in node.inputs]
+    numbers = [s for s in sides if s is not None]
+    if not numbers or len(numbers) < len(sides) or max(numbers) > LARGE:
+        return None
+    if node.op == "relax.clip":
+        ends = [node.raw(1), node.raw(2)]
+        numbers += [abs(float(e)) for e in ends if isinstance(e, (int, float)) and np.isfinite(e)]
+        return max(numbers[1:] if len(numbers) == 3 else numbers)
+    if node.op == "relax.multiply":
+        return numbers[0] * numbers[1] * ROUNDING
+    if node.op in SUMS:
+        return sum(numbers) * ROUNDING
+    return max(numbers) + (node.op == "relax.round")
