@@ -35,7 +35,7 @@ PRODUCTS = THREE
 PARTS = parts_of(PRODUCTS)
 SPLIT_CYCLES = 4.5  # a vector of 16 floats: read, in two parts, written
 FAR, FARTHEST = 6.0, 13.0  # cycles more of one that comes from, or goes, beyond the second-level cache, or to memory
-FILL_CYCLES = 16.0  # a vector of words of pixels in one part: two vectors read, turned, written
+FILL_CYCLES = 10.0  # a vector of words of pixels in one part: two vectors read, turned, written
 UNALIGNED = 8.0  # of a register's step: rows of pixels cross lines
 RESULT_CYCLES = 48.0  # of a register: written, and read by the epilogue; the wait for the sums of a block
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
@@ -266,4 +266,5 @@ def float_cycles(target: Target, facts: ConvFacts) -> float:
     depth = facts.channels * facts.taps
     space = Space(height, width, blocks, blocks)
     batch = facts.batch * math.prod(facts.out_spatial[:-2])
-    return _float_cycles(target, space, depth, batch, 4 * depth * blocks * target.lanes())
+    moved = _moved(target, facts.output) * facts.output.elements / target.lanes() / target.cores
+    return moved + _float_cycles(target, space, depth, batch, 4 * depth * blocks * target.lanes())
