@@ -6,8 +6,8 @@
 A division takes as long as ten other operators of an epilogue: sixteen cycles a vector of sixteen floats on Golden
 Cove, where three multiply-adds take one and a half. They give what division does (P. Markstein, Computation of
 Elementary Functions on the IBM RISC System/6000, 1990) where nothing overflows on the way. So ``x`` must be known to
-stay far from that: what was made of whole numbers does. The last bit of numbers below 1e-30 may differ, so quotients are
-``exact`` only where they are rounded to whole numbers.
+stay far from that: what was made of whole numbers does. The last bit of numbers below 1e-30 may differ, so quotients
+are ``exact`` only where they are rounded to whole numbers.
 
 x86-64 rounds to whole numbers of 32 bits by one instruction, where two and a conversion take four slots; it needs ``x``
 to be one of these.
