@@ -104,7 +104,9 @@ class Meter:
                 (size * threads, _run(self._program, "stream", threads, seconds, size, 2))
                 for size in self._sizes(threads)
             )
-        from ..schedules.matrix.unit import has_matrix_unit  # imports TVM, which a command's options don't wait for
+        from ..schedules.matrix.unit import (
+            has_matrix_unit,  # imports TVM, which a command's options don't wait for
+        )
 
         flops = _run(self._program, "fma", threads, seconds)
         matrix = _run(self._program, "matrix", threads, seconds) if has_matrix_unit(self._target) else 0.0

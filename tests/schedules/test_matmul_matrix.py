@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Compiled, Suite, module_of, native, staged, unitless, weight
+from compiled import Compiled, Suite, machine, module_of, staged, unitless, weight
 from halotile.compiler import pipeline
 from halotile.schedules.group import Group, Node, Request, Value
 from halotile.schedules.matmul.estimate import matrix_pays, product_cycles
@@ -23,12 +23,12 @@ from tvm import relax
 R = relax.op
 FORM = "matmul on the matrix unit"
 NAMED = replace(resolve("x86_64-linux-gnu+sapphirerapids"), cores=2, l2_bytes=2 << 20)
-TWO = replace(native(), cores=2)
-ONE = replace(native(), cores=1)
+TWO = replace(machine(), cores=2)
+ONE = replace(machine(), cores=1)
 SMALL = replace(TWO, l2_bytes=64 << 10)  # many blocks of rows
 
 needs_unit = pytest.mark.skipif(
-    not has_matrix_unit(native()), reason="NOT RUN: this machine has no matrix unit, or does not grant it"
+    not has_matrix_unit(machine()), reason="NOT RUN: this machine has no matrix unit, or does not grant it"
 )
 
 # shape of A, N: primes, rows and columns that fill no register, one register, an odd number of them, broken steps
