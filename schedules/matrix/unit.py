@@ -171,6 +171,9 @@ class _Counted(MatrixUnit):
     def multiply(self, sums: int, a: int, b: int, kind: str = BFLOAT16) -> None:
         pass
 
+    def _note(self, work: int) -> None:
+        pass
+
 
 @cache
 def loads_of(shape: tuple[int, int], products: tuple[tuple[int, int], ...]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from compiled import Compiled, Suite, module_of, native, staged, unitless, weight
+from compiled import Compiled, Suite, module_of, native, staged, weight
 from halotile.schedules.emit import KernelBuilder
 from halotile.schedules.halves import Widened
 from halotile.schedules.matmul.follow import LINE, follow, follows_late
@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 R = relax.op
 TWO_PORTS = replace(
-    unitless(native()), vector_bits=512, vector_registers=32, fma_ports=2, far_bytes=10, l2_bytes=2 << 20, cores=1
+    native(), vector_bits=512, vector_registers=32, fma_ports=2, far_bytes=10, l2_bytes=2 << 20, cores=1
 )
 ONE_PORT = replace(TWO_PORTS, fma_ports=1, far_bytes=12)
 WEIGHTS, WRITTEN = ", 0, 2, 1)", ", 1, 3, 1)"  # the ends of hints in the text of a kernel

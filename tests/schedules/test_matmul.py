@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Suite, narrow, native, unitless, weight
+from compiled import Suite, narrow, native, weight
 from halotile.schedules.matmul.blocking import FEWEST_ROWS, choose_blocks
 from halotile.schedules.matmul.choose import choose_tile, first_level_ways, rows_in_cache
 from halotile.targets.target import Target
@@ -73,7 +73,7 @@ def filled(suite: Suite) -> Suite:
 
 @pytest.fixture(scope="module")
 def suite() -> Suite:
-    return filled(Suite(unitless(narrow(512))))
+    return filled(Suite(narrow(512)))
 
 
 @pytest.mark.parametrize("kind", ["variable", "constant"])
@@ -164,7 +164,7 @@ def test_blocks_cover_everything_and_fit_the_cache(rows: int, depth: int, panels
 def test_deep_products_are_summed_in_parts() -> None:
     """Long enough for several parts of K, with a last one that is cut short; tiles of rows that overlap; an epilogue
     behind all parts."""
-    suite = Suite(replace(unitless(native()), l2_bytes=64 * 1024, cores=1))
+    suite = Suite(replace(native(), l2_bytes=64 * 1024, cores=1))
     shapes = [(37, 2048, 67), (50, 1531, 48), (9, 4099, 33), *((m, 900, 80) for m in (5, 7, 10, 11, 13, 23, 29))]
     for m, k, n in shapes:
         a, b = operands(k, ((m, k), (k, n)), "float32")
@@ -192,7 +192,7 @@ PACKED_FIRST: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
 
 def test_a_large_variable_operand_is_packed_first() -> None:
     """Where many rows meet it: any batch, lanes that no column fills, parts of K; with an epilogue."""
-    suite = Suite(replace(unitless(native()), l2_bytes=64 * 1024))
+    suite = Suite(replace(native(), l2_bytes=64 * 1024))
     for i, shapes in enumerate(PACKED_FIRST):
         a, b = operands(i, shapes, "float32")
         wanted = np.maximum(a.astype("float64") @ b, 0).astype("float32")
@@ -208,7 +208,7 @@ def test_a_large_variable_operand_is_packed_first() -> None:
 
 def test_rows_that_meet_in_few_sets_of_a_cache_are_packed_first() -> None:
     """A variable operand whose rows lie a multiple of 2 KiB apart, where enough rows meet it."""
-    suite = Suite(replace(unitless(native()), l2_bytes=1 << 20))
+    suite = Suite(replace(native(), l2_bytes=1 << 20))
     cases = [((2, 130, 20), (2, 20, 512), True), ((130, 20), (20, 500), False), ((96, 20), (20, 512), False),
              ((40, 300), (300, 512), True), ((40, 300), (300, 500), False)]  # fmt: skip
     for i, (*shapes, _) in enumerate(cases):
@@ -222,7 +222,7 @@ def test_rows_that_meet_in_few_sets_of_a_cache_are_packed_first() -> None:
 
 def test_one_column_is_summed_along_memory() -> None:
     """A register tile would use one lane. Either kind of operands, epilogue included; short sums stay in the family."""
-    suite, random = Suite(unitless(narrow(512))), np.random.default_rng(3)
+    suite, random = Suite(narrow(512)), np.random.default_rng(3)
     for k in (9, 77):
         a, b = (random.standard_normal(s).astype("float32") for s in ((2, 13, k), (2, k, 1)))
 

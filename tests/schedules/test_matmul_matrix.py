@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Compiled, Suite, module_of, native, staged, unitless, weight
+from compiled import Compiled, Suite, machine, module_of, staged, unitless, weight
 from halotile.compiler import pipeline
-from halotile.schedules.group import Group, Node, Request, Value
+from halotile.schedules.group import Group, Node, Request, Scratch, Value
 from halotile.schedules.matmul.estimate import matrix_pays, product_cycles
 from halotile.schedules.matmul.facts import MatmulFacts
 from halotile.schedules.matmul.matrix import fits_unit
@@ -23,12 +23,12 @@ from tvm import relax
 R = relax.op
 FORM = "matmul on the matrix unit"
 NAMED = replace(resolve("x86_64-linux-gnu+sapphirerapids"), cores=2, l2_bytes=2 << 20)
-TWO = replace(native(), cores=2)
-ONE = replace(native(), cores=1)
+TWO = replace(machine(), cores=2)
+ONE = replace(machine(), cores=1)
 SMALL = replace(TWO, l2_bytes=64 << 10)  # many blocks of rows
 
 needs_unit = pytest.mark.skipif(
-    not has_matrix_unit(native()), reason="NOT RUN: this machine has no matrix unit, or does not grant it"
+    not has_matrix_unit(machine()), reason="NOT RUN: this machine has no matrix unit, or does not grant it"
 )
 
 # shape of A, N: primes, rows and columns that fill no register, one register, an odd number of them, broken steps
@@ -161,6 +161,20 @@ def test_same_bits_for_every_number_of_tasks() -> None:
         first = compiled.run([a], tasks=1)[0]
         for tasks in (2, 3, 5):
             assert (compiled.run([a], tasks=tasks)[0] == first).all()
+
+
+@needs_unit
+def test_where_parts_lie() -> None:
+    """One task frees nothing, since its memory would be the function's, which returns before; so the plan has it."""
+    a, b = random(8, (128, 384), (384, 64))
+    for target in (ONE, replace(ONE, l2_bytes=64 << 10)):
+        build = staged(module_of([a], lambda a: product(a, b)), target, tiled=False)
+        (kernel,) = build.kernels
+        planned = [o for o in kernel.operands if isinstance(o, Scratch)]
+        assert kernel.schedule.startswith(FORM) and len(planned) == (target is ONE)
+        assert kernel.workspace == 0
+    two = staged(module_of([a], lambda a: product(a, b)), TWO, tiled=False).kernels[0]
+    assert two.workspace > 64 * 384 * 4 and not any(isinstance(o, Scratch) for o in two.operands)
 
 
 @needs_unit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_sums import numbers, reference
-from compiled import Compiled, module_of, native, staged, weight
+from compiled import Compiled, machine, module_of, staged, weight
 from halotile.schedules.conv import matrix_bytes_choose as choose
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.matrix_bytes import pack_weights
@@ -21,7 +21,7 @@ from halotile.targets.resolve import resolve
 from tvm import relax
 
 R = relax.op
-UNIT = has_matrix_unit(native(), "amx-int8")
+UNIT = has_matrix_unit(machine(), "amx-int8")
 needs_unit = pytest.mark.skipif(not UNIT, reason="NOT RUN: this machine has no matrix unit for bytes")
 
 #  batch, channels, outputs, size, kernel, strides, dilations, before, after, fill
@@ -77,7 +77,7 @@ def schedules(build: Any) -> list[str]:
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_convolutions_are_exact(case: Any, workers: int, always: None) -> None:
     x, body, wanted = convolution(case)
-    build = staged(module_of([x], body), replace(native(), cores=workers), tiled=False)
+    build = staged(module_of([x], body), replace(machine(), cores=workers), tiled=False)
     assert len(schedules(build)) == 1
     np.testing.assert_array_equal(Compiled(build).run([x])[0], wanted)
 
@@ -93,7 +93,7 @@ def test_strips_of_any_size(rows: int, columns: int, groups: int, monkeypatch: p
         return [BytesPlan(Strip.of(facts, rows, columns), groups, block, facts.channels)]
 
     monkeypatch.setattr(choose, "plans_of", plans)
-    build = staged(module_of([x], body), replace(native(), cores=2), tiled=False)
+    build = staged(module_of([x], body), replace(machine(), cores=2), tiled=False)
     assert f"strip {rows}x{columns}" in schedules(build)[0]
     np.testing.assert_array_equal(Compiled(build).run([x])[0], wanted)
 
@@ -171,7 +171,7 @@ def test_the_plan_is_chosen_by_cycles() -> None:
 @pytest.mark.parametrize("switched", [{"layouts": None}, {}], ids=["unit", "other target"])
 def test_targets_without_it_keep_vectors(switched: dict[str, Any]) -> None:
     x, body, wanted = convolution(CASES[8])
-    target = native() if switched else replace(native(), features=(*native().features, "-amx-int8"))
+    target = machine() if switched else replace(machine(), features=(*machine().features, "-amx-int8"))
     build = staged(module_of([x], body), target, tiled=False)
     assert bool(schedules(build)) == bool(switched)
     np.testing.assert_array_equal(Compiled(build).run([x])[0], wanted)
@@ -193,7 +193,7 @@ def test_products_are_exact(
     m, k, n = shape
     rng = np.random.default_rng(m + k + n)
     a, b = numbers(rng, "uint8", (*batch, m, k)), numbers(rng, "int8", (k, n))
-    target = replace(native(), cores=workers)
+    target = replace(machine(), cores=workers)
     build = staged(module_of([a], lambda x: R.matmul(x, weight(b), out_dtype="int32")), target)
     (kernel,) = build.kernels
     assert kernel.schedule.startswith("matmul of bytes packed, matrix unit")

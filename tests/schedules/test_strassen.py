@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Compiled, Suite, module_of, native, staged, unitless, weight
+from compiled import Compiled, Suite, module_of, native, staged, weight
 from halotile.compiler import pipeline
 from halotile.schedules.group import Group, Node, Request, Value
 from halotile.schedules.matmul.facts import MatmulFacts
@@ -17,7 +17,7 @@ from tvm import relax
 
 R = relax.op
 FORM = "matmul by seven products of halves"
-SERVER = replace(unitless(native()), vector_bits=512, vector_registers=32, fma_ports=1, l2_bytes=1 << 20, cores=2)
+SERVER = replace(native(), vector_bits=512, vector_registers=32, fma_ports=1, l2_bytes=1 << 20, cores=2)
 SMALL = replace(SERVER, l2_bytes=64 << 10)  # tasks make left operands themselves
 ONE = replace(SERVER, cores=1)
 NARROW = replace(SERVER, vector_bits=256, vector_registers=16)

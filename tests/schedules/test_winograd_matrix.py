@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Compiled, Suite, module_of, native, staged, weight
+from compiled import Compiled, Suite, machine, module_of, staged, weight
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as layer
@@ -26,7 +26,7 @@ from tvm import relax
 from winograd_layers import ONES, Pads, conv, convolution, facts_of, plans_of, random
 
 R = relax.op
-NEEDS = pytest.mark.skipif(not has_matrix_unit(native()), reason="NOT RUN: this machine has no matrix unit")
+NEEDS = pytest.mark.skipif(not has_matrix_unit(machine()), reason="NOT RUN: this machine has no matrix unit")
 
 # batch, input channels, output channels, height, width, padding, dilation
 SHAPES: dict[str, tuple[int, int, int, int, int, Pads, tuple[int, int]]] = {
@@ -158,12 +158,12 @@ def test_boxes(t: Transform, shape: tuple[int, Any], monkeypatch: pytest.MonkeyP
     data = random((1, 40, 61, 67), 5)
     found = []
     for tile in ("off", {"shape": shape}):
-        build = run_pipeline(model, Options(native(), stop_after="plan", threads=1, tile=tile))
+        build = run_pipeline(model, Options(machine(), stop_after="plan", threads=1, tile=tile))
         kernels = [p for k in build.kernels for p in (k.parts if isinstance(k, TiledKernel) else [k])]
         assert sum("matrix products" in k.schedule for k in kernels) >= 3, [k.schedule for k in kernels]
         assert any(isinstance(k, TiledKernel) for k in build.kernels) is (tile != "off")
         found.append(Compiled(build).run([data])[0])
-    build = run_pipeline(model, Options(native(), stop_after="plan", threads=1, tile="off", exact=True))
+    build = run_pipeline(model, Options(machine(), stop_after="plan", threads=1, tile="off", exact=True))
     (wanted,) = Compiled(build).run([data])
     for got in found:
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())

@@ -59,8 +59,16 @@ void TVMFFIErrorSetRaisedFromCStrParts(const char *k, const char **p, int n) { (
 
 
 @functools.cache
-def native() -> Target:
+def machine() -> Target:
+    """This machine, all of it."""
     return resolve("native")
+
+
+@functools.cache
+def native() -> Target:
+    """This machine without its matrix unit, whose kernels have tests of their own: what is meant to test the kernels of
+    vectors tests these everywhere."""
+    return unitless(machine())
 
 
 def unitless(target: Target) -> Target:
