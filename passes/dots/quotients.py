@@ -1,12 +1,13 @@
-"""What becomes bytes again is computed by fewer instructions, of which every bit is the same.
+"""What becomes bytes again is computed by fewer instructions, with the same bits.
 
-    round(x / s)                                ->      round(quotient(x, s, 1 / s))
+    x / s                                       ->      quotient(x, s, 1 / s)
     uint8(clip(round(x) + zero, low, high))     ->      rounded(x): in whole numbers from where it is rounded on
 
 A division takes as long as ten other operators of an epilogue: sixteen cycles a vector of sixteen floats on Golden
 Cove, where three multiply-adds take one and a half. They give what division does (P. Markstein, Computation of
 Elementary Functions on the IBM RISC System/6000, 1990) where nothing overflows on the way. So ``x`` must be known to
-stay far from that: what was made of whole numbers does. What underflows is rounded to zero either way.
+stay far from that: what was made of whole numbers does. The last bit of numbers below 1e-30 may differ, so quotients
+are ``exact`` only where they are rounded to whole numbers.
 
 x86-64 rounds to whole numbers of 32 bits by one instruction, where two and a conversion take four slots; it needs ``x``
 to be one of these.
@@ -24,7 +25,6 @@ from ...targets.target import Target
 from ..simplify.graph import CONST, Node
 from ..simplify.identity import RESHAPES
 from ..simplify.patterns import split_constant
-from ..simplify.rule import Builder
 from ..sweep import Build
 from .operands import BYTES
 
@@ -40,13 +40,15 @@ KEPT = RESHAPES | {f"relax.{n}" for n in "permute_dims strided_slice nn.relu abs
 
 
 def quotient(target: Target, exact: bool, node: Node) -> Build | None:
-    """Builds the rounded quotient without a division; None if ``node`` is none, or its dividend may be anything."""
-    if node.op != "relax.round" or node.dtype != "float32" or not _fuses(target):
+    """Builds the quotient without a division; None if ``node`` is none, or its dividend may be anything. ``exact``:
+    only if it is rounded."""
+    if node.op != "relax.divide" or node.dtype != "float32" or node.inputs[1].op != CONST or not _fuses(target):
         return None
-    division = node.inputs[0]
-    if division.op != "relax.divide" or division.inputs[1].op != CONST:
+    if exact and (node.outputs or any(u.op != "relax.round" for u in node.users)):
         return None
-    dividend, divisor = division.inputs[0], division.inputs[1].array
+    dividend, divisor = node.inputs[0], node.inputs[1].array
+    if dividend.shape != node.shape:
+        return None
     size = np.abs(divisor.astype(np.float64))
     if not size.size or not (np.isfinite(size).all() and 1 / LARGE < size.min() and size.max() < LARGE):
         return None
@@ -55,10 +57,7 @@ def quotient(target: Target, exact: bool, node: Node) -> Build | None:
         return None
     inverse = (1 / divisor.astype(np.float64)).astype(np.float32)
 
-    def build(b: Builder) -> Node:
-        return b.same(node, b.call(partial(call, QUOTIENT), dividend, b.const(divisor), b.const(inverse)))
-
-    return build
+    return lambda b: b.call(partial(call, QUOTIENT), dividend, b.const(divisor), b.const(inverse))
 
 
 def rounded(target: Target, exact: bool, node: Node) -> Build | None:

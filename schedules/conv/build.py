@@ -23,7 +23,9 @@ from .inplace import has_residual, taken_over
 from .matrix import build_matrix
 from .matrix_bytes import build_matrix_bytes
 from .matrix_bytes_choose import BytesPlan, bytes_plan
-from .matrix_choose import MARGIN, MatrixPlan, float_cycles, matrix_plan
+from .matrix_choose import MARGIN, MatrixPlan, few_plan, float_cycles, matrix_plan
+from .matrix_few import build_pixels
+from .pixels import PixelStrip
 from .strassen import build_halves, halves_bytes, halves_share
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
@@ -136,7 +138,7 @@ def own_way(request: Request, facts: ConvFacts) -> Way:
     if grouped_applies(request, facts):
         return GROUPED
     room = request.options.get("room")
-    matrix, share = matrix_plan(request, facts), halves_share(request, facts)
+    matrix, share = matrix_plan(request, facts) or few_plan(request, facts), halves_share(request, facts)
     split = may_split(request)
     plan = choose_plan(request.target, facts, split=split) if _winograd_allowed(request, facts) else None
     if plan is not None and room is not None and held_bytes(request.target.lanes(), facts.channels, plan) > room:
@@ -164,7 +166,8 @@ def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
     if isinstance(way, Plan):
         kernel = build_winograd(request, facts, way)
     elif isinstance(way, MatrixPlan):
-        kernel = build_matrix(request, facts, way)
+        few = isinstance(way.strip, PixelStrip)
+        kernel = (build_pixels if few else build_matrix)(request, facts, way)
     elif isinstance(way, Tile):
         kernel = build_direct(request, facts, way)
     else:

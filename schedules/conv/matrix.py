@@ -16,9 +16,9 @@ registers of sums take turns all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -37,12 +37,12 @@ from .tile import ConvKernel, finish, new_context
 
 def build_matrix(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
     conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
-    _Matrix(conv, plan).emit()
+    MatrixConv(conv, plan).emit()
     return finish(conv.ctx, f"{plan} C{COLUMNS}, {len(PRODUCTS)} products", facts.flops)
 
 
 @dataclass
-class _Task:
+class Task:
     """What a task computes: an image, output channels (the first panel, how many), the first output of its strip and
     how many rows and columns."""
 
@@ -54,18 +54,22 @@ class _Task:
 
 
 @dataclass
-class _Matrix:
+class MatrixConv:
     conv: ConvKernel
     plan: MatrixPlan
+    strip: Any = field(init=False)
 
     def __post_init__(self) -> None:
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.unit, self.strip = MatrixUnit(self.k), self.plan.strip
         self.pairs = -(-self.facts.channels // DEPTH)
         self.blocks = self.conv.channel_blocks
-        self.plane = self.strip.places * ROWS  # words of one part of one pair of blocks
+        self.apart = PAIRS  # words from place to place
+        self.plane = self.strip.places * self.apart  # words of one part of one pair of blocks
         self.phase = self.pairs * PARTS * self.plane
-        self.steps = self.pairs * self.facts.taps
+        self.taps = self.facts.taps  # of each pair of blocks
+        self.first_tap = self.first_word = 0  # of these, among all whose places and weights there are
+        self.steps = self.pairs * self.taps
 
     @property
     def _reach(self) -> int:
@@ -84,11 +88,9 @@ class _Matrix:
     def emit(self) -> None:
         k, ctx = self.k, self.ctx
         weight, workers = self.facts.weight, workers_of(self.facts, self.plan, self.conv.request.workers)
-        elements = self.blocks * self.steps * PARTS * WORDS
-        self.weights = ctx.packed(
-            Packed(f"w_{weight.name}", partial(pack_weights, self.facts), elements, "int32"), narrow=False
-        )
-        offsets = np.array(self.strip.offsets(self.phase // ROWS), np.int32) * ROWS
+        packed = Packed(f"w_{weight.name}", self._packed(), self._elements, "int32")
+        self.weights = ctx.packed(packed, narrow=False)
+        offsets = self._offsets()
         self.offsets = ctx.packed(Packed("taps", offsets), narrow=False) if len(offsets) > 1 else None
         each = held_bytes(self.facts.channels, self.plan) // 4
         self.data, self.below = ctx.scratch(each * workers, "int32"), self._below()
@@ -102,8 +104,20 @@ class _Matrix:
                 self._panels(task)
             self.unit.release()
 
+    @property
+    def _elements(self) -> int:
+        """Words of the packed weights."""
+        return self.blocks * self.steps * PARTS * WORDS
+
+    def _packed(self) -> Callable[[], np.ndarray]:
+        return partial(pack_weights, self.facts)
+
+    def _offsets(self) -> np.ndarray:
+        """How far behind a place each tap reads, in words."""
+        return np.array(self.strip.offsets(self.phase // self.apart), np.int32) * self.apart
+
     @contextmanager
-    def _own_tasks(self, worker: Any, workers: int) -> Iterator[_Task]:
+    def _own_tasks(self, worker: Any, workers: int) -> Iterator[Task]:
         """The tasks of one core: images first, then groups of output channels, then strips from the top."""
         k, conv, simplify = self.k, self.conv, self.ctx.analyzer.simplify
         spatial = list(conv.spatial)[-2:] if len(conv.spatial) > 1 else [tirx.IntImm("int32", 1), *conv.spatial]
@@ -132,9 +146,9 @@ class _Matrix:
             each = -(-panels // self.plan.groups)
             first = conv.bind(numbers[2] * each, panels)
             count = each if panels % self.plan.groups == 0 else conv.bind(tirx.min(panels - first, each), each + 1)
-            yield _Task(n, first, count, origin, size)
+            yield Task(n, first, count, origin, size)
 
-    def _position(self, task: _Task, row: Any, column: Any) -> list[Any]:
+    def _position(self, task: Task, row: Any, column: Any) -> list[Any]:
         """Coordinates in the tensor of an output of the strip."""
         own = [task.origin[0] + row, task.origin[1] + column]
         if self.ctx.origin is not None:
@@ -143,7 +157,7 @@ class _Matrix:
 
     # -- the data ---------------------------------------------------------------------------------
 
-    def _split(self, task: _Task) -> None:
+    def _split(self, task: Task) -> None:
         """Words of all that the strip's taps read."""
         k, facts = self.k, self.facts
         blocks = -(-facts.channels // COLUMNS)
@@ -168,7 +182,7 @@ class _Matrix:
                             for part, word in enumerate(words):
                                 k.store(self.data, place + part * self.plane + v, word)
 
-    def _read_at(self, task: _Task, phase: tuple[int, int], row: Any, column: Any) -> list[Any]:
+    def _read_at(self, task: Task, phase: tuple[int, int], row: Any, column: Any) -> list[Any]:
         """Coordinates in the tensor of a place of a plane."""
         facts = self.facts
         rank = len(facts.out_spatial)
@@ -184,7 +198,7 @@ class _Matrix:
 
     # -- the products -----------------------------------------------------------------------------
 
-    def _panels(self, task: _Task) -> None:
+    def _panels(self, task: Task) -> None:
         """All outputs of the strip, two registers of channels at a time; one where their number is odd."""
         whole, odd = self.blocks // 2, self.blocks % 2
         last = self.conv.bind(task.panel + task.panels, -(-self.blocks // 2) + 1)
@@ -198,7 +212,7 @@ class _Matrix:
             with nullcontext() if alone else self.k.when(tirx.EQ(last, tirx.IntImm("int32", whole + 1))):
                 self._places(task, tirx.IntImm("int32", 2 * whole), 1)
 
-    def _places(self, task: _Task, block: Any, columns: int) -> None:
+    def _places(self, task: Task, block: Any, columns: int) -> None:
         """All places of the strip by ``columns`` registers of outputs from ``block`` on."""
         k, height = self.k, SUMS // columns
         total = self.strip.spread(task.size[0], task.size[1])
@@ -220,7 +234,7 @@ class _Matrix:
                 self._block(task, block, (rows, columns), whole, total, ahead)
 
     def _block(
-        self, task: _Task, block: Any, shape: tuple[int, int], number: Any, total: Any, ahead: Next
+        self, task: Task, block: Any, shape: tuple[int, int], number: Any, total: Any, ahead: Next
     ) -> None:
         """The sums of block ``number`` of places, of ``shape`` registers, and their epilogue."""
         k, unit = self.k, self.unit
@@ -229,21 +243,24 @@ class _Matrix:
         below = k.bind(below, "y") if self.below is not None else None
         for i in range(shape[0] * shape[1]):
             unit.zero(i)
-        with k.loop(self.pairs, name="cb") as pair, k.loop(self.facts.taps, name="t") as tap:
-            start = self.base + first * ROWS + pair * (PARTS * self.plane)
+        with k.loop(self.pairs, name="cb") as pair, k.loop(self.taps, name="t") as tap:
+            start = self.base + first * self.apart + pair * (PARTS * self.plane)
             if self.offsets is not None:
-                start = start + self.offsets[tap]
+                start = start + self.offsets[self.first_tap + tap]
             start = k.bind(start, "a")
-            step = k.bind((block * self.steps + pair * self.facts.taps + tap) * (PARTS * WORDS), "b")
+            step = self.first_word + (block * self.steps + pair * self.taps + tap) * (PARTS * WORDS)
+            step = k.bind(step, "b")
 
             def data(row: int, part: int) -> Rows:
-                return Rows(self.data, start + (part * self.plane + row * (ROWS * PAIRS)))  # noqa: B023
+                begin = start + (part * self.plane + row * (ROWS * self.apart))  # noqa: B023
+                return Rows(self.data, begin, 4 * self.apart)
 
             def weights(column: int, part: int) -> Rows:
                 return Rows(self.weights, step + (column * self.steps * PARTS + part) * WORDS)  # noqa: B023
 
-            step_number = pair * self.facts.taps + tap
-            ahead.ask(k, self.weights, block * (self.steps * PARTS * WORDS), number, step_number)
+            step_number = pair * self.taps + tap
+            panel_begin = self.first_word + block * (self.steps * PARTS * WORDS)
+            ahead.ask(k, self.weights, panel_begin, number, step_number)
             if self.below is not None and isinstance(ahead.blocks, int):
                 panel = tirx.floordiv(block, 2) * ahead.blocks + number
                 self.below.ask(task.n, below, panel * self.steps + step_number)
@@ -255,7 +272,7 @@ class _Matrix:
                 unit.store(i * shape[1] + j, Rows(sums, begin, ROW_BYTES * shape[1]))
         self._epilogue(task, block, shape, first, total, sums)
 
-    def _epilogue(self, task: _Task, block: Any, shape: tuple[int, int], first: Any, total: Any, sums: Any) -> None:
+    def _epilogue(self, task: Task, block: Any, shape: tuple[int, int], first: Any, total: Any, sums: Any) -> None:
         """Rows of outputs that have places in the block, and of each the columns that have."""
         k, conv, pitch = self.k, self.conv, self.strip.pitch
         count = shape[0] * ROWS

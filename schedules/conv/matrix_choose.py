@@ -17,13 +17,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from ...targets.target import Target
 from ..group import Request, Value
+from ..matmul.moves import producers
 from ..matrix.parts import THREE, parts_of
 from ..matrix.unit import COLUMNS, DEPTH, MULTIPLY_CYCLES, REGISTER_BYTES, ROWS, has_matrix_unit, may_split
 from .choose import Space, choose_tile
 from .facts import ConvFacts
+from .pixels import PixelStrip, pixel_strips
 from .strips import Strip, strips_of
 from .tile import PARALLEL_FLOPS
 from .winograd_choose import EXPOSED, LOOP, kept_bytes, stream_rate
@@ -32,12 +35,15 @@ PRODUCTS = THREE
 PARTS = parts_of(PRODUCTS)
 SPLIT_CYCLES = 4.5  # a vector of 16 floats: read, in two parts, written
 FAR, FARTHEST = 6.0, 13.0  # cycles more of one that comes from, or goes, beyond the second-level cache, or to memory
+FILL_CYCLES = 10.0  # a vector of words of pixels in one part: two vectors read, turned, written
+UNALIGNED = 8.0  # of a register's step: rows of pixels cross lines
 RESULT_CYCLES = 48.0  # of a register: written, and read by the epilogue; the wait for the sums of a block
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
 FULL = 0.9  # of the multiply-adds a cycle that the unit could start
 MARGIN = 0.93  # the estimate must beat the one in float32 by this much
 LESS = 4  # strips smaller than the largest that fits, which may be dealt out more evenly
 LINE = 16  # words of a cache line
+FEW = 8  # channels of pixels
 LEAST_DEPTH = 16  # channels; fewer fill a quarter of a step at most
 
 
@@ -46,12 +52,14 @@ class MatrixPlan:
     """``strip``: the largest number of outputs at a time; ``groups``: parts of the output channels, each of which
     splits the data anew."""
 
-    strip: Strip
+    strip: Any  # Strip, or PixelStrip of few channels
     groups: int
     cycles: float
 
     def __str__(self) -> str:
+        pixels = self.strip.pixels if isinstance(self.strip, PixelStrip) else None
         text = f"matrix conv, strip {self.strip.rows}x{self.strip.columns}"
+        text += f", pixels of {pixels.deep} rows" if pixels is not None else ""
         return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
 
 
@@ -107,6 +115,34 @@ def matrix_applies(request: Request, facts: ConvFacts) -> bool:
     return blocked and may_split(request) and suits(facts)
 
 
+def few_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
+    """The plan of pixels with the fewest cycles, where few channels are read as they lie and the kernel applies."""
+    layout, group = request.layout(facts.data), request.group
+    written = all(request.layout(v).block == COLUMNS for v in group.outputs)
+    plain = not layout.block and written and not producers(group, facts.data) and request.box is None
+    alike = facts.groups == 1 and len(facts.out_spatial) == 2 and facts.output.dtype == "float32"
+    if not (plain and alike and may_split(request)) or facts.channels > FEW or facts.weight.is_whole:
+        return None
+    return best_pixels(request.target, facts, request.workers, request.options.get("room"))
+
+
+def best_pixels(target: Target, facts: ConvFacts, workers: int, room: int | None = None) -> MatrixPlan | None:
+    found = []
+    for strip in pixel_strips(facts):
+        held = 4 * strip.elements(facts.channels, PARTS)
+        if held > (SHARE * target.l2_bytes if room is None else room):
+            continue
+        registers = -(-strip.spread(strip.rows, strip.columns) // ROWS)
+        vectors = strip.vectors * (FILL_CYCLES * PARTS * strip.pixels.words)
+        blocks = -(-facts.outputs // COLUMNS)
+        moved = _moved(target, facts.output) * registers * ROWS * blocks
+        steps = len(strip.steps) * (len(PRODUCTS) * MULTIPLY_CYCLES / FULL + UNALIGNED)
+        rounds = -(-facts.batch * -(-facts.out_spatial[0] // strip.rows) // workers)
+        cycles = rounds * (registers * blocks * (steps + RESULT_CYCLES) + vectors + moved)
+        found.append(MatrixPlan(strip, 1, cycles))
+    return min(found, key=lambda p: p.cycles, default=None)
+
+
 def matrix_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
     """The plan with the fewest cycles, where the kernel applies; ``facts`` may be those of a box."""
     if not matrix_applies(request, facts):
@@ -149,17 +185,9 @@ def _vectors(strip: Strip) -> int:
     return sum((strip.rows + rows) * (strip.columns + columns) for rows, columns in reaches)
 
 
-def scratch_elements(channels: int, strip: Strip) -> int:
-    """Words of a core's scratch: planes of all pairs of blocks in all parts, and what the last registers read beyond
-    the end."""
-    pairs = -(-channels // DEPTH)
-    beyond = 4 * ROWS + max(strip.offsets(0))
-    return (len(strip.phases) * pairs * PARTS * strip.places + beyond) * ROWS
-
-
 def held_bytes(channels: int, plan: MatrixPlan) -> int:
     """Bytes of a core's scratch, whole lines."""
-    return -(-scratch_elements(channels, plan.strip) // LINE) * LINE * 4
+    return -(-plan.strip.elements(channels, PARTS) // LINE) * LINE * 4
 
 
 def workers_of(facts: ConvFacts, plan: MatrixPlan, workers: int) -> int:
@@ -177,7 +205,7 @@ def register_cycles(facts: ConvFacts) -> float:
 def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterator[MatrixPlan]:
     found: dict[int, int] = {}
     for strip in strips_of(work.facts, work.size):
-        held = 4 * scratch_elements(work.channels, strip)
+        held = 4 * strip.elements(work.channels, PARTS)
         if (room is not None and held > room) or found.get(strip.columns, 0) > LESS:
             continue
         tasks = work.batch * _strips(work, strip)
@@ -208,8 +236,10 @@ def _cycles(
     moved = _moved(target, work.facts.output) * places * ROWS * blocks
     if held > SHARE * target.l2_bytes:
         split += 2 * held / target.far_bytes  # written to and read from beyond the cache
-    own_share = blocks / work.blocks
-    products = places * register_cycles(work.facts) * own_share
+    products = places * register_cycles(work.facts) * (blocks / work.blocks)
+    if held > SHARE * target.l2_bytes:  # each panel reads all of it from there
+        data = -(-blocks // 2) * held / target.far_bytes
+        products = max(products, data) + EXPOSED * min(products, data)
     own = work.weight_bytes / groups
     again = _strips(work, strip) > 1 and own > target.l2_bytes // 2
     stream = own / stream_rate(target, work.weight_bytes, again)
@@ -238,4 +268,5 @@ def float_cycles(target: Target, facts: ConvFacts) -> float:
     depth = facts.channels * facts.taps
     space = Space(height, width, blocks, blocks)
     batch = facts.batch * math.prod(facts.out_spatial[:-2])
-    return _float_cycles(target, space, depth, batch, 4 * depth * blocks * target.lanes())
+    moved = _moved(target, facts.output) * facts.output.elements / target.lanes() / target.cores
+    return moved + _float_cycles(target, space, depth, batch, 4 * depth * blocks * target.lanes())

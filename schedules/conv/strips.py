@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from ..matrix.unit import DEPTH, PAIRS, ROWS, SUMS
 from .facts import ConvFacts
 
 LEAST_COLUMNS = 48  # of a part of the rows: what the last register of each computes for nothing counts little
@@ -65,8 +66,15 @@ class Strip:
 
     @property
     def places(self) -> int:
-        """Of a plane, and those that the last register may read beyond its end."""
+        """Of a plane."""
         return self.height * self.pitch
+
+    def elements(self, channels: int, parts: int) -> int:
+        """Words of a core's scratch: planes of all pairs of blocks in all ``parts``, and what the last registers read
+        beyond the end."""
+        pairs = -(-channels // DEPTH)
+        beyond = SUMS * ROWS + max(self.offsets(0))
+        return (len(self.phases) * pairs * parts * self.places + beyond) * PAIRS
 
     def reach(self, phase: int) -> tuple[int, int]:
         """Rows and columns that a plane has beyond those of the outputs."""

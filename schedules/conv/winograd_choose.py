@@ -52,6 +52,7 @@ MARGIN = 0.93  # the estimate must beat the direct one by this much
 NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
 LAST = 0.5  # the same where no third level is behind the second
 LARGER = 0.95  # F(6x6, 3x3) must beat smaller tiles by this much: it doubles the bound of errors and bytes of weights
+MOVED_PART = 1.5  # the same of a part of such a vector, half a line
 SPLIT = 1.9  # cycles of a part of a vector
 SLOWER = 1.2  # cycles of the vector units in one of the matrix unit, which runs at 3.1 where they do at 3.85 GHz
 LOADED = 9.0  # cycles of a register's load that products don't hide: from the second-level cache, mostly
@@ -388,8 +389,10 @@ def _cycles(target: Target, channels: int, plan: Plan) -> float:
         products = _matrix_cycles(lanes, channels, plan)
     products *= t.products * plan.chunks_per_group
     data_ops = 2 * t.extent * t.data_operations / target.fma_ports
-    data_ops += (MOVED_STARVED if starved(target) else MOVED) * t.products
-    data_ops += SPLIT * parts_of(plan.products) * t.products if plan.products else 0.0
+    moved = MOVED_STARVED if starved(target) else MOVED
+    if plan.products:
+        moved = (MOVED_PART + SPLIT) * parts_of(plan.products)
+    data_ops += moved * t.products
     result_ops = (t.extent + t.m) * t.result_operations / target.fma_ports + t.products + 2.0 * t.m**2
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
     scratch, again_read = data_bytes + product_bytes, 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,8 +55,8 @@ def test_rounded_numbers_are_whole(dtype: str, zero: int, low: int, high: int) -
     np.testing.assert_array_equal(Compiled(build).run([x])[0], wanted.astype(dtype))
 
 
-def applied(arrays: list[np.ndarray], body: Any, **changes: Any) -> dict[str, int]:
-    result = Dots().apply(module_of(arrays, body), replace(native(), **changes))
+def applied(arrays: list[np.ndarray], body: Any, exact: bool = False) -> dict[str, int]:
+    result = Dots(exact=exact).apply(module_of(arrays, body), native())
     return dict(result.details.get("applied", {})) if result.changed else {}
 
 
@@ -97,7 +96,6 @@ def test_both_are_found() -> None:
     ("arrays", "body"),
     [
         ([REAL], quantised),  # may be infinite
-        ([WHOLE], lambda x: R.divide(R.astype(x, "float32"), relax.const(np.float32(3)))),  # is not rounded
         ([WHOLE], lambda x: quantised(R.astype(x, "float32"), float("inf"))),
         ([WHOLE], lambda x: quantised(R.astype(x, "float32"), 1e-30)),
         ([WHOLE, REAL], lambda x, y: quantised(R.add(R.astype(x, "float32"), y))),
@@ -105,6 +103,16 @@ def test_both_are_found() -> None:
 )
 def test_declined(arrays: list[np.ndarray], body: Any) -> None:
     assert "quotients" not in applied(arrays, body) and "rounded" not in applied(arrays, body)
+
+
+@needs_dots
+@needs_fused
+def test_exact_quotients_are_rounded() -> None:
+    def body(x: Any) -> Any:
+        return R.divide(R.astype(x, "float32"), relax.const(np.float32(3)))
+
+    assert applied([WHOLE], body) == {"quotients": 1} and applied([WHOLE], body, exact=True) == {}
+    assert applied([WHOLE], lambda x: R.round(body(x)), exact=True) == {"quotients": 1}
 
 
 @needs_dots
