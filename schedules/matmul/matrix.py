@@ -116,7 +116,10 @@ class _Matrix(_Matmul):
     def _task(self, a: Any, b: Any, place: tuple[Any, Any, Any], run: int) -> None:
         k, chosen, (batch, block, group) = self.k, self.chosen, place
         first = self.bind(block * (chosen.rows * ROWS), self.shape.rows)
-        left = self._room(chosen.rows * self.shape.steps * PARTS * WORDS)
+        words = chosen.rows * self.shape.steps * PARTS * WORDS
+        left = k.local("parts", "int32", words, "global")
+        if words * BYTES > STACK_BYTES:
+            self.workspace = -(-words * BYTES // 64) * 64 + 64
         sums = k.local("sums", "float32", (2 * SUMS + 6) * ROWS * self.lanes, "global")
         self.unit.configure()
         self._split_rows(a, batch, first, left, (b, group * (run * chosen.width)))
@@ -134,16 +137,6 @@ class _Matrix(_Matmul):
                 count = run if even else self.bind(tirx.max(tirx.min(region.panels - begin, run), 0), run + 1)
             self._panels_of_task(region, memory, (batch, block, first), (begin, count))
         self.unit.release()
-
-    def _room(self, words: int) -> Any:
-        """For the parts of a task's rows: on the stack, in the worker's workspace, or, where one task is all, in memory
-        of the plan."""
-        size = words * BYTES
-        if size > STACK_BYTES and self.shape.batches * self.chosen.row_blocks * self.chosen.groups == 1:
-            return self.ctx.scratch(words, "int32")
-        if size > STACK_BYTES:
-            self.workspace = -(-size // 64) * 64 + 64
-        return self.k.local("parts", "int32", words, "global")
 
     def _split_rows(self, a: Any, batch: Any, first: Any, left: Any, right: tuple[Any, Any]) -> None:
         """The rows of a task in parts; what a last register lacks stays as it is. Meanwhile it asks for the first panel
