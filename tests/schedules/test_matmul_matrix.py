@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, Suite, machine, module_of, staged, unitless, weight
 from halotile.compiler import pipeline
-from halotile.schedules.group import Group, Node, Request, Scratch, Value
+from halotile.schedules.group import Group, Node, Request, Value
 from halotile.schedules.matmul.estimate import matrix_pays, product_cycles
 from halotile.schedules.matmul.facts import MatmulFacts
 from halotile.schedules.matmul.matrix import fits_unit
@@ -165,16 +165,11 @@ def test_same_bits_for_every_number_of_tasks() -> None:
 
 @needs_unit
 def test_where_parts_lie() -> None:
-    """One task frees nothing, since its memory would be the function's, which returns before; so the plan has it."""
+    """On the stack, or where there are many in the worker's workspace."""
     a, b = random(8, (128, 384), (384, 64))
-    for target in (ONE, replace(ONE, l2_bytes=64 << 10)):
-        build = staged(module_of([a], lambda a: product(a, b)), target, tiled=False)
-        (kernel,) = build.kernels
-        planned = [o for o in kernel.operands if isinstance(o, Scratch)]
-        assert kernel.schedule.startswith(FORM) and len(planned) == (target is ONE)
-        assert kernel.workspace == 0
-    two = staged(module_of([a], lambda a: product(a, b)), TWO, tiled=False).kernels[0]
-    assert two.workspace > 64 * 384 * 4 and not any(isinstance(o, Scratch) for o in two.operands)
+    for target, size in ((ONE, 128 * 384 * 4), (TWO, 64 * 384 * 4), (replace(ONE, l2_bytes=64 << 10), 0)):
+        (kernel,) = staged(module_of([a], lambda a: product(a, b)), target, tiled=False).kernels
+        assert kernel.schedule.startswith(FORM) and size <= kernel.workspace <= size + 64 * (size > 0)
 
 
 @needs_unit
