@@ -236,8 +236,10 @@ def _cycles(
     moved = _moved(target, work.facts.output) * places * ROWS * blocks
     if held > SHARE * target.l2_bytes:
         split += 2 * held / target.far_bytes  # written to and read from beyond the cache
-    own_share = blocks / work.blocks
-    products = places * register_cycles(work.facts) * own_share
+    products = places * register_cycles(work.facts) * (blocks / work.blocks)
+    if held > SHARE * target.l2_bytes:  # each panel reads all of it from there
+        data = -(-blocks // 2) * held / target.far_bytes
+        products = max(products, data) + EXPOSED * min(products, data)
     own = work.weight_bytes / groups
     again = _strips(work, strip) > 1 and own > target.l2_bytes // 2
     stream = own / stream_rate(target, work.weight_bytes, again)

@@ -13,7 +13,7 @@ from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import matrix_choose
+from halotile.schedules.conv import matrix_choose, matrix_transposed
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.matrix import pack_weights
 from halotile.schedules.conv.pixels import pixel_strips
@@ -295,3 +295,63 @@ def test_a_stem_of_seven_by_seven_takes_pixels_and_one_of_three_by_three_may_not
         plan = matrix_choose.best_pixels(NAMED, facts, 2)
         assert plan is not None
         assert (plan.cycles < matrix_choose.MARGIN * matrix_choose.float_cycles(NAMED, facts)) == wanted
+
+
+# -- transposed --------------------------------------------------------------------------------------
+
+# batch, channels in and out, height, width, kernel, stride, dilation, pad, output_padding
+TRANSPOSED: dict[str, tuple[int, ...]] = {
+    "upsampling": (1, 64, 32, 17, 19, 2, 2, 1, 0, 0),
+    "overlapping": (2, 48, 40, 15, 16, 4, 2, 1, 1, 0),
+    "unlike taps": (1, 33, 17, 20, 13, 5, 3, 1, 1, 0),
+    "padded": (1, 64, 48, 16, 21, 3, 2, 1, 1, 1),
+    "dilated": (1, 40, 16, 12, 15, 3, 2, 2, 0, 1),
+    "phases without taps": (1, 32, 33, 11, 14, 1, 2, 1, 0, 1),
+}
+
+
+def scattered(x: np.ndarray, k: np.ndarray, case: tuple[int, ...]) -> np.ndarray:
+    *_, stride, dilation, pad, more = case
+    n, _, h, w = x.shape
+    reach = (k.shape[2] - 1) * dilation + 1
+    full = np.zeros((n, k.shape[1], (h - 1) * stride + reach + more, (w - 1) * stride + reach + more))
+    for i, j in np.ndindex(*k.shape[2:]):
+        part = np.einsum("nihw,io->nohw", x.astype(np.float64), k[:, :, i, j].astype(np.float64))
+        down, right = i * dilation, j * dilation
+        full[:, :, down : down + (h - 1) * stride + 1 : stride, right : right + (w - 1) * stride + 1 : stride] += part
+    return full[:, :, pad : full.shape[2] - pad, pad : full.shape[3] - pad]
+
+
+@NEEDS
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_phases_of_transposed_convolutions_share_what_is_split(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, cin, cout, h, w, size, stride, dilation, pad, more = TRANSPOSED[name]
+    x, k = random((n, 3, h, w), 1), random((cin, cout, size, size), 2) / np.float32(np.sqrt(cin))
+    first, b = random((cin, 3, 1, 1), 3), random((cout,), 4)
+    g = Graph("transposed")
+    y = g.op("Conv", g.input("x", x.shape), g.weight("first", first), kernel_shape=[1, 1])
+    given = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "dilations": [dilation] * 2}
+    y = g.op("ConvTranspose", y, g.weight("k", k), g.weight("b", b), output_padding=[more] * 2, **given)
+    model = g.finish(y=g.op("Relu", y))
+    wanted = scattered(exact(x, first, (1,) * 5 + (1, 1, 1, 1, 1, 1, 0, 0, 0, 0)), k, TRANSPOSED[name])
+    wanted = np.maximum(wanted + b[:, None, None], 0)
+    monkeypatch.setattr(matrix_transposed, "MARGIN", 100.0)
+    for threads in (1, 2):
+        found = compile_model(model, threads=threads, tile="off")
+        assert any("transposed matrix conv" in kernel["schedule"] for kernel in found.report["kernels"])
+        (got,) = found({"x": x}).values()
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5 * np.abs(wanted).max())
+
+
+@NEEDS
+def test_memory_of_transposed_convolutions_keeps_to_a_budget() -> None:
+    g = Graph("decoder")
+    x = activation(g, conv(g, g.input("x", (1, 16, 40, 40)), 64), "relu")
+    y = g.op("ConvTranspose", x, g.weight("k", random((64, 48, 2, 2), 1)), kernel_shape=[2, 2], strides=[2, 2])
+    model = g.finish(y=activation(g, conv(g, y, 16), "relu"))
+    free = compile_model(model, threads=2)
+    for share in (0.9, 0.6, 0.4):
+        budget = int(free.report["arena_bytes"] * share)
+        found = compile_model(model, threads=2, memory_budget=budget)
+        assert found.report["arena_bytes"] <= budget
+        assert found.verify().ok
