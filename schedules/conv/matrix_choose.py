@@ -23,7 +23,16 @@ from ...targets.target import Target
 from ..group import Request, Value
 from ..matmul.moves import producers
 from ..matrix.parts import THREE, parts_of
-from ..matrix.unit import COLUMNS, DEPTH, MULTIPLY_CYCLES, REGISTER_BYTES, ROWS, has_matrix_unit, may_split
+from ..matrix.unit import (
+    COLUMNS,
+    DEPTH,
+    MULTIPLY_CYCLES,
+    REGISTER_BYTES,
+    ROWS,
+    SLOWER,
+    has_matrix_unit,
+    may_split,
+)
 from .choose import Space, choose_tile
 from .facts import ConvFacts
 from .pixels import PixelStrip, pixel_strips
@@ -199,7 +208,7 @@ def workers_of(facts: ConvFacts, plan: MatrixPlan, workers: int) -> int:
 def register_cycles(facts: ConvFacts) -> float:
     """Cycles of sixteen places by all outputs."""
     blocks, steps = -(-facts.outputs // COLUMNS), -(-facts.channels // DEPTH) * facts.taps
-    return blocks * (steps * len(PRODUCTS) * MULTIPLY_CYCLES / FULL + RESULT_CYCLES)
+    return blocks * (steps * len(PRODUCTS) * SLOWER * MULTIPLY_CYCLES / FULL + RESULT_CYCLES)
 
 
 def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterator[MatrixPlan]:
