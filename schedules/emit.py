@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -300,6 +301,19 @@ class KernelBuilder:
         statements = self._scopes[-1]
         yield statements
         self._scopes.pop()
+
+    def interleave(self, bodies: Sequence[Callable[[], None]]) -> None:
+        """The statements of ``bodies``, which don't depend on each other, in turns: a core holds a hundred that wait,
+        and long chains one after the other would be few at a time."""
+        found = []
+        for body in bodies:
+            with self.capture() as statements:
+                body()
+            found.append(statements)
+        for turn in zip_longest(*found):
+            for statement in turn:
+                if statement is not None:
+                    self.add(statement)
 
     def finish(self, attributes: dict[str, Any] | None = None) -> Any:
         body = sequence([*self._prologue, *self._scopes[0], tirx.Return(tirx.IntImm("int32", 0))])

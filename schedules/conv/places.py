@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -23,6 +24,8 @@ from tvm import tirx
 from ..matrix.unit import COLUMNS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
 from .strips import Strip
 from .tile import ConvKernel
+
+TOGETHER = 4  # places whose epilogues are computed in turns, by two registers of outputs
 
 
 @dataclass
@@ -136,11 +139,11 @@ class Places:
         """The sums of ``shape`` registers of places from ``first`` on, beside the epilogue of the block before."""
         for i in range(SUMS):
             self.unit.zero(i)
-        each = -(-shape[0] * ROWS // self.steps)
+        each = -(-shape[0] * ROWS // (self.steps * TOGETHER))
 
         def beside(step: Any) -> None:
             with self.k.loop(each, name="e") as e:
-                self._place(task, shape[1], step * each + self.ctx.ranged(e, each))
+                self._some(task, shape[1], (step * each + self.ctx.ranged(e, each)) * TOGETHER)
 
         self._sums(shape, block, first, turn, beside)
         for i in range(shape[0]):
@@ -162,22 +165,43 @@ class Places:
         for buffer in self.last:
             k.store(buffer, 0, tirx.IntImm("int32", 0))
         yield
-        with k.loop(SUMS // columns * ROWS, name="e") as e:
-            self._place(task, columns, self.ctx.ranged(e, SUMS // columns * ROWS))
+        groups = SUMS // columns * ROWS // TOGETHER
+        with k.loop(groups, name="e") as e:
+            self._some(task, columns, self.ctx.ranged(e, groups) * TOGETHER)
 
-    def _place(self, task: Task, columns: int, number: Any) -> None:
-        """The epilogue of one place of the last block, if there is such an output."""
+    def _some(self, task: Task, columns: int, number: Any) -> None:
+        """The epilogues of TOGETHER places of the last block, where there are such outputs: in turns, if all lie in one
+        row."""
+        k, most = self.k, TOGETHER - 1
+        number = k.bind(number, "e")
+        place, row, column = self._output(number)
+        whole = tirx.all(place + most < self.last[1][0], column + most < task.size[1])
+        together = k.bind(whole, "t")
+        with k.when(together):
+            self._write(task, columns, [(number + i, [row, column + i]) for i in range(TOGETHER)])
+        with k.when(tirx.Not(together)), k.loop(TOGETHER, name="i") as i:
+            one = k.bind(number + i, "e")
+            place, row, column = self._output(one)
+            with k.when(tirx.all(place < self.last[1][0], column < task.size[1])):
+                self._write(task, columns, [(one, [row, column])])
+
+    def _output(self, number: Any) -> tuple[Any, Any, Any]:
+        """A place of the last block: its number in the strip, row and column."""
         k, pitch = self.k, self.strip.pitch
-        first, end, block = (buffer[0] for buffer in self.last)
-        place = k.bind(first + number, "p")
+        place = k.bind(self.last[0][0] + number, "p")
         row = k.bind(tirx.floordiv(place, pitch), "y")
-        column = k.bind(place - row * pitch, "x")
-        with k.when(tirx.all(place < end, column < task.size[1])):
-            position = self._position(task, row, column)
-            for j in range(columns):
-                with k.loop(COLUMNS, "vectorized", "v") as v:
-                    at = (number * columns + j) * COLUMNS + v
-                    self.conv.element(lambda: k.bind(self.sums[at]), task.n, block + j, v, position)  # noqa: B023
+        return place, row, k.bind(place - row * pitch, "x")
+
+    def _write(self, task: Task, columns: int, places: list[tuple[Any, list[Any]]]) -> None:
+        """Outputs of ``places``: the number in the last block, row and column in the strip."""
+        k, block = self.k, self.last[2][0]
+        with k.loop(COLUMNS, "vectorized", "v") as v:
+
+            def one(number: Any, at: list[Any], j: int) -> None:
+                sums = self.sums[(number * columns + j) * COLUMNS + v]
+                self.conv.element(lambda: k.bind(sums), task.n, block + j, v, self._position(task, *at))
+
+            k.interleave([partial(one, *place, j) for place in places for j in range(columns)])
 
 
 def _number(value: Any) -> Any:

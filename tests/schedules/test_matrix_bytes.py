@@ -109,7 +109,7 @@ def test_what_follows_is_in_the_kernel(always: None) -> None:
         real = R.add(R.multiply(R.astype(body(p), "float32"), weight(scale)), R.astype(q, "float32"))
         return R.astype(R.clip(R.round(real), 0, 255), "uint8")
 
-    build = staged(module_of([x, beside], whole), tiled=False)
+    build = staged(module_of([x, beside], whole), machine(), tiled=False)
     (kernel,) = (k for k in build.kernels if "matrix unit" in k.schedule)
     assert kernel.outputs[0].dtype == "uint8"
     exact = np.clip(np.rint(sums * scale.astype("float64") + beside), 0, 255)
@@ -205,5 +205,5 @@ def test_products_are_exact(
 def test_few_rows_are_left_to_vectors() -> None:
     rng = np.random.default_rng(0)
     a, b = numbers(rng, "uint8", (4, 512)), numbers(rng, "int8", (512, 1000))
-    (kernel,) = staged(module_of([a], lambda x: R.matmul(x, weight(b), out_dtype="int32"))).kernels
+    (kernel,) = staged(module_of([a], lambda x: R.matmul(x, weight(b), out_dtype="int32")), machine()).kernels
     assert "matrix" not in kernel.schedule
