@@ -16,9 +16,8 @@ registers of sums take turns all the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -27,11 +26,12 @@ from tvm import tirx
 
 from ..group import Kernel, Packed, Request
 from ..matrix.parts import WORDS, pack, split
-from ..matrix.unit import COLUMNS, DEPTH, PAIRS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
+from ..matrix.unit import COLUMNS, DEPTH, PAIRS, ROWS, Rows
 from .choose import Tile
 from .facts import ConvFacts
 from .matrix_ahead import Next, NextData
 from .matrix_choose import PARTS, PRODUCTS, MatrixPlan, held_bytes, workers_of
+from .places import Places, Task
 from .tile import ConvKernel, finish, new_context
 
 
@@ -41,29 +41,14 @@ def build_matrix(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel
     return finish(conv.ctx, f"{plan} C{COLUMNS}, {len(PRODUCTS)} products", facts.flops)
 
 
-@dataclass
-class Task:
-    """What a task computes: an image, output channels (the first panel, how many), the first output of its strip and
-    how many rows and columns."""
+class MatrixConv(Places):
+    """``data`` lies in scratch, of which each core has a part from ``base`` on."""
 
-    n: Any
-    panel: Any
-    panels: Any
-    origin: list[Any]
-    size: list[Any]
-
-
-@dataclass
-class MatrixConv:
-    conv: ConvKernel
-    plan: MatrixPlan
-    strip: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
-        self.unit, self.strip = MatrixUnit(self.k), self.plan.strip
+    def __init__(self, conv: ConvKernel, plan: MatrixPlan) -> None:
+        super().__init__(conv, plan.strip, plan.groups)
+        self.plan = plan
+        self.image = self.origin = tirx.IntImm("int32", 0)  # of the strip: its image, and its first row
         self.pairs = -(-self.facts.channels // DEPTH)
-        self.blocks = self.conv.channel_blocks
         self.apart = PAIRS  # words from place to place
         self.plane = self.strip.places * self.apart  # words of one part of one pair of blocks
         self.phase = self.pairs * PARTS * self.plane
@@ -98,8 +83,9 @@ class MatrixConv:
         with ExitStack() as scopes:
             worker = scopes.enter_context(k.loop(workers, "parallel" if workers > 1 else "serial", "w"))
             self.base = worker * each if workers > 1 else 0
-            self.unit.configure()
+            self._begin()
             with self._own_tasks(worker, workers) as task:
+                self.image, self.origin = task.n, task.origin[0]
                 self._split(task)
                 self._panels(task)
             self.unit.release()
@@ -115,45 +101,6 @@ class MatrixConv:
     def _offsets(self) -> np.ndarray:
         """How far behind a place each tap reads, in words."""
         return np.array(self.strip.offsets(self.phase // self.apart), np.int32) * self.apart
-
-    @contextmanager
-    def _own_tasks(self, worker: Any, workers: int) -> Iterator[Task]:
-        """The tasks of one core: images first, then groups of output channels, then strips from the top."""
-        k, conv, simplify = self.k, self.conv, self.ctx.analyzer.simplify
-        spatial = list(conv.spatial)[-2:] if len(conv.spatial) > 1 else [tirx.IntImm("int32", 1), *conv.spatial]
-        most = [self.strip.rows, self.strip.columns]
-        counts = [tirx.floordiv(s + (m - 1), m) for s, m in zip(spatial, most)]
-        down, across = (simplify(c) if not isinstance(c, int) else c for c in counts)
-        total = simplify(down * across * (self.plan.groups * self.facts.batch))
-        begin: Any = tirx.IntImm("int32", 0)
-        if workers > 1:
-            self.ctx.ranged(worker, workers)
-            begin = simplify(tirx.floordiv(worker * total, workers))
-            total = simplify(tirx.floordiv((worker + 1) * total, workers) - begin)
-        with k.loop(total, name="p", begin=begin) as p:
-            rest = p
-            numbers = []
-            for count in (across, down, self.plan.groups):
-                numbers.append(conv.bind(tirx.floormod(rest, count), 1 << 24))
-                rest = tirx.floordiv(rest, count)
-            n = conv.bind(rest, self.facts.batch)
-            origin = [conv.bind(number * m, 1 << 24) for number, m in zip((numbers[1], numbers[0]), most)]
-            size = [
-                m if isinstance(s, (int, tirx.IntImm)) and int(s) % m == 0 else conv.bind(tirx.min(s - o, m), m + 1)
-                for s, o, m in zip(spatial, origin, most)
-            ]
-            panels = -(-self.blocks // 2)
-            each = -(-panels // self.plan.groups)
-            first = conv.bind(numbers[2] * each, panels)
-            count = each if panels % self.plan.groups == 0 else conv.bind(tirx.min(panels - first, each), each + 1)
-            yield Task(n, first, count, origin, size)
-
-    def _position(self, task: Task, row: Any, column: Any) -> list[Any]:
-        """Coordinates in the tensor of an output of the strip."""
-        own = [task.origin[0] + row, task.origin[1] + column]
-        if self.ctx.origin is not None:
-            own = [self.conv.corner(i) + at for i, at in enumerate(own)]
-        return own[-len(self.facts.out_spatial) :]
 
     # -- the data ---------------------------------------------------------------------------------
 
@@ -182,13 +129,6 @@ class MatrixConv:
                             for part, word in enumerate(words):
                                 k.store(self.data, place + part * self.plane + v, word)
 
-    def _read_at(self, task: Task, phase: tuple[int, int], row: Any, column: Any) -> list[Any]:
-        """Coordinates in the tensor of a place of a plane."""
-        facts = self.facts
-        rank = len(facts.out_spatial)
-        output = self._position(task, row, column)
-        return [o * s + p - b for o, s, p, b in zip(output, facts.strides, phase[-rank:], facts.before)]
-
     def _number(self, n: Any, block: Any, lane: Any, at: list[Any]) -> Any:
         value = self.k.bind(self.conv.element_at(n, (block, lane), at))
         if not self.conv.has_prologue or self.facts.channels % COLUMNS == 0:
@@ -198,58 +138,20 @@ class MatrixConv:
 
     # -- the products -----------------------------------------------------------------------------
 
-    def _panels(self, task: Task) -> None:
-        """All outputs of the strip, two registers of channels at a time; one where their number is odd."""
-        whole, odd = self.blocks // 2, self.blocks % 2
-        last = self.conv.bind(task.panel + task.panels, -(-self.blocks // 2) + 1)
-        if whole:
-            count = task.panels if not odd else tirx.min(last, whole) - task.panel
-            with self.k.loop(self.ctx.analyzer.simplify(count), name="panel") as panel:
-                self.ctx.ranged(panel, whole)
-                self._places(task, self.conv.bind(2 * (task.panel + panel), self.blocks), 2)
-        if odd:
-            alone = self.plan.groups == 1
-            with nullcontext() if alone else self.k.when(tirx.EQ(last, tirx.IntImm("int32", whole + 1))):
-                self._places(task, tirx.IntImm("int32", 2 * whole), 1)
-
-    def _places(self, task: Task, block: Any, columns: int) -> None:
-        """All places of the strip by ``columns`` registers of outputs from ``block`` on."""
-        k, height = self.k, SUMS // columns
-        total = self.strip.spread(task.size[0], task.size[1])
-        registers = tirx.floordiv(_number(total) + (ROWS - 1), ROWS)
-        registers = self.ctx.analyzer.simplify(registers)
-        blocks = -(-int(registers) // height) if isinstance(registers, tirx.IntImm) else None
-        ahead = Next(blocks, self.steps, columns * PARTS * WORDS)
-        whole = self.ctx.analyzer.simplify(tirx.floordiv(registers, height))
-        with k.loop(whole, name="r") as r:
-            self.ctx.ranged(r, -(-self.strip.places // (ROWS * height)))
-            self._block(task, block, (height, columns), r, total, ahead)
-        rest = self.ctx.analyzer.simplify(registers - whole * height)
-        for rows in range(1, height):
-            if isinstance(rest, tirx.IntImm):
-                if int(rest) == rows:
-                    self._block(task, block, (rows, columns), whole, total, ahead)
-                continue
-            with k.when(tirx.EQ(rest, tirx.IntImm("int32", rows))):
-                self._block(task, block, (rows, columns), whole, total, ahead)
-
-    def _block(
-        self, task: Task, block: Any, shape: tuple[int, int], number: Any, total: Any, ahead: Next
+    def _sums(
+        self, shape: tuple[int, int], block: Any, first: Any, turn: tuple[Any, Any], beside: Callable[[Any], None]
     ) -> None:
-        """The sums of block ``number`` of places, of ``shape`` registers, and their epilogue."""
-        k, unit = self.k, self.unit
-        first = self.conv.bind(number * (SUMS // shape[1] * ROWS), self.strip.places + 4 * ROWS)
-        below = (task.origin[0] + self.strip.rows) * self.facts.strides[0] + self._reach - self.facts.before[0]
+        k = self.k
+        ahead = Next(turn[1], self.steps, shape[1] * PARTS * WORDS)
+        below = (self.origin + self.strip.rows) * self.facts.strides[0] + self._reach - self.facts.before[0]
         below = k.bind(below, "y") if self.below is not None else None
-        for i in range(shape[0] * shape[1]):
-            unit.zero(i)
         with k.loop(self.pairs, name="cb") as pair, k.loop(self.taps, name="t") as tap:
             start = self.base + first * self.apart + pair * (PARTS * self.plane)
             if self.offsets is not None:
                 start = start + self.offsets[self.first_tap + tap]
             start = k.bind(start, "a")
-            step = self.first_word + (block * self.steps + pair * self.taps + tap) * (PARTS * WORDS)
-            step = k.bind(step, "b")
+            number = pair * self.taps + tap
+            step = k.bind(self.first_word + (block * self.steps + number) * (PARTS * WORDS), "b")
 
             def data(row: int, part: int) -> Rows:
                 begin = start + (part * self.plane + row * (ROWS * self.apart))  # noqa: B023
@@ -258,43 +160,12 @@ class MatrixConv:
             def weights(column: int, part: int) -> Rows:
                 return Rows(self.weights, step + (column * self.steps * PARTS + part) * WORDS)  # noqa: B023
 
-            step_number = pair * self.taps + tap
-            panel_begin = self.first_word + block * (self.steps * PARTS * WORDS)
-            ahead.ask(k, self.weights, panel_begin, number, step_number)
-            if self.below is not None and isinstance(ahead.blocks, int):
-                panel = tirx.floordiv(block, 2) * ahead.blocks + number
-                self.below.ask(task.n, below, panel * self.steps + step_number)
-            unit.step(shape, PRODUCTS, data, weights)
-        sums = k.local("sums", "float32", shape[0] * shape[1] * ROWS * COLUMNS, "global")
-        for i in range(shape[0]):
-            for j in range(shape[1]):  # the outputs of a place lie together
-                begin = (i * ROWS * shape[1] + j) * COLUMNS
-                unit.store(i * shape[1] + j, Rows(sums, begin, ROW_BYTES * shape[1]))
-        self._epilogue(task, block, shape, first, total, sums)
-
-    def _epilogue(self, task: Task, block: Any, shape: tuple[int, int], first: Any, total: Any, sums: Any) -> None:
-        """Rows of outputs that have places in the block, and of each the columns that have."""
-        k, conv, pitch = self.k, self.conv, self.strip.pitch
-        count = shape[0] * ROWS
-        end = tirx.min(first + count, _number(total))
-        top = conv.bind(tirx.floordiv(_number(first), pitch), self.strip.rows)
-        rows = conv.bind(tirx.floordiv(end - 1, pitch) - top + 1, self.strip.rows + 1)
-        with k.loop(rows, name="y") as y:
-            row = conv.bind(top + y, self.strip.rows)
-            left = conv.bind(tirx.max(first - row * pitch, 0), pitch)
-            right = conv.bind(tirx.min(end - row * pitch, task.size[1]), pitch + 1)
-            begin = conv.bind((row * pitch - first) * (shape[1] * COLUMNS), 1 << 24)
-            with k.loop(tirx.max(right - left, 0), name="x") as x:
-                column = left + x
-                position = self._position(task, row, column)
-                for j in range(shape[1]):
-                    with k.loop(COLUMNS, "vectorized", "v") as v:
-                        at = begin + (column * shape[1] + j) * COLUMNS + v
-                        conv.element(lambda: k.bind(sums[at]), task.n, block + j, v, position)  # noqa: B023
-
-
-def _number(value: Any) -> Any:
-    return tirx.IntImm("int32", value) if isinstance(value, int) else value
+            ahead.ask(k, self.weights, self.first_word + block * (self.steps * PARTS * WORDS), turn[0], number)
+            if self.below is not None and isinstance(ahead.count, int):
+                panel = tirx.floordiv(block, 2) * ahead.count + turn[0]
+                self.below.ask(self.image, below, panel * self.steps + number)
+            self.unit.step(shape, PRODUCTS, data, weights)
+            beside(number)
 
 
 def pack_weights(facts: ConvFacts) -> np.ndarray:

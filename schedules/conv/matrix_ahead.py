@@ -33,11 +33,16 @@ class Next:
     steps: int
     words: int
 
+    @property
+    def count(self) -> int | None:
+        """The blocks, where their number is known."""
+        return int(self.blocks) if isinstance(self.blocks, (int, tirx.IntImm)) else None
+
     def ask(self, k: Any, weights: Any, panel: Any, number: Any, step: Any) -> None:
         """The share of block ``number`` at one step; ``panel``: where the present one begins."""
-        if not isinstance(self.blocks, int):
+        if self.count is None:
             return
-        lines = -(-self.words // (LINE_WORDS * self.blocks))
+        lines = -(-self.words // (LINE_WORDS * self.count))
         if lines > MOST:
             return
         share = panel + self.steps * self.words + (number * self.steps + step) * (lines * LINE_WORDS)

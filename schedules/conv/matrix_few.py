@@ -22,9 +22,10 @@ from ..matrix.parts import pack, split
 from ..matrix.unit import COLUMNS, PAIRS
 from .choose import Tile
 from .facts import ConvFacts
-from .matrix import MatrixConv, Task
+from .matrix import MatrixConv
 from .matrix_ahead import NextData
 from .matrix_choose import PARTS, PRODUCTS, MatrixPlan
+from .places import Task
 from .tile import ConvKernel, finish, new_context
 
 
@@ -37,8 +38,8 @@ def build_pixels(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel
 class _PixelConv(MatrixConv):
     """``strip`` is a PixelStrip."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, conv: ConvKernel, plan: MatrixPlan) -> None:
+        super().__init__(conv, plan)
         self.pairs, self.apart = 1, self.strip.apart
         self.plane = self.strip.places * self.apart
         self.phase = PARTS * self.plane

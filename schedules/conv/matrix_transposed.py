@@ -21,7 +21,7 @@ from ..matrix.parts import WORDS
 from ..matrix.unit import COLUMNS, ROWS, may_split
 from .choose import Tile
 from .facts import ConvFacts
-from .matrix import MatrixConv, Task, pack_weights
+from .matrix import MatrixConv, pack_weights
 from .matrix_ahead import NextData
 from .matrix_choose import (
     MARGIN,
@@ -36,6 +36,7 @@ from .matrix_choose import (
     suits,
     workers_of,
 )
+from .places import Task
 from .strips import Strip, Tap, strips_of
 from .tile import ConvKernel, finish, new_context
 
@@ -115,7 +116,7 @@ def _cycles(target: Target, found: Together, strip: Strip) -> float:
 
 def build_together(request: Request, found: Together, strip: Strip) -> Kernel:
     conv = ConvKernel(request, found.facts, Tile(1, 1, 1), COLUMNS, new_context(request))
-    _Phases(conv, MatrixPlan(strip, 1, 0.0), found=found).emit()
+    _Phases(conv, MatrixPlan(strip, 1, 0.0), found).emit()
     form = f"transposed matrix conv, {len(found.phases)} phases, strip {strip.rows}x{strip.columns}"
     flops = sum(f.flops for f, _ in found.phases)
     return finish(conv.ctx, f"{form} C{COLUMNS}, {len(PRODUCTS)} products", flops)
@@ -127,9 +128,10 @@ def together_bytes(request: Request, found: Together, strip: Strip) -> int:
     return held_bytes(found.facts.channels, plan) * workers_of(found.facts, plan, request.workers)
 
 
-@dataclass
 class _Phases(MatrixConv):
-    found: Any = None
+    def __init__(self, conv: ConvKernel, plan: MatrixPlan, found: Together) -> None:
+        super().__init__(conv, plan)
+        self.found = found
 
     def _packed(self) -> Callable[[], np.ndarray]:
         return partial(_pack, [f for f, _ in self.found.phases])

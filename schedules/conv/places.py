@@ -22,9 +22,9 @@ from typing import Any
 from tvm import tirx
 
 from ..matrix.unit import COLUMNS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
-from .strips import Strip
 from .tile import ConvKernel
 
+SHORT = 2  # steps of a sum, beside which there is no room for the epilogue of the block before
 TOGETHER = 4  # places whose epilogues are computed in turns, by two registers of outputs
 
 
@@ -45,7 +45,7 @@ class Places:
     """``groups``: parts of the output channels that tasks are cut into."""
 
     conv: ConvKernel
-    strip: Strip
+    strip: Any  # Strip, or PixelStrip of few channels
     groups: int
     steps: int = 0  # of a sum
     sums: Any = None  # of the last block
@@ -125,23 +125,39 @@ class Places:
 
     def _places(self, task: Task, block: Any, columns: int) -> None:
         """All places of the strip by ``columns`` registers of outputs from ``block`` on."""
-        k, count = self.k, SUMS // columns * ROWS
+        k, height, simplify = self.k, SUMS // columns, self.ctx.analyzer.simplify
         total = _number(self.strip.spread(task.size[0], task.size[1]))
-        blocks = self.ctx.analyzer.simplify(tirx.floordiv(total + (count - 1), count))
-        with k.loop(blocks, name="r") as r:
-            self.ctx.ranged(r, -(-self.strip.places // count))
-            first = self.conv.bind(r * count, self.strip.places + count)
-            self._block(task, block, (SUMS // columns, columns), first, (r, blocks))
-            for buffer, value in zip(self.last, (first, tirx.min(first + count, total), block)):
+        registers = simplify(tirx.floordiv(total + (ROWS - 1), ROWS))
+        whole, blocks = (simplify(tirx.floordiv(registers + more, height)) for more in (0, height - 1))
+
+        def block_of(rows: int, number: Any) -> None:
+            first = self.conv.bind(number * (height * ROWS), self.strip.places + SUMS * ROWS)
+            self._block(task, block, (rows, columns), first, (number, blocks))
+            for buffer, value in zip(self.last, (first, tirx.min(first + rows * ROWS, total), block)):
                 k.store(buffer, 0, value)
+            if self.steps <= SHORT:
+                self._own(task, columns, rows)
+
+        with k.loop(whole, name="r") as r:
+            self.ctx.ranged(r, -(-self.strip.places // (height * ROWS)))
+            block_of(height, r)
+        rest = simplify(registers - whole * height)
+        for rows in range(1, height):
+            if not isinstance(rest, tirx.IntImm):
+                with k.when(tirx.EQ(rest, tirx.IntImm("int32", rows))):
+                    block_of(rows, whole)
+            elif int(rest) == rows:
+                block_of(rows, whole)
 
     def _block(self, task: Task, block: Any, shape: tuple[int, int], first: Any, turn: tuple[Any, Any]) -> None:
         """The sums of ``shape`` registers of places from ``first`` on, beside the epilogue of the block before."""
-        for i in range(SUMS):
+        for i in range(shape[0] * shape[1]):
             self.unit.zero(i)
-        each = -(-shape[0] * ROWS // (self.steps * TOGETHER))
+        each = -(-SUMS // shape[1] * ROWS // (self.steps * TOGETHER))
 
         def beside(step: Any) -> None:
+            if self.steps <= SHORT:
+                return
             with self.k.loop(each, name="e") as e:
                 self._some(task, shape[1], (step * each + self.ctx.ranged(e, each)) * TOGETHER)
 
@@ -160,13 +176,19 @@ class Places:
 
     @contextmanager
     def _follows(self, task: Task, columns: int) -> Iterator[None]:
-        """Within, blocks are followed by their epilogues in the next block, and the last one by its own behind it."""
+        """Within, blocks are followed by their epilogues in the next block, and the last one by its own behind it;
+        each by its own, where sums are short."""
         k = self.k
         for buffer in self.last:
             k.store(buffer, 0, tirx.IntImm("int32", 0))
         yield
-        groups = SUMS // columns * ROWS // TOGETHER
-        with k.loop(groups, name="e") as e:
+        if self.steps > SHORT:
+            self._own(task, columns, SUMS // columns)
+
+    def _own(self, task: Task, columns: int, rows: int) -> None:
+        """The epilogue of the last block, of so many registers of places."""
+        groups = rows * ROWS // TOGETHER
+        with self.k.loop(groups, name="e") as e:
             self._some(task, columns, self.ctx.ranged(e, groups) * TOGETHER)
 
     def _some(self, task: Task, columns: int, number: Any) -> None:
