@@ -104,9 +104,8 @@ class Meter:
                 (size * threads, _run(self._program, "stream", threads, seconds, size, 2))
                 for size in self._sizes(threads)
             )
-        from ..schedules.matrix.unit import (
-            has_matrix_unit,  # imports TVM, which a command's options don't wait for
-        )
+        # imports TVM: not before a command's options are read
+        from ..schedules.matrix.unit import has_matrix_unit
 
         flops = _run(self._program, "fma", threads, seconds)
         matrix = _run(self._program, "matrix", threads, seconds) if has_matrix_unit(self._target) else 0.0

@@ -27,6 +27,7 @@ from tvm import tirx
 from ...errors import UnsupportedError
 from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
+from ...schedules.emit import sequence
 from ...schedules.group import Kernel, Packed, Scratchpad, Value
 from ...schedules.matrix.unit import work_of
 from ...schedules.tiled import TiledKernel
@@ -213,13 +214,16 @@ def is_flat(statement: Any) -> bool:
 
 def _on_cpu(module: tvm.IRModule) -> tvm.IRModule:
     """Puts local memory on the stack, and marks the rest as the CPU's (TVM asks when it lowers it, and only its own
-    packed calling convention says). After lowering, since TVM's storage pass drops annotations."""
+    packed calling convention says). After lowering, since TVM's storage pass drops annotations. What a kernel returns
+    comes behind all that: memory of the workspace is given back where its scope ends, which must be before."""
     functions = {}
     for var, function in module.functions.items():
-        body = _on_stack(function.body)
+        body, last = _on_stack(function.body), []
+        if isinstance(body, tirx.SeqStmt) and isinstance(body.seq[-1], tirx.Return):
+            body, last = sequence(body.seq[:-1]), [body.seq[-1]]
         for attribute, number in (("device_type", 1), ("device_id", 0)):
             body = tirx.AttrStmt("default", attribute, tirx.IntImm("int32", number), body)
-        functions[var] = _rebuilt(function, body)
+        functions[var] = _rebuilt(function, sequence([body, *last]))
     return tvm.IRModule(functions, attrs=module.attrs)
 
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ...errors import ToolchainError
@@ -242,6 +243,13 @@ def _family(command: Sequence[str]) -> str:
 
 
 def _version_text(command: Sequence[str]) -> str:
+    """What the compiler tells of itself; each is asked once, and again when its file has changed."""
+    path = shutil.which(command[0])
+    return _told_version(tuple(command), path, os.stat(path).st_mtime_ns if path else 0)
+
+
+@lru_cache(maxsize=64)
+def _told_version(command: tuple[str, ...], path: str | None, changed: int) -> str:
     try:
         return subprocess.run(
             [*command, "--version"], capture_output=True, text=True, errors="replace", timeout=60

@@ -145,7 +145,8 @@ def own_way(request: Request, facts: ConvFacts) -> Way:
         plan = choose_plan(request.target, facts, room, split)
     if matrix is not None:
         others = plan.cycles if plan is not None else float_cycles(request.target, facts) * (share or 1.0)
-        if matrix.cycles * request.workers / request.target.cores < MARGIN * others:
+        margin = 1.0 if plan is not None and plan.products else MARGIN  # both round as much
+        if matrix.cycles * request.workers / request.target.cores < margin * others:
             return matrix
     if share is not None and (room is None or halves_bytes(request, facts) <= room * request.workers):
         return HALVES

@@ -14,7 +14,7 @@ from .depthwise import column_counts
 from .direct import own_window, tile_space
 from .facts import ConvFacts
 from .matrix_bytes_choose import BytesPlan
-from .matrix_choose import MatrixPlan
+from .matrix_choose import MatrixPlan, few_plan, matrix_plan
 from .winograd_choose import Plan, applies, held_bytes, sorted_plans
 
 FEW, HALVES, DEPTHWISE, GROUPED = "few outputs", "seven products of halves", "depthwise", "small groups"
@@ -52,6 +52,9 @@ def candidates(
     classes = [offered(best_tiles(request.target, space))]
     for plans in sorted_plans(request.target, facts, may_split(request)) if winograd and applies(facts) else ():
         classes.append(offered(p for p in plans if _fits(request, facts, p)))
+    unit = matrix_plan(request, facts) or few_plan(request, facts)
+    if unit is not None:
+        classes.insert(0, offered([unit]))
     return own_first(_name(own), [*offered([own]), *alternating(classes)])
 
 

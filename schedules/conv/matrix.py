@@ -68,6 +68,7 @@ class MatrixConv:
         self.plane = self.strip.places * self.apart  # words of one part of one pair of blocks
         self.phase = self.pairs * PARTS * self.plane
         self.taps = self.facts.taps  # of each pair of blocks
+        self.first_tap = self.first_word = 0  # of these, among all whose places and weights there are
         self.steps = self.pairs * self.taps
 
     @property
@@ -87,8 +88,8 @@ class MatrixConv:
     def emit(self) -> None:
         k, ctx = self.k, self.ctx
         weight, workers = self.facts.weight, workers_of(self.facts, self.plan, self.conv.request.workers)
-        elements = self.blocks * self.steps * PARTS * WORDS
-        self.weights = ctx.packed(Packed(f"w_{weight.name}", self._packed(), elements, "int32"), narrow=False)
+        packed = Packed(f"w_{weight.name}", self._packed(), self._elements, "int32")
+        self.weights = ctx.packed(packed, narrow=False)
         offsets = self._offsets()
         self.offsets = ctx.packed(Packed("taps", offsets), narrow=False) if len(offsets) > 1 else None
         each = held_bytes(self.facts.channels, self.plan) // 4
@@ -102,6 +103,11 @@ class MatrixConv:
                 self._split(task)
                 self._panels(task)
             self.unit.release()
+
+    @property
+    def _elements(self) -> int:
+        """Words of the packed weights."""
+        return self.blocks * self.steps * PARTS * WORDS
 
     def _packed(self) -> Callable[[], np.ndarray]:
         return partial(pack_weights, self.facts)
@@ -240,9 +246,10 @@ class MatrixConv:
         with k.loop(self.pairs, name="cb") as pair, k.loop(self.taps, name="t") as tap:
             start = self.base + first * self.apart + pair * (PARTS * self.plane)
             if self.offsets is not None:
-                start = start + self.offsets[tap]
+                start = start + self.offsets[self.first_tap + tap]
             start = k.bind(start, "a")
-            step = k.bind((block * self.steps + pair * self.taps + tap) * (PARTS * WORDS), "b")
+            step = self.first_word + (block * self.steps + pair * self.taps + tap) * (PARTS * WORDS)
+            step = k.bind(step, "b")
 
             def data(row: int, part: int) -> Rows:
                 begin = start + (part * self.plane + row * (ROWS * self.apart))  # noqa: B023
@@ -252,7 +259,8 @@ class MatrixConv:
                 return Rows(self.weights, step + (column * self.steps * PARTS + part) * WORDS)  # noqa: B023
 
             step_number = pair * self.taps + tap
-            ahead.ask(k, self.weights, block * (self.steps * PARTS * WORDS), number, step_number)
+            panel_begin = self.first_word + block * (self.steps * PARTS * WORDS)
+            ahead.ask(k, self.weights, panel_begin, number, step_number)
             if self.below is not None and isinstance(ahead.blocks, int):
                 panel = tirx.floordiv(block, 2) * ahead.blocks + number
                 self.below.ask(task.n, below, panel * self.steps + step_number)

@@ -23,7 +23,16 @@ from ...targets.target import Target
 from ..group import Request, Value
 from ..matmul.moves import producers
 from ..matrix.parts import THREE, parts_of
-from ..matrix.unit import COLUMNS, DEPTH, MULTIPLY_CYCLES, REGISTER_BYTES, ROWS, has_matrix_unit, may_split
+from ..matrix.unit import (
+    COLUMNS,
+    DEPTH,
+    MULTIPLY_CYCLES,
+    REGISTER_BYTES,
+    ROWS,
+    SLOWER,
+    has_matrix_unit,
+    may_split,
+)
 from .choose import Space, choose_tile
 from .facts import ConvFacts
 from .pixels import PixelStrip, pixel_strips
@@ -35,7 +44,7 @@ PRODUCTS = THREE
 PARTS = parts_of(PRODUCTS)
 SPLIT_CYCLES = 4.5  # a vector of 16 floats: read, in two parts, written
 FAR, FARTHEST = 6.0, 13.0  # cycles more of one that comes from, or goes, beyond the second-level cache, or to memory
-FILL_CYCLES = 16.0  # a vector of words of pixels in one part: two vectors read, turned, written
+FILL_CYCLES = 10.0  # a vector of words of pixels in one part: two vectors read, turned, written
 UNALIGNED = 8.0  # of a register's step: rows of pixels cross lines
 RESULT_CYCLES = 48.0  # of a register: written, and read by the epilogue; the wait for the sums of a block
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
@@ -199,7 +208,7 @@ def workers_of(facts: ConvFacts, plan: MatrixPlan, workers: int) -> int:
 def register_cycles(facts: ConvFacts) -> float:
     """Cycles of sixteen places by all outputs."""
     blocks, steps = -(-facts.outputs // COLUMNS), -(-facts.channels // DEPTH) * facts.taps
-    return blocks * (steps * len(PRODUCTS) * MULTIPLY_CYCLES / FULL + RESULT_CYCLES)
+    return blocks * (steps * len(PRODUCTS) * SLOWER * MULTIPLY_CYCLES / FULL + RESULT_CYCLES)
 
 
 def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterator[MatrixPlan]:
@@ -236,8 +245,10 @@ def _cycles(
     moved = _moved(target, work.facts.output) * places * ROWS * blocks
     if held > SHARE * target.l2_bytes:
         split += 2 * held / target.far_bytes  # written to and read from beyond the cache
-    own_share = blocks / work.blocks
-    products = places * register_cycles(work.facts) * own_share
+    products = places * register_cycles(work.facts) * (blocks / work.blocks)
+    if held > SHARE * target.l2_bytes:  # each panel reads all of it from there
+        data = -(-blocks // 2) * held / target.far_bytes
+        products = max(products, data) + EXPOSED * min(products, data)
     own = work.weight_bytes / groups
     again = _strips(work, strip) > 1 and own > target.l2_bytes // 2
     stream = own / stream_rate(target, work.weight_bytes, again)
@@ -266,4 +277,5 @@ def float_cycles(target: Target, facts: ConvFacts) -> float:
     depth = facts.channels * facts.taps
     space = Space(height, width, blocks, blocks)
     batch = facts.batch * math.prod(facts.out_spatial[:-2])
-    return _float_cycles(target, space, depth, batch, 4 * depth * blocks * target.lanes())
+    moved = _moved(target, facts.output) * facts.output.elements / target.lanes() / target.cores
+    return moved + _float_cycles(target, space, depth, batch, 4 * depth * blocks * target.lanes())

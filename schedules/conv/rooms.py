@@ -21,10 +21,13 @@ from .matrix_choose import MatrixPlan, float_cycles
 from .matrix_choose import held_bytes as matrix_bytes
 from .matrix_choose import smaller_plans as smaller_strips
 from .matrix_choose import workers_of as matrix_workers
+from .matrix_transposed import together_bytes
 from .strassen import halves_bytes, halves_share
+from .transposed import on_matrix_unit
 from .winograd import workers_of
 from .winograd_choose import Plan, direct_cycles, held_bytes, smaller_plans
 
+PHASES = 2.0  # times as long as on a matrix unit, phases by multiply-adds
 CLOSE = 0.9  # of the bytes of a faster way: nearer than that, a slower one is not worth a look
 
 
@@ -42,8 +45,10 @@ class Beside:
 def besides(request: Request, less: bool) -> tuple[Beside, ...]:
     """What the kernel of a whole group holds; and if ``less``, what it would with less and less room."""
     anchor = request.group.anchor
-    if anchor is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:
+    if anchor is None or not supports_conv(anchor):
         return (Beside(),)
+    if anchor.operator == TRANSPOSED:
+        return _phases(request, less)
     if not request.layout(request.group.outputs[0]).block or len(request.group.outputs[0].shape) < 4:
         return (Beside(),)  # it is left to the general generator
     facts = ConvFacts.of(anchor)
@@ -91,6 +96,15 @@ def held_in_box(request: Request) -> int | None:
     if isinstance(way, MatrixPlan):
         return matrix_bytes(facts.channels, way)
     return held_bytes(lanes, facts.channels, way) if isinstance(way, Plan) else 0
+
+
+def _phases(request: Request, less: bool) -> tuple[Beside, ...]:
+    """Of a transposed convolution: phases on a matrix unit hold a strip; others nothing."""
+    planned = on_matrix_unit(request)
+    if planned is None:
+        return (Beside(),)
+    own = Beside(bytes=together_bytes(request, *planned))
+    return (own, Beside(0, 0, PHASES)) if less else (own,)
 
 
 def _strips(request: Request, facts: ConvFacts, plan: MatrixPlan, own: Beside, less: bool) -> list[Beside]:

@@ -17,9 +17,12 @@ from typing import Any
 import numpy as np
 
 from ..group import Kernel, Node, Request, Value
+from ..matrix.unit import may_split
 from ..operator import attributes
 from .direct import emit_direct
 from .facts import ConvFacts
+from .matrix_transposed import Together, build_together, plan_together
+from .strips import Strip
 from .tile import finish, new_context
 
 
@@ -101,8 +104,20 @@ def margins_of(node: Node) -> tuple[tuple[int, int], ...]:
     return tuple((max(m[i][0] for m in every), max(m[i][1] for m in every)) for i in range(len(every[0])))
 
 
+def on_matrix_unit(request: Request) -> tuple[Together, Strip] | None:
+    """The phases as a matrix unit computes them, where it does."""
+    assert request.group.anchor is not None
+    if not may_split(request):
+        return None
+    strides, phases = phases_of(request.group.anchor)
+    return plan_together(request, [(p.facts, p.offsets) for p in phases], strides)
+
+
 def build_transposed(request: Request) -> Kernel:
     assert request.group.anchor is not None
+    planned = on_matrix_unit(request)
+    if planned is not None:
+        return build_together(request, *planned)
     strides, phases = phases_of(request.group.anchor)
     ctx = new_context(request)
     phase_tiles, box = [], request.box

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ...targets.target import Target
 from ..ahead import free_registers
 from ..matrix.parts import SIX, THREE, parts_of
-from ..matrix.unit import REGISTER_BYTES, ROWS, SUMS, block_cycles, loads_of
+from ..matrix.unit import REGISTER_BYTES, ROWS, SLOWER, SUMS, block_cycles, loads_of
 from .choose import Space, choose_tile
 from .facts import ConvFacts
 from .winograd_math import F2, F6, STRIDED, Transform
@@ -52,11 +52,11 @@ MARGIN = 0.93  # the estimate must beat the direct one by this much
 NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
 LAST = 0.5  # the same where no third level is behind the second
 LARGER = 0.95  # F(6x6, 3x3) must beat smaller tiles by this much: it doubles the bound of errors and bytes of weights
+MOVED_PART = 1.0  # the same of a part of such a vector, half a line
 SPLIT = 1.9  # cycles of a part of a vector
-SLOWER = 1.2  # cycles of the vector units in one of the matrix unit, which runs at 3.1 where they do at 3.85 GHz
-LOADED = 9.0  # cycles of a register's load that products don't hide: from the second-level cache, mostly
-STORED = 40.0  # cycles of a register of sums, from its last product to the next one's first
-PARTS_RATE = 0.45  # of the rate at which weights arrive, what loads of registers take from beyond that cache
+LOADED = 6.0  # cycles of a register's load that products don't hide: from the second-level cache, mostly
+STORED = 36.0  # cycles of a register of sums, from its last product to the next one's first
+PARTS_RATE = 0.4  # of the rate at which data arrive from beyond that cache, what loads of registers get
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack; larger one in the memory plan
 
 
@@ -388,22 +388,24 @@ def _cycles(target: Target, channels: int, plan: Plan) -> float:
         products = _matrix_cycles(lanes, channels, plan)
     products *= t.products * plan.chunks_per_group
     data_ops = 2 * t.extent * t.data_operations / target.fma_ports
-    data_ops += (MOVED_STARVED if starved(target) else MOVED) * t.products
-    data_ops += SPLIT * parts_of(plan.products) * t.products if plan.products else 0.0
+    moved = MOVED_STARVED if starved(target) else MOVED
+    if plan.products:
+        moved = (MOVED_PART + SPLIT) * parts_of(plan.products)
+    data_ops += moved * t.products
     result_ops = (t.extent + t.m) * t.result_operations / target.fma_ports + t.products + 2.0 * t.m**2
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
+    slow = PARTS_RATE if plan.products else 1.0
     scratch, again_read = data_bytes + product_bytes, 0.0
     if scratch + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
         transforms += 2 * data_bytes / target.far_bytes  # written to and read from beyond the cache
-        again_read = plan.chunks_per_group * data_bytes / target.far_bytes
+        again_read = plan.chunks_per_group * data_bytes / (slow * target.far_bytes)
     beside = starved(target)  # data that return arrive beside the products, as weights do
     if not beside:
         products += again_read
     readers = max(1, target.cores // plan.groups)
-    slow = PARTS_RATE if plan.products else 1.0
     first_stream = read / (slow * stream_rate(target, read / share, readers=readers)) + beside * again_read
     later_stream = read / (slow * stream_rate(target, read / share, again=True)) + beside * again_read
-    exposed = EXPOSED_STARVED if starved(target) else EXPOSED
+    exposed = EXPOSED_STARVED if starved(target) and not plan.products else EXPOSED
     cold, again = (max(products, s) + exposed * min(products, s) for s in (first_stream, later_stream))
     # tasks of one group follow each other on a core: only the first finds all of the weights cold
     fill = (read + scratch) / target.l2_bytes

@@ -6,8 +6,8 @@
         for block of two registers of rows
           for step of 32 terms                                                           rolled
             c[2][2] += tail * head + head * head + head * tail
-          c -> sums[32 rows][2 vectors]                                                  a few KB on the stack
-          for row: epilogue(sums[row])
+            epilogue of a few rows of the block before                                   BESIDE
+          c -> sums[32 rows][2 vectors]                                                  two of them, on the stack
 
 A constant B lies in panels [N / 16][step][part][16 pairs][16 columns], split at compile time: four bytes an element, as
 before. A is read through the moves before it, the output is written through those behind it, as :mod:`.packed` does.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ from tvm import tirx
 
 from ..group import Kernel, Packed, Request
 from ..matrix.parts import THREE, WORDS, order, pack, parts_of, split
-from ..matrix.unit import DEPTH, PAIRS, ROWS, MatrixUnit, Rows, may_split
+from ..matrix.unit import DEPTH, PAIRS, ROWS, SUMS, MatrixUnit, Rows, may_split
 from .facts import MatmulFacts
 from .follow import follow
 from .moves import producers, read_steps
@@ -35,8 +36,20 @@ from .packed import Region, _Matmul
 from .registers import Registers, Shape, choose_registers, heights, pieces
 
 PARTS = parts_of(THREE)
+BESIDE = 5  # steps: with fewer a core would not look past the rows between them (784 x 128 x 512, GELU: 1.10)
 STACK_BYTES = 64 * 1024  # larger locals come from the worker's workspace
 BYTES = 4  # of a word
+
+
+@dataclass(frozen=True)
+class Behind:
+    """``rows`` of a panel, from ``row`` on, whose sums lie in scratch from ``at`` on and wait for what follows them."""
+
+    batch: Any
+    panel: Any
+    row: Any
+    rows: Any
+    at: Any
 
 
 def shape_of(facts: MatmulFacts) -> Shape:
@@ -107,23 +120,22 @@ class _Matrix(_Matmul):
         left = k.local("parts", "int32", words, "global")
         if words * BYTES > STACK_BYTES:
             self.workspace = -(-words * BYTES // 64) * 64 + 64
-        sums = k.local("sums", "float32", 3 * 2 * ROWS * self.lanes, "global")
+        sums = k.local("sums", "float32", (2 * SUMS + 6) * ROWS * self.lanes, "global")
         self.unit.configure()
         self._split_rows(a, batch, first, left, (b, group * (run * chosen.width)))
+        memory = (left, b, sums)
         for region in self._regions():
             count: Any = region.panels
-            begin: Any = 0
+            begin: Any = tirx.IntImm("int32", 0)
+            if chosen.groups > 1 and region.first:  # the last panel, of the last group
+                with k.when(group == chosen.groups - 1):
+                    self._panels_of_task(region, memory, (batch, block, first), (begin, 1))
+                continue
             if chosen.groups > 1:
                 begin = group * run
-                if region.first:  # the last panel, of the last group
-                    with k.when(group == chosen.groups - 1):
-                        self._panel_of_task(region, (left, b, sums), (batch, tirx.IntImm("int32", 0), block, first))
-                    continue
                 even = region.panels == chosen.groups * run
-                count = run if even else tirx.max(tirx.min(region.panels - begin, run), 0)
-            with k.loop(count, name="n") as n:
-                panel = self.bind(begin + n, region.panels)
-                self._panel_of_task(region, (left, b, sums), (batch, panel, block, first))
+                count = run if even else self.bind(tirx.max(tirx.min(region.panels - begin, run), 0), run + 1)
+            self._panels_of_task(region, memory, (batch, block, first), (begin, count))
         self.unit.release()
 
     def _split_rows(self, a: Any, batch: Any, first: Any, left: Any, right: tuple[Any, Any]) -> None:
@@ -177,42 +189,77 @@ class _Matrix(_Matmul):
             for part, word in enumerate(words):
                 self.k.store(left, at + part * WORDS + begin + v, word)
 
-    def _panel_of_task(self, region: Region, memory: tuple[Any, Any, Any], place: tuple[Any, ...]) -> None:
-        """One panel by all rows of a task: whole blocks, then a last one, which in the last task is another."""
-        k, chosen = self.k, self.chosen
-        batch, panel, block, first = place
+    def _panels_of_task(
+        self, region: Region, memory: Any, place: tuple[Any, Any, Any], panels: tuple[Any, Any]
+    ) -> None:
+        """A run of panels (first, how many) by all rows of a task: whole blocks, then a last one, which in the last
+        task is another."""
+        k, chosen, (batch, block, first), (begin, count) = self.k, self.chosen, place, panels
         last_rows = self.shape.row_registers - (chosen.row_blocks - 1) * chosen.rows
         tall, blocks, last = heights(chosen.rows, region.vectors)
         _, fewer, end = heights(last_rows, region.vectors)
-        count: Any = blocks
         final = block == chosen.row_blocks - 1
-        if fewer != blocks:
-            count = fewer if chosen.row_blocks == 1 else self.bind(tirx.Select(final, fewer, blocks), blocks + 1)
-        most = max(blocks, fewer)
-        if most:
-            with k.loop(count, name="t") as t:
-                self.ctx.ranged(t, most)
-                self._block(region, memory, (tall, region.vectors), (batch, panel, first), t * tall, (t, most))
-        if chosen.row_blocks > 1 and last:
-            with k.when(block < chosen.row_blocks - 1):
-                self._block(region, memory, (last, region.vectors), (batch, panel, first), blocks * tall, None)
-        if end:
-            with k.when(final) if chosen.row_blocks > 1 else nullcontext():
-                self._block(region, memory, (end, region.vectors), (batch, panel, first), fewer * tall, None)
+        whole: Any = fewer if chosen.row_blocks == 1 else blocks
+        if fewer != whole:
+            whole = self.bind(tirx.Select(final, fewer, blocks), blocks + 1)
+        beside = self.shape.steps >= BESIDE
+        most, size = max(blocks, fewer), tall * region.vectors * ROWS * self.lanes
+
+        def behind(panel: Any, register: Any, rows: int, at: Any) -> Behind:
+            row = self.bind(first + register * ROWS, self.shape.rows)
+            left = rows * ROWS if self.shape.rows % ROWS == 0 else tirx.min(self.shape.rows - row, rows * ROWS)
+            return Behind(batch, panel, row, left, at)
+
+        def before(number: Any) -> Behind:
+            """The block before the one of this number among all of the run."""
+            panel, t = tirx.floordiv(number - 1, whole), tirx.floormod(number - 1, whole)
+            return behind(self.bind(begin + panel, region.panels), t * tall, tall, tirx.floormod(number - 1, 2) * size)
+
+        with k.loop(count, name="n") as n:
+            panel = self.bind(begin + n, region.panels)
+            if most:
+                with k.loop(whole, name="t") as t:
+                    self.ctx.ranged(t, most)
+                    number = self.bind(n * whole + t, region.panels * most)
+                    waiting = before(number) if beside else None
+                    if waiting is not None:
+                        waiting = replace(waiting, rows=tirx.Select(number > 0, waiting.rows, 0))
+                    at = tirx.floormod(number, 2) * size
+                    self._block(region, memory, (tall, region.vectors), (panel, t * tall, at), (t, most), waiting)
+                    if not beside:
+                        self._finish(region, memory[2], behind(panel, t * tall, tall, at), 0, tall * ROWS)
+            ends = [(end, fewer * tall, final)]
+            if chosen.row_blocks > 1:
+                ends.append((last, blocks * tall, block < chosen.row_blocks - 1))
+            for rows, register, there in ends:
+                if rows:
+                    with k.when(there) if chosen.row_blocks > 1 else nullcontext():
+                        self._block(region, memory, (rows, region.vectors), (panel, register, 2 * size))
+                        self._finish(region, memory[2], behind(panel, register, rows, 2 * size), 0, rows * ROWS)
+        if most and beside:
+            with k.when(count * whole > 0):
+                self._finish(region, memory[2], before(count * whole), 0, tall * ROWS)
 
     def _block(
-        self, region: Region, memory: Any, shape: tuple[int, int], place: Any, register: Any, turn: Any
+        self,
+        region: Region,
+        memory: Any,
+        shape: tuple[int, int],
+        place: tuple[Any, Any, Any],
+        turn: tuple[Any, int] | None = None,
+        waiting: Behind | None = None,
     ) -> None:
-        """Registers of rows from ``register`` on by one panel, and what follows; ``turn``: the number of the block, of
-        how many that meet the panel."""
+        """Registers of rows by one panel (``place``: panel, first register, and where the sums lie then). ``turn``: the
+        number of the block, of how many that meet the panel; ``waiting`` is finished between its steps."""
         k, unit, steps = self.k, self.unit, self.shape.steps
-        (left, b, sums), (batch, panel, first), (rows, width) = memory, place, shape
+        (left, b, sums), (panel, register, at), (rows, width) = memory, place, shape
         column = self.bind(region.first // self.lanes + panel * width, self.shape.column_registers)
         right = self.bind(column * (steps * PARTS * WORDS), 1 << 31)
         for high, begin, wide in pieces(rows, width):
             for c in range(high * wide):
                 unit.zero(c)
             with k.loop(steps, name="s") as s:
+                self.ctx.ranged(s, steps)
                 unit.step(
                     (high, wide),
                     THREE,
@@ -221,12 +268,13 @@ class _Matrix(_Matmul):
                 )
                 if turn is not None:
                     self._ask_ahead(b, column + width, turn, s)
+                if waiting is not None:
+                    each = -(-rows * ROWS // steps)
+                    self._finish(region, sums, waiting, s * each, each)
             for i in range(high):
                 for j in range(wide):
-                    at = (i * ROWS * width + begin + j) * self.lanes
-                    unit.store(i * wide + j, Rows(sums, at, width * self.lanes * BYTES))
-        row = self.bind(first + register * ROWS, self.shape.rows)
-        self._rows_of_block(region, sums, batch, panel, (row, rows * ROWS))
+                    begins = at + (i * ROWS * width + begin + j) * self.lanes
+                    unit.store(i * wide + j, Rows(sums, begins, width * self.lanes * BYTES))
 
     def _ask_ahead(self, b: Any, column: Any, turn: tuple[Any, int], step: Any) -> None:
         """Hints for the share of the panel from register ``column`` on that falls to a step of one of the turns
@@ -234,18 +282,18 @@ class _Matrix(_Matmul):
         size, steps = PARTS * WORDS, self.shape.steps
         follow(self.k, b, column * (steps * size), turn[0] * steps + step, self.chosen.width * size, turn[1], BYTES)
 
-    def _rows_of_block(self, region: Region, sums: Any, batch: Any, panel: Any, rows: tuple[Any, int]) -> None:
-        """The epilogue over the rows of a block that the output has."""
-        k, lanes, (row, height) = self.k, self.lanes, rows
-        column = region.first + panel * region.vectors * lanes
+    def _finish(self, region: Region, sums: Any, behind: Behind, begin: Any, most: int) -> None:
+        """What follows the sums of up to ``most`` rows of a block, from row ``begin`` on."""
+        k, lanes = self.k, self.lanes
+        column = region.first + behind.panel * region.vectors * lanes
         whole = region.vectors if region.last == lanes else region.vectors - 1
-        count: Any = height if self.shape.rows % ROWS == 0 else tirx.min(self.shape.rows - row, height)
+        count = self.ctx.analyzer.simplify(tirx.max(tirx.min(behind.rows - begin, most), 0))
         with k.loop(count, name="r") as r:
-            self.ctx.ranged(r, height)
+            self.ctx.ranged(r, most)
             for first, vectors, width in ((0, whole, lanes), (whole, region.vectors - whole, region.last)):
                 if vectors:
                     kind = "serial" if self.costly else "unroll"
                     with k.loop(vectors, kind, "b") as j, k.loop(width, "vectorized", "v") as v:
                         self.ctx.ranged(v, width)
-                        at = sums[(r * region.vectors + first + j) * lanes + v]
-                        self._element(at, batch, row + r, column + (first + j) * lanes + v)
+                        at = sums[behind.at + ((begin + r) * region.vectors + first + j) * lanes + v]
+                        self._element(at, behind.batch, behind.row + begin + r, column + (first + j) * lanes + v)

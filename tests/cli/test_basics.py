@@ -134,6 +134,14 @@ def test_facts_in_words() -> None:
     assert "hertz" not in told and "hertz" in halotile("targets", "show", "scratchpad").stdout
 
 
+def test_a_matrix_unit_is_a_fact() -> None:
+    named = "x86_64-linux-gnu+sapphirerapids"
+    for target, there in ((named, True), (f"{named}+-amx-tile", False)):
+        assert json.loads(halotile("targets", "show", target, "--json").stdout)["matrix_unit"] is there
+    told = dict(line.split(None, 1) for line in halotile("targets", "show", named).stdout.splitlines())
+    assert told["matrix_unit"] == "yes"
+
+
 def test_targets_detect() -> None:
     seen = json.loads(halotile("targets", "detect", "--json").stdout)
     assert seen["native"] and seen["cores"] >= 1 and seen["vector_bits"] >= 64

@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Compiled, module_of, staged, weight
-from tvm import relax
+from compiled import Compiled, module_of, native, staged, weight
+from halotile.compiler.codegen.library import LibrarySpec, build_library
+from halotile.compiler.codegen.module import MAIN, build_object
+from halotile.compiler.runtime.loader import load
+from halotile.compiler.spec import TensorSpec
+from halotile.schedules.emit import KernelBuilder
+from tvm import IRModule, relax, tirx
 
 R = relax.op
 F = "float32"
@@ -127,3 +132,30 @@ def test_flat_kernels_are_no_larger_without_flattening(monkeypatch: pytest.Monke
         assert len(ours) <= 1.01 * len(theirs)  # not the same: squares that are transposed keep an index as it is
     for a, b in zip(found.run([X]), flattened.run([X]), strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+def test_memory_that_a_serial_kernel_takes_is_given_back(tmp_path: Path) -> None:
+    """What is too large for the stack, in no task of its own: the second call finds as much as the first."""
+    count = 1 << 15
+    k = KernelBuilder("turned")
+    x, y = k.pointer("x", F, count), k.pointer("y", F, count)
+    between = k.local("between", F, count, "global")
+    for source, result in ((x, between), (between, y)):
+        with k.loop(count) as i:
+            k.store(result, count - 1 - i, k.load(source, i) + tirx.const(1, F))
+    main = KernelBuilder("main")
+    x, y = (main.pointer(name, F, count) for name in "xy")
+    for name in ("weights", "arena"):
+        main.pointer(name, "uint8", 1)
+    for _ in range(3):
+        main.add(tirx.Evaluate(tirx.call_extern("int32", "turned", x.data, y.data)))
+    named = {"turned": k, MAIN: main}
+    functions = {name: b.finish({"global_symbol": name, "calling_conv": 1}) for name, b in named.items()}
+    spec = LibrarySpec(
+        name="turned", inputs=(TensorSpec("x", F, (count,)),), outputs=(TensorSpec("y", F, (count,)),),
+        object_bytes=build_object(IRModule(functions), native()), weights=[], planned_bytes=0,
+        workspace_bytes=count * 4, max_threads=1, default_threads=1, target=native(),
+    )  # fmt: skip
+    with load(build_library(spec, tmp_path / "out").directory) as model:
+        numbers = np.arange(count, dtype=F)
+        assert np.array_equal(model({"x": numbers})["y"], numbers + 2)

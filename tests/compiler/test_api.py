@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import halotile
 import numpy as np
 import pytest
+from commands import run_command
 from halotile import errors
 from onnx import TensorProto, helper
 from small_models import WEIGHT, tiny
@@ -78,8 +80,7 @@ def test_verify_knows_the_shapes_of_inputs_that_only_give_theirs(tmp_path: Path)
     (tmp_path / "m.onnx").write_bytes(source.SerializeToString())
     build = ["build", "m.onnx", "--shape", "x=1,4", "--shape", "like=3,4", "-o", "lib", "--format", "so"]
     for arguments in (build, ["verify", "m.onnx", "lib"]):
-        command = [sys.executable, "-m", "halotile.compiler.cli", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        done = run_command(arguments, tmp_path, os.environ)
         assert done.returncode == 0, done.stderr
 
 

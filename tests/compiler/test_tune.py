@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import halotile
 import numpy as np
 import onnx
 import pytest
+from commands import run_command
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv, linear
 from halotile.compiler import tune as tuning
@@ -104,11 +104,11 @@ def test_what_was_measured_is_built_and_recorded(
     other = halotile.compile(source, threads=1, tuning=file)  # nothing was measured with one thread
     assert not any("measured faster" in note for k in other.report["kernels"] for note in k["notes"])
 
-    command = [sys.executable, "-m", "halotile.compiler.cli", "build", "--no-verify", "--format", "so"]
+    command = ["build", "--no-verify", "--format", "so"]
     first = ["families.onnx", "--threads", "2", "--tile", "off", "--tuning", "tuning.json", "-o", "a"]
     again = ["--from", "a/manifest.json", "families.onnx", "-o", "b"]
     for arguments in (first, again):
-        done = subprocess.run([*command[:4], *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        done = run_command([command[0], *arguments], tmp_path, os.environ)
         assert done.returncode == 0, done.stderr
         file.unlink(missing_ok=True)  # the manifest has all that is needed of it
     assert json.loads((tmp_path / "a/manifest.json").read_text())["options"]["tuning"]
@@ -188,12 +188,12 @@ def test_only_this_machines_code_is_measured(model: onnx.ModelProto) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     onnx.save(network(), tmp_path / "m.onnx")
-    command = [sys.executable, "-m", "halotile.compiler.cli", "tune", "m.onnx", "--seconds", "0.2", "--candidates", "2"]
-    done = subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    command = ["tune", "m.onnx", "--seconds", "0.2", "--candidates", "2"]
+    done = run_command([*command, "--json"], tmp_path, os.environ)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["considered"] == 4 and (tmp_path / "tuning.json").is_file()
     (tmp_path / "tuning.json").write_text("no")
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    done = run_command(command, tmp_path, os.environ)
     assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import halotile
 import numpy as np
 import onnx
 import pytest
+from commands import run_command
 from halotile import errors
 from onnx import TensorProto, helper
 
-COMMAND = [sys.executable, "-m", "halotile.compiler.cli"]
 X = np.arange(24, dtype=np.float32).reshape(1, 1, 4, 6)
 
 
@@ -142,7 +142,7 @@ def test_the_command_line_and_its_record(tmp_path: Path) -> None:
     np.save(tmp_path / "size.npy", np.array([3, 5]))
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        return run_command(arguments, tmp_path, os.environ)
 
     shape = ("--shape", "x=1,1,4,6")
     for text, out in (("size=3,5", "a"), ("size=size.npy", "b")):

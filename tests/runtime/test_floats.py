@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import platform
 import subprocess
-import sys
 from pathlib import Path
 
 import halotile
@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from board_tools import needs, needs_zig
+from commands import run_command
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.recipe import options_of
 from halotile.compiler.remote.model import RemoteModel
@@ -133,8 +134,7 @@ def test_the_command_tells_of_denormal_constants_and_a_manifest_of_the_choice(tm
     (tmp_path / "scaled.onnx").write_bytes(scaled().SerializeToString())
 
     def build(*options: str) -> str:
-        command = [sys.executable, "-m", "halotile.compiler.cli", "build", "scaled.onnx", "--format", "so", *options]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        done = run_command(["build", "scaled.onnx", "--format", "so", *options], tmp_path, os.environ)
         assert done.returncode == 0, done.stderr
         return done.stderr
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from compiled import native
+from compiled import machine
 from halotile.compiler.codegen.library import LibrarySpec, build_library
 from halotile.compiler.codegen.module import build_object
 from halotile.compiler.codegen.processor import processor_check, required_features
@@ -31,7 +31,7 @@ X = (np.arange(M * K) * 37 % 101 - 50).astype(np.float32).reshape(M, K) / 64
 W = np.random.default_rng(3).standard_normal((K, N)).astype(np.float32)
 
 needs_unit = pytest.mark.skipif(
-    not has_matrix_unit(native()), reason="NOT RUN: this machine has no matrix unit, or does not grant it"
+    not has_matrix_unit(machine()), reason="NOT RUN: this machine has no matrix unit, or does not grant it"
 )
 
 
@@ -106,13 +106,13 @@ def product() -> LibrarySpec:
         name="product",
         inputs=(TensorSpec("x", "float32", (M, K)),),
         outputs=(TensorSpec("y", "float32", (M, N)),),
-        object_bytes=build_object(tvm.IRModule({"halotile_kernel_main": function}), native()),
+        object_bytes=build_object(tvm.IRModule({"halotile_kernel_main": function}), machine()),
         weights=[pack(W, order(K), parts_of(THREE)).tobytes()],
         planned_bytes=0,
         workspace_bytes=0,
         max_threads=64,
         default_threads=2,
-        target=native(),
+        target=machine(),
         matrix_unit=True,
     )
 

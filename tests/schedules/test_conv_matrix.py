@@ -13,9 +13,10 @@ from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import matrix_choose
+from halotile.schedules.conv import matrix_choose, matrix_transposed
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.matrix import pack_weights
+from halotile.schedules.conv.pixels import pixel_strips
 from halotile.schedules.conv.strips import Strip, strips_of
 from halotile.schedules.group import Value
 from halotile.schedules.matrix.unit import has_matrix_unit
@@ -229,3 +230,128 @@ def _facts(case: tuple[int, ...], rows: int, columns: int) -> ConvFacts:
     data, result = Value("x", (n, cin, h, w), "float32"), Value("y", (n, cout, rows, columns), "float32")
     kernel = Value("w", (cout, cin, ky, kx), "float32")
     return ConvFacts(data, kernel, result, (ky, kx), (sy, sx), (dy, dx), (top, left), (bottom, right), 1)
+
+
+# -- few channels ------------------------------------------------------------------------------------
+
+# batch, channels in and out, height, width, kernel, strides, dilation, pads
+FEW: dict[str, tuple[int, ...]] = {
+    "stem": (1, 3, 64, 45, 53, 7, 7, 2, 2, 1, 1, 3, 3, 3, 3),
+    "grey": (2, 1, 33, 21, 34, 5, 5, 1, 1, 1, 1, 2, 2, 2, 2),
+    "pair": (1, 2, 20, 19, 37, 3, 3, 1, 1, 2, 2, 2, 2, 2, 2),
+    "asymmetric": (1, 4, 17, 23, 29, 4, 3, 1, 2, 1, 1, 0, 2, 3, 1),
+    "patches": (1, 3, 48, 64, 68, 4, 4, 4, 4, 1, 1, 0, 0, 0, 0),
+    "wide kernel": (1, 3, 16, 30, 63, 3, 11, 3, 1, 1, 1, 1, 5, 1, 5),
+}
+
+
+@NEEDS
+@pytest.mark.parametrize("cores", [1, 2])
+def test_few_channels_are_pixels(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = Suite(replace(machine(), cores=cores))
+    for i, (name, case) in enumerate(FEW.items()):
+        n, cin, cout, h, w, ky, kx, sy, sx, dy, dx, *pads = case
+        x, k = random((n, cin, h, w), i), random((cout, cin, ky, kx), 100 + i) / np.float32(np.sqrt(cin * ky * kx))
+        y, b = exact(x, k, case), random((1, cout, 1, 1), 200 + i)
+
+        def layer(x: Any, k: Any = k, b: Any = b, case: Any = case) -> Any:
+            *_, sy, sx, dy, dx, top, left, bottom, right = case
+            pads = [top, left, bottom, right]
+            y = R.nn.conv2d(x, weight(k), strides=(sy, sx), padding=pads, dilation=(dy, dx))
+            return R.nn.max_pool2d(R.nn.relu(y + weight(b)), (1, 1))
+
+        suite.add(name, [x], layer, np.maximum(y + b, 0).astype(np.float32), 0, 3e-5)
+    monkeypatch.setattr(conv_build, "MARGIN", 100.0)
+    suite.compile()
+    for name in FEW:
+        suite.check(name)
+        assert any("pixels of" in s for s in suite.schedules(name)), name
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_pixels_meet_each_weight_once_and_each_where_its_tap_reads(name: str) -> None:
+    n, cin, cout, h, w, ky, kx, sy, sx, dy, dx, top, left, bottom, right = FEW[name]
+    rows, columns = (h + top + bottom - (ky - 1) * dy - 1) // sy + 1, (w + left + right - (kx - 1) * dx - 1) // sx + 1
+    facts = _facts(FEW[name], rows, columns)
+    for strip in {s.pixels: s for s in pixel_strips(facts)}.values():
+        terms = strip.terms()
+        assert sorted(terms[terms >= 0]) == list(range(cin * ky * kx))
+        offsets = strip.offsets(strip.places * strip.apart)
+        for step, pair, half in np.argwhere(terms >= 0):
+            channel, row, column = np.unravel_index(terms[step, pair, half], (cin, ky, kx))
+            place = offsets[step] + pair  # of the output in the corner, in words
+            plane, rest = divmod(place, strip.places * strip.apart)
+            line, word = divmod(rest, strip.pitch * strip.apart)
+            pixel, word = divmod(word, strip.pixels.words)
+            behind, found = strip.slots()[2 * word + half]
+            assert found == channel and pixel == column * dx
+            assert strip.phases[plane] + line * sy + behind * dy == row * dy
+
+
+def test_a_stem_of_seven_by_seven_takes_pixels_and_one_of_three_by_three_may_not() -> None:
+    seven = facts_of(3, 64, 112, 112, kernel=(7, 7), strides=(2, 2), before=(3, 3), after=(3, 3))
+    three = facts_of(3, 32, 112, 112, kernel=(3, 3), strides=(2, 2))
+    for facts, wanted in ((seven, True), (three, False)):
+        plan = matrix_choose.best_pixels(NAMED, facts, 2)
+        assert plan is not None
+        assert (plan.cycles < matrix_choose.MARGIN * matrix_choose.float_cycles(NAMED, facts)) == wanted
+
+
+# -- transposed --------------------------------------------------------------------------------------
+
+# batch, channels in and out, height, width, kernel, stride, dilation, pad, output_padding
+TRANSPOSED: dict[str, tuple[int, ...]] = {
+    "upsampling": (1, 64, 32, 17, 19, 2, 2, 1, 0, 0),
+    "overlapping": (2, 48, 40, 15, 16, 4, 2, 1, 1, 0),
+    "unlike taps": (1, 33, 17, 20, 13, 5, 3, 1, 1, 0),
+    "padded": (1, 64, 48, 16, 21, 3, 2, 1, 1, 1),
+    "dilated": (1, 40, 16, 12, 15, 3, 2, 2, 0, 1),
+    "phases without taps": (1, 32, 33, 11, 14, 1, 2, 1, 0, 1),
+}
+
+
+def scattered(x: np.ndarray, k: np.ndarray, case: tuple[int, ...]) -> np.ndarray:
+    *_, stride, dilation, pad, more = case
+    n, _, h, w = x.shape
+    reach = (k.shape[2] - 1) * dilation + 1
+    full = np.zeros((n, k.shape[1], (h - 1) * stride + reach + more, (w - 1) * stride + reach + more))
+    for i, j in np.ndindex(*k.shape[2:]):
+        part = np.einsum("nihw,io->nohw", x.astype(np.float64), k[:, :, i, j].astype(np.float64))
+        down, right = i * dilation, j * dilation
+        full[:, :, down : down + (h - 1) * stride + 1 : stride, right : right + (w - 1) * stride + 1 : stride] += part
+    return full[:, :, pad : full.shape[2] - pad, pad : full.shape[3] - pad]
+
+
+@NEEDS
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_phases_of_transposed_convolutions_share_what_is_split(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, cin, cout, h, w, size, stride, dilation, pad, more = TRANSPOSED[name]
+    x, k = random((n, 3, h, w), 1), random((cin, cout, size, size), 2) / np.float32(np.sqrt(cin))
+    first, b = random((cin, 3, 1, 1), 3), random((cout,), 4)
+    g = Graph("transposed")
+    y = g.op("Conv", g.input("x", x.shape), g.weight("first", first), kernel_shape=[1, 1])
+    given = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "dilations": [dilation] * 2}
+    y = g.op("ConvTranspose", y, g.weight("k", k), g.weight("b", b), output_padding=[more] * 2, **given)
+    model = g.finish(y=g.op("Relu", y))
+    wanted = scattered(exact(x, first, (1,) * 5 + (1, 1, 1, 1, 1, 1, 0, 0, 0, 0)), k, TRANSPOSED[name])
+    wanted = np.maximum(wanted + b[:, None, None], 0)
+    monkeypatch.setattr(matrix_transposed, "MARGIN", 100.0)
+    for threads in (1, 2):
+        found = compile_model(model, threads=threads, tile="off")
+        assert any("transposed matrix conv" in kernel["schedule"] for kernel in found.report["kernels"])
+        (got,) = found({"x": x}).values()
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5 * np.abs(wanted).max())
+
+
+@NEEDS
+def test_memory_of_transposed_convolutions_keeps_to_a_budget() -> None:
+    g = Graph("decoder")
+    x = activation(g, conv(g, g.input("x", (1, 16, 40, 40)), 64), "relu")
+    y = g.op("ConvTranspose", x, g.weight("k", random((64, 48, 2, 2), 1)), kernel_shape=[2, 2], strides=[2, 2])
+    model = g.finish(y=activation(g, conv(g, y, 16), "relu"))
+    free = compile_model(model, threads=2)
+    for share in (0.9, 0.6, 0.4):
+        budget = int(free.report["arena_bytes"] * share)
+        found = compile_model(model, threads=2, memory_budget=budget)
+        assert found.report["arena_bytes"] <= budget
+        assert found.verify().ok

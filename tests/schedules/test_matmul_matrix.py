@@ -164,6 +164,15 @@ def test_same_bits_for_every_number_of_tasks() -> None:
 
 
 @needs_unit
+def test_where_parts_lie() -> None:
+    """On the stack, or where there are many in the worker's workspace."""
+    a, b = random(8, (128, 384), (384, 64))
+    for target, size in ((ONE, 128 * 384 * 4), (TWO, 64 * 384 * 4), (replace(ONE, l2_bytes=64 << 10), 0)):
+        (kernel,) = staged(module_of([a], lambda a: product(a, b)), target, tiled=False).kernels
+        assert kernel.schedule.startswith(FORM) and size <= kernel.workspace <= size + 64 * (size > 0)
+
+
+@needs_unit
 def test_a_library_that_was_tuned_offers_it_first() -> None:
     a, b = random(7, (128, 96), (96, 64))
     build = staged(module_of([a], lambda a: product(a, b)), TWO, tiled=False)

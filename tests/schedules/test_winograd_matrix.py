@@ -62,7 +62,7 @@ def forced(request: pytest.FixtureRequest) -> tuple[Transform, int]:
 @pytest.fixture(scope="module")
 def suite(forced: tuple[Transform, int]) -> Suite:
     """The shapes that the transform can compute, with a bias, and what follows in many networks."""
-    suite, transform = Suite(), forced[0]
+    suite, transform = Suite(machine()), forced[0]
     for i, (name, (n, cin, cout, h, w, pads, dilation)) in enumerate(SHAPES.items()):
         if transform.stride == 2:
             if name not in STRIDED:
@@ -133,7 +133,7 @@ def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = [x for x, _ in cases]
     module = module_of(arrays, lambda *xs: [conv(x, w, (0, 0, 0, 0)) for x, (_, w) in zip(xs, cases)])
     bound = error_bound(t, 64, len(choose.products_for(t))) * 64
-    for i, ((x, w), y) in enumerate(zip(cases, Compiled(staged(module)).run(arrays))):
+    for i, ((x, w), y) in enumerate(zip(cases, Compiled(staged(module, machine())).run(arrays))):
         exact = convolution(x, w, (0, 0, 0, 0))
         error = np.abs(y - exact).max()
         assert 0 < error <= bound * np.abs(x).max() * np.abs(w).max()
