@@ -35,6 +35,7 @@ QUOTIENT, ROUNDED = "halotile.quotient", "halotile.rounded"
 WHOLE = 2.0**30  # of numbers that are rounded, and zeros: their sums are int32
 CONVOLUTION, PRODUCT = "halotile.dot_conv", "relax.matmul"
 SUMS = ("relax.add", "relax.subtract")
+UNIT = ("relax.erf", "relax.tanh", "relax.sigmoid")  # of any number that is one
 LARGEST = ("relax.maximum", "relax.minimum")
 KEPT = RESHAPES | {f"relax.{n}" for n in "permute_dims strided_slice nn.relu abs negative astype".split()}
 
@@ -116,6 +117,8 @@ def _computed(node: Node, depth: int) -> float | None:
         terms = np.abs(node.inputs[1].array.astype(np.float64))
         sums = terms.sum(axis=tuple(range(1, terms.ndim)) if node.op == CONVOLUTION else -2)
         return (_reach(node.inputs[0], depth - 1) or 0.0) * float(sums.max(initial=0)) or None
+    if node.op in UNIT:
+        return None if _reach(node.inputs[0], depth - 1) is None else 1.0
     if node.op not in (*KEPT, *SUMS, *LARGEST, "relax.multiply", "relax.round", "relax.clip", QUOTIENT):
         return None
     if node.op == QUOTIENT:

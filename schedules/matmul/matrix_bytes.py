@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from .facts import MatmulFacts
 from .packed import Region, _Matmul
 
 KIND = "amx-int8"
+TOGETHER = 4  # rows whose epilogues are computed in turns
 WORDS = REGISTER_BYTES // 4
 VECTOR = 16  # bytes of the end of a row that are copied at a time
 FULL = 0.7  # of the multiply-adds a cycle that the unit could start: registers are loaded from the second level, too
@@ -192,12 +194,15 @@ class _MatrixBytes(_Matmul):
                 unit.store(i * width + j, Rows(sums, (i * ROWS * width + j) * COLUMNS, width * ROW_BYTES))
         column = region.first + panel * (self.width * COLUMNS)
         whole = width if region.last == COLUMNS else width - 1
-        with k.loop(self.height, name="r") as r:
-            self.ctx.ranged(r, self.height)
-            for first, count, lanes in ((0, whole, COLUMNS), (whole, width - whole, region.last)):
+        with k.loop(self.height // TOGETHER, name="r") as r:
+            first = self.ctx.ranged(r, self.height // TOGETHER) * TOGETHER
+            for begin, count, lanes in ((0, whole, COLUMNS), (whole, width - whole, region.last)):
                 if count:
-                    with k.loop(count, "serial" if self.costly else "unroll", "b") as j:
-                        with k.loop(lanes, "vectorized", "v") as v:
-                            self.ctx.ranged(v, lanes)
-                            at = sums[(r * width + first + j) * COLUMNS + v]
-                            self._element(at, 0, row + r, column + (first + j) * COLUMNS + v)
+                    with k.loop(lanes, "vectorized", "v") as v:
+                        self.ctx.ranged(v, lanes)
+
+                        def one(i: int, j: int) -> None:
+                            at = sums[((first + i) * width + j) * COLUMNS + v]  # noqa: B023
+                            self._element(k.bind(at), 0, row + first + i, column + j * COLUMNS + v)  # noqa: B023
+
+                        k.interleave([partial(one, i, begin + j) for i in range(TOGETHER) for j in range(count)])

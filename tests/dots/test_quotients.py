@@ -80,11 +80,11 @@ def test_both_are_found() -> None:
     assert applied([WHOLE], body) == {"quotients": 1, "rounded": 1}
 
     def longer(x: Any, y: Any) -> Any:
-        """A relu, a bias and a residual of bytes between, and bytes again in the middle."""
+        """A relu, a bias and a function of other bytes between, and bytes again in the middle."""
         real = R.multiply(R.astype(x, "float32"), weight(np.full(5, 0.01, "float32")))
         real = R.add(real, weight(np.ones(5, "float32")))
         again = R.subtract(R.astype(quantised(R.nn.relu(real)), "int32"), relax.const(np.int32(11)))
-        return quantised(R.add(R.astype(again, "float32"), R.astype(y, "float32")))
+        return quantised(R.multiply(R.astype(again, "float32"), R.erf(R.astype(y, "float32"))))
 
     assert applied([WHOLE, BYTES], longer) == {"quotients": 2, "rounded": 2}
 
