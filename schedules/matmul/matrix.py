@@ -9,8 +9,10 @@
             epilogue of a few rows of the block before                                   BESIDE
           c -> sums[32 rows][2 vectors]                                                  two of them, on the stack
 
-A constant B lies in panels [N / 16][step][part][16 pairs][16 columns], split at compile time: four bytes an element, as
-before. A is read through the moves before it, the output is written through those behind it, as :mod:`.packed` does.
+A constant B lies in panels [N / 32][step][part][2][16 pairs][16 columns], split at compile time: four bytes an element,
+as before. While a panel is met by all blocks of rows, they ask for the next one (:mod:`.follow`), and for the first one
+while rows are split. A is read through the moves before it, the output is written through those behind it, as
+:mod:`.packed` does.
 
 Error: each product of two elements lacks up to 2**-16 of itself, whatever is infinite becomes NaN; off under ``exact``.
 """
