@@ -334,6 +334,7 @@ def _choices(build: Build, group: Any, room: int | None) -> tuple[dict[str, Any]
     choices: dict[str, Any] = {"winograd": options.winograd, "matrix": options.matrix}
     choices |= {"weights": options.weights, "threads": workers}
     choices["strassen"] = _only_speed(options)
+    choices["workspace"] = options.memory_budget is None and options.optimize == "speed"
     choices["closing"] = not build.closing.isdisjoint(group.outputs)
     choices["room"] = room
     if options.tuning is not None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, machine, module_of, staged, unitless, weight
+from halotile import compile as compile_model
+from halotile.benchmarks.graph import Graph
 from halotile.compiler import pipeline
 from halotile.schedules.group import Group, Node, Request, Value
 from halotile.schedules.matmul.estimate import matrix_pays, product_cycles
@@ -268,3 +270,18 @@ def test_cores_find_even_shares() -> None:
     assert choose_registers(NAMED, Shape(128, 384, 384), 2)[1].row_blocks == 2
     one = choose_registers(NAMED, Shape(32, 768, 768), 2)[1]
     assert one.row_blocks * one.groups >= 2
+
+
+@needs_unit
+def test_a_budget_counts_all_memory_and_leaves_the_unit_alone() -> None:
+    """Parts of A take a core's workspace, which is part of the arena, but of no plan."""
+    g = Graph("product")
+    x = g.input("x", (196, 512))
+    y = g.op("MatMul", x, g.weight("w", np.random.default_rng(0).standard_normal((512, 384)).astype(np.float32)))
+    model = g.finish(y=g.op("Relu", y))
+    free = compile_model(model, threads=2)
+    assert any("matrix" in k["schedule"] for k in free.report["kernels"])
+    for options in ({"optimize": "memory"}, {"memory_budget": 1 << 20}):
+        found = compile_model(model, threads=2, **options)
+        assert not any("matrix" in k["schedule"] for k in found.report["kernels"])
+        assert found.report["arena_bytes"] <= 1 << 20 and found.report["workspace_bytes"] == 0
