@@ -13,6 +13,7 @@ import onnx
 import pytest
 from board_tools import halotile as command
 from board_tools import needs, needs_zig
+from compiled import native
 from halotile.benchmarks import mca
 from halotile.benchmarks.boards import emulator
 from halotile.compiler.pipeline import Options, run_pipeline
@@ -83,7 +84,7 @@ def test_arrays_that_float16_can_not_hold_stay() -> None:
 
 def test_the_result_is_that_of_rounded_weights_bit_for_bit(half: halotile.Model) -> None:
     feeds = sample()
-    expected = halotile.compile(network(rounded=True))(feeds)["y"]
+    expected = halotile.compile(network(rounded=True), target=native())(feeds)["y"]
     assert (half(feeds)["y"] == expected).all()
 
 
@@ -125,7 +126,8 @@ def chain() -> onnx.ModelProto:
 
 def test_winograd_keeps_float32() -> None:
     """Its transformations would multiply the rounding errors: by thirty with 4x4 outputs."""
-    model, plain = (halotile.compile(wide(), weights=kind, tile="off") for kind in ("float16", "float32"))
+    kinds = ("float16", "float32")
+    model, plain = (halotile.compile(wide(), weights=kind, tile="off", target=native()) for kind in kinds)
     assert all("winograd" in k["schedule"] for k in model.report["kernels"] if k["operators"] != ["halotile.copy"])
     assert model.report["notes"]["assemble"] == ["0 of 2 packed arrays of weights are stored as float16"]
     feeds = {"x": np.random.default_rng(1).standard_normal((1, 64, 30, 34), np.float32)}
