@@ -19,7 +19,7 @@ from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.choose import Space, Tile, choose_tile
 from ...schedules.conv.few import choose_few_tile, few_step, has_few
 from ...schedules.conv.grouped import choose_grouped_tile, grouped_step, has_small_groups
-from ...schedules.conv.matrix_choose import MARGIN, SPLIT_CYCLES, float_cycles, register_cycles, suits
+from ...schedules.conv.matrix_choose import MARGIN, PARTS, SPLIT_CYCLES, float_cycles, register_cycles, suits
 from ...schedules.conv.matrix_choose import best_plan as best_strip
 from ...schedules.conv.matrix_choose import held_bytes as strip_bytes
 from ...schedules.conv.strips import Strip
@@ -38,7 +38,7 @@ from ...schedules.dots import multiplier, per_word
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout
 from ...schedules.matmul.facts import MatmulFacts
-from ...schedules.matrix.unit import COLUMNS, ROWS, has_matrix_unit
+from ...schedules.matrix.unit import COLUMNS, DEPTH, PAIRS, ROWS, SUMS, has_matrix_unit
 from ...targets.target import Target
 
 EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
@@ -47,6 +47,7 @@ STREAMED = 0.3  # the same of arithmetic and weights, which kernels ask for ahea
 LAUNCH = 2000.0  # cycles to start a kernel on all cores and wait for the last
 CALL = 250.0  # cycles to call a part of a tile group
 SMALL = 4  # tiles of the whole that a box is wide, beyond which its own are no others
+LAST_PLACES = SUMS * ROWS  # that the last registers may read beyond a box's
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
 
 Numbers = Any  # a number, or an array of them
@@ -79,11 +80,19 @@ class Fit:
 @dataclass(frozen=True)
 class Places:
     """What boxes take on a matrix unit: sixteen places of rows ``beyond`` columns longer than the box's take
-    ``register`` cycles, and each place of the input that their taps read, ``strides`` times ``split``."""
+    ``register`` cycles, and each place of the input that their taps read ``split``, and ``place_bytes`` of scratch,
+    which kernels hold for all of a box, ``room`` at the most."""
 
     beyond: tuple[int, int]
     register: float
     split: float
+    place_bytes: int
+    room: int | None
+
+    def held(self, rows: Numbers, columns: Numbers) -> Numbers:
+        down, across = self.beyond
+        size = ((rows + down) * (columns + across) + LAST_PLACES) * float(self.place_bytes)
+        return size if self.room is None else np.minimum(size, self.room)
 
     def box(self, rows: Numbers, columns: Numbers) -> Numbers:
         down, across = self.beyond
@@ -147,6 +156,8 @@ class MemberCost:
 
     def beside(self, rows: Numbers, columns: Numbers) -> Numbers:
         """Bytes that the kernel of a box takes beside what it reads and writes, and beside its stack."""
+        if self.places is not None:
+            return self.places.held(rows, columns)
         if self.others:
             each = [w.beside(rows, columns) for w in (replace(self, others=()), *self.others)]
             return np.choose(self.way(rows, columns), each)
@@ -208,7 +219,7 @@ def member_cost(
         plan = None if exact else choose_plan(alone, facts, room, split)
         strip = best_strip(alone, facts, 1, room) if split and suits(facts) else None
         if strip is not None and strip.cycles < MARGIN * (plan.cycles if plan else float_cycles(alone, facts)):
-            return _matrix(facts, strip.strip, strip_bytes(facts.channels, strip), extra)
+            return _matrix(facts, strip.strip, strip_bytes(facts.channels, strip), extra, room)
         if plan is not None:
             own = _winograd(facts, alone, plan, lanes, extra)
             m = plan.transform.m
@@ -241,10 +252,12 @@ def _winograd(facts: ConvFacts, target: Target, plan: Plan, lanes: int, extra: f
     return MemberCost(unit, cycles, transformed, positions, sizes, PHASED, strip, lost)
 
 
-def _matrix(facts: ConvFacts, strip: Strip, scratch: int, extra: float) -> MemberCost:
+def _matrix(facts: ConvFacts, strip: Strip, scratch: int, extra: float, room: int | None) -> MemberCost:
     beyond = max(t.row for t in strip.taps), max(t.column for t in strip.taps)
     split = SPLIT_CYCLES * -(-facts.channels // COLUMNS) * len(strip.phases)
-    places = Places(beyond, facts.batch * register_cycles(facts) + extra * ROWS, facts.batch * split)
+    place_bytes = 4 * len(strip.phases) * -(-facts.channels // DEPTH) * PARTS * PAIRS
+    register = facts.batch * register_cycles(facts) + extra * ROWS
+    places = Places(beyond, register, facts.batch * split, place_bytes, room)
     positions = math.prod(facts.out_spatial)
     cycles = float(places.box(*facts.out_spatial)) / positions
     size = strip.rows * strip.columns
