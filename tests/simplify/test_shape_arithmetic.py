@@ -106,9 +106,7 @@ def random_model(seed: int):
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 def test_numbers_stay(tools, seed: int) -> None:
     model = random_model(seed)
     options = onnxruntime.SessionOptions()
