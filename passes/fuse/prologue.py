@@ -64,8 +64,7 @@ def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: _
         return "a direct convolution loads single elements, many times"
     if split is not None or plan is None:
         return _often(split or 1.0)
-    times = plan.groups * plan.planes * (plan.transform.extent / (plan.transform.m * plan.transform.stride)) ** 2
-    return _often(times)
+    return _often(plan.groups * plan.planes * plan.transform.reads)
 
 
 def _often(times: float) -> str:

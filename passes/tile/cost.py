@@ -222,8 +222,8 @@ def member_cost(
             return _matrix(facts, strip.strip, strip_bytes(facts.channels, strip), extra, room)
         if plan is not None:
             own = _winograd(facts, alone, plan, lanes, extra)
-            m = plan.transform.m
-            less = [p for p in least_plans(alone, facts, room, split) if F2.m < p.transform.m < m] if m > 4 else []
+            size = plan.transform.size if plan.transform.strides == (1, 1) else 0
+            less = [p for p in least_plans(alone, facts, room, split) if F2.size < p.transform.size < size]
             return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
         return MemberCost(unit, cycles, weights, positions, fit=fit)
@@ -239,15 +239,15 @@ def member_cost(
 
 
 def _winograd(facts: ConvFacts, target: Target, plan: Plan, lanes: int, extra: float) -> MemberCost:
-    m, batch = plan.transform.m, facts.data.shape[0]
+    batch = facts.data.shape[0]
     turns = math.prod(facts.dilation)  # tiles that take turns, which a box has all of
     tiles = batch * plan.tiles[0] * plan.tiles[1]
     transformed = weight_bytes(lanes, facts.channels, plan)
     sizes = scratch_bytes(lanes, facts.channels, plan)
     lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - FILL) / FILL)
-    cycles = turns * (warm_cycles(target, facts, plan) / tiles * batch + extra * m * m)
+    cycles = turns * (warm_cycles(target, facts, plan) / tiles * batch + extra * plan.transform.outputs)
     strip = max(1, plan.strip // (batch * turns))
-    unit = (m * facts.dilation[0], m * facts.dilation[1])
+    unit = plan.transform.tile[0] * facts.dilation[0], plan.transform.tile[1] * facts.dilation[1]
     positions = math.prod(facts.out_spatial)
     return MemberCost(unit, cycles, transformed, positions, sizes, PHASED, strip, lost)
 

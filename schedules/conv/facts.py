@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..group import Node, Value
 from ..operator import attributes
@@ -11,6 +12,19 @@ from ..operator import attributes
 BYTES = "halotile.dot_conv"
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 SKIPPED = 0.85  # the share of taps inside the image below which those outside are passed over
+
+
+Pair = tuple[int, int]
+
+
+class Plane(NamedTuple):
+    """A convolution's rows and columns: one row of one tap, where it has one spatial axis."""
+
+    kernel: Pair
+    strides: Pair
+    dilation: Pair
+    before: Pair
+    outputs: Pair
 
 
 @dataclass(frozen=True)
@@ -81,6 +95,16 @@ class ConvFacts:
         return self.output.shape[2:]
 
     @property
+    def plane(self) -> Plane:
+        return Plane(
+            _last_two(self.kernel, 1),
+            _last_two(self.strides, 1),
+            _last_two(self.dilation, 1),
+            _last_two(self.before, 0),
+            _last_two(self.out_spatial, 1),
+        )
+
+    @property
     def of_bytes(self) -> bool:
         """True for bytes that are summed in 32 bits."""
         return self.weight.dtype == "int8"
@@ -141,3 +165,7 @@ def _of_bytes(node: Node, data: Value, weight: Value) -> ConvFacts:
     after = tuple(max(0, reach - b - n + 1) for reach, b, n in zip(last, before, data.shape[2:]))
     groups, fill = int(own["groups"]), int(own["fill"])
     return ConvFacts(data, weight, output, kernel, strides, dilation, before, after, groups, fill=fill)
+
+
+def _last_two(values: tuple[int, ...], missing: int) -> Pair:
+    return (values[-2] if len(values) > 1 else missing), values[-1]

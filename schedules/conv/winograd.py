@@ -1,10 +1,10 @@
-"""Winograd convolution F(m x m, 3 x 3) in NCHW[v]c, with stride 1 or 2, or dilation: three steps on strips of tiles
-whose scratch stays in cache.
+"""Winograd convolution in NCHW[v]c, with few taps along rows and columns, stride 1 or 2, or dilation: three steps on
+strips of tiles whose scratch stays in cache.
 
     parallel for core: its run of groups of output channels and strips of tiles (counted over the batch)
       for tile, block of input channels               V[xi] = BT d B           one vector of channels at a time
       for chunk of output channels
-        for xi in extent^2, register tile             M[xi] = V[xi] * U[xi]    and hints for what transforms will read
+        for xi of the products, register tile         M[xi] = V[xi] * U[xi]    and hints for what transforms will read
                                                       from memory (winograd_ahead.py)
         for tile, vector                              y = AT M A, epilogue
 
@@ -14,8 +14,9 @@ core. The last tile of an axis that m doesn't divide is moved back, so that no r
 convolution needs, and stores only what the tile before it did not: which bits are written never depends on the order
 of tasks.
 
-Along further axes a tile stands for one position of the outputs, and a block of channels for one of the kernel's planes
-too: depth taps are more terms of the same sums.
+A convolution of one spatial axis has one row. Along further axes than two a tile stands for one position of the
+outputs, and a block of channels for one of the kernel's planes too: depth taps are more terms of the same sums. So are
+the parts of a long kernel (winograd_math.py).
 
 With dilation d, the outputs d apart are a convolution of their own on inputs d apart: tiles of d * d of these, next to
 each other, take turns.
@@ -51,8 +52,8 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
         ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request)), plan
     )
     winograd.emit()
-    tile = Tile(plan.transform.m, plan.transform.m, plan.vectors)
-    return finish(winograd.conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.dilation)
+    tile = Tile(*plan.transform.tile, plan.vectors)
+    return finish(winograd.conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.plane.dilation)
 
 
 def products_of(conv: ConvKernel, plan: Plan) -> Products:
@@ -67,16 +68,18 @@ def workers_of(request: Request, facts: ConvFacts, plan: Plan) -> int:
 @dataclass(frozen=True)
 class _Place:
     """A tile's image of the batch, its position along further axes, the first of its outputs, and how far back along
-    rows and columns it was moved (None where tiles divide the axis)."""
+    rows and columns it was moved (None where tiles divide the axis); outputs are ``dilation`` apart, along ``axes``."""
 
     n: Any
     deep: list[Any]
     origins: list[Any]
     moved: list[Any]
+    dilation: tuple[int, int]
+    axes: int
 
-    def position(self, own: tuple[Any, Any], dilation: tuple[int, ...]) -> list[Any]:
+    def position(self, own: tuple[Any, Any]) -> list[Any]:
         """Coordinates of one of its outputs."""
-        return [*self.deep, *(o + at * d for o, at, d in zip(self.origins, own, dilation))]
+        return [*self.deep, *(o + at * d for o, at, d in zip(self.origins, own, self.dilation))][-self.axes :]
 
 
 @dataclass
@@ -89,7 +92,8 @@ class _Winograd:
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.lanes, self.t = self.conv.lanes, self.plan.transform
         self.images = self.facts.batch * math.prod(self.facts.out_spatial[:-2])
-        self.dilation = self.facts.dilation[-2:]
+        self.plane = self.facts.plane
+        self.dilation = self.plane.dilation
 
     @property
     def workers(self) -> int:
@@ -159,8 +163,8 @@ class _Winograd:
         if not self.conv.is_open:
             return self.plan.tiles
         rows, columns = (
-            tirx.floordiv(e + (self.t.m * d - 1), self.t.m * d) * d
-            for e, d in zip(self.conv.spatial, self.dilation)
+            tirx.floordiv(e + (m * d - 1), m * d) * d
+            for e, d, m in zip(self.conv.spatial, self.dilation, self.t.tile)
         )
         return self.k.bind(rows, "tr"), self.k.bind(columns, "tc")
 
@@ -183,8 +187,9 @@ class _Winograd:
             deep.insert(0, self.conv.bind(tirx.floormod(n, extent), extent))
             n = self.conv.bind(tirx.floordiv(n, extent), images)
         origins, moved = [], []
-        for (number, tiles), extent, d in zip(numbers, self.conv.spatial[-2:], self.dilation):
-            m, phase = self.t.m, 0
+        extents = self.plane.outputs if len(self.conv.spatial) == 1 else self.conv.spatial[-2:]
+        for (number, tiles), extent, d, m in zip(numbers, extents, self.dilation, self.t.tile):
+            phase: Any = 0
             if d > 1:
                 phase = self.conv.bind(tirx.floormod(number, d), d)
                 number = tirx.floordiv(number, d)
@@ -199,51 +204,67 @@ class _Winograd:
             origins.append(start if d == 1 else self.conv.bind(start * d + phase, self._bound(extent)))
         if self.ctx.origin is not None:
             origins = [self.conv.corner(i) + at for i, at in enumerate(origins)]
-        return _Place(n, deep, origins, moved)
+        return _Place(n, deep, origins, moved, self.dilation, len(self.facts.out_spatial))
 
     # -- the three steps -------------------------------------------------------------------------
 
     def _transform_data(self, data: Part, tile: Any, slot: Any, blocks: list[Any], tail: bool) -> None:
         """V[xi] = BT d B of one tile, for blocks of channels that are kept together."""
-        k, lanes, extent = self.k, self.lanes, self.t.extent
-        at, number = self._origin(tile), self._numbers(self.t.apply_data, extent)
-        held = [self._columns(at, block, number, tail) for block in blocks]
-        place = self.products.place(slot, blocks[0])
-        for i in range(extent):
+        k, lanes, down, across = self.k, self.lanes, *self.t.axes
+        at = self._origin(tile)
+        held = [self._columns(at, block, tail) for block in blocks]
+        place, number = self.products.place(slot, blocks[0]), self._numbers(across.apply_data, across.extent)
+        for i in range(down.extent):
             with k.loop(lanes, "vectorized", "v") as v:
-                rows = [[part[(i * extent + j) * lanes + v] for j in range(extent)] for part in held]
-                made = [self.t.apply_data(row, number, k.bind) for row in rows]
+                rows = [[part[(i * across.extent + j) * lanes + v] for j in range(across.extent)] for part in held]
+                made = [across.apply_data(row, number, k.bind) for row in rows]
                 for j, values in enumerate(zip(*made)):
-                    self.products.keep(data, place, i * extent + j, values, v)
+                    self.products.keep(data, place, i * across.extent + j, values, v)
 
-    def _columns(self, at: _Place, block: Any, number: Callable[[float], Any], tail: bool) -> Any:
+    def _columns(self, at: _Place, block: Any, tail: bool) -> Any:
         """BT d of one tile, for one block of channels."""
-        k, lanes, extent, facts = self.k, self.lanes, self.t.extent, self.facts
+        k, lanes, facts = self.k, self.lanes, self.facts
+        down, width = self.t.down, self.t.across.extent
+        number = self._numbers(down.apply_data, down.extent)
         plane, within = tirx.IntImm("int32", 0), block
         if self.plan.planes > 1:
             plane = self.conv.bind(tirx.floordiv(block, self.products.blocks), self.plan.planes)
             within = self.conv.bind(tirx.floormod(block, self.products.blocks), self.products.blocks)
-        held = k.local("t", "float32", extent * extent * lanes)
+        held = k.local("t", "float32", self.t.products * lanes)
+        corner = [o * s - b for o, s, b in zip(at.origins, self.plane.strides, self.plane.before)]
+        if self.t.planes > 1:
+            corner = self._further(corner, tirx.floormod(plane, self.t.planes))
+            plane = tirx.floordiv(plane, self.t.planes)
         deep: list[Any] = []
         for axis in reversed(range(len(at.deep))):
             tap, plane = tirx.floormod(plane, facts.kernel[axis]), tirx.floordiv(plane, facts.kernel[axis])
             deep.insert(0, at.deep[axis] * facts.strides[axis] + tap * facts.dilation[axis] - facts.before[axis])
-        corner = [o * s - b for o, s, b in zip(at.origins, facts.strides[-2:], facts.before[-2:])]
-        down, right = self.dilation
+        steps = self.dilation
+
+        def place(i: int, j: int) -> list[Any]:
+            return [*deep, corner[0] + i * steps[0], corner[1] + j * steps[1]][-at.axes :]
+
         if self.conv.is_windowed(facts.data) and not self.conv.has_prologue:
             zero = tirx.IntImm("int32", 0)
-            self.ctx.begin(facts.data, self.conv.offset(at.n, (within, zero), [*deep, *corner]))
-        for j in range(extent):
+            self.ctx.begin(facts.data, self.conv.offset(at.n, (within, zero), place(0, 0)))
+        for j in range(width):
             with k.loop(lanes, "vectorized", "v") as v:
-                places = [[*deep, corner[0] + i * down, corner[1] + j * right] for i in range(extent)]
-                given = [k.bind(self.conv.element_at(at.n, (within, v), place)) for place in places]
-                column = self.t.apply_data(given, number, k.bind)
+                places = [place(i, j) for i in range(down.extent)]
+                given = [k.bind(self.conv.element_at(at.n, (within, v), p)) for p in places]
+                column = down.apply_data(given, number, k.bind)
                 inside = within * lanes + v < facts.channels
-                for i in range(extent):
+                for i in range(down.extent):
                     value = tirx.Select(inside, column[i], tirx.const(0, "float32")) if tail else column[i]
-                    k.store(held, (i * extent + j) * lanes + v, value)
+                    k.store(held, (i * width + j) * lanes + v, value)
         self.ctx.starts.clear()
         return held
+
+    def _further(self, corner: list[Any], part: Any) -> list[Any]:
+        """Where the inputs of a part of the kernel begin."""
+        along = self.t.parts[1]
+        numbers = tirx.floordiv(part, along), tirx.floormod(part, along)
+        starts = (tirx.min(p * a.taps, k - a.taps) for p, a, k in zip(numbers, self.t.axes, self.t.kernel))
+        return [c + self.conv.bind(s * d, k * d) for c, s, d, k in zip(corner, starts, self.dilation, self.t.kernel)]
 
     def _transform_products(self, products: Part, tile: Any, slot: Any, chunk: Any) -> None:
         """y = AT M A of one tile and the epilogue, for each vector of the chunk."""
@@ -257,16 +278,16 @@ class _Winograd:
             if total != self.conv.channel_blocks:
                 scopes.enter_context(k.when(block < self.conv.channel_blocks))
             block = self.conv.bind(block, self.conv.channel_blocks)
-            held = k.local("t", "float32", t.m * t.extent * lanes)
-            self.number = self._numbers(t.apply_result, t.extent)
-            for j in range(t.extent):
+            width = t.across.extent
+            held = k.local("t", "float32", t.down.m * width * lanes)
+            number = self._numbers(t.down.apply_result, t.down.extent)
+            for j in range(width):
                 with k.loop(lanes, "vectorized", "v") as v:
                     first, plane = products.base + (slot * vectors + b) * lanes + v, self.products.product_plane
-                    column = [
-                        k.bind(products.buffer[first + (i * t.extent + j) * plane]) for i in range(t.extent)
-                    ]
-                    for i, value in enumerate(t.apply_result(column, self.number, k.bind)):
-                        k.store(held, (i * t.extent + j) * lanes + v, value)
+                    column = [k.bind(products.buffer[first + (i * width + j) * plane]) for i in range(t.down.extent)]
+                    for i, value in enumerate(t.down.apply_result(column, number, k.bind)):
+                        k.store(held, (i * width + j) * lanes + v, value)
+            self.number = self._numbers(t.across.apply_result, width)
             self._finish(held, at, block)
 
     def _numbers(self, apply: Callable[..., Any], extent: int) -> Callable[[float], Any]:
@@ -287,7 +308,7 @@ class _Winograd:
 
     def _finish(self, held: Any, at: _Place, block: Any) -> None:
         """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
-        first = at.position((0, 0), self.dilation)
+        first = at.position((0, 0))
         for value in dict.fromkeys(v for v, _ in self.conv.places() if self.conv.is_windowed(v)):
             self.ctx.begin(value, self.conv.result(value, at.n, block, first))
         self._finish_at(held, at, block)
@@ -311,27 +332,28 @@ class _Winograd:
     def _finish_part(self, held: Any, at: _Place, block: Any) -> None:
         """A tile that may have been moved back: the outputs that the tile before it did not make."""
         k, lanes, t = self.k, self.lanes, self.t
-        outputs = k.local("y", "float32", t.m * t.m * lanes, "global")
-        for i in range(t.m):
+        (down, across), width = t.tile, t.across.extent
+        outputs = k.local("y", "float32", t.outputs * lanes, "global")
+        for i in range(down):
             with k.loop(lanes, "vectorized", "v") as v:
-                values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
-                for j, value in enumerate(t.apply_result(values, self.number, k.bind)):
-                    k.store(outputs, (i * t.m + j) * lanes + v, value)
+                values = [held[(i * width + j) * lanes + v] for j in range(width)]
+                for j, value in enumerate(t.across.apply_result(values, self.number, k.bind)):
+                    k.store(outputs, (i * across + j) * lanes + v, value)
         skip = [tirx.IntImm("int32", 0) if m is None else m for m in at.moved]
-        with k.loop(t.m - skip[0], name="i") as i, k.loop(t.m - skip[1], name="j") as j:
-            y, x = self.conv.bind(i + skip[0], t.m), self.conv.bind(j + skip[1], t.m)
+        with k.loop(down - skip[0], name="i") as i, k.loop(across - skip[1], name="j") as j:
+            y, x = self.conv.bind(i + skip[0], down), self.conv.bind(j + skip[1], across)
             with k.loop(lanes, "vectorized", "v") as v:
-                element = outputs[(y * t.m + x) * lanes + v]
-                self.conv.element(lambda: element, at.n, block, v, at.position((y, x), self.dilation))
+                element = outputs[(y * across + x) * lanes + v]
+                self.conv.element(lambda: element, at.n, block, v, at.position((y, x)))
 
     def _finish_whole(self, held: Any, at: _Place, block: Any) -> None:
         k, lanes, t = self.k, self.lanes, self.t
-        for i in range(t.m):
+        width = t.across.extent
+        for i in range(t.down.m):
             with k.loop(lanes, "vectorized", "v") as v:
-                values = [held[(i * t.extent + j) * lanes + v] for j in range(t.extent)]
-                for j, value in enumerate(t.apply_result(values, self.number, k.bind)):
-                    position = at.position((i, j), self.dilation)
-                    self.conv.element(partial(k.bind, value), at.n, block, v, position)
+                values = [held[(i * width + j) * lanes + v] for j in range(width)]
+                for j, value in enumerate(t.across.apply_result(values, self.number, k.bind)):
+                    self.conv.element(partial(k.bind, value), at.n, block, v, at.position((i, j)))
 
 
 def _constant(number: float) -> Any:

@@ -103,33 +103,35 @@ class Ahead:
     @property
     def _next_rows(self) -> int:
         """Rows of tiles of the next strip that one xi of a register tile asks for, in each block of channels."""
-        return -(-self.plan.rows // (self.plan.chunks_per_group * self.plan.transform.extent))
+        return -(-self.plan.rows // (self.plan.chunks_per_group * self.plan.transform.across.extent))
 
     @property
     def _asks_next(self) -> bool:
         conv, facts, plan = self.conv, self.conv.facts, self.plan
         if conv.has_prologue or plan.planes > 1 or facts.channels % conv.lanes or self._next_rows > MOST:
             return False
-        strip = 4 * plan.strip * facts.channels * plan.transform.extent**2
+        strip = 4 * plan.strip * facts.channels * plan.transform.products
         weights = weight_bytes(conv.lanes, facts.channels, plan) * plan.chunks_per_group // plan.chunks
         held = weights + sum(scratch_bytes(conv.lanes, facts.channels, plan)) + strip
         return held <= conv.request.target.l2_bytes and self._is_far(facts.data)
 
     def _inputs(self, first: Any, within: Any, xi: Any, panel: Any) -> list[tuple[Run, int]]:
         """Rows of the next strip's tiles in the first block of channels, and elements between blocks."""
-        conv, facts, extent = self.conv, self.conv.facts, self.plan.transform.extent
-        new = facts.strides[-1] * self.plan.transform.m  # columns
-        slots, count = self.plan.chunks_per_group * extent, self._next_rows
-        slot, row = within * extent + tirx.floordiv(xi, extent), tirx.floormod(xi, extent)
+        conv, facts = self.conv, self.conv.facts
+        down, across = self.plan.transform.axes
+        new = across.stride * across.m  # columns
+        slots, count = self.plan.chunks_per_group * across.extent, self._next_rows
+        slot, row = within * across.extent + tirx.floordiv(xi, down.extent), tirx.floormod(xi, down.extent)
         apart, zero = conv.request.layout(facts.data).strides[1], tirx.IntImm("int32", 0)
         found = []
         for number in range(count):
             share = (slot * count + number) * self.plan.rows
             own = tirx.floordiv(share, slots * count)
             at = self._tile(first + self.plan.strip + panel * self.plan.rows + own)
-            corner = [o * s - b for o, s, b in zip((*at.deep, *at.origins), facts.strides, facts.before)]
-            corner[-2] += row * facts.dilation[-2]
-            corner[-1] += (extent - new) * facts.dilation[-1]
+            corner = [o * s - b for o, s, b in zip(at.position((0, 0)), facts.strides, facts.before)]
+            if len(corner) > 1:
+                corner[-2] += row * facts.dilation[-2]
+            corner[-1] += (across.extent - new) * facts.dilation[-1]
             begin = conv.bind(conv.offset(at.n, (zero, zero), corner), FAR)
             fresh = tirx.floormod(share, slots * count) < self.plan.rows
             found.append((Run(conv.read(facts.data), begin, new, new * conv.lanes, fresh), apart))
@@ -144,7 +146,7 @@ class Ahead:
     def _residual_rows(self) -> int:
         """Tiles of which one xi of a register tile asks for a row of a residual, in each block of channels."""
         blocks = -(-self.conv.facts.channels // self.conv.lanes) * self.plan.planes
-        return -(-self.plan.rows * self.plan.vectors // (self.plan.transform.extent * blocks))
+        return -(-self.plan.rows * self.plan.vectors // (self.plan.transform.across.extent * blocks))
 
     def _adds(
         self, values: list[Value], first: Any, chunk: Any, xi: Any, panel: Any, slot: Any
@@ -152,20 +154,21 @@ class Ahead:
         """Rows of ``values`` that share of a row of xi asks for."""
         conv, plan, t = self.conv, self.plan, self.plan.transform
         blocks = -(-conv.facts.channels // conv.lanes) * plan.planes
-        tiles, slots = plan.rows * plan.vectors, t.extent * blocks * self._residual_rows
-        share = tirx.floordiv(xi, t.extent) * (blocks * self._residual_rows) + slot
+        down, across = t.axes
+        tiles, slots = plan.rows * plan.vectors, across.extent * blocks * self._residual_rows
+        share = tirx.floordiv(xi, down.extent) * (blocks * self._residual_rows) + slot
         number = conv.bind(tirx.floordiv(share * tiles, slots), tiles)
         at = self._tile(first + panel * plan.rows + tirx.floordiv(number, plan.vectors))
         block = chunk * plan.vectors + tirx.floormod(number, plan.vectors)
-        row = tirx.min(tirx.floormod(xi, t.extent), t.m - 1)
-        position = at.position((row, 0), conv.facts.dilation[-2:])
-        fresh = tirx.all(tirx.floormod(share * tiles, slots) < tiles, tirx.floormod(xi, t.extent) < t.m)
+        row = tirx.min(tirx.floormod(xi, down.extent), down.m - 1)
+        position = at.position((row, 0))
+        fresh = tirx.all(tirx.floormod(share * tiles, slots) < tiles, tirx.floormod(xi, down.extent) < down.m)
         return [
             Run(
                 conv.ctx.buffer(v),
                 conv.bind(conv.result(v, at.n, block, position), FAR),
-                t.m,
-                t.m * conv.lanes,
+                across.m,
+                across.m * conv.lanes,
                 fresh,
             )
             for v in values

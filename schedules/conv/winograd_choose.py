@@ -2,12 +2,12 @@
 
 Cycles of one core, for ``tiles`` tiles in strips of ``strip``, output channels in ``groups``:
 
-    products    tiles * extent^2 * channels * vectors of outputs / FMA ports, edges of the register tile included
+    products    tiles * products * channels * vectors of outputs / FMA ports, edges of the register tile included
     transforms  tiles * (each input vector once a group + each output vector once) * (operations / ports + stores)
-    weights     (matrices / 9) times the bytes of the convolution's own, read once a strip (once in all where a group's
-                weights stay in the second-level cache); they arrive at far_bytes a cycle from beyond that cache, or as
-                fast as the memory gives them where the last level would not keep them from run to run, in part beside
-                the arithmetic
+    weights     (matrices / taps) times the bytes of the convolution's own, read once a strip (once in all where a
+                group's weights stay in the second-level cache); they arrive at far_bytes a cycle from beyond that
+                cache, or as fast as the memory gives them where the last level would not keep them from run to run,
+                in part beside the arithmetic
 
 and the sum is shared by the cores as evenly as whole tasks allow. The direct convolution is counted the same way.
 
@@ -29,7 +29,7 @@ from ..matrix.parts import SIX, THREE, parts_of
 from ..matrix.unit import REGISTER_BYTES, ROWS, SLOWER, SUMS, block_cycles, loads_of
 from .choose import Space, choose_tile
 from .facts import ConvFacts
-from .winograd_math import F2, F6, STRIDED, Transform
+from .winograd_math import F2, Transform, transforms
 
 MEMORY = 5.0  # bytes a cycle that one core reads in order from memory, where the target doesn't say
 REACHED = 0.7  # of a memory's bandwidth at best, what programs get
@@ -51,7 +51,8 @@ LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
 NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
 LAST = 0.5  # the same where no third level is behind the second
-LARGER = 0.95  # F(6x6, 3x3) must beat smaller tiles by this much: it doubles the bound of errors and bytes of weights
+LARGER = 0.95  # F(6x6, 3x3) and its like must beat smaller tiles by this much: they double the bound of errors and, in
+# two dimensions, the bytes of weights
 MOVED_PART = 1.0  # the same of a part of such a vector, half a line
 SPLIT = 1.9  # cycles of a part of a vector
 LOADED = 6.0  # cycles of a register's load that products don't hide: from the second-level cache, mostly
@@ -68,8 +69,8 @@ class Plan:
     """How one convolution is computed. ``rows x vectors`` is the register tile of the products: tiles by vectors of
     output channels; ``strip`` tiles are transformed together, ``strips`` cover all; ``chunks`` of ``vectors`` cover
     the output channels, split in ``groups``, each of which transforms the data anew. Each sum goes over the channels of
-    ``planes`` planes of the kernel. ``products``: those of parts that the matrix unit makes; none where it does not,
-    and multiply-adds do."""
+    ``planes`` planes of the kernel, and parts of these. ``products``: those of parts of numbers that the matrix unit
+    makes; none where it does not, and multiply-adds do."""
 
     transform: Transform
     tiles: tuple[int, int]
@@ -96,9 +97,7 @@ class Plan:
         return self.strips * self.groups
 
     def __str__(self) -> str:
-        m = self.transform.m
-        stride = "/2" if self.transform.stride == 2 else ""
-        text = f"winograd F({m}x{m},3x3{stride}), strip {self.strip}, tile {self.rows}x{self.vectors}"
+        text = f"winograd {self.transform}, strip {self.strip}, tile {self.rows}x{self.vectors}"
         text += f", {len(self.products)} matrix products" if self.products else ""
         return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
 
@@ -110,37 +109,35 @@ class Layer(NamedTuple):
     batch: int
     channels: int
     outputs: int
-    out_spatial: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
+    out_spatial: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
     planes: int = 1
+    kernel: tuple[int, int] = (3, 3)
 
     @staticmethod
     def of(facts: ConvFacts) -> Layer:
-        *deep, height, width = facts.out_spatial
-        batch = facts.batch * math.prod(deep)
-        strides, dilation = facts.strides[-2:], facts.dilation[-2:]
-        return Layer(batch, facts.channels, facts.outputs, (height, width), strides, dilation, facts.planes)
+        plane, batch = facts.plane, facts.batch * math.prod(facts.out_spatial[:-2])
+        sizes = plane.outputs, plane.strides, plane.dilation, facts.planes, plane.kernel
+        return Layer(batch, facts.channels, facts.outputs, *sizes)
 
 
 def applies(facts: ConvFacts) -> bool:
-    """True for what the algorithm can do at all: 3 x 3 along rows and columns, with stride 1 or 2 or any dilation, one
-    group, float32, at least one whole tile of every phase; but no weights of whole numbers, whose sums are exact."""
-    strides, dilation = facts.strides[-2:], facts.dilation[-2:]
+    """True for what the algorithm can do at all: few taps along rows and columns with stride 1 and any dilation, or
+    3 x 3 with stride 2, one group, float32, at least one whole tile of every phase; but no weights of whole numbers,
+    whose sums are exact."""
     return (
-        facts.kernel[-2:] == (3, 3)
-        and strides in ((1, 1), (2, 2))
-        and (dilation == (1, 1) or strides == (1, 1))
-        and facts.groups == 1
+        facts.groups == 1
         and facts.output.dtype == "float32"
-        and least_phase(facts) >= F2.m
+        and (facts.plane.dilation == (1, 1) or facts.plane.strides == (1, 1))
+        and len(all_transforms(Layer.of(facts))) > 0
         and not facts.weight.is_whole
     )
 
 
-def least_phase(facts: ConvFacts | Layer) -> int:
-    """Outputs along the shorter axis that are a convolution without dilation, the fewest of all such."""
-    return min(extent // d for extent, d in zip(facts.out_spatial[-2:], facts.dilation[-2:]))
+def all_transforms(layer: Layer) -> list[Transform]:
+    """Those of which the outputs have room for a tile."""
+    return [t for t in transforms(layer.kernel, layer.strides) if fits(layer, t)]
 
 
 def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> Plan | None:
@@ -160,7 +157,7 @@ def best_plan(target: Target, facts: ConvFacts, room: int | None = None, split: 
 
 
 def _weighed(plan: Plan) -> float:
-    return plan.cycles / (LARGER if plan.transform is F6 and not plan.products else 1)
+    return plan.cycles / (LARGER if plan.transform.is_large and not plan.products else 1)
 
 
 def least_plans(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> tuple[Plan, ...]:
@@ -205,29 +202,31 @@ def sorted_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[
 def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[Plan]]:
     """The same, transforms with products of parts apart from those with multiply-adds."""
     found = [_plans(target, layer, t) for t in _fitting(target, layer)]
-    if split:
-        found += [_plans(target, layer, t, products_for(t)) for t in STRIDED[layer.strides[0]] if fits(layer, t)]
+    if split and layer.kernel == F2.kernel:
+        found += [_plans(target, layer, t, products_for(t)) for t in all_transforms(layer)]
     return [sorted(plans, key=lambda p: p.cycles) for plans in found]
 
 
 def products_for(transform: Transform) -> Pairs:
     """The products of parts that a transform takes: those that multiply errors need parts as exact as float32."""
-    return THREE if transform.m == 2 else SIX
+    return THREE if transform.growth <= F2.growth else SIX
 
 
 def fits(layer: Layer, transform: Transform) -> bool:
-    return least_phase(layer) >= transform.m
+    """True if the outputs that are a convolution without dilation, the fewest of all such, fill a tile."""
+    phases = (extent // d for extent, d in zip(layer.out_spatial, layer.dilation))
+    return all(phase >= m for phase, m in zip(phases, transform.tile))
 
 
 def _fitting(target: Target, layer: Layer) -> list[Transform]:
-    return [t for t in STRIDED[layer.strides[0]] if fits(layer, t) and _stays_near(target, layer, t)]
+    return [t for t in all_transforms(layer) if _stays_near(target, layer, t)]
 
 
 def _stays_near(target: Target, layer: Layer, transform: Transform) -> bool:
-    """False where F(6x6, 3x3) would wait for the transformed weights that it reads for every strip: a last second level
-    has nothing behind it, and cores share it with all that they read and write."""
-    size = 4 * transform.matrices * layer.planes * layer.channels * layer.outputs
-    return transform is not F6 or size <= (NEAR_WEIGHTS if target.l3_bytes else LAST) * target.l2_bytes
+    """False where F(6x6, 3x3) or its like would wait for the transformed weights that it reads for every strip: a last
+    second level has nothing behind it, and cores share it with all that they read and write."""
+    size = 4 * transform.matrices * transform.planes * layer.planes * layer.channels * layer.outputs
+    return not transform.is_large or size <= (NEAR_WEIGHTS if target.l3_bytes else LAST) * target.l2_bytes
 
 
 def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
@@ -244,7 +243,7 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     count = (
         layer.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
     )
-    depth = layer.channels * layer.planes * 9
+    depth = layer.channels * layer.planes * math.prod(layer.kernel)
     step = LOOP + max(
         tile.positions * tile.blocks / target.fma_ports,
         (tile.positions + tile.blocks) / 2,
@@ -277,11 +276,10 @@ def kept_bytes(target: Target) -> float:
 def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs = ()) -> Iterator[Plan]:
     lanes = target.lanes()
     blocks = -(-layer.outputs // lanes)
-    m = transform.m
     rows_of_tiles, columns_of_tiles = (
-        d * -(-extent // (d * m)) for extent, d in zip(layer.out_spatial, layer.dilation)
+        d * -(-extent // (d * m)) for extent, d, m in zip(layer.out_spatial, layer.dilation, transform.tile)
     )
-    grid = (rows_of_tiles, columns_of_tiles)
+    grid, planes = (rows_of_tiles, columns_of_tiles), layer.planes * transform.planes
     total = layer.batch * grid[0] * grid[1]
     for rows, vectors in _matrix_tiles(blocks) if products else _register_tiles(target, blocks):
         chunks = -(-blocks // vectors)
@@ -291,7 +289,7 @@ def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs =
             for groups in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks}):
                 per = -(-chunks // groups)
                 split = -(-chunks // per)
-                plan = Plan(transform, grid, rows, vectors, strip, used, chunks, split, 0.0, layer.planes, products)
+                plan = Plan(transform, grid, rows, vectors, strip, used, chunks, split, 0.0, planes, products)
                 yield replace(plan, cycles=_cycles(target, layer.channels, plan))
 
 
@@ -387,12 +385,12 @@ def _cycles(target: Target, channels: int, plan: Plan) -> float:
     if plan.products:
         products = _matrix_cycles(lanes, channels, plan)
     products *= t.products * plan.chunks_per_group
-    data_ops = 2 * t.extent * t.data_operations / target.fma_ports
+    data_ops = t.data_operations / target.fma_ports
     moved = MOVED_STARVED if starved(target) else MOVED
     if plan.products:
         moved = (MOVED_PART + SPLIT) * parts_of(plan.products)
     data_ops += moved * t.products
-    result_ops = (t.extent + t.m) * t.result_operations / target.fma_ports + t.products + 2.0 * t.m**2
+    result_ops = t.result_operations / target.fma_ports + t.products + 2.0 * t.outputs
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
     slow = PARTS_RATE if plan.products else 1.0
     scratch, again_read = data_bytes + product_bytes, 0.0

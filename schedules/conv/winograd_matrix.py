@@ -192,7 +192,7 @@ def terms_of(channels: int, planes: int) -> np.ndarray:
 def pack_parts(
     weight: np.ndarray, transform: Transform, chunks: tuple[int, int], terms: np.ndarray, parts: int
 ) -> np.ndarray:
-    """[O, I, planes..., 3, 3] -> [chunk][matrix][step][part][vector][words], of float32 that are rounded once.
+    """[O, I, planes..., rows, columns] -> [chunk][matrix][step][part][vector][words], of float32 that are rounded once.
     ``chunks``: how many, and vectors of each."""
     count, vectors = chunks
     packed = np.zeros((count, transform.matrices, len(terms), parts, vectors, WORDS), np.int32)

@@ -93,11 +93,11 @@ class Products:
 
     def _matrix(self, xi: Any) -> Any:
         """The matrix of weights for the products ``xi``."""
-        extent, rows = self.t.extent, self.t.rows
-        if rows == extent:
+        down, across = self.t.axes
+        if self.t.matrices == self.t.products:
             return xi
-        row, column = tirx.floordiv(xi, extent), tirx.floormod(xi, extent)
-        return tirx.min(row, rows - 1) * rows + tirx.min(column, rows - 1)
+        row, column = tirx.floordiv(xi, across.extent), tirx.floormod(xi, across.extent)
+        return tirx.min(row, down.rows - 1) * across.rows + tirx.min(column, across.rows - 1)
 
 
 class RegisterTiles(Products):

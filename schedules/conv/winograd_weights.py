@@ -3,6 +3,7 @@ order they are read, [chunk][matrix][channel][vector][lane]."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -66,9 +67,9 @@ class Weights:
 
 
 def pack_weights(weight: np.ndarray, transform: Transform, chunks: int, width: int) -> np.ndarray:
-    """[O, I, planes..., 3, 3] -> [chunk][matrix][plane and channel][width], rounded to float32 once; zero for outputs
-    past the last."""
-    depth = weight[0].size // 9
+    """[O, I, planes..., rows, columns] -> [chunk][matrix][plane and channel][width], rounded to float32 once; zero for
+    outputs past the last."""
+    depth = weight[0].size // math.prod(transform.kernel) * transform.planes
     packed = np.zeros((chunks, transform.matrices, depth, width), np.float32)
     for chunk, made in transformed(weight, transform, chunks, width):
         packed[chunk, :, :, : made.shape[-1]] = made
@@ -78,9 +79,10 @@ def pack_weights(weight: np.ndarray, transform: Transform, chunks: int, width: i
 def transformed(
     weight: np.ndarray, transform: Transform, chunks: int, width: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Each chunk's weights, float64 [matrix][plane and channel][output]: the last have fewer outputs, or none."""
+    """Each chunk's weights, float64 [matrix][plane, part and channel][output]: the last have fewer outputs, or none."""
     outputs = len(weight)
-    flat = weight.reshape(*weight.shape[:2], -1, 3, 3).swapaxes(1, 2).reshape(outputs, -1, 3, 3)
+    parts = transform.split(weight.reshape(*weight.shape[:2], -1, *transform.kernel))
+    flat = parts.transpose(1, 3, 0, 2, 4, 5).reshape(outputs, -1, *parts.shape[-2:])
     for chunk in range(chunks):
         part = flat[chunk * width : (chunk + 1) * width]
         if len(part):

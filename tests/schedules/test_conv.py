@@ -12,6 +12,7 @@ from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
 from halotile.schedules.conv.choose import Space, Tile, choose_tile, left_over
 from halotile.targets.target import Target
 from tvm import relax
+from winograd_layers import compiled_directly
 
 R = relax.op
 OPERATORS = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}
@@ -151,13 +152,13 @@ def filled(suite: Suite, kinds: tuple[str, ...]) -> Suite:
 
 @pytest.fixture(scope="module")
 def wide() -> Suite:
-    return filled(Suite(narrow(512)), tuple(KINDS))
+    return compiled_directly(filled(Suite(narrow(512)), tuple(KINDS)))
 
 
 @pytest.fixture(scope="module")
 def slim() -> Suite:
     """Four lanes: vectors that hold parts of two groups, or one whole."""
-    return filled(Suite(narrow(128)), ("grouped",))
+    return compiled_directly(filled(Suite(narrow(128)), ("grouped",)))
 
 
 def check(suite: Suite, name: str) -> None:

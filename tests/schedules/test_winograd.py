@@ -47,7 +47,7 @@ def suite(forced: tuple[Transform, int]) -> Suite:
     a tile of it are one."""
     suite = Suite()
     for i, (name, (n, cin, cout, h, w, pads)) in enumerate(SHAPES.items()):
-        h, w = max(h, forced[0].m), max(w, forced[0].m)
+        h, w = max(h, forced[0].across.m), max(w, forced[0].across.m)
         x, k = random((n, cin, h, w), i), random((cout, cin, 3, 3), 100 + i) / np.float32(3 * np.sqrt(cin))
         y = convolution(x, k, pads)
         suite.add(name, [x], lambda x, k=k, pads=pads: conv(x, k, pads), y.astype(np.float32), 0, 1e-4)
@@ -92,7 +92,7 @@ CASES = [*SHAPES, "residual", "silu", "margins"]
 @pytest.mark.parametrize("name", CASES)
 def test_equals_float64(suite: Suite, forced: tuple[Transform, int], name: str) -> None:
     suite.check(name)
-    m = forced[0].m
+    m = forced[0].across.m
     assert any(f"winograd F({m}x{m},3x3)" in s for s in suite.schedules(name)), suite.schedules(name)
 
 

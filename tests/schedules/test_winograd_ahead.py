@@ -36,13 +36,13 @@ LANES = 16
 
 def layer(channels: int, width: int, plan: Any, asked: list[tuple[Any, int]]) -> Ahead:
     """Hints of a layer with ``width`` columns of tiles, whose tensors begin at zero; ``asked`` gets (buffer, line)."""
-    m, stride, columns = plan.transform.m, 8192, 2048  # elements between blocks, tiles of rows
+    m, stride, columns = plan.transform.across.m, 8192, 2048  # elements between blocks, tiles of rows
 
     def origin(number: Any) -> Any:
         row, column = divmod(int(number), width)
         origins = [row * m, column * m]
         return SimpleNamespace(
-            n=0, deep=[], origins=origins, position=lambda own, _: [o + int(i) for o, i in zip(origins, own)]
+            n=0, deep=[], origins=origins, position=lambda own: [o + int(i) for o, i in zip(origins, own)]
         )
 
     def place(block: Any, at: list[Any]) -> int:
@@ -97,22 +97,23 @@ def test_every_line_is_asked_for(
                                 run.ask(None, c)
                         elif int(sym.Analyzer().simplify(run.first)):
                             run.ask_for_lines(SimpleNamespace(when=lambda _: nullcontext()))
-                        assert len({line for _, line in asked[before:]}) in ((0, t.m) if at_once else (t.m,))
+                        lines_of_run = {line for _, line in asked[before:]}
+                        assert len(lines_of_run) in ((0, t.across.m) if at_once else (t.across.m,))
     lines = {name: {line for buffer, line in asked if buffer == name} for name in ("data", "residual")}
     wanted = {
-        b * 8192 + i * 2048 + tile * t.m + t.extent - t.m + j
+        b * 8192 + i * 2048 + tile * t.across.m + t.across.extent - t.across.m + j
         for tile in range(first + strip, first + 2 * strip)
         for b in range(blocks)
-        for i in range(t.extent)
-        for j in range(t.m)
+        for i in range(t.across.extent)
+        for j in range(t.across.m)
     }
     assert lines["data"] == wanted
     own = {
-        b * 8192 + i * 2048 + tile * t.m + j
+        b * 8192 + i * 2048 + tile * t.across.m + j
         for tile in range(first, first + strip)
         for b in range(chunks * vectors)
-        for i in range(t.m)
-        for j in range(t.m)
+        for i in range(t.across.m)
+        for j in range(t.across.m)
     }
     assert lines["residual"] == own
     if at_once:

@@ -57,7 +57,7 @@ def deep(x: np.ndarray, w: np.ndarray, pads: tuple[int, ...], strides: Triple, d
 )
 def suite(request: pytest.FixtureRequest) -> tuple[Suite, list[str]]:
     """The layers that the transform can compute, and their names."""
-    suite, shapes = Suite(), STRIDED if request.param[0].stride == 2 else SHAPES
+    suite, shapes = Suite(), STRIDED if request.param[0].across.stride == 2 else SHAPES
     for i, (name, case) in enumerate(shapes.items()):
         n, cin, cout, size, planes, pads, strides, dilation = case
         x = random((n, cin, *size), i)

@@ -64,21 +64,21 @@ def suite(forced: tuple[Transform, int]) -> Suite:
     """The shapes that the transform can compute, with a bias, and what follows in many networks."""
     suite, transform = Suite(machine()), forced[0]
     for i, (name, (n, cin, cout, h, w, pads, dilation)) in enumerate(SHAPES.items()):
-        if transform.stride == 2:
+        if transform.across.stride == 2:
             if name not in STRIDED:
                 continue
             h, w = 2 * h, 2 * w
         x, k = random((n, cin, h, w), i), random((cout, cin, 3, 3), 100 + i) / np.float32(3 * np.sqrt(cin))
-        y = convolution(x, k, pads, dilation, transform.stride)
+        y = convolution(x, k, pads, dilation, transform.across.stride)
         b, r = random((1, cout, 1, 1), 200 + i), random(y.shape, 300 + i)
 
         def body(x: Any, r: Any, k: Any = k, b: Any = b, pads: Any = pads, dilation: Any = dilation) -> Any:
-            found = R.nn.conv2d(x, weight(k), strides=transform.stride, padding=list(pads), dilation=dilation)
+            found = R.nn.conv2d(x, weight(k), strides=transform.across.stride, padding=list(pads), dilation=dilation)
             return R.nn.relu(found + weight(b) + r)
 
-        suite.add(name, [x, r], body, np.maximum(y + b + r, 0).astype(np.float32), 0, BOUND[transform.m])
-    if transform.stride == 1:
-        add_depth(suite, BOUND[transform.m])
+        suite.add(name, [x, r], body, np.maximum(y + b + r, 0).astype(np.float32), 0, BOUND[transform.across.m])
+    if transform.across.stride == 1:
+        add_depth(suite, BOUND[transform.across.m])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conv_build, "choose_plan", plans_of(*forced, parts=True))
         suite.compile()
@@ -101,7 +101,7 @@ def test_equals_float64(suite: Suite, forced: tuple[Transform, int]) -> None:
         suite.check(name)
         (found,) = [s for s in suite.schedules(name) if "winograd" in s]
         assert "matrix products" in found, found
-        assert f"F({transform.m}x{transform.m}," in found or name in ("dilated", "one_tile"), found
+        assert f"F({transform.across.m}x{transform.across.m}," in found or name in ("dilated", "one_tile"), found
 
 
 @NEEDS
@@ -122,9 +122,10 @@ def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conv_build, "choose_plan", plans_of(t, 0, parts=True))
     rng, cases = np.random.default_rng(9), []
     for _ in range(3):
-        row, column = rng.integers(0, t.extent, 2)
-        x = np.pad(np.outer(sign(t.data[row]), sign(t.data[column])), (0, 14 - t.extent), mode="wrap")
-        w = np.outer(sign(t.weights[row]), sign(t.weights[column]))
+        row, column = rng.integers(0, t.across.extent, 2)
+        x = np.outer(sign(t.across.data[row]), sign(t.across.data[column]))
+        x = np.pad(x, (0, 14 - t.across.extent), mode="wrap")
+        w = np.outer(sign(t.across.weights[row]), sign(t.across.weights[column]))
         flips = rng.choice([-1.0, 1.0], (1, 64, 1, 1)), rng.choice([-1.0, 1.0], (32, 64, 1, 1))
         noise = 1 - 1e-3 * rng.random((1, 64, 14, 14)), 1 - 1e-3 * rng.random((32, 64, 3, 3))
         cases.append(((x * flips[0] * noise[0]).astype(np.float32), (w * flips[1] * noise[1]).astype(np.float32)))
@@ -138,7 +139,7 @@ def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
         error = np.abs(y - exact).max()
         assert 0 < error <= bound * np.abs(x).max() * np.abs(w).max()
         if i >= 3:
-            assert error <= {2: 2e-5, 4: 2e-5, 6: 4e-5}[t.m] * np.abs(exact).max()
+            assert error <= {2: 2e-5, 4: 2e-5, 6: 4e-5}[t.across.m] * np.abs(exact).max()
 
 
 def sign(row: np.ndarray) -> np.ndarray:
@@ -183,7 +184,8 @@ def test_packed_weights_are_the_transformed_ones(t: Transform, planes: int) -> N
     parts = (halves.astype(np.uint32) << 16).view(np.float32).astype(np.float64).sum(3)
     got = parts.transpose(1, 2, 6, 4, 0, 3, 5).reshape(t.matrices, planes * 2, 16, 64)  # [matrix][block][lane][output]
     taps = w.transpose(2, 1, 0, 3, 4).astype(np.float64)  # [plane][channel][output]
-    exact = np.einsum("ay,pioyx,bx->abpio", t.weights, taps, t.weights).reshape(t.matrices, planes, channels, outputs)
+    exact = np.einsum("ay,pioyx,bx->abpio", t.across.weights, taps, t.across.weights)
+    exact = exact.reshape(t.matrices, planes, channels, outputs)
     blocks = got.reshape(t.matrices, planes, 32, 64)
     np.testing.assert_allclose(blocks[:, :, :channels, :outputs], exact, rtol=2.0**-22, atol=1e-18)
     assert not blocks[:, :, channels:].any() and not blocks[..., outputs:].any()

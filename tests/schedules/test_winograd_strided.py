@@ -35,14 +35,14 @@ SHAPES: dict[str, tuple[int, int, int, int, int, tuple[int, int, int, int]]] = {
 
 @BOTH
 def test_the_matrices_convolve(t: Transform) -> None:
-    d, w = random((t.extent, t.extent), 1).astype(np.float64), random((3, 3), 2).astype(np.float64)
-    shared = np.minimum(np.arange(t.extent), t.rows - 1)
-    g = t.weights[shared]
-    y = t.result @ ((g @ w @ g.T) * (t.data @ d @ t.data.T)) @ t.result.T
+    d, w = random((t.across.extent, t.across.extent), 1).astype(np.float64), random((3, 3), 2).astype(np.float64)
+    shared = np.minimum(np.arange(t.across.extent), t.across.rows - 1)
+    g = t.across.weights[shared]
+    y = t.across.result @ ((g @ w @ g.T) * (t.across.data @ d @ t.across.data.T)) @ t.across.result.T
     np.testing.assert_allclose(y, convolution(d[None, None], w[None, None], (0, 0, 0, 0), stride=2)[0, 0], atol=1e-12)
-    unit, number = list(np.eye(t.extent)), float
-    np.testing.assert_array_equal(np.array(t.apply_data(unit, number, lambda v: v)), t.data)
-    np.testing.assert_array_equal(np.array(t.apply_result(unit, number, lambda v: v)), t.result)
+    unit, number = list(np.eye(t.across.extent)), float
+    np.testing.assert_array_equal(np.array(t.across.apply_data(unit, number, lambda v: v)), t.across.data)
+    np.testing.assert_array_equal(np.array(t.across.apply_result(unit, number, lambda v: v)), t.across.result)
 
 
 @pytest.fixture(scope="module", params=[(S4, 0), (S4, 11), (S2, 3)], ids=["S4", "S4-other-plans", "S2"])
@@ -76,9 +76,10 @@ def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     sign = lambda v: np.where(v == 0, 1.0, np.sign(v))  # noqa: E731
     cases = [(random((1, 64, 21, 21), 5), random((32, 64, 3, 3), 6) / np.float32(24))]
     for _ in range(4):
-        row, column = rng.integers(0, t.rows, 2)
-        x = np.pad(np.outer(sign(t.data[row]), sign(t.data[column])), (0, 21 - t.extent), mode="wrap")
-        w = np.outer(sign(t.weights[row]), sign(t.weights[column]))
+        row, column = rng.integers(0, t.across.rows, 2)
+        x = np.outer(sign(t.across.data[row]), sign(t.across.data[column]))
+        x = np.pad(x, (0, 21 - t.across.extent), mode="wrap")
+        w = np.outer(sign(t.across.weights[row]), sign(t.across.weights[column]))
         flips = rng.choice([-1.0, 1.0], (1, 64, 1, 1)), rng.choice([-1.0, 1.0], (32, 64, 1, 1))
         noise = 1 - 1e-3 * rng.random((1, 64, 21, 21)), 1 - 1e-3 * rng.random((32, 64, 3, 3))
         cases.append(((x * flips[0] * noise[0]).astype(np.float32), (w * flips[1] * noise[1]).astype(np.float32)))

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from compiled import native, weight
+import pytest
+from compiled import Suite, native, weight
+from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.winograd_math import F2, Transform
+from halotile.schedules.conv.winograd_math import Transform
 from halotile.schedules.group import Value
 from halotile.targets.target import Target
 from tvm import relax
@@ -26,7 +28,8 @@ def convolution(
     top, left, bottom, right = pads
     down, along = dilation
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (2 * down + 1, 2 * along + 1), axis=(2, 3))
+    reach = down * (w.shape[2] - 1) + 1, along * (w.shape[3] - 1) + 1
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=(2, 3))
     taps = windows[:, :, ::stride, ::stride, ::down, ::along]
     return np.einsum("nihwyx,oiyx->nohw", taps, w.astype(np.float64), optimize=True)
 
@@ -40,19 +43,30 @@ def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 
 def plans_of(transform: Transform, pick: int, parts: bool = False) -> Callable[..., Any]:
-    """A choice that takes ``transform`` wherever it fits, with strips, groups and register tiles that differ; products
-    are those of ``parts`` on the matrix unit."""
+    """A choice that takes ``transform`` wherever it fits, else the smallest there is, with strips, groups and register
+    tiles that differ; products are those of ``parts`` on the matrix unit."""
 
     def choice(target: Any, facts: ConvFacts, **_: Any) -> Any:
-        fits = choose.applies(facts) and choose.least_phase(facts) >= transform.m
-        taken = transform if fits else F2
+        able = choose.all_transforms(choose.Layer.of(facts)) if choose.applies(facts) else []
+        if not able:
+            return None
+        taken = transform if transform in able else able[-1]
         products = choose.products_for(taken) if parts else ()
         plans = list(choose._plans(target, choose.Layer.of(facts), taken, products))
-        if facts.dilation[-2:] == (1, 1):
+        if facts.plane.dilation == (1, 1):
             plans = [p for p in plans if p.strip > 1 or p.strips == 1]
         return replace(plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)], cycles=0.0)  # beats all
 
     return choice
+
+
+def compiled_directly(suite: Suite) -> Suite:
+    """``suite``, compiled without Winograd's algorithm: what is meant to test the direct kernels tests these, whatever
+    is estimated to be faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conv_build, "choose_plan", lambda *_, **__: None)
+        suite.compile()
+    return suite
 
 
 def facts_of(cin: int, cout: int, h: int, w: int, batch: int = 1, **other: Any) -> ConvFacts:
