@@ -23,7 +23,7 @@ from .matrix_choose import smaller_plans as smaller_strips
 from .matrix_choose import workers_of as matrix_workers
 from .matrix_transposed import together_bytes
 from .strassen import halves_bytes, halves_share
-from .transposed import on_matrix_unit
+from .transposed import on_matrix_unit, phase_plans
 from .winograd import workers_of
 from .winograd_choose import Plan, direct_cycles, held_bytes, smaller_plans
 
@@ -99,10 +99,15 @@ def held_in_box(request: Request) -> int | None:
 
 
 def _phases(request: Request, less: bool) -> tuple[Beside, ...]:
-    """Of a transposed convolution: phases on a matrix unit hold a strip; others nothing."""
+    """Of a transposed convolution: phases on a matrix unit hold a strip, those by Winograd's algorithm its scratch,
+    others nothing."""
     planned = on_matrix_unit(request)
     if planned is None:
-        return (Beside(),)
+        plans = phase_plans(request)
+        if plans is None:
+            return (Beside(),)
+        found = Beside(bytes=plans.bytes, share=min(1.0, plans.share))
+        return (found, _with(request, 0, 0, 1.0)) if less and plans.bytes else (found,)
     own = Beside(bytes=together_bytes(request, *planned))
     return (own, Beside(0, 0, PHASES)) if less else (own,)
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -54,6 +54,12 @@ def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
     winograd.emit()
     tile = Tile(*plan.transform.tile, plan.vectors)
     return finish(winograd.conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.plane.dilation)
+
+
+def emit_winograd(conv: ConvKernel, plan: Plan, shared: dict[str, Any]) -> Tile:
+    """Adds a convolution to a kernel that has scratch for several, by name; returns the tile of its outputs."""
+    _Winograd(conv, plan, shared).emit()
+    return Tile(*plan.transform.tile, plan.vectors)
 
 
 def products_of(conv: ConvKernel, plan: Plan) -> Products:
@@ -86,6 +92,7 @@ class _Place:
 class _Winograd:
     conv: ConvKernel
     plan: Plan
+    shared: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.products = products_of(self.conv, self.plan)
@@ -154,8 +161,10 @@ class _Winograd:
         if elements * 4 <= STACK_BYTES:
             return Part(self.k.local(name, dtype, elements, "global"), 0)
         each = -(-elements // LINE) * LINE
-        buffer = self.k.pointer(name, dtype, each * self.workers)
-        self.ctx.operands.append(Scratch(each * self.workers * 4))
+        buffer = self.shared.get(name)
+        if buffer is None:
+            buffer = self.k.pointer(name, dtype, each * self.workers)
+            self.ctx.operands.append(Scratch(each * self.workers * 4))
         return Part(buffer, worker * each if self.workers > 1 else 0)
 
     def _tiles(self) -> tuple[Any, Any]:
@@ -239,7 +248,7 @@ class _Winograd:
         for axis in reversed(range(len(at.deep))):
             tap, plane = tirx.floormod(plane, facts.kernel[axis]), tirx.floordiv(plane, facts.kernel[axis])
             deep.insert(0, at.deep[axis] * facts.strides[axis] + tap * facts.dilation[axis] - facts.before[axis])
-        steps = self.dilation
+        steps = [d * s for d, s in zip(self.dilation, self.t.steps)]
 
         def place(i: int, j: int) -> list[Any]:
             return [*deep, corner[0] + i * steps[0], corner[1] + j * steps[1]][-at.axes :]
@@ -263,7 +272,7 @@ class _Winograd:
         """Where the inputs of a part of the kernel begin."""
         along = self.t.parts[1]
         numbers = tirx.floordiv(part, along), tirx.floormod(part, along)
-        starts = (tirx.min(p * a.taps, k - a.taps) for p, a, k in zip(numbers, self.t.axes, self.t.kernel))
+        starts = (self.t.start(axis, number, tirx.min) for axis, number in enumerate(numbers))
         return [c + self.conv.bind(s * d, k * d) for c, s, d, k in zip(corner, starts, self.dilation, self.t.kernel)]
 
     def _transform_products(self, products: Part, tile: Any, slot: Any, chunk: Any) -> None:

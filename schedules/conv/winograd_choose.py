@@ -123,9 +123,9 @@ class Layer(NamedTuple):
 
 
 def applies(facts: ConvFacts) -> bool:
-    """True for what the algorithm can do at all: few taps along rows and columns with stride 1 and any dilation, or
-    3 x 3 with stride 2, one group, float32, at least one whole tile of every phase; but no weights of whole numbers,
-    whose sums are exact."""
+    """True for what the algorithm can do at all: some taps along rows and columns with stride 1 and any dilation, or
+    with a stride that divides them, or 3 x 3 with stride 2, one group, float32, at least one whole tile of every phase;
+    but no weights of whole numbers, whose sums are exact."""
     return (
         facts.groups == 1
         and facts.output.dtype == "float32"

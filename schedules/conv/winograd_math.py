@@ -19,6 +19,9 @@ Long kernels are sums of shorter ones whose inputs lie further on, which are sum
 11 taps are two parts of six, F(5, 6) twice, 20 products for 5 outputs. The last part ends where the kernel does, so
 that nothing beyond is read, and has zeros for the taps that the one before it has.
 
+So are kernels whose stride divides them: every second tap, and those between, are two parts of 4x4/2 an axis, on inputs
+two apart.
+
 With stride 2 (S4, S2; three taps) the even and the odd inputs of an axis are two convolutions of stride 1, with taps
 w0, w2 and with w1 alone: y = F(m, 2)(d0 d2 d4 .., w0 w2) + (d1 d3 .., w1). The first takes m + 1 products (points 0, 1,
 -1, 2, infinity for m = 4, and 0, 1, infinity for m = 2), the second one for each output, all by the same weight: S4
@@ -95,6 +98,7 @@ class Transform:
     down: Axis
     across: Axis
     kernel: tuple[int, int]  # taps, of all parts
+    steps: tuple[int, int] = (1, 1)  # from one input of a part to the next
 
     @property
     def axes(self) -> tuple[Axis, Axis]:
@@ -112,7 +116,7 @@ class Transform:
     @property
     def parts(self) -> tuple[int, int]:
         """Kernels of the axes' taps that are added up to the whole."""
-        down, across = (-(-taps // a.taps) for taps, a in zip(self.kernel, self.axes))
+        down, across = (s * -(-taps // (s * a.taps)) for taps, s, a in zip(self.kernel, self.steps, self.axes))
         return down, across
 
     @property
@@ -122,9 +126,13 @@ class Transform:
 
     def starts(self) -> Iterator[tuple[int, int]]:
         """The first taps of all parts."""
-        for part in product(*map(range, self.parts)):
-            down, across = (min(p * a.taps, k - a.taps) for p, a, k in zip(part, self.axes, self.kernel))
-            yield down, across
+        for down, across in product(*map(range, self.parts)):
+            yield self.start(0, down, min), self.start(1, across, min)
+
+    def start(self, axis: int, part: Any, least: Callable[[Any, int], Any]) -> Any:
+        """The first tap of a part along an axis, counted or an expression; ``least`` of two is for either."""
+        step, taps = self.steps[axis], self.axes[axis].taps
+        return part % step + step * least(part // step * taps, self.kernel[axis] // step - taps)
 
     @property
     def extents(self) -> tuple[int, int]:
@@ -133,7 +141,7 @@ class Transform:
 
     @property
     def strides(self) -> tuple[int, int]:
-        return self.down.stride, self.across.stride
+        return self.down.stride * self.steps[0], self.across.stride * self.steps[1]
 
     @property
     def size(self) -> int:
@@ -162,7 +170,7 @@ class Transform:
     @property
     def reads(self) -> float:
         """How often each input is read."""
-        return self.products / (self.outputs * self.down.stride * self.across.stride)
+        return self.products / (self.outputs * self.strides[0] * self.strides[1])
 
     @property
     def data_operations(self) -> int:
@@ -177,9 +185,9 @@ class Transform:
         """[..., rows, columns] -> [parts, ..., rows, columns]: the taps of each part."""
         found, left = [], np.array(weight)
         for down, across in self.starts():
-            own = (..., slice(down, down + self.down.taps), slice(across, across + self.across.taps))
-            found.append(left[own].copy())
-            left[own] = 0
+            part = left[..., down :: self.steps[0], across :: self.steps[1]][..., : self.down.taps, : self.across.taps]
+            found.append(part.copy())
+            part[...] = 0
         return np.stack(found)
 
     def transform_weights(self, weight: np.ndarray) -> np.ndarray:
@@ -189,18 +197,20 @@ class Transform:
         return (np.kron(self.down.weights, self.across.weights) @ taps).reshape(self.matrices, inputs, outputs)
 
     def __str__(self) -> str:
-        stride = "/2" if self.across.stride == 2 else ""
+        down, across = self.strides
+        stride = "" if down == across == 1 else f"/{across}" if down == across else f"/{down}x{across}"
         return f"F({self.tile[0]}x{self.tile[1]},{self.kernel[0]}x{self.kernel[1]}{stride})"
 
 
 @lru_cache(maxsize=256)
 def transforms(kernel: tuple[int, int], strides: tuple[int, int]) -> tuple[Transform, ...]:
-    """Those of a kernel of ``rows x columns``, the ones with more outputs a tile first; none for most strides."""
+    """Those of a kernel of ``rows x columns``, the ones with more outputs a tile first; none for strides that do not
+    divide it, but 3x3/2."""
     if strides == (2, 2) and kernel == (3, 3):
         return S4, S2
-    if strides != (1, 1) or kernel == (1, 1):
+    if kernel == strides or any(taps % step for taps, step in zip(kernel, strides)):
         return ()
-    best = (min(_of_size(size, kernel), key=_products, default=None) for size in SIZES)
+    best = (min(_of_size(size, kernel, strides), key=_products, default=None) for size in SIZES)
     return tuple(t for t in best if t is not None)
 
 
@@ -209,12 +219,13 @@ def _products(transform: Transform) -> tuple[float, int]:
     return transform.planes * transform.products / transform.outputs, transform.planes
 
 
-def _of_size(size: int, kernel: tuple[int, int]) -> Iterator[Transform]:
+def _of_size(size: int, kernel: tuple[int, int], steps: tuple[int, int]) -> Iterator[Transform]:
     """Those of ``size`` products an axis, by how many parts a kernel has along each."""
-    able = [{-(-k // parts) for parts in range(1, k + 1)} & set(range(2, size)) if k > 1 else {1} for k in kernel]
+    own = [k // s for k, s in zip(kernel, steps)]
+    able = [{-(-k // parts) for parts in range(1, k + 1)} & set(range(2, size)) if k > 1 else {1} for k in own]
     for taps in product(*map(sorted, able)):
         down, across = (SINGLE if r == 1 else axis(size, r) for r in taps)
-        transform = Transform(down, across, kernel)
+        transform = Transform(down, across, kernel, steps)
         if transform.growth <= MOST_GROWTH:
             yield transform
 

@@ -97,6 +97,35 @@ def suite(request: pytest.FixtureRequest) -> Suite:
     return suite
 
 
+STRIDED: dict[str, tuple[int, int, int, tuple[int, int], tuple[int, int], tuple[int, int], Pads]] = {
+    "4x4/2": (1, 32, 32, (29, 41), (4, 4), (2, 2), (1, 1, 1, 1)),
+    "prime": (2, 17, 23, (37, 31), (4, 4), (2, 2), (2, 0, 1, 3)),
+    "6x6/2": (1, 20, 37, (33, 27), (6, 6), (2, 2), (2, 2, 2, 2)),
+    "in two parts": (1, 33, 16, (43, 40), (14, 2), (2, 1), (6, 0, 6, 1)),
+    "unlike": (1, 24, 48, (25, 51), (3, 6), (1, 3), (1, 2, 1, 2)),
+    "8x8/4": (1, 16, 16, (61, 67), (8, 8), (4, 4), (2, 2, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("rank,pick", [(0, 3), (1, 8), (2, 1)])
+def test_strides_that_divide_the_kernel(rank: int, pick: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = Suite()
+    for i, (name, (n, cin, cout, size, kernel, strides, pads)) in enumerate(STRIDED.items()):
+        x, b = random((n, cin, *size), i), random((1, cout, 1, 1), 20 + i)
+        k = random((cout, cin, *kernel), 10 + i) / np.float32(np.sqrt(cin * np.prod(kernel)))
+        every = convolution(x, k, pads)[:, :, :: strides[0], :: strides[1]]
+
+        def body(x: Any, k: Any = k, b: Any = b, strides: Any = strides, pads: Any = pads) -> Any:
+            return R.nn.relu(R.nn.conv2d(x, weight(k), strides=list(strides), padding=list(pads)) + weight(b))
+
+        suite.add(name, [x], body, np.maximum(every + b, 0).astype(np.float32), 0, 1e-4)
+    monkeypatch.setattr(conv_build, "choose_plan", choice_of(rank, pick))
+    suite.compile()
+    for name in STRIDED:
+        suite.check(name)
+        assert any("winograd F(" in s and "/" in s.split(",")[1] for s in suite.schedules(name)), suite.schedules(name)
+
+
 def test_equals_float64(suite: Suite) -> None:
     """In the transform that was asked for, all but a few that are tiles of a chain."""
     assert len(suite.cases) > 60
@@ -139,20 +168,22 @@ def test_chains_are_short() -> None:
 def test_what_errors_grow_by_is_bounded() -> None:
     assert all(t.growth <= MOST_GROWTH for t in ALL)
     assert transforms((1, 1), (1, 1)) == ()
-    assert transforms((3, 3), (2, 1)) == () and transforms((5, 5), (2, 2)) == ()
+    assert transforms((3, 3), (2, 1)) == () and transforms((5, 5), (2, 2)) == () and transforms((2, 2), (2, 2)) == ()
+    assert [(str(t), t.parts) for t in transforms((4, 4), (2, 2))][:1] == [("F(7x7,4x4/2)", (2, 2))]
     assert [(t.tile, t.parts) for t in transforms((5, 5), (1, 1))][:2] == [((4, 4), (1, 1)), ((2, 2), (1, 1))]
     assert [(t.tile, t.parts) for t in transforms((1, 7), (1, 1))][:2] == [((1, 4), (1, 1)), ((1, 5), (1, 2))]
 
 
-@pytest.mark.parametrize("kernel", [(1, 11), (7, 7), (9, 4), (31, 1)])
-def test_parts_are_the_kernel(kernel: tuple[int, int]) -> None:
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1), (2, 3)])
+@pytest.mark.parametrize("kernel", [(1, 11), (7, 7), (9, 4), (31, 1), (4, 9), (14, 6)])
+def test_parts_are_the_kernel(kernel: tuple[int, int], strides: tuple[int, int]) -> None:
     """Every tap is in one of them, no part reaches beyond, and outputs take fewer products than taps."""
     w = random((2, 3, *kernel), 1)
-    for t in transforms(kernel, (1, 1)):
+    for t in transforms(kernel, strides):
         whole = np.zeros_like(w)
-        for (down, across), part in zip(t.starts(), t.split(w), strict=True):
+        for start, part in zip(t.starts(), t.split(w), strict=True):
             assert part.shape[-2:] == (t.down.taps, t.across.taps)
-            whole[..., down : down + t.down.taps, across : across + t.across.taps] += part
+            whole[(..., *(slice(f, f + s * a.taps, s) for f, s, a in zip(start, strides, t.axes)))] += part
         np.testing.assert_array_equal(whole, w)
         assert t.planes * t.products < 0.8 * t.outputs * kernel[0] * kernel[1]
 
