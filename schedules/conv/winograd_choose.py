@@ -124,7 +124,7 @@ class Layer(NamedTuple):
 
 def applies(facts: ConvFacts) -> bool:
     """True for what the algorithm can do at all: some taps along rows and columns with stride 1 and any dilation, or
-    with a stride that divides them, or 3 x 3 with stride 2, one group, float32, at least one whole tile of every phase;
+    with a stride that divides them or is 2 of 3 taps, one group, float32, at least one whole tile of every phase;
     but no weights of whole numbers, whose sums are exact."""
     return (
         facts.groups == 1
@@ -202,7 +202,7 @@ def sorted_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[
 def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[Plan]]:
     """The same, transforms with products of parts apart from those with multiply-adds."""
     found = [_plans(target, layer, t) for t in _fitting(target, layer)]
-    if split and layer.kernel == F2.kernel:
+    if split and layer.kernel == F2.kernel and layer.strides[0] == layer.strides[1]:
         found += [_plans(target, layer, t, products_for(t)) for t in all_transforms(layer)]
     return [sorted(plans, key=lambda p: p.cycles) for plans in found]
 

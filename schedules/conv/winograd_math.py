@@ -22,7 +22,7 @@ that nothing beyond is read, and has zeros for the taps that the one before it h
 So are kernels whose stride divides them: every second tap, and those between, are two parts of 4x4/2 an axis, on inputs
 two apart.
 
-With stride 2 (S4, S2; three taps) the even and the odd inputs of an axis are two convolutions of stride 1, with taps
+With stride 2 and three taps (S4, S2) the even and the odd inputs of an axis are two convolutions of stride 1, with taps
 w0, w2 and with w1 alone: y = F(m, 2)(d0 d2 d4 .., w0 w2) + (d1 d3 .., w1). The first takes m + 1 products (points 0, 1,
 -1, 2, infinity for m = 4, and 0, 1, infinity for m = 2), the second one for each output, all by the same weight: S4
 needs 81 products for 16 outputs (36 matrices of weights), where a direct convolution needs 144.
@@ -204,14 +204,14 @@ class Transform:
 
 @lru_cache(maxsize=256)
 def transforms(kernel: tuple[int, int], strides: tuple[int, int]) -> tuple[Transform, ...]:
-    """Those of a kernel of ``rows x columns``, the ones with more outputs a tile first; none for strides that do not
-    divide it, but 3x3/2."""
-    if strides == (2, 2) and kernel == (3, 3):
-        return S4, S2
-    if kernel == strides or any(taps % step for taps, step in zip(kernel, strides)):
-        return ()
-    best = (min(_of_size(size, kernel, strides), key=_products, default=None) for size in SIZES)
-    return tuple(t for t in best if t is not None)
+    """Those of a kernel of ``rows x columns``, the ones with more outputs a tile first; none where a stride neither
+    divides the taps along its axis nor is 2 of 3."""
+    found: list[Transform] = []
+    for size in SIZES:
+        best = min(_of_size(size, kernel, strides), key=_products, default=None)
+        if best is not None and all(best.axes != t.axes for t in found):
+            found.append(best)
+    return tuple(found)
 
 
 def _products(transform: Transform) -> tuple[float, int]:
@@ -219,15 +219,24 @@ def _products(transform: Transform) -> tuple[float, int]:
     return transform.planes * transform.products / transform.outputs, transform.planes
 
 
-def _of_size(size: int, kernel: tuple[int, int], steps: tuple[int, int]) -> Iterator[Transform]:
-    """Those of ``size`` products an axis, by how many parts a kernel has along each."""
-    own = [k // s for k, s in zip(kernel, steps)]
-    able = [{-(-k // parts) for parts in range(1, k + 1)} & set(range(2, size)) if k > 1 else {1} for k in own]
-    for taps in product(*map(sorted, able)):
-        down, across = (SINGLE if r == 1 else axis(size, r) for r in taps)
-        transform = Transform(down, across, kernel, steps)
-        if transform.growth <= MOST_GROWTH:
+def _of_size(size: int, kernel: tuple[int, int], strides: tuple[int, int]) -> Iterator[Transform]:
+    """Those of about ``size`` products an axis, by how many parts a kernel has along each."""
+    able = (_axes(size, taps, stride) for taps, stride in zip(kernel, strides))
+    for (down, step_down), (across, step_across) in product(*able):
+        transform = Transform(down, across, kernel, (step_down, step_across))
+        if transform.size > 1 and transform.growth <= MOST_GROWTH:
             yield transform
+
+
+def _axes(size: int, taps: int, stride: int) -> list[tuple[Axis, int]]:
+    """What one axis of a kernel may be, and from one input of a part to the next."""
+    if (taps, stride) == (3, 2):
+        return [(STRIDED[size], 1)] if size in STRIDED else []
+    own, rest = divmod(taps, stride)
+    if rest or own == 1:
+        return [] if rest else [(SINGLE, stride)]
+    parts = {-(-own // parts) for parts in range(1, own + 1)} & set(range(2, size))
+    return [(axis(size, r), stride) for r in sorted(parts)]
 
 
 @lru_cache(maxsize=64)
@@ -414,7 +423,9 @@ _STRIDED2 = Axis(
     stride=2,
 )
 
-S4, S2 = Transform(_STRIDED4, _STRIDED4, (3, 3)), Transform(_STRIDED2, _STRIDED2, (3, 3))
+STRIDED = {8: _STRIDED4, 6: _STRIDED4, 4: _STRIDED2}  # beside axes of so many products
+
+S4, S2 = transforms((3, 3), (2, 2))
 F6, F4, F2 = transforms((3, 3), (1, 1))
 
 LEFT_OUT = {0: 0.0, 3: 3 * 2.0**-18, 6: 2.0**-24}  # of a product, by how many products of parts stand for it

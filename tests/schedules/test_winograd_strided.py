@@ -117,7 +117,9 @@ def test_chosen_where_it_saves_products() -> None:
     assert plans[0] is not None and plans[0].transform is S4
     assert plans[1] is not None
     assert plans[2] is None
-    assert plan(128, 128, 28, (2, 1)) is None
+    mixed = plan(128, 128, 28, (2, 1))
+    assert mixed is not None and mixed.transform.down is S4.down and mixed.transform.across.stride == 1
+    assert plan(128, 128, 28, (4, 2)) is None
     assert plan(3, 64, 112) is None
 
 
