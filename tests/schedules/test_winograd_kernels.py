@@ -15,15 +15,8 @@ from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
-from halotile.schedules.conv.winograd_math import (
-    F6,
-    MOST_GROWTH,
-    SIZES,
-    Transform,
-    axis,
-    error_bound,
-    transforms,
-)
+from halotile.schedules.conv.winograd_axes import axis
+from halotile.schedules.conv.winograd_math import F6, MOST_GROWTH, SIZES, Transform, error_bound, transforms
 from tvm import relax
 from winograd_layers import Pads, convolution, facts_of, plans_of, random, server
 
