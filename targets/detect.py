@@ -1,9 +1,10 @@
 """This machine as a target: what the kernel says it has, never what a processor's name promises.
 
-A hypervisor may hide instructions or show another model's number, so the processor is chosen by its features: the one
-of the same vendor whose feature list is nearest to /proc/cpuinfo's flags, first in what computes, then in its
-second-level cache, last in what belongs to the operating system. What that one has and the flags lack is switched off;
-vector instructions it lacks and the flags have are switched on.
+A hypervisor may hide instructions or show another model's number. The number is believed where the second-level cache
+is that model's and the flags have nothing that it lacks: instructions are hidden, never made up. Else the processor is
+chosen by its features: the one of the same vendor whose feature list is nearest to /proc/cpuinfo's flags, first in what
+computes, then in its second-level cache, last in what belongs to the operating system. What that one has and the flags
+lack is switched off; vector instructions it lacks and the flags have are switched on.
 """
 
 from __future__ import annotations
@@ -120,12 +121,13 @@ def describe(machine: Machine) -> Target:
 
 
 def nearest_cpu(machine: Machine, has: set[str]) -> str:
-    """The processor whose features are nearest to ``has``; what it has and the machine lacks counts double.
+    """LLVM's own guess where the machine can be that processor; else the one whose features are nearest to ``has``;
+    what it has and the machine lacks counts double.
 
     Features that compute come before all others, which hypervisors hide: a server without protection keys, user
     interrupts and the like is nearer to a client core in number, and that one has half the multiply-add units. Among
-    processors that compute alike the one with the machine's second-level cache is taken, then the one nearest in the
-    rest. Ties go to LLVM's own guess, then to the first name, so that the choice is deterministic.
+    processors that compute alike the one whose second-level cache is nearest in size is taken, then the one nearest in
+    the rest. Ties go to LLVM's own guess, then to the first name, so that the choice is deterministic.
     """
     names = {
         name
@@ -144,12 +146,16 @@ def nearest_cpu(machine: Machine, has: set[str]) -> str:
     def distance(own: Set[str], there: Set[str]) -> int:
         return 2 * len(own - there) + len(there - own)
 
-    def order(name: str) -> tuple[int, bool, int, bool, str]:
+    def order(name: str) -> tuple[int, float, int, bool, str]:
         own = llvm.features(machine.arch, name) & visible
         computing = distance(kernel_flags.computing(own), kernel_flags.computing(has))
-        other_cache = second is not None and core(name).l2_bytes != second
+        other_cache = abs(math.log2(core(name).l2_bytes / second)) if second else 0.0
         return computing, other_cache, distance(own, has), name != machine.llvm_cpu, name
 
+    if machine.llvm_cpu in known_cores() and machine.llvm_cpu in names and core(machine.llvm_cpu).l2_bytes == second:
+        own = llvm.features(machine.arch, machine.llvm_cpu)
+        if kernel_flags.computing(has & visible) <= kernel_flags.computing(own):
+            return machine.llvm_cpu
     return min(names, key=order)
 
 

@@ -71,6 +71,9 @@ SAPPHIRE = ICELAKE + " avx_vnni avx512_bf16 avx512_fp16 cldemote movdiri movdir6
         (SAPPHIRE + " amx_bf16 amx_tile amx_int8 hle rtm", "rocketlake", 2 << 20, {"emeraldrapids", "sapphirerapids"}),
         (SAPPHIRE, "rocketlake", 2 << 20, {"emeraldrapids", "sapphirerapids"}),  # tiles are hidden, too
         (ICELAKE, "generic", 1280 << 10, {"icelake-server"}),
+        # A server's model number, all that it has beyond Ice Lake hidden: the cache is that model's.
+        (ICELAKE, "emeraldrapids", 2 << 20, {"emeraldrapids"}),
+        (ICELAKE, "rocketlake", 2 << 20, {"icelake-server"}),  # no such cache, and the nearest is a server's
         (ICELAKE, "rocketlake", 512 << 10, {"rocketlake"}),
     ],
 )
