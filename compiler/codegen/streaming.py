@@ -25,11 +25,10 @@ from tvm.tirx.stmt import ForKind
 from ...passes.memory.places import Places
 from ...passes.memory.plan import MemoryPlan
 from ...schedules.group import Kernel, Value
-from ...schedules.hints import LINE
+from ...schedules.hints import KEPT, LINE, can_stream
 from ...schedules.tiled import TiledKernel
 from ...targets.target import Target
 
-KEPT = 32 << 20  # bytes: a smaller result may still be in the last level when it is read, however large that level is
 ATTRIBUTE = "streamed"
 LANES = LINE // 4  # of float32, the only type of results so large that kernels write in vectors of a line
 STORE, FENCE = f"halotile_stream_{LANES}", "halotile_stream_end"
@@ -48,10 +47,6 @@ define i32 @{FENCE}() alwaysinline {{
 declare void @llvm.x86.sse.sfence()
 !0 = !{{i32 1}}
 """
-
-
-def can_stream(target: Target) -> bool:
-    return target.triple.startswith("x86_64") and target.vector_bits == 8 * LINE and target.memory_kind == "cache"
 
 
 def streamed(kernels: Sequence[Kernel], places: Places, memory: MemoryPlan, target: Target) -> tuple[Kernel, ...]:

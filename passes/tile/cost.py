@@ -23,6 +23,7 @@ from ...schedules.conv.matrix_choose import MARGIN, PARTS, SPLIT_CYCLES, float_c
 from ...schedules.conv.matrix_choose import best_plan as best_strip
 from ...schedules.conv.matrix_choose import held_bytes as strip_bytes
 from ...schedules.conv.strips import Strip
+from ...schedules.conv.winograd_ahead import asks_next
 from ...schedules.conv.winograd_choose import (
     FILL,
     STACK_BYTES,
@@ -108,7 +109,7 @@ class MemberCost:
     (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between. ``fit`` has unit and
     cycles for small boxes, where they are others than for the whole; ``others`` are ways that a kernel takes for boxes
     which they fit better: a transform of smaller tiles, where a large one's would be half empty; ``places`` counts what
-    has no unit."""
+    has no unit; ``asks``: the kernel of the whole asks for what it reads from memory beside its arithmetic."""
 
     unit: tuple[int, int]
     cycles: float
@@ -121,6 +122,7 @@ class MemberCost:
     fit: Fit | None = None
     others: tuple[MemberCost, ...] = ()
     places: Places | None = None
+    asks: bool = False
 
     @property
     def scratch(self) -> int:
@@ -221,7 +223,8 @@ def member_cost(
         if strip is not None and strip.cycles < MARGIN * (plan.cycles if plan else float_cycles(alone, facts)):
             return _matrix(facts, strip.strip, strip_bytes(facts.channels, strip), extra, room)
         if plan is not None:
-            own = _winograd(facts, alone, plan, lanes, extra)
+            asks = facts.data in group.inputs and asks_next(alone, facts, plan, lanes)
+            own = replace(_winograd(facts, alone, plan, lanes, extra), asks=asks)
             size = plan.transform.size if plan.transform.strides == (1, 1) else 0
             less = [p for p in least_plans(alone, facts, room, split) if F2.size < p.transform.size < size]
             return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, field, replace
 
 from ...schedules.conv import Beside, besides, overwritten_in_boxes
+from ...schedules.conv.winograd_choose import kept_bytes
 from ...schedules.group import Group, Request, Value
+from ...schedules.hints import KEPT, can_stream
 from ...schedules.tiled.support import box_alignment
 from ...schedules.tileplan import TilePlan
 from ...targets.target import Target
@@ -206,14 +208,26 @@ class Model:
         written = sum(value_bytes(v, self.program.layouts) for v in group.outputs)
         footprint = read + written + cost.weights
         traffic = read / self.rates.at(footprint, cores, cost.gathers)
-        traffic += written * self.rates.writes(footprint, cores) / self.rates.at(footprint, cores)
+        again = 1 if self._passes(index) else self.rates.writes(footprint, cores)
+        traffic += written * again / self.rates.at(footprint, cores)
+        exposed = 0.0 if cost.asks and self._from_memory(index) else cost.exposed
         weights = cost.read(height, width) / self.rates.streamed(4 * cost.weights, cores, cost.weights)
         found = []
         for way in self.besides(index):
             both = self.streaming(own * way.share, traffic, weights)
-            cycles = float(joined(*both, cost.exposed)) / cores + LAUNCH
+            cycles = float(joined(*both, exposed)) / cores + LAUNCH
             found.append(Segment(index, index, None, float(way.bytes), cycles, way.room))
         return found
+
+    def _from_memory(self, index: int) -> bool:
+        """True if the anchor of group ``index`` reads more than the last level keeps."""
+        anchor = self.program.groups[index].anchor
+        return anchor is not None and self.size(anchor.operands[0])[0] > kept_bytes(self.target)
+
+    def _passes(self, index: int) -> bool:
+        """True if the results of group ``index``, computed whole, are large enough to be written past the caches."""
+        outputs = self.program.groups[index].outputs
+        return can_stream(self.target) and all(v.bytes > KEPT for v in outputs)
 
 
 def shapes(

@@ -23,8 +23,10 @@ from typing import Any
 
 from tvm import tirx
 
+from ...targets.target import Target
 from ..group import Value, dtype_bytes
 from ..hints import LINE, hint
+from .facts import ConvFacts
 from .tile import ConvKernel
 from .winograd_choose import Plan, kept_bytes, scratch_bytes, weight_bytes
 
@@ -32,6 +34,20 @@ MOST = 2  # rows of a kind that one step asks for: more lines could not come in 
 FAR = 1 << 30  # more than any position
 
 FEW = 16  # registers, all of which a tile's sums and operands take
+
+
+def asks_next(target: Target, facts: ConvFacts, plan: Plan, lanes: int) -> bool:
+    """True if products ask for the next strip, where that comes from memory and is read as it lies."""
+    if plan.planes > 1 or facts.channels % lanes or _next_rows(plan) > MOST or target.in_order:
+        return False
+    strip = 4 * plan.strip * facts.channels * plan.transform.products
+    weights = weight_bytes(lanes, facts.channels, plan) * plan.chunks_per_group // plan.chunks
+    return weights + sum(scratch_bytes(lanes, facts.channels, plan)) + strip <= target.l2_bytes
+
+
+def _next_rows(plan: Plan) -> int:
+    """Rows of tiles of the next strip that one xi of a register tile asks for, in each block of channels."""
+    return -(-plan.rows // (plan.chunks_per_group * plan.transform.across.extent))
 
 
 @dataclass(frozen=True)
@@ -101,26 +117,17 @@ class Ahead:
     # -- the next strip --------------------------------------------------------------------------
 
     @property
-    def _next_rows(self) -> int:
-        """Rows of tiles of the next strip that one xi of a register tile asks for, in each block of channels."""
-        return -(-self.plan.rows // (self.plan.chunks_per_group * self.plan.transform.across.extent))
-
-    @property
     def _asks_next(self) -> bool:
-        conv, facts, plan = self.conv, self.conv.facts, self.plan
-        if conv.has_prologue or plan.planes > 1 or facts.channels % conv.lanes or self._next_rows > MOST:
-            return False
-        strip = 4 * plan.strip * facts.channels * plan.transform.products
-        weights = weight_bytes(conv.lanes, facts.channels, plan) * plan.chunks_per_group // plan.chunks
-        held = weights + sum(scratch_bytes(conv.lanes, facts.channels, plan)) + strip
-        return held <= conv.request.target.l2_bytes and self._is_far(facts.data)
+        conv = self.conv
+        able = asks_next(conv.request.target, conv.facts, self.plan, conv.lanes)
+        return able and not conv.has_prologue and self._is_far(conv.facts.data)
 
     def _inputs(self, first: Any, within: Any, xi: Any, panel: Any) -> list[tuple[Run, int]]:
         """Rows of the next strip's tiles in the first block of channels, and elements between blocks."""
         conv, facts = self.conv, self.conv.facts
         down, across = self.plan.transform.axes
         new = across.stride * across.m  # columns
-        slots, count = self.plan.chunks_per_group * across.extent, self._next_rows
+        slots, count = self.plan.chunks_per_group * across.extent, _next_rows(self.plan)
         slot, row = within * across.extent + tirx.floordiv(xi, down.extent), tirx.floormod(xi, down.extent)
         apart, zero = conv.request.layout(facts.data).strides[1], tirx.IntImm("int32", 0)
         found = []
