@@ -58,7 +58,8 @@ def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: _
     if facts.is_depthwise:
         return _often(facts.taps * facts.output.elements / value.elements)
     may = fuser.matrix and has_matrix_unit(target)
-    plan = choose_plan(target, facts, split=may) if fuser.winograd and not facts.of_bytes else None
+    able = fuser.winograd and not facts.of_bytes and not facts.is_plain
+    plan = choose_plan(target, facts, split=may) if able else None
     split = times_split(target, facts, plan.cycles if plan is not None else None) if may else None
     if split is None and plan is None:
         return "a direct convolution loads single elements, many times"

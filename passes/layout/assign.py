@@ -17,6 +17,7 @@ from typing import Any
 
 from ...schedules.classify import Facts
 from ...schedules.conv import input_needs, supports_conv
+from ...schedules.conv.facts import FEW_CHANNELS
 from ...schedules.conv.few import is_few
 from ...schedules.dispatch import works_on_plain
 from ...schedules.group import Group, Node, Value
@@ -27,8 +28,6 @@ from ...schedules.shuffle import channel_tables, shuffles_channels
 from ..fuse.outputs import copy_group, root_of
 from .sampled import sampled_image
 from .slices import place_slices
-
-FEW_CHANNELS = 4  # inputs with no more channels than this are read plain: a broadcast needs no lanes
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,8 @@ class MemberCost:
     (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between. ``fit`` has unit and
     cycles for small boxes, where they are others than for the whole; ``others`` are ways that a kernel takes for boxes
     which they fit better: a transform of smaller tiles, where a large one's would be half empty; ``places`` counts what
-    has no unit; ``asks``: the kernel of the whole asks for what it reads from memory beside its arithmetic."""
+    has no unit; ``asks``: the kernel of the whole asks for what it reads from memory beside its arithmetic; ``whole``:
+    cycles of all of the layer, where its kernel has a way that boxes lack."""
 
     unit: tuple[int, int]
     cycles: float
@@ -123,6 +124,7 @@ class MemberCost:
     others: tuple[MemberCost, ...] = ()
     places: Places | None = None
     asks: bool = False
+    whole: float | None = None
 
     @property
     def scratch(self) -> int:
@@ -218,18 +220,21 @@ def member_cost(
             cycles = steps * grouped_step(alone, facts, tile) + extra * tile.positions
             return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
         split = matrix and has_matrix_unit(target)
-        plan = None if exact else choose_plan(alone, facts, room, split)
+        part = replace(facts, edges=facts.margins())
+        plan = None if exact else choose_plan(alone, part, room, split)
         strip = best_strip(alone, facts, 1, room) if split and suits(facts) else None
         if strip is not None and strip.cycles < MARGIN * (plan.cycles if plan else float_cycles(alone, facts)):
             return _matrix(facts, strip.strip, strip_bytes(facts.channels, strip), extra, room)
         if plan is not None:
-            asks = facts.data in group.inputs and asks_next(alone, facts, plan, lanes)
-            own = replace(_winograd(facts, alone, plan, lanes, extra), asks=asks)
+            asks = facts.data in group.inputs and asks_next(alone, part, plan, lanes)
+            own = replace(_winograd(part, alone, plan, lanes, extra), asks=asks)
             size = plan.transform.size if plan.transform.strides == (1, 1) else 0
-            less = [p for p in least_plans(alone, facts, room, split) if F2.size < p.transform.size < size]
-            return replace(own, others=tuple(_winograd(facts, alone, p, lanes, extra) for p in less))
+            less = [p for p in least_plans(alone, part, room, split) if F2.size < p.transform.size < size]
+            return replace(own, others=tuple(_winograd(part, alone, p, lanes, extra) for p in less))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
-        return MemberCost(unit, cycles, weights, positions, fit=fit)
+        plan = choose_plan(alone, facts, room) if facts.is_plain and not exact else None
+        whole = None if plan is None else float(_winograd(facts, alone, plan, lanes, extra).box(*facts.out_spatial))
+        return MemberCost(unit, cycles, weights, positions, fit=fit, whole=whole)
     work, weights = 0.0, 0
     for node in group.nodes:
         if node.operator == "relax.matmul":

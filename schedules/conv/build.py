@@ -30,6 +30,7 @@ from .strassen import build_halves, halves_bytes, halves_share
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
 from .winograd_choose import Plan, choose_plan, held_bytes
+from .winograd_few import build_few_winograd
 
 TRANSPOSED = "halotile.conv_transpose"
 BOX_ROWS = 4  # of the boxes by which it is decided whether they write over what they read
@@ -165,7 +166,7 @@ def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
     if way == HALVES:
         return build_halves(request, facts)
     if isinstance(way, Plan):
-        kernel = build_winograd(request, facts, way)
+        kernel = (build_few_winograd if way.plain else build_winograd)(request, facts, way)
     elif isinstance(way, MatrixPlan):
         few = isinstance(way.strip, PixelStrip)
         kernel = (build_pixels if few else build_matrix)(request, facts, way)
@@ -188,7 +189,9 @@ def _overwritten(request: Request, facts: ConvFacts, way: Way) -> tuple[Value, .
 
 
 def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:
-    """Not under ``exact`` (sums are re-associated), not if switched off, and only between blocked tensors."""
+    """Not under ``exact`` (sums are re-associated), not if switched off, and only between blocked tensors, and from
+    plain ones of few channels."""
     lanes = request.target.lanes(facts.output.dtype)
-    blocked = all(request.layout(v).block == lanes for v in (facts.data, *request.group.outputs))
+    blocked = all(request.layout(v).block == lanes for v in request.group.outputs)
+    blocked = blocked and request.layout(facts.data).block == (0 if facts.is_plain else lanes)
     return blocked and not request.exact and request.options.get("winograd") is not False

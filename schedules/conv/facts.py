@@ -11,6 +11,7 @@ from ..operator import attributes
 
 BYTES = "halotile.dot_conv"
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+FEW_CHANNELS = 4  # inputs with no more channels than this are read plain: a broadcast needs no lanes
 SKIPPED = 0.85  # the share of taps inside the image below which those outside are passed over
 
 
@@ -108,6 +109,11 @@ class ConvFacts:
     def of_bytes(self) -> bool:
         """True for bytes that are summed in 32 bits."""
         return self.weight.dtype == "int8"
+
+    @property
+    def is_plain(self) -> bool:
+        """True where the data has too few channels for blocks of them, unless something else put it in such."""
+        return self.channels <= FEW_CHANNELS and self.groups == 1
 
     @property
     def is_depthwise(self) -> bool:

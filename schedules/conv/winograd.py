@@ -46,24 +46,20 @@ from .winograd_products import Part, Products, RegisterTiles
 LINE = 16  # floats of a cache line, which two cores must not share
 
 
-def build_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
-    lanes = request.layout(request.group.outputs[0]).block
-    winograd = _Winograd(
-        ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request)), plan
-    )
-    winograd.emit()
-    tile = Tile(*plan.transform.tile, plan.vectors)
-    return finish(winograd.conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.plane.dilation)
-
-
 def emit_winograd(conv: ConvKernel, plan: Plan, shared: dict[str, Any]) -> Tile:
     """Adds a convolution to a kernel that has scratch for several, by name; returns the tile of its outputs."""
-    _Winograd(conv, plan, shared).emit()
+    Winograd(conv, plan, shared).emit()
     return Tile(*plan.transform.tile, plan.vectors)
 
 
-def products_of(conv: ConvKernel, plan: Plan) -> Products:
-    return MatrixProducts(conv, plan) if plan.products else RegisterTiles(conv, plan)
+def build_winograd(
+    request: Request, facts: ConvFacts, plan: Plan, made: Callable[[ConvKernel, Plan], Winograd] | None = None
+) -> Kernel:
+    lanes = request.layout(request.group.outputs[0]).block
+    conv = ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request))
+    (made or Winograd)(conv, plan).emit()
+    tile = Tile(*plan.transform.tile, plan.vectors)
+    return finish(conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.plane.dilation)
 
 
 def workers_of(request: Request, facts: ConvFacts, plan: Plan) -> int:
@@ -72,7 +68,7 @@ def workers_of(request: Request, facts: ConvFacts, plan: Plan) -> int:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """A tile's image of the batch, its position along further axes, the first of its outputs, and how far back along
     rows and columns it was moved (None where tiles divide the axis); outputs are ``dilation`` apart, along ``axes``."""
 
@@ -89,18 +85,23 @@ class _Place:
 
 
 @dataclass
-class _Winograd:
+class Winograd:
+    """``shared``: scratch of several convolutions, by name."""
+
     conv: ConvKernel
     plan: Plan
     shared: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.products = products_of(self.conv, self.plan)
+        self.products = self._products()
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.lanes, self.t = self.conv.lanes, self.plan.transform
         self.images = self.facts.batch * math.prod(self.facts.out_spatial[:-2])
         self.plane = self.facts.plane
         self.dilation = self.plane.dilation
+
+    def _products(self) -> Products:
+        return (MatrixProducts if self.plan.products else RegisterTiles)(self.conv, self.plan)
 
     @property
     def workers(self) -> int:
@@ -140,13 +141,10 @@ class _Winograd:
         count: Any = plan.strip
         if self.conv.is_open or total % plan.strip:
             count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
-        data = self._scratch("data", self.t.products * made.data_plane, worker, made.dtype)
+        data = self._scratch("data", made.data_elements, worker, made.dtype)
         products = self._scratch("products", self.t.products * made.product_plane, worker)
-        for run in made.runs():
-            with k.loop(run.count, name="cb") as block, k.loop(count, name="tile") as tile:
-                self.ctx.ranged(block, run.count)
-                self.ctx.ranged(tile, plan.strip)
-                self._transform_data(data, first + tile, tile, run.blocks(block), run.tail)
+        self._transform(data, first, count)
+        made.fill(data, count)
         with k.loop(plan.chunks_per_group, name="chunk") as within:
             self.ctx.ranged(within, plan.chunks_per_group)
             chunk = self.conv.bind(group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups)
@@ -183,7 +181,7 @@ class _Winograd:
 
     # -- where a tile lies -----------------------------------------------------------------------
 
-    def _origin(self, tile: Any) -> _Place:
+    def _origin(self, tile: Any) -> Place:
         """Where a tile lies that is counted over all images: the batch's, and the positions along further axes."""
         rows, columns = self.tiles
         images = self.images
@@ -213,9 +211,18 @@ class _Winograd:
             origins.append(start if d == 1 else self.conv.bind(start * d + phase, self._bound(extent)))
         if self.ctx.origin is not None:
             origins = [self.conv.corner(i) + at for i, at in enumerate(origins)]
-        return _Place(n, deep, origins, moved, self.dilation, len(self.facts.out_spatial))
+        return Place(n, deep, origins, moved, self.dilation, len(self.facts.out_spatial))
 
     # -- the three steps -------------------------------------------------------------------------
+
+    def _transform(self, data: Part, first: Any, count: Any) -> None:
+        """V of ``count`` tiles from ``first`` on."""
+        k = self.k
+        for run in self.products.runs():
+            with k.loop(run.count, name="cb") as block, k.loop(count, name="tile") as tile:
+                self.ctx.ranged(block, run.count)
+                self.ctx.ranged(tile, self.plan.strip)
+                self._transform_data(data, first + tile, tile, run.blocks(block), run.tail)
 
     def _transform_data(self, data: Part, tile: Any, slot: Any, blocks: list[Any], tail: bool) -> None:
         """V[xi] = BT d B of one tile, for blocks of channels that are kept together."""
@@ -230,7 +237,7 @@ class _Winograd:
                 for j, values in enumerate(zip(*made)):
                     self.products.keep(data, place, i * across.extent + j, values, v)
 
-    def _columns(self, at: _Place, block: Any, tail: bool) -> Any:
+    def _columns(self, at: Place, block: Any, tail: bool) -> Any:
         """BT d of one tile, for one block of channels."""
         k, lanes, facts = self.k, self.lanes, self.facts
         down, width = self.t.down, self.t.across.extent
@@ -240,6 +247,28 @@ class _Winograd:
             plane = self.conv.bind(tirx.floordiv(block, self.products.blocks), self.plan.planes)
             within = self.conv.bind(tirx.floormod(block, self.products.blocks), self.products.blocks)
         held = k.local("t", "float32", self.t.products * lanes)
+        place = self._places(at, plane)
+        self._begin(at.n, (within, tirx.IntImm("int32", 0)), place(0, 0))
+        for j in range(width):
+            with k.loop(lanes, "vectorized", "v") as v:
+                places = [place(i, j) for i in range(down.extent)]
+                given = [k.bind(self.conv.element_at(at.n, (within, v), p)) for p in places]
+                column = down.apply_data(given, number, k.bind)
+                inside = within * lanes + v < facts.channels
+                for i in range(down.extent):
+                    value = tirx.Select(inside, column[i], tirx.const(0, "float32")) if tail else column[i]
+                    k.store(held, (i * width + j) * lanes + v, value)
+        self.ctx.starts.clear()
+        return held
+
+    def _begin(self, n: Any, channel: Any, first: list[Any]) -> None:
+        """What is read from here on lies behind ``first``, if in a window."""
+        if self.conv.is_windowed(self.facts.data) and not self.conv.has_prologue:
+            self.ctx.begin(self.facts.data, self.conv.offset(n, channel, first))
+
+    def _places(self, at: Place, plane: Any) -> Callable[[int, int], list[Any]]:
+        """Coordinates of a tile's inputs, by row and column, for a plane or part of the kernel."""
+        facts = self.facts
         corner = [o * s - b for o, s, b in zip(at.origins, self.plane.strides, self.plane.before)]
         if self.t.planes > 1:
             corner = self._further(corner, tirx.floormod(plane, self.t.planes))
@@ -253,20 +282,7 @@ class _Winograd:
         def place(i: int, j: int) -> list[Any]:
             return [*deep, corner[0] + i * steps[0], corner[1] + j * steps[1]][-at.axes :]
 
-        if self.conv.is_windowed(facts.data) and not self.conv.has_prologue:
-            zero = tirx.IntImm("int32", 0)
-            self.ctx.begin(facts.data, self.conv.offset(at.n, (within, zero), place(0, 0)))
-        for j in range(width):
-            with k.loop(lanes, "vectorized", "v") as v:
-                places = [place(i, j) for i in range(down.extent)]
-                given = [k.bind(self.conv.element_at(at.n, (within, v), p)) for p in places]
-                column = down.apply_data(given, number, k.bind)
-                inside = within * lanes + v < facts.channels
-                for i in range(down.extent):
-                    value = tirx.Select(inside, column[i], tirx.const(0, "float32")) if tail else column[i]
-                    k.store(held, (i * width + j) * lanes + v, value)
-        self.ctx.starts.clear()
-        return held
+        return place
 
     def _further(self, corner: list[Any], part: Any) -> list[Any]:
         """Where the inputs of a part of the kernel begin."""
@@ -315,7 +331,7 @@ class _Winograd:
         found = {x: self.k.bind(fence(_constant(x))) for x in sorted(set(used))}
         return found.__getitem__
 
-    def _finish(self, held: Any, at: _Place, block: Any) -> None:
+    def _finish(self, held: Any, at: Place, block: Any) -> None:
         """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
         first = at.position((0, 0))
         for value in dict.fromkeys(v for v, _ in self.conv.places() if self.conv.is_windowed(v)):
@@ -323,7 +339,7 @@ class _Winograd:
         self._finish_at(held, at, block)
         self.ctx.starts.clear()
 
-    def _finish_at(self, held: Any, at: _Place, block: Any) -> None:
+    def _finish_at(self, held: Any, at: Place, block: Any) -> None:
         k = self.k
         shifts = [m for m in at.moved if m is not None]
         if self.conv.costly:
@@ -338,7 +354,7 @@ class _Winograd:
         with k.when(tirx.GT(total, tirx.IntImm("int32", 0))):
             self._finish_part(held, at, block)
 
-    def _finish_part(self, held: Any, at: _Place, block: Any) -> None:
+    def _finish_part(self, held: Any, at: Place, block: Any) -> None:
         """A tile that may have been moved back: the outputs that the tile before it did not make."""
         k, lanes, t = self.k, self.lanes, self.t
         (down, across), width = t.tile, t.across.extent
@@ -355,7 +371,7 @@ class _Winograd:
                 element = outputs[(y * across + x) * lanes + v]
                 self.conv.element(lambda: element, at.n, block, v, at.position((y, x)))
 
-    def _finish_whole(self, held: Any, at: _Place, block: Any) -> None:
+    def _finish_whole(self, held: Any, at: Place, block: Any) -> None:
         k, lanes, t = self.k, self.lanes, self.t
         width = t.across.extent
         for i in range(t.down.m):

@@ -85,6 +85,8 @@ class Ahead:
     def of(self, where: tuple[Any, Any, Any], xi: Any, panel: Any) -> Callable[[Any], list[Run]]:
         """What products ``xi`` of register tile ``panel`` ask for, given the block of channels. ``where``: the first
         tile of the strip, the chunk of outputs, and its number in its group."""
+        if self.plan.plain:
+            return lambda _: []
         first, chunk, within = where
         inputs = self._inputs(first, within, xi, panel) if self._asks_next else []
         values = [v for v in self._residuals() if 0 < self._residual_rows <= MOST]

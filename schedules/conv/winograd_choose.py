@@ -46,6 +46,7 @@ FILL = (
 STARVED = 12.0  # multiply-adds of a core while one vector arrives from beyond its second-level cache: from so many on,
 # products wait for the caches (measured with 13; with 5 they do not)
 MOVED = 1.5  # cycles of a vector of transformed data beside its arithmetic
+SPREAD = 1.8  # of the cycles of plain data's transforms: single numbers are loaded and spread over a vector
 MOVED_STARVED = 7.0  # the same on starved cores: it comes from where the kernel before left it, 7 to 12 with all
 LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
@@ -70,7 +71,7 @@ class Plan:
     output channels; ``strip`` tiles are transformed together, ``strips`` cover all; ``chunks`` of ``vectors`` cover
     the output channels, split in ``groups``, each of which transforms the data anew. Each sum goes over the channels of
     ``planes`` planes of the kernel, and parts of these. ``products``: those of parts of numbers that the matrix unit
-    makes; none where it does not, and multiply-adds do."""
+    makes; none where it does not, and multiply-adds do. ``plain`` data is not in blocks of channels."""
 
     transform: Transform
     tiles: tuple[int, int]
@@ -83,6 +84,7 @@ class Plan:
     cycles: float
     planes: int = 1
     products: Pairs = ()
+    plain: bool = False
 
     @property
     def row_tiles(self) -> int:
@@ -93,18 +95,25 @@ class Plan:
         return -(-self.chunks // self.groups)
 
     @property
+    def column(self) -> int:
+        """Floats of a transformed column of plain data: quarters of vectors, as many as hold it."""
+        return -(-self.transform.down.extent // 4) * 4
+
+    @property
     def tasks(self) -> int:
         return self.strips * self.groups
 
     def __str__(self) -> str:
         text = f"winograd {self.transform}, strip {self.strip}, tile {self.rows}x{self.vectors}"
         text += f", {len(self.products)} matrix products" if self.products else ""
+        text += ", few channels" if self.plain else ""
         return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
 
 
 class Layer(NamedTuple):
     """What plans of a convolution depend on: those of equal layers are equal. ``batch`` counts planes of outputs,
-    ``planes`` those of the kernel; the tuples are of rows and columns."""
+    ``planes`` those of the kernel; the tuples are of rows and columns. The kernel of a whole layer of ``plain`` data
+    has taps of zeros at its end where the stride doesn't divide it."""
 
     batch: int
     channels: int
@@ -114,12 +123,20 @@ class Layer(NamedTuple):
     dilation: tuple[int, int]
     planes: int = 1
     kernel: tuple[int, int] = (3, 3)
+    plain: bool = False
 
     @staticmethod
     def of(facts: ConvFacts) -> Layer:
         plane, batch = facts.plane, facts.batch * math.prod(facts.out_spatial[:-2])
-        sizes = plane.outputs, plane.strides, plane.dilation, facts.planes, plane.kernel
-        return Layer(batch, facts.channels, facts.outputs, *sizes)
+        (rows, columns), (down, across) = plane.kernel, plane.strides
+        if facts.is_plain and facts.edges is None and plane.dilation == (1, 1):
+            rows, columns = _up(rows, down), _up(columns, across)
+        sizes = plane.outputs, plane.strides, plane.dilation, facts.planes, (rows, columns)
+        return Layer(batch, facts.channels, facts.outputs, *sizes, facts.is_plain)
+
+
+def _up(taps: int, stride: int) -> int:
+    return taps if (taps, stride) == (3, 2) else -(-taps // stride) * stride
 
 
 def applies(facts: ConvFacts) -> bool:
@@ -143,7 +160,8 @@ def all_transforms(layer: Layer) -> list[Transform]:
 def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> Plan | None:
     """The best plan, or None where the direct convolution is expected to be as fast. ``room``: the most bytes that each
     core may hold beside what it reads and writes; None is any number. ``split``: products may be those of parts."""
-    if not applies(facts) or facts.channels < LEAST_CHANNELS or facts.outputs < target.lanes() // 2:
+    enough = facts.is_plain or facts.channels >= LEAST_CHANNELS
+    if not enough or facts.outputs < target.lanes() // 2 or not applies(facts):
         return None
     best = best_plan(target, facts, room, split)
     if best is None or best.cycles > MARGIN * direct_cycles(target, facts):
@@ -202,7 +220,7 @@ def sorted_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[
 def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[Plan]]:
     """The same, transforms with products of parts apart from those with multiply-adds."""
     found = [_plans(target, layer, t) for t in _fitting(target, layer)]
-    if split and layer.kernel == F2.kernel and layer.strides[0] == layer.strides[1]:
+    if split and not layer.plain and layer.kernel == F2.kernel and layer.strides[0] == layer.strides[1]:
         found += [_plans(target, layer, t, products_for(t)) for t in all_transforms(layer)]
     return [sorted(plans, key=lambda p: p.cycles) for plans in found]
 
@@ -243,7 +261,7 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     count = (
         layer.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
     )
-    depth = layer.channels * layer.planes * math.prod(layer.kernel)
+    depth = layer.channels * facts.taps
     step = LOOP + max(
         tile.positions * tile.blocks / target.fma_ports,
         (tile.positions + tile.blocks) / 2,
@@ -289,7 +307,9 @@ def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs =
             for groups in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks}):
                 per = -(-chunks // groups)
                 split = -(-chunks // per)
-                plan = Plan(transform, grid, rows, vectors, strip, used, chunks, split, 0.0, planes, products)
+                plan = Plan(
+                    transform, grid, rows, vectors, strip, used, chunks, split, 0.0, planes, products, layer.plain
+                )
                 yield replace(plan, cycles=_cycles(target, layer.channels, plan))
 
 
@@ -330,6 +350,8 @@ def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
     if plan.products:
         vectors = -(-vectors // 2) * parts_of(plan.products)
     data = plan.transform.products * (vectors * padded * lanes + lanes)
+    if plan.plain:
+        data = plan.transform.across.extent * (plan.planes * channels * padded * plan.column + lanes)
     products = plan.transform.products * (padded * plan.vectors * lanes + lanes)
     return 4 * data, 4 * products
 
@@ -391,6 +413,10 @@ def _cycles(target: Target, channels: int, plan: Plan) -> float:
         moved = (MOVED_PART + SPLIT) * parts_of(plan.products)
     data_ops += moved * t.products
     result_ops = t.result_operations / target.fma_ports + t.products + 2.0 * t.outputs
+    if plan.plain:
+        vectors = -(-plan.column // lanes)
+        data_ops = vectors * (t.products + t.across.data_operations) / target.fma_ports
+        data_ops, blocks_in = SPREAD * (data_ops + MOVED * vectors * t.across.extent), depth
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
     slow = PARTS_RATE if plan.products else 1.0
     scratch, again_read = data_bytes + product_bytes, 0.0

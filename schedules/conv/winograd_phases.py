@@ -26,11 +26,13 @@ class PhasePlans:
     bytes: int
     share: float
 
+
 def plan_phases(request: Request, phases: Sequence[ConvFacts]) -> PhasePlans | None:
     """None where no phase is faster so, where sums must keep their order, and in boxes."""
     lanes = request.target.lanes(phases[0].output.dtype)
     blocked = all(request.layout(v).block == lanes for v in (phases[0].data, *request.group.outputs))
-    if not blocked or request.exact or request.options.get("winograd") is False or request.box is not None:
+    allowed = not request.exact and request.options.get("winograd") is not False and request.box is None
+    if not blocked or not allowed or phases[0].is_plain:
         return None
     room = request.options.get("room")
     plans = tuple(choose_plan(request.target, facts, room) for facts in phases)

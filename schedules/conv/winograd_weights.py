@@ -69,7 +69,7 @@ class Weights:
 def pack_weights(weight: np.ndarray, transform: Transform, chunks: int, width: int) -> np.ndarray:
     """[O, I, planes..., rows, columns] -> [chunk][matrix][plane and channel][width], rounded to float32 once; zero for
     outputs past the last."""
-    depth = weight[0].size // math.prod(transform.kernel) * transform.planes
+    depth = math.prod(_planes(weight, transform.kernel).shape[1:3]) * transform.planes
     packed = np.zeros((chunks, transform.matrices, depth, width), np.float32)
     for chunk, made in transformed(weight, transform, chunks, width):
         packed[chunk, :, :, : made.shape[-1]] = made
@@ -81,9 +81,16 @@ def transformed(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Each chunk's weights, float64 [matrix][plane, part and channel][output]: the last have fewer outputs, or none."""
     outputs = len(weight)
-    parts = transform.split(weight.reshape(*weight.shape[:2], -1, *transform.kernel))
+    parts = transform.split(_planes(weight, transform.kernel))
     flat = parts.transpose(1, 3, 0, 2, 4, 5).reshape(outputs, -1, *parts.shape[-2:])
     for chunk in range(chunks):
         part = flat[chunk * width : (chunk + 1) * width]
         if len(part):
             yield chunk, transform.transform_weights(part)
+
+
+def _planes(weight: np.ndarray, kernel: tuple[int, int]) -> np.ndarray:
+    """[O, I, planes, rows, columns]: one row, where there are none, and zeros behind the taps up to ``kernel``."""
+    rows = weight.shape[-2:] if weight.ndim > 3 else (1, weight.shape[-1])
+    found = weight.reshape(*weight.shape[:2], -1, *rows)
+    return np.pad(found, [(0, 0)] * 3 + [(0, k - r) for k, r in zip(kernel, rows)])

@@ -170,10 +170,15 @@ class Compiled:
             position += data.size
         self.arena = _aligned(self.spec.planned_bytes + 64)
 
-    def run(self, arrays: Sequence[np.ndarray], tasks: int = 3, poison: int = 0xFF) -> list[np.ndarray]:
-        """All outputs, in their physical shapes. ``arrays`` are logical. Guard bytes after the outputs must stay."""
+    def run(
+        self, arrays: Sequence[np.ndarray], tasks: int = 3, poison: int = 0xFF, word: int | None = None
+    ) -> list[np.ndarray]:
+        """All outputs, in their physical shapes. ``arrays`` are logical. Guard bytes after the outputs must stay.
+        ``word``: what the arena is full of, instead of ``poison``."""
         ctypes.c_int.in_dll(self.library, "halotile_test_tasks").value = tasks
         self.arena[:] = poison
+        if word is not None:
+            self.arena[: self.spec.planned_bytes // 4 * 4].view(np.int32)[:] = word
         graph, layouts = self.build.graph, self.build.layouts
         inputs = [_copied(layouts[v].pack(a) if v in layouts else a) for v, a in zip(graph.inputs, arrays)]
         shapes = [layouts[v].physical_shape if v in layouts else v.shape for v in graph.outputs]
