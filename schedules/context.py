@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,7 @@ class Context:
         self.origin: list[Any] | None = None  # row and column of the box, in the tensor
         self.pending: list[Value] = []  # outputs whose margins the kernel has still to write
         self.starts: dict[Value, tuple[Any, Any]] = {}  # what stays in positions, and where it is held
+        self.seen: dict[Value, list[Any]] | None = None  # the positions of elements, where they are wanted
         self.size: list[Any] = []  # rows and columns of the box: numbers, or variables if it is open
         box = request.box
         if box is not None:
@@ -129,8 +130,18 @@ class Context:
             index = indices[1]
             if not isinstance(index, int) and tvm_ffi.structural_equal(index, channel.index):
                 block, lane = channel.block, channel.lane
-        position = layout.offset([narrow(i) for i in indices], block, lane)
-        return self.begun(value, self.analyzer.simplify(narrow(position)))
+        position = self.analyzer.simplify(narrow(layout.offset([narrow(i) for i in indices], block, lane)))
+        if self.seen is not None:
+            self.seen.setdefault(value, []).append(position)
+        return self.begun(value, position)
+
+    def begins(self, emit: Callable[[], None]) -> dict[Value, tuple[Any, Any]]:
+        """:attr:`starts` of elements next to the one that ``emit`` would emit, of what that reads or writes once."""
+        self.seen = {}
+        with self.k.capture():
+            emit()
+        seen, self.seen = self.seen, None
+        return {v: (found[0], self.k.hold(found[0], "o")) for v, found in seen.items() if len(found) == 1}
 
     def begin(self, value: Value, position: Any) -> None:
         """Positions of ``value`` are sums of ``position``, computed once, here, and what they differ by."""

@@ -13,13 +13,16 @@ but for a base, and what lies side by side is read together, while its lines are
 
 Channels in blocks are all read by the lines of one chunk: 64 columns of 27 channels are 8 KiB. 43 ms became 25 for 27
 channels of 720 x 1280 to 3 of 2160 x 3840, of which 15 are what memory takes (Granite Rapids). Boxes of tile groups are
-computed alike where they begin and end with whole periods.
+computed alike where they begin and end with whole periods; the first place of each element of a period is computed
+before the loop over a chunk, since LLVM does not see that places behind numbers of run time are a constant distance
+apart, and would gather them one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -69,10 +72,17 @@ def chunks(
         with k.loop(channels, name="c") as c, k.loop(rows, name="i") as i:
             ctx.ranged(c, channels)
             ctx.ranged(i, rows)
+
+            def one(x: Any, j: int) -> None:
+                element([image, c, row * rows + i, (part * size + x) * columns + j])
+
+            starts = [ctx.begins(partial(one, 0, j)) if ctx.origin is not None else {} for j in range(columns)]
             with k.loop(size if periods % size == 0 else tirx.min(periods - part * size, size), name="x") as x:
                 ctx.ranged(x, size)
                 for j in range(columns):
-                    element([image, c, row * rows + i, (part * size + x) * columns + j])
+                    ctx.starts = starts[j]
+                    one(x, j)
+            ctx.starts = {}
 
     return [images, height // rows, -(-periods // size)], body
 
@@ -91,7 +101,8 @@ def from_whole_periods(ctx: Context, steps: tuple[int, int]) -> Iterator[None]:
     if given is not None:
         sizes = ctx.request.group.outputs[-1].shape[2:]
         counts = [ctx.k.bind(tirx.floordiv(at, step), "o") for at, step in zip(given, steps)]
-        ctx.origin = [ctx.ranged(c, size // step) * step for c, size, step in zip(counts, sizes, steps)]
+        lasts = [(size - own) // step for size, own, step in zip(sizes, ctx.size, steps)]  # boxes end within the tensor
+        ctx.origin = [ctx.ranged(c, last + 1) * step for c, last, step in zip(counts, lasts, steps)]
     yield
     ctx.origin = given
 
