@@ -50,6 +50,7 @@ SPREAD = 1.8  # of the cycles of plain data's transforms: single numbers are loa
 MOVED_STARVED = 7.0  # the same on starved cores: it comes from where the kernel before left it, 7 to 12 with all
 LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
 MARGIN = 0.93  # the estimate must beat the direct one by this much
+PLAIN_MARGIN = 0.8  # the same of plain data, whose transforms were measured on one processor
 NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
 LAST = 0.5  # the same where no third level is behind the second
 LARGER = 0.95  # F(6x6, 3x3) and its like must beat smaller tiles by this much: they double the bound of errors and, in
@@ -164,7 +165,8 @@ def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split
     if not enough or facts.outputs < target.lanes() // 2 or not applies(facts):
         return None
     best = best_plan(target, facts, room, split)
-    if best is None or best.cycles > MARGIN * direct_cycles(target, facts):
+    margin = PLAIN_MARGIN if facts.is_plain else MARGIN
+    if best is None or best.cycles > margin * direct_cycles(target, facts):
         return None
     return best
 

@@ -87,7 +87,7 @@ def test_long_chains_are_as_many_as_two_ports_take(ports: int, kernel: int, colu
 
 TABLE: dict[str, dict[str, str]] = {
     "zen4": {
-        "first 7x7/2": "direct conv C16, tile 4x7x1",
+        "first 7x7/2": "winograd F(5x5,8x8/2), strip 10, tile 10x2, few channels C16",
         "first 3x3": "direct conv C16, tile 4x7x1",
         "3x3 64 at 56": "winograd F(4x4,3x3), strip 28, tile 14x2 C16",
         "3x3 256 at 14": "winograd F(4x4,3x3), strip 16, tile 4x4 C16",
@@ -103,7 +103,7 @@ TABLE: dict[str, dict[str, str]] = {
         "few outputs 32-3 at 256": "few outputs conv C16, tile 1x4x1, 3 plain outputs",
     },
     "x86-64-v3": {
-        "first 7x7/2": "direct conv C8, tile 3x2x2",
+        "first 7x7/2": "winograd F(5x5,8x8/2), strip 20, tile 5x2, few channels C8",
         "first 3x3": "direct conv C8, tile 3x2x2",
         "3x3 64 at 56": "winograd F(4x4,3x3), strip 10, tile 5x2 C8",
         "3x3 256 at 14": "winograd F(4x4,3x3), strip 16, tile 4x3 C8",
@@ -119,7 +119,7 @@ TABLE: dict[str, dict[str, str]] = {
         "few outputs 32-3 at 256": "few outputs conv C8, tile 1x3x1, 3 plain outputs",
     },
     "raspberry-pi-4": {
-        "first 7x7/2": "direct conv C4, tile 4x2x2",
+        "first 7x7/2": "winograd F(5x5,8x8/2), strip 10, tile 10x2, few channels C4",
         "first 3x3": "direct conv C4, tile 4x3x2",
         "3x3 64 at 56": "winograd F(4x4,3x3), strip 28, tile 14x2 C4",
         "3x3 256 at 14": "winograd F(4x4,3x3), strip 16, tile 2x8 C4",
@@ -135,7 +135,7 @@ TABLE: dict[str, dict[str, str]] = {
         "few outputs 32-3 at 256": "winograd F(4x4,3x3), strip 16, tile 16x1 C4",
     },
     "raspberry-pi-5": {
-        "first 7x7/2": "direct conv C4, tile 4x3x2",
+        "first 7x7/2": "winograd F(5x5,8x8/2), strip 10, tile 10x2, few channels C4",
         "first 3x3": "direct conv C4, tile 4x3x2",
         "3x3 64 at 56": "winograd F(4x4,3x3), strip 28, tile 14x2 C4",
         "3x3 256 at 14": "winograd F(4x4,3x3), strip 16, tile 2x8 C4",

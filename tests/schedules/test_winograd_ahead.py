@@ -147,7 +147,7 @@ def test_only_tensors_from_memory_are_asked_for(cores: int, monkeypatch: pytest.
     inputs = [random((1, 32, 61, 75), 1)]
     small = replace(roomy, l3_bytes=1 << 20)  # of which 256 KiB are kept; the tensors have 600
     near, far, full = (built(t, inputs) for t in (roomy, small, replace(small, l2_bytes=1 << 18)))
-    both = Ahead._next_rows.fget(SimpleNamespace(plan=plan))  # type: ignore
+    both = winograd_ahead._next_rows(plan)
     rest = hints(far[0]) - hints(near[0]) - both
     assert 0 < both <= 2 and 0 < rest <= 2
     assert hints(full[0]) == hints(near[0]) + rest  # residuals are read at once

@@ -41,7 +41,7 @@ def moved(build: Build) -> float:
 @pytest.mark.parametrize("name", ["mobilenet_v2", "espcn"])
 def test_plans_of_a_small_board_and_of_a_large_one_differ(name: str) -> None:
     small, large = on(name, "raspberry-pi-3"), on(name, "graviton3")
-    assert small.tiled and moved(small) < 0.9
+    assert small.tiled and moved(small) < 0.95  # what a tile group must promise
     assert len(small.tiled) > len(large.tiled)
     assert moved(small) < moved(large)
 
