@@ -53,7 +53,8 @@ class Context:
         self._bases: dict[Value, list[Any]] = {}
         self.origin: list[Any] | None = None  # row and column of the box, in the tensor
         self.pending: list[Value] = []  # outputs whose margins the kernel has still to write
-        self.starts: dict[Value, tuple[Any, Any]] = {}  # what stays in positions, and where it is held
+        # what stays in positions, where it is held, and whether the rest is added in 64 bits
+        self.starts: dict[Value, tuple[Any, Any, bool]] = {}
         self.seen: dict[Value, list[Any]] | None = None  # the positions of elements, where they are wanted
         self.size: list[Any] = []  # rows and columns of the box: numbers, or variables if it is open
         box = request.box
@@ -135,24 +136,26 @@ class Context:
             self.seen.setdefault(value, []).append(position)
         return self.begun(value, position)
 
-    def begins(self, emit: Callable[[], None]) -> dict[Value, tuple[Any, Any]]:
-        """:attr:`starts` of elements next to the one that ``emit`` would emit, of what that reads or writes once."""
+    def begins(self, emit: Callable[[], None]) -> dict[Value, tuple[Any, Any, bool]]:
+        """:attr:`starts` of elements next to the one that ``emit`` would emit, of what that reads or writes once. LLVM
+        sees that places are a constant distance apart if they are sums of 64 bits, which cannot wrap."""
         self.seen = {}
         with self.k.capture():
             emit()
         seen, self.seen = self.seen, None
-        return {v: (found[0], self.k.hold(found[0], "o")) for v, found in seen.items() if len(found) == 1}
+        return {v: (found[0], self.k.hold(found[0], "o"), True) for v, found in seen.items() if len(found) == 1}
 
     def begin(self, value: Value, position: Any) -> None:
         """Positions of ``value`` are sums of ``position``, computed once, here, and what they differ by."""
-        self.starts[value] = position, self.k.hold(position, "o")
+        self.starts[value] = position, self.k.hold(position, "o"), False
 
     def begun(self, value: Value, position: Any) -> Any:
         """``position`` as such a sum: behind numbers of run time, each would be computed by itself."""
         if value not in self.starts:
             return position
-        start, held = self.starts[value]
-        return held + self.analyzer.simplify(position - start)
+        start, held, wide = self.starts[value]
+        rest = self.analyzer.simplify(position - start)
+        return tirx.Cast("int64", held) + tirx.Cast("int64", rest) if wide else held + rest
 
     def source(self, value: Value) -> Source:
         """Reads one element of an input; a constant of one element becomes a literal."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from ...schedules.conv import Beside, besides, overwritten_in_boxes
 from ...schedules.conv.winograd_choose import kept_bytes
@@ -32,6 +33,7 @@ from .windows import JOINT
 
 FOURS = (1, 2, 4, 8, 16, 24, 48, 96)  # rows of stripes
 ROOMS = 32  # parts of the second-level cache, of which a member may hold one
+PERIODS = 8  # columns of a period, of which blocks are multiples
 LEAST_SHARED = 14  # columns for each core, where cores share steps
 SIXES = (12, 18, 36, 72)  # those for tiles of six rows, also at a half or a third of the size
 
@@ -166,6 +168,17 @@ class Model:
             self.reaches[key] = (rows, columns) if rows is not None and columns is not None else None
         return self.reaches[key]
 
+    def period(self, index: int) -> int:
+        """Columns after which group ``index`` reads alike where it enlarges by a whole factor (a pixel shuffle, say):
+        blocks of whole periods are computed faster. 1 where it doesn't."""
+        group, found = self.program.groups[index], 1
+        for value in group.inputs:
+            both = self.reach(index, value) if value.constant is None and len(value.shape) == 4 else None
+            if both is not None and 0 < both[1].slope < 1:
+                factor = Fraction(1 / both[1].slope).limit_denominator(PERIODS)
+                found = math.lcm(found, factor.numerator if factor.denominator == 1 else 1)
+        return found if found <= PERIODS else 1
+
     def joint(self, index: int) -> int:
         """The first of the groups up to ``index`` that cores compute without waiting for each other in between."""
         first = index
@@ -231,19 +244,20 @@ class Model:
 
 
 def shapes(
-    height: int, width: int, cores: int, large: bool = False, sharing: bool = False, saving: int = 0
+    height: int, width: int, cores: int, large: bool = False, sharing: bool = False, saving: int = 0, period: int = 1
 ) -> list[Shape]:
     """The candidates for an output of ``height x width``. Wide blocks are of equal width, or of multiples of 24, which
     is whole tiles of Winograd's also where members before work at a half or a third of the size, but leaves a narrower
     block behind; ``large``: there are stripes of whole tiles of six rows, which rings need not round; ``sharing``: all
-    cores may compute each step together; ``saving``: rings may save rows, and members hold at most so many bytes."""
+    cores may compute each step together; ``saving``: rings may save rows, and members hold at most so many bytes;
+    blocks are of whole ``period`` columns."""
     found = []
     widths = [width]
     for parts in (2, 4, 8, 16):
         block = -(-width // parts)
         units = (4, 24) if block > 64 else (4,) if block >= 16 else (1,)
         if block >= 7:
-            widths += [min(width, -(-block // unit) * unit) for unit in units]
+            widths += [min(width, -(-block // unit) * unit) for unit in (math.lcm(u, period) for u in units)]
     for rows in (*FOURS, *(SIXES if large else ())):
         if rows > max(1, height // 2) and rows > 2:
             continue

@@ -7,6 +7,7 @@ faster and its scratch stays within the bytes that the choice has to spare.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -67,10 +68,10 @@ def steps(model: Model, first: int, last: int, shape: Shape) -> Iterator[Shape]:
             if 1 <= rounded <= height and rounded != shape.rows:
                 for room in rooms:  # more rows may have to do with less beside them
                     yield replace(shape, rows=rounded, room=room)
-    parts = -(-width // shape.columns)
+    parts, period = -(-width // shape.columns), model.period(last)
     for count in (parts - 2, parts - 1, parts + 1, parts + 2, parts * 3 // 2) if shape.sharing == 1 else ():
         if count >= 1 and (block := -(-width // count)) >= 8:
-            for unit in (4, 24):
+            for unit in (math.lcm(u, period) for u in (4, 24)):
                 yield replace(shape, columns=min(width, -(-block // unit) * unit))
     for bands in {1, model.threads, 2 * model.threads} - {shape.bands} if shape.sharing == 1 else ():
         yield replace(shape, bands=bands)

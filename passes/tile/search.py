@@ -99,7 +99,7 @@ class Search:
                 continue
             height, width = program.groups[last].outputs[-1].shape[2:4]
             room = self.model.room if self.model.saving else 0
-            able = shapes(height, width, self.model.threads, large, self.model.tight, room)
+            able = shapes(height, width, self.model.threads, large, self.model.tight, room, self.model.period(last))
             for grown in segments(self.model, last, able):
                 if program.joined(grown.first, last) is not None:
                     continue  # no shape of it can be lowered

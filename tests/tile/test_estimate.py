@@ -90,6 +90,8 @@ def test_wide_blocks_are_equal_or_whole_tiles() -> None:
     """Eight blocks of 168 columns would leave 104 for the last, and are priced as eight."""
     assert {s.columns for s in shapes(720, 1280, 1)} == {1280, 640, 648, 320, 336, 160, 168, 80, 96}
     assert {s.columns for s in shapes(56, 56, 1)} == {56, 28, 14, 7}
+    thirds = {s.columns for s in shapes(720, 1280, 1, period=3)} - {1280}
+    assert thirds == {648, 324, 336, 168, 84, 96} and all(c % 3 == 0 for c in thirds)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -82,3 +82,16 @@ def test_a_large_third_level_keeps_rings_up_to_a_size() -> None:
     """Smaller ones are known by what others leave of them."""
     assert Rates.of(SERVER, 1).stays == STAY < Rates.of(SERVER, 1).kept
     assert Rates.of(DESKTOP, 1).stays == math.inf
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_blocks_of_a_pixel_shuffle_are_of_whole_periods(threads: int) -> None:
+    """ESPCN's, by three: blocks of 1280 of 3840 columns began anywhere, and were divided and gathered."""
+    model, budget = MODELS["espcn"].model(), 47_000_000
+    build = run_pipeline(model, Options(target=SERVER, threads=threads, stop_after="plan", memory_budget=budget))
+    (plan,) = build.tiled.values()
+    last = len(plan.members) - 1
+    steps = [s for task in plan.tasks for stripe in task.stripes for s in stripe if isinstance(s, Compute)]
+    columns = [s.columns for s in steps if s.member == last]
+    assert columns and all(begin % 3 == 0 and (end % 3 == 0 or end == 3840) for begin, end in columns)
+    assert "reads repeat after 3 rows and 3 columns" in [n for k in build.kernels for n in k.notes]
