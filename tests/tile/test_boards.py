@@ -38,10 +38,10 @@ def moved(build: Build) -> float:
     return float(details["chosen"]["cycles"] / details["untiled"]["cycles"])
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2", "espcn"])
-def test_plans_of_a_small_board_and_of_a_large_one_differ(name: str) -> None:
+@pytest.mark.parametrize("name, most", [("mobilenet_v2", 0.6), ("espcn", 0.92)])
+def test_plans_of_a_small_board_and_of_a_large_one_differ(name: str, most: float) -> None:
     small, large = on(name, "raspberry-pi-3"), on(name, "graviton3")
-    assert small.tiled and moved(small) < 0.95  # what a tile group must promise
+    assert small.tiled and moved(small) < most
     assert len(small.tiled) > len(large.tiled)
     assert moved(small) < moved(large)
 
