@@ -20,7 +20,7 @@ from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
 from halotile.schedules.conv.winograd_math import error_bound
 from tvm import relax
-from winograd_layers import Pads, convolution, facts_of, plans_of, random, server
+from winograd_layers import Pads, add_strided, convolution, facts_of, plans_of, random, server
 
 R = relax.op
 DENORMAL = 2  # of MXCSR: an operand was below the normal numbers
@@ -53,15 +53,8 @@ def choice_of(rank: int, pick: int) -> Any:
 @pytest.fixture(scope="module", params=[(0, 0), (1, 5), (2, 9)], ids=["largest", "second", "third"])
 def suite(request: pytest.FixtureRequest) -> Suite:
     suite = Suite()
-    for i, (name, (n, cin, cout, size, kernel, strides, pads)) in enumerate(SHAPES.items()):
-        x, b = random((n, cin, *size), i), random((1, cout, 1, 1), 40 + i)
-        k = random((cout, cin, *kernel), 20 + i) / np.float32(np.sqrt(cin * np.prod(kernel)))
-        every = convolution(x, k, pads)[:, :, :: strides[0], :: strides[1]]
-
-        def body(x: Any, k: Any = k, b: Any = b, strides: Any = strides, pads: Any = pads) -> Any:
-            return R.nn.relu(R.nn.conv2d(x, weight(k), strides=list(strides), padding=list(pads)) + weight(b))
-
-        suite.add(name, [x], body, np.maximum(every + b, 0).astype(np.float32), 0, 1e-4)
+    for i, (name, layer) in enumerate(SHAPES.items()):
+        add_strided(suite, name, layer, i)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conv_build, "choose_plan", choice_of(*request.param))
         suite.compile()

@@ -18,7 +18,7 @@ from halotile.schedules.conv import winograd_choose as choose
 from halotile.schedules.conv.winograd_axes import axis
 from halotile.schedules.conv.winograd_math import F6, MOST_GROWTH, SIZES, Transform, error_bound, transforms
 from tvm import relax
-from winograd_layers import Pads, convolution, facts_of, plans_of, random, server
+from winograd_layers import Pads, add_strided, convolution, facts_of, plans_of, random, server
 
 R = relax.op
 KERNELS = [(1, 2), (1, 3), (3, 1), (1, 5), (7, 1), (1, 11), (2, 2), (4, 4), (5, 5), (3, 5), (4, 2), (7, 6), (2, 9)]
@@ -105,15 +105,8 @@ STRIDED: dict[str, tuple[int, int, int, tuple[int, int], tuple[int, int], tuple[
 @pytest.mark.parametrize("rank,pick", [(0, 3), (1, 8), (2, 1)])
 def test_strides_that_divide_the_kernel(rank: int, pick: int, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = Suite()
-    for i, (name, (n, cin, cout, size, kernel, strides, pads)) in enumerate(STRIDED.items()):
-        x, b = random((n, cin, *size), i), random((1, cout, 1, 1), 20 + i)
-        k = random((cout, cin, *kernel), 10 + i) / np.float32(np.sqrt(cin * np.prod(kernel)))
-        every = convolution(x, k, pads)[:, :, :: strides[0], :: strides[1]]
-
-        def body(x: Any, k: Any = k, b: Any = b, strides: Any = strides, pads: Any = pads) -> Any:
-            return R.nn.relu(R.nn.conv2d(x, weight(k), strides=list(strides), padding=list(pads)) + weight(b))
-
-        suite.add(name, [x], body, np.maximum(every + b, 0).astype(np.float32), 0, 1e-4)
+    for i, (name, layer) in enumerate(STRIDED.items()):
+        add_strided(suite, name, layer, i)
     monkeypatch.setattr(conv_build, "choose_plan", choice_of(rank, pick))
     suite.compile()
     for name in STRIDED:

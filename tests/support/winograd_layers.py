@@ -42,6 +42,20 @@ def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+def add_strided(suite: Suite, name: str, layer: Any, seed: int) -> None:
+    """A layer of (batch, channels in and out, rows and columns, kernel, strides, padding), bias and ReLU."""
+    n, cin, cout, size, kernel, strides, pads = layer
+    x, b = random((n, cin, *size), seed), random((1, cout, 1, 1), 40 + seed)
+    k = random((cout, cin, *kernel), 20 + seed) / np.float32(np.sqrt(cin * np.prod(kernel)))
+    exact = convolution(x, k, pads)[:, :, :: strides[0], :: strides[1]] + b
+
+    def body(x: Any) -> Any:
+        made = relax.op.nn.conv2d(x, weight(k), strides=list(strides), padding=list(pads))
+        return relax.op.nn.relu(made + weight(b))
+
+    suite.add(name, [x], body, np.maximum(exact, 0).astype(np.float32), 0, 1e-4)
+
+
 def plans_of(transform: Transform, pick: int, parts: bool = False) -> Callable[..., Any]:
     """A choice that takes ``transform`` wherever it fits, else the smallest there is, with strips, groups and register
     tiles that differ; products are those of ``parts`` on the matrix unit."""
