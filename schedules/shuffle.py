@@ -1,5 +1,5 @@
 """Channels that move from place to place, in NCHW[v]c: channel shuffles with the concatenations before them and the
-slices behind.
+slices behind, and concatenations and slices alone whose parts are no whole blocks.
 
     y = slice(reshape(transpose(reshape(concat(a, b)))))        y[c] = a or b at a channel known for every c
 
@@ -31,6 +31,7 @@ MOVES = {
     "relax.concat", "relax.reshape", "relax.permute_dims", "relax.strided_slice", "relax.split", "relax.squeeze",
     "relax.expand_dims",
 }  # fmt: skip
+CUTS = {"relax.concat", "relax.strided_slice", "relax.split"}
 MOST_VECTORS = 1024  # loads written out in one kernel
 MOST_ELEMENTS = 1 << 23  # of a group's inputs: each is followed through the moves at compile time
 Table = tuple[tuple[Value, int], ...]  # for each channel of an output, where it comes from
@@ -39,31 +40,38 @@ _TABLES: WeakKeyDictionary[Group, dict[Value, Table] | None] = WeakKeyDictionary
 
 
 def channel_tables(group: Group) -> dict[Value, Table] | None:
-    """For every output of a group of moves the input and channel of each of its channels; None if anything else than
-    channels moves, or nothing but whole tensors does."""
+    """For every output of a shuffle the input and channel of each of its channels; None if anything else than channels
+    moves, or nothing but whole tensors does."""
+    return _known_tables(group) if "relax.permute_dims" in group.operators else None
+
+
+def _known_tables(group: Group) -> dict[Value, Table] | None:
     if group not in _TABLES:
         _TABLES[group] = _tables(group)
     return _TABLES[group]
 
 
 def _tables(group: Group) -> dict[Value, Table] | None:
-    if not set(group.operators) <= MOVES or "relax.permute_dims" not in group.operators:
+    if not set(group.operators) <= MOVES:
         return None
     if any(len(v.shape) != 4 or v.constant is not None for v in (*group.inputs, *group.outputs)):
         return None
     shape = group.outputs[0].shape
     if any((v.shape[0], *v.shape[2:]) != (shape[0], *shape[2:]) for v in (*group.inputs, *group.outputs)):
         return None
-    if sum(v.elements for v in group.inputs) > MOST_ELEMENTS:
+    cuts = all(_cuts_channels(n) for n in group.nodes)
+    if not cuts and sum(v.elements for v in group.inputs) > MOST_ELEMENTS:
         return None
     if len({v.dtype for v in (*group.inputs, *group.outputs)}) > 1 or any(v.shape[1] == 0 for v in group.outputs):
         return None
     names: dict[Value, np.ndarray] = {}  # the number of every element, counted through all inputs
     place, start = [], 0
     for value in group.inputs:
-        names[value] = start + np.arange(value.elements, dtype=np.int64).reshape(value.shape)
+        followed = (1, value.shape[1], 1, 1) if cuts else value.shape
+        count = int(np.prod(followed))
+        names[value] = start + np.arange(count, dtype=np.int64).reshape(followed)
         place += [(value, c) for c in range(value.shape[1])]
-        start += value.elements
+        start += count
     firsts = np.concatenate([names[v][0, :, 0, 0] for v in group.inputs])
     for node in group.nodes:
         names.update(zip(node.results, _moved(node, names)))
@@ -77,6 +85,16 @@ def _tables(group: Group) -> dict[Value, Table] | None:
         if (wanted != names[output]).any():
             return None
     return found
+
+
+def _cuts_channels(node: Node) -> bool:
+    """True if ``node`` joins or cuts along the channels alone: one element of each stands for all."""
+    if node.operator not in CUTS:
+        return False
+    if node.operator == "relax.strided_slice":
+        return ints(node.operands[1]) == [1]
+    axis = node.call.attrs.axis
+    return axis is not None and integer(axis) % 4 == 1
 
 
 def _moved(node: Node, names: dict[Value, np.ndarray]) -> list[np.ndarray]:
@@ -96,16 +114,24 @@ def _moved(node: Node, names: dict[Value, np.ndarray]) -> list[np.ndarray]:
         for axis, *bounds in zip(axes, begin, end, steps):
             cut[axis] = slice(*bounds)
         part = data[tuple(cut)]
-        return [part if part.shape == node.results[0].shape else np.full(node.results[0].shape, -1)]
+        fits = all(part.shape[a] == node.results[0].shape[a] for a in axes)
+        return [part if fits else np.full(node.results[0].shape, -1)]
     return [data.reshape(node.results[0].shape)]
 
 
 def shuffles_channels(group: Group, blocked: dict[Value, int], lanes: int) -> bool:
-    """True if :func:`build_shuffle` computes ``group``, all of whose inputs are ``blocked``, in blocks of ``lanes``."""
-    if any(blocked.get(v) != lanes for v in group.inputs):
+    """True if :func:`build_shuffle` computes ``group``, all of whose inputs are ``blocked``, in blocks of ``lanes``:
+    shuffles, and what moves other channels than whole blocks."""
+    return all(blocked.get(v) == lanes for v in group.inputs) and permutes_vectors(group, lanes)
+
+
+def permutes_vectors(group: Group, lanes: int) -> bool:
+    """True if :func:`build_shuffle` is for ``group`` where all values of it lie in blocks of ``lanes``."""
+    tables = _known_tables(group)
+    if tables is None or sum(len(s) for t in tables.values() for s in _vectors(t, lanes)) > MOST_VECTORS:
         return False
-    tables = channel_tables(group)
-    return tables is not None and sum(len(s) for t in tables.values() for s in _vectors(t, lanes)) <= MOST_VECTORS
+    shuffled = "relax.permute_dims" in group.operators
+    return shuffled or any(c % lanes != i % lanes for t in tables.values() for i, (_, c) in enumerate(t))
 
 
 def _vectors(table: Table, lanes: int) -> list[list[tuple[Value, int]]]:
@@ -117,7 +143,7 @@ def _vectors(table: Table, lanes: int) -> list[list[tuple[Value, int]]]:
 def build_shuffle(request: Request) -> Kernel:
     """One kernel for ``request.group``, every value of which lies in channel blocks."""
     group, ctx = request.group, Context(request, GroupGraph(request.group), request.group.name)
-    tables = channel_tables(group)
+    tables = _known_tables(group)
     assert tables is not None
     k, shape, boxed = ctx.k, group.outputs[0].shape, request.box is not None
     rows, columns = ctx.size if boxed else shape[2:4]

@@ -24,8 +24,9 @@ from ...schedules.group import Group, Node, Value
 from ...schedules.layout import Layout
 from ...schedules.matmul.moves import producers
 from ...schedules.preserving import preserves_channels
-from ...schedules.shuffle import channel_tables, shuffles_channels
+from ...schedules.shuffle import channel_tables, permutes_vectors, shuffles_channels
 from ..fuse.outputs import copy_group, root_of
+from .moves import without_moves
 from .sampled import sampled_image
 from .slices import place_slices
 
@@ -76,6 +77,7 @@ class _Assigner:
         self._choose_blocks()
         self._settle_views()
         self._convert_inputs()
+        self._convert_in_time()
         layouts = {}
         for value in {*self.blocks, *self.margins}:
             block, margins = self.blocks.get(value, 0), self.margins.get(value, [])
@@ -155,10 +157,25 @@ class _Assigner:
             if all(works_on_plain(reader) for v in group.outputs for reader in readers.get(v, [])):
                 continue
             mine = {v: b for v, b in self.blocks.items() if v in group.inputs}
-            if set(mine.values()) <= {lanes} and _is_staged(group) and _keeps_blocks(group, mine, lanes):
-                for value in group.outputs:
-                    self.blocks[value] = lanes
+            if not set(mine.values()) <= {lanes} or not _is_staged(group):
+                continue
+            kept = [group] if _keeps_blocks(group, mine, lanes) else without_moves(group, mine, lanes)
+            if kept:
+                self.blocks.update({v: lanes for g in kept for v in g.outputs})
+                result[-1:] = self._joined_in_blocks(kept, lanes)
         self.groups = result
+
+    def _joined_in_blocks(self, groups: list[Group], lanes: int) -> list[Group]:
+        """``groups``, and before them what converts the plain images that permutations of vectors among them read."""
+        before, result = [], []
+        for group in groups:
+            for value in group.inputs if permutes_vectors(group, lanes) else ():
+                if value not in self.blocks:
+                    fresh, made = self._converted(value, lanes, why="layout: joined to others in channel blocks")
+                    before += [] if made is None else [made]
+                    group = _substitute_everywhere(group, value, fresh)
+            result.append(group)
+        return before + result
 
     def _sampled_in_blocks(self, group: Group, readers: dict[Value, list[Group]]) -> list[Group]:
         """A group that reads a plain image between its elements, with its conversions, where channel blocks pay: each
@@ -263,6 +280,15 @@ class _Assigner:
                         group = _substitute_everywhere(group, value, data)
             result.append(group)
         self.groups = result
+
+    def _convert_in_time(self) -> None:
+        """What converts a value for several readers comes before the first of them."""
+        made = {g.outputs[0]: g for g in self.groups if g.outputs[0] in self.converted.values()}
+        result: dict[int, Group] = {}
+        for group in self.groups:
+            for before in (*(made[v] for v in group.inputs if v in made), group):
+                result.setdefault(id(before), before)
+        self.groups = list(result.values())
 
     def _without_margins(self) -> set[Value]:
         """Values that get none: inputs and outputs of the model, and what a generator of plain memory alone writes, or

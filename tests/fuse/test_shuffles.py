@@ -124,4 +124,4 @@ def test_a_transpose_of_the_image_is_none() -> None:
 
 def test_images_too_large_to_follow_stay_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halotile.schedules.shuffle.MOST_ELEMENTS", 100)
-    assert not shuffles(agrees(unit(8, "slice")))
+    assert not any("relax.permute_dims" in s for s in shuffles(agrees(unit(8, "slice"))))
