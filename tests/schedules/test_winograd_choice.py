@@ -37,6 +37,17 @@ def test_large_images_take_larger_tiles(ports: int) -> None:
     assert plan is not None and plan.transform is F4
 
 
+@pytest.mark.parametrize(("taps", "channels", "size"), [(5, 256, 28), (7, 128, 50), (5, 512, 14)])
+def test_far_weights_leave_large_kernels_theirs(taps: int, channels: int, size: int) -> None:
+    """Weights of 17 MB and more are read beside the products: nothing but such tiles saves as much. They count for
+    what they take then, a third more than expected."""
+    target, facts = server(), facts_of(channels, channels, size, size, kernel=(taps, taps))
+    plan = choose.choose_plan(target, facts)
+    assert plan is not None and plan.transform.is_large
+    near = choose.choose_plan(replace(target, l2_bytes=1 << 30), facts)
+    assert near is not None and near.cycles < choose.FAR * 1.05 * plan.cycles
+
+
 def test_weights_from_memory_count_for_more() -> None:
     """At 7 x 7, 21 MB for F(4x4) take longer to arrive than F(2x2) takes to multiply by 9 MB, unless they stay."""
     facts = facts_of(384, 384, 7, 7)
