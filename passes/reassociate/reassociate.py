@@ -17,10 +17,15 @@ from ..result import Result
 from ..sweep import Rule, closed, opened, sweep
 from .compose import Products, compose
 from .extremes import extreme_as_it_lies
+from .group_norms import groups_by_channels
 from .resizes import resize_later
 from .shuffles import phases_side_by_side, whole_blocks
 
-_RULES: dict[str, Rule] = {"resize-later": resize_later, "extreme-as-it-lies": extreme_as_it_lies}
+_RULES: dict[str, Rule] = {
+    "resize-later": resize_later,
+    "extreme-as-it-lies": extreme_as_it_lies,
+    "groups-by-channels": groups_by_channels,
+}
 _RULES_OF_LANES = {"phases-side-by-side": phases_side_by_side, "whole-blocks": whole_blocks}
 
 
