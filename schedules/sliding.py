@@ -37,7 +37,7 @@ def slides(nest: ReductionNest) -> bool:
     """True for windows over rows of some length that are computed so: of whole images, in channel blocks."""
     op, shape = nest.phase.tensors[0].op, nest.phase.shape
     taps = int(np.prod([int(a.dom.extent) for a in op.reduce_axis], dtype=np.int64))
-    known = nest.ctx.origin is None and not nest.ctx.size
+    known = nest.ctx.origin is None and not nest.ctx.size and len(nest.row) < len(shape)  # else it is one output
     return nest.blocked and known and len(shape) == 4 and shape[3] >= SIDE and 1 < taps <= TAPS and _moves(nest)
 
 

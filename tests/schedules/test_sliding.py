@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import halotile
 import numpy as np
+import onnxruntime
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.schedules import sliding
+from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 R = relax.op
@@ -57,3 +60,24 @@ def test_not_for_sums_of_images() -> None:
 
     build = staged(module_of([x], body), native(), tiled=False)
     assert not any(sliding.NOTE in k.notes for k in build.kernels)
+
+
+def test_a_window_that_is_a_row_by_itself() -> None:
+    """Where all axes are rows, as between a resize and a sigmoid, one output is all that a nest has."""
+    random = np.random.default_rng(3)
+    weights = random.standard_normal((20, 1, 3, 3)).astype(F)
+    nodes = [
+        helper.make_node("Resize", ["x", "", "", "sizes"], ["wide"], mode="linear"),
+        helper.make_node("MaxPool", ["wide"], ["pooled"], kernel_shape=[3, 2], strides=[2, 3]),
+        helper.make_node("Sigmoid", ["pooled"], ["given"]),
+        helper.make_node("Conv", ["given", "w"], ["y"], group=20, pads=[1, 1, 1, 1]),
+    ]
+    held = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(np.array([1, 20, 21, 51]), "sizes")]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [1, 20, 21, 17]), ("y", None))]
+    graph = helper.make_graph(nodes, "row", ends[:1], ends[1:], held)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    model = halotile.compile(proto, threads=1, tile="off")
+    assert any("prefix 4" in k["schedule"] for k in model.report["kernels"])
+    x = random.standard_normal((1, 20, 21, 17)).astype(F)
+    (wanted,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(next(iter(model({"x": x}).values())), wanted, atol=1e-5)
