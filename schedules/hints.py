@@ -20,6 +20,13 @@ def hint(k: Any, buffer: Any, index: Any, level: int = SECOND_LEVEL, written: bo
     k.add(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, int(written), level, 1)))
 
 
+def wanted_level(target: Target) -> int:
+    """The level that what a loop reads from the second one is wanted in, some thousand cycles ahead. The first, where
+    that was measured: on x86 with 32 vector registers, which leave room for the hints' addresses."""
+    near = target.triple.startswith("x86_64") and target.vector_registers > 16
+    return FIRST_LEVEL if near else SECOND_LEVEL
+
+
 def can_stream(target: Target) -> bool:
     """True if results larger than KEPT are written past the caches, where a line is a vector."""
     return target.triple.startswith("x86_64") and target.vector_bits == 8 * LINE and target.memory_kind == "cache"

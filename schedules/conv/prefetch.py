@@ -42,14 +42,21 @@ MANY = 96  # tiles that share a panel, to which waiting for it once counts for n
 
 
 def prefetch(
-    k: Any, buffer: Any, offset: Any, vectors: int, lanes: int, element_bytes: int = 4, ahead: int = AHEAD
+    k: Any,
+    buffer: Any,
+    offset: Any,
+    vectors: int,
+    lanes: int,
+    element_bytes: int = 4,
+    ahead: int = AHEAD,
+    level: int = SECOND_LEVEL,
 ) -> None:
-    """Hints that ``vectors`` of ``lanes`` elements, ``ahead`` bytes past ``offset``, will be read. Past the buffer
-    it is without effect: a hint cannot fault."""
+    """Hints that ``vectors`` of ``lanes`` elements, ``ahead`` bytes past ``offset``, will be read and are wanted in
+    the cache of ``level``. Past the buffer it is without effect: a hint cannot fault."""
     if isinstance(buffer, Widened):
         buffer, element_bytes = buffer.stored, 2
     for vector in range(0, vectors, max(1, LINE // (lanes * element_bytes))):
-        hint(k, buffer, offset + (ahead // element_bytes + vector * lanes))
+        hint(k, buffer, offset + (ahead // element_bytes + vector * lanes), level)
 
 
 @dataclass(frozen=True)

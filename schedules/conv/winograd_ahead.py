@@ -4,7 +4,7 @@ A transform gathers tiles as fast as a core reads memory, and multiplies nothing
 read what is near. So each step of their reductions asks for a part of
 
     the next strip    rows of its tiles, without the columns that the tile before it reads too
-    residuals         rows of what the epilogue adds to the outputs of this chunk
+    residuals         rows of what the epilogue adds to the outputs of this chunk, and of windows that these go to
 
 one row of a tile for each xi, register tile and block of channels, of which each channel asks for 1 / lanes: at an even
 rate, since a core has few buffers for lines on their way, and a burst of hints holds up the products' own loads. Only
@@ -149,7 +149,7 @@ class Ahead:
     # -- residuals -------------------------------------------------------------------------------
 
     def _residuals(self) -> list[Value]:
-        return [v for v, written in self.conv.places() if not written and self._is_far(v)]
+        return [v for v, w in self.conv.places() if self._is_far(v) and (not w or self.conv.is_windowed(v))]
 
     @property
     def _residual_rows(self) -> int:
