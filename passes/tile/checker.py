@@ -6,7 +6,8 @@ Every window is a grid that remembers which element of its value each place hold
    elements of whole values that this task wrote before.
 2. Every element of a whole value is written once, whatever the task.
 3. Windows are written within their bounds; a window written loses what other windows hold in the same bytes: of those
-   at the very same place only what is written, which a member may read at its own place while it writes there.
+   at the very same place only what is written, which a member may read at its own place while it writes there. Those
+   have the same fills, too.
 """
 
 from __future__ import annotations
@@ -163,6 +164,7 @@ class _Checker:
         place = self._place(step.value, step.rows, step.columns, step.base)
         if place is not None:
             place[:] = FILLED if step.number == 0.0 else NOTHING
+            self._share(step.value)
 
     def _shift(self, step: Shift) -> None:
         grid = self.grids[step.value]
@@ -172,9 +174,11 @@ class _Checker:
             return
         columns = _columns(step.columns, step.base[1])
         kept = grid[low:high, columns].copy()
-        grid[:, columns] = NOTHING
+        left = grid[high - low :, columns]  # as it was, which only fills may be
+        left[left != FILLED] = NOTHING
         grid[: high - low, columns] = kept
         self._trample(step.value)
+        self._share(step.value)
 
     def _copy(self, step: Copy) -> None:
         source, target = self.grids[step.source], self.grids[step.target]
@@ -192,6 +196,7 @@ class _Checker:
         rows = slice(step.at, step.at + high - low)
         self._trample(step.target, (rows, columns))
         target[rows, columns] = kept
+        self._share(step.target)
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -220,6 +225,14 @@ class _Checker:
         for other, (a, b) in self.bytes.items():
             if other is not value and a < end and start < b:
                 self.grids[other][part if self._alike(value, other) else slice(None)] = NOTHING
+
+
+    def _share(self, value: Value) -> None:
+        """Other windows at the very same place have the fills that this one has."""
+        start, end = self.bytes[value]
+        for other, (a, b) in self.bytes.items():
+            if other is not value and (a, b) == (start, end) and self._alike(value, other):
+                self.grids[other][self.grids[value] == FILLED] = FILLED
 
 
 def _columns(columns: Span | None, base: int) -> slice:

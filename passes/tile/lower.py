@@ -2,19 +2,20 @@
 
 for band, column block:                     a task
     for stripe:
-        for member:  Shift, Compute, Fill   kept rows move up, new ones appear, places outside become zero
+        for member:  Shift, Compute, Fill   kept rows move up, new ones appear, places outside become zero (once)
                      Copy                   or kept rows were saved, and return; those of the next stripe are saved
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...schedules.group import Group, Value
 from ...schedules.layout import Layout
 from ...schedules.tileplan import Compute, Copy, Fill, Shift, Span, Step, Task, TilePlan
+from .fills import without_repeats
 from .form import MATERIALISE, RECOMPUTE, RING, Form, Needs, clip
 from .members import Members
 from .spans import Piece, clipped, column_spans, row_pieces
@@ -65,7 +66,8 @@ def lower(
     tasks = []
     for b in range(len(rows[-1])):
         for k in range(len(columns[-1])):
-            tasks.append(_Task(members, rows, columns, placed.saved, b, k).task())
+            task = _Task(members, rows, columns, placed.saved, b, k).task()
+            tasks.append(replace(task, stripes=without_repeats(task.stripes, groups, windows)))
     modes = {}
     for value in (v for g in groups for v in g.outputs if v in windows):
         modes[value] = RECOMPUTE if form.mode(value) == RECOMPUTE else RING
