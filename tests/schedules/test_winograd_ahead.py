@@ -157,7 +157,7 @@ def test_only_tensors_from_memory_are_asked_for(cores: int, monkeypatch: pytest.
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_windows_beyond_the_second_level_are_asked_for(threads: int) -> None:
-    """Hints for input and residual where windows are larger than the cache, none where it holds them."""
+    """Hints for input, residual and output where windows are larger than the cache, none where it holds them."""
     g = Graph("windows", Form(opset=17))
     x = activation(g, layers.conv(g, g.input("x", (1, 32, 72, 400)), 32, 3), "relu")
     y = activation(g, layers.conv(g, x, 32, 3), "relu")
@@ -170,7 +170,7 @@ def test_windows_beyond_the_second_level_are_asked_for(threads: int) -> None:
         found.append([hints(p) for p in parts if "F(6x6,3x3), strip" in p.schedule])
         results.append(Compiled(build).run(inputs)[0])
     assert found[0] and len(found[0]) == len(found[1])
-    assert max(f - n for f, n in zip(*found)) >= 2 and min(f - n for f, n in zip(*found)) >= 0, found
+    assert max(f - n for f, n in zip(*found)) >= 3 and min(f - n for f, n in zip(*found)) >= 0, found
     np.testing.assert_allclose(*results, rtol=1e-3, atol=1e-3)
 
 

@@ -70,6 +70,7 @@ def test_tiles_that_share_weights_ask_for_the_next_ones(row_tiles: int, monkeypa
     kernels = staged(module_of([x], lambda x: conv(x, k)), server(), tiled=False).kernels
     text = next(str(kernel.function) for kernel in kernels if "winograd" in kernel.schedule)
     assert text.count("T.prefetch") == 4 // row_tiles + 1  # and for the next block of data
+    assert text.count(", 0, 3, 1)") == text.count("T.prefetch")  # all of them into the first level
 
 
 @pytest.mark.parametrize("vectors,row_tiles", [(2, 2), (4, 2), (2, 4), (3, 2), (2, 3)])
