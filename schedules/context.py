@@ -12,7 +12,7 @@ from tvm.ir import Range
 from tvm.ir.prim import expr as prim
 
 from ..errors import UnsupportedError
-from .emit import KernelBuilder
+from .emit import KernelBuilder, made_by, undefined
 from .group import Packed, Request, Scratch, Value, dtype_bytes
 from .halves import Widened, narrowed
 from .inline import Inliner, Source, key, narrow
@@ -137,13 +137,17 @@ class Context:
         return self.begun(value, position)
 
     def begins(self, emit: Callable[[], None]) -> dict[Value, tuple[Any, Any, bool]]:
-        """:attr:`starts` of elements next to the one that ``emit`` would emit, of what that reads or writes once. LLVM
-        sees that places are a constant distance apart if they are sums of 64 bits, which cannot wrap."""
+        """:attr:`starts` of elements next to the one that ``emit`` would emit, of what that reads or writes once, at
+        places that don't depend on what it reads. LLVM sees that places are a constant distance apart if they are sums
+        of 64 bits, which cannot wrap."""
         self.seen = {}
-        with self.k.capture():
+        with self.k.capture() as statements:
             emit()
         seen, self.seen = self.seen, None
-        return {v: (found[0], self.k.hold(found[0], "o"), True) for v, found in seen.items() if len(found) == 1}
+        own = list(made_by(statements))  # not there where the places are held
+        once = {v: found[0] for v, found in seen.items() if len(found) == 1}
+        known = {v: at for v, at in once.items() if not any(o.same_as(u) for o in own for u in undefined(at))}
+        return {v: (at, self.k.hold(at, "o"), True) for v, at in known.items()}
 
     def begin(self, value: Value, position: Any) -> None:
         """Positions of ``value`` are sums of ``position``, computed once, here, and what they differ by."""

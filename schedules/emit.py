@@ -370,6 +370,22 @@ def _allocates(statement: Any) -> bool:
     return any(isinstance(part, tirx.AllocBuffer) for part in parts)
 
 
+def made_by(statements: Sequence[Any]) -> Iterator[Any]:
+    """Names and memory that ``statements`` make for themselves, the loops in them included."""
+    for s in statements:
+        if isinstance(s, tirx.SeqStmt):
+            yield from made_by(s.seq)
+        elif isinstance(s, tirx.For):
+            yield s.loop_var
+            yield from made_by([s.body])
+        elif isinstance(s, tirx.IfThenElse):
+            yield from made_by([s.then_case, *([] if s.else_case is None else [s.else_case])])
+        elif isinstance(s, tirx.Bind):
+            yield s.var
+        elif isinstance(s, tirx.AllocBuffer):
+            yield s.buffer
+
+
 def undefined(expr: Any) -> Any:
     return tirx.analysis.undefined_vars(expr) if isinstance(expr, tvm.ir.Expr) else []
 

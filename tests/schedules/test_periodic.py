@@ -88,6 +88,24 @@ def test_boxes_of_whole_periods(
     assert (f"reads repeat after {block} rows and {block} columns" in kernel["notes"]) == fires
 
 
+def test_rows_at_places_that_are_read_themselves() -> None:
+    """An edge repeated behind a shuffle: which row is read is a number of memory, unknown before the loop over a chunk.
+    """
+    made = model("CRD", 2, 3, (1, 16, 11, 12), False)
+    node = made.graph.node[1]
+    node.output[0] = "d"
+    made.graph.node.append(helper.make_node("Pad", ["d", "pads"], ["y"], mode="edge"))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([0, 0, 1, 0, 0, 0, 1, 0]), "pads"))
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 3, 24, 24)))
+    x = np.random.default_rng(3).standard_normal((1, 16, 11, 12)).astype("f4")
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": x})
+    library = compile_model(made, threads=1, tile={"last": "y", "shape": (5, 24), "bands": 1})
+    np.testing.assert_allclose(library({"x": x})["y"], wanted, rtol=1e-4, atol=1e-5)
+    (kernel,) = library.report["kernels"]
+    assert kernel["schedule"].startswith("tiled") and "reads repeat after 1 rows and 2 columns" in kernel["notes"]
+
+
 def test_periods() -> None:
     w = tirx.Var("w", "int32")
     assert period([tirx.floordiv(w, 3) * 5 + tirx.floormod(w, 3)], w) == 3

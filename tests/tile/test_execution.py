@@ -2,7 +2,7 @@
 
 Arena and outputs are poisoned with NaN, and a launch runs its tasks last first.
 
-    HALOTILE_CHAINS=0:2000 pytest -s tests/tile/test_execution.py -k many      that many, from that seed on: hours
+    HALOTILE_CHAINS=0:2000 pytest -s tests/tile/test_execution.py -k many      that many, from that seed on: 40 minutes
 """
 
 from __future__ import annotations
