@@ -272,7 +272,8 @@ def tile(build: Build) -> None:
     placed = (*build.graph.inputs, *build.graph.outputs)
     halves = Halves(_only_speed(options), build.closing)
     budget = (wish, options.memory_budget, options.optimize, options.threads)
-    result = Tile(*budget, options.exact, halves, _in_parts(options)).apply(
+    direct = options.exact or not options.winograd
+    result = Tile(*budget, direct, halves, _in_parts(options)).apply(
         build.groups,
         build.layouts,
         build.places,

@@ -244,7 +244,7 @@ class _Growing:
         steps = range(index, max((r for r in readers if r <= self.last), default=index) + 1)
         rowed = (self.sharing == 1) | by_rows(self.width, self.sharing)
         able = (saves | ~keeps) & (self.columns >= self.width) & rowed
-        member.own = able if self._inside(index) else np.zeros(len(self.shapes), bool)
+        member.own = able
         chain = _Chain(dict.fromkeys(steps, np.ones(len(self.shapes), bool)), window, member.low, member.high)
         over = next((r for r in readers if r <= self.last and self._takes(index, r)), None)
         if over is not None:
@@ -253,18 +253,6 @@ class _Growing:
             chain = chain.with_others(other, able, row)
         self._live(chain, np.ones(len(self.shapes), bool), 1)
         self.chains[index] = chain
-
-    def _inside(self, index: int) -> bool:
-        """True if nobody reads columns outside of what group ``index`` makes: its window then has none."""
-        for value in self.program.groups[index].outputs:
-            for reader in (r for r in self.program.readers.get(value, ()) if r <= self.last):
-                both = self.model.reach(reader, value)
-                width = self.program.groups[reader].outputs[0].shape[3]
-                if both is None or both[1].before < 0:
-                    return False
-                if both[1].slope * (width - 1) + both[1].after > value.shape[3]:
-                    return False
-        return True
 
     def _takes(self, index: int, reader: int) -> bool:
         """True if ``reader``, the last of them, writes over what group ``index`` made."""

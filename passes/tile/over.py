@@ -7,6 +7,8 @@ that nobody reads afterwards, which follows from what members compute in each st
 elsewhere in between (windows.py). The values of a chain of such members have one window and one base:
 
     x: rows 2 to 6    y: rows 1 to 5            a window of rows 1 to 6
+
+and zeros at the same places outside of the image.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ...schedules.tiled.sharing import by_rows
 from ...schedules.tileplan import Span
 from .form import Form
 from .members import Members
-from .spans import Piece
+from .spans import Piece, clipped
 
 Rows = Sequence[Sequence[Sequence[Piece]]]
 Chains = list[list[int]]  # members whose outputs have one window, in order
@@ -65,26 +67,23 @@ def _fits(
         return False
     own = [layouts.get(g.outputs[0]) for g in groups]
     blocks = {known.block if known is not None else 0 for known in own}
-    width = groups[1].outputs[0].shape[3]
-    return len(blocks) == 1 and columns[member][0] == columns[before][0] == (0, width)
+    return len(blocks) == 1 and columns[member][0] == columns[before][0]
 
 
 def _dead(members: Members, rows: Rows, member: int, before: int) -> bool:
-    """True if nobody needs a row of what ``before`` made once ``member`` has computed it, and none lies outside."""
+    """True if nobody needs a row of what ``before`` made once ``member`` has computed it."""
     value, height = members.groups[before].outputs[0], members.size(member, 2)
     if any(reader > member for reader, _ in members.readers[before]):
         return False
     for made, own in zip(rows[before], rows[member]):
         for stripe, piece in enumerate(own):
-            spans = [s for p in (piece, made[stripe]) for s in (p.fresh, p.keep) if s is not None]
-            if any(low < 0 or high > height for low, high in spans):
-                return False
-            if piece.fresh is None:
+            fresh = clipped(piece.fresh, height)
+            if fresh is None:
                 continue
-            if members.span(member, value, 2, piece.fresh)[0] != piece.fresh:
+            if members.span(member, value, 2, fresh)[0] != fresh:
                 return False
             after = [p.keep[0] for p in made[stripe + 1 :] if p.keep is not None]
-            if after and min(after) < piece.fresh[1]:
+            if after and min(after) < fresh[1]:
                 return False
     return True
 

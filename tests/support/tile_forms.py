@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 from compiled import Compiled
 from halotile.compiler import pipeline
@@ -10,7 +13,8 @@ from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.form import MATERIALISE, RECOMPUTE, RING, Form, Untileable
 from halotile.passes.tile.lower import lower
 from halotile.passes.tile.tile import replaced
-from halotile.schedules.group import Value
+from halotile.schedules.conv import overwritten_in_boxes
+from halotile.schedules.group import Group, Request, Value
 from halotile.schedules.tileplan import TilePlan
 
 MODES = (RING, RECOMPUTE, MATERIALISE)
@@ -28,12 +32,25 @@ def planned(build: Build, program: Program, first: int, last: int, rng: np.rando
     quanta: dict[Value, int] = {}
     if rng.random() < 0.3:  # rings that take in rows at paces of their own
         quanta = {v: int(rng.choice([1, 2, 3, 4])) for g in groups for v in g.outputs}
-    form = Form(rows, columns, bands, modes, quantum, quanta, saves=bool(rng.integers(2)))
+    saves = bool(rng.integers(2))
+    form = Form(rows, columns, bands, modes, quantum, quanta, saves=saves, over=taken(build, groups) if saves else {})
     try:
         return lower(groups, build.layouts, form, program.leaving(first, last))
     except Untileable as error:
         assert "\n" not in str(error)
         return None
+
+
+def taken(build: Build, groups: Sequence[Group]) -> dict[Value, Value]:
+    """By output, the input whose window a member may take."""
+    options, found = build.options, {}
+    choices = {"winograd": options.winograd, "matrix": options.matrix}
+    for group in groups:
+        alone = Request(group, build.layouts, replace(options.target, cores=1), options.exact, choices)
+        over = overwritten_in_boxes(alone)
+        if over:
+            found[group.outputs[0]] = over[0]
+    return found
 
 
 def finished(build: Build, plan: TilePlan | None = None) -> Compiled:
