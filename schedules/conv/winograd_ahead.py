@@ -105,11 +105,17 @@ class Ahead:
         return self.conv.request.target.vector_registers <= FEW
 
     def _is_far(self, value: Value) -> bool:
-        """True if ``value`` comes from memory, or lies in a window that the second-level cache has lost again."""
-        size = self.conv.request.layout(value).elements * dtype_bytes(value.dtype)
+        """True if ``value`` comes from memory, or lies in a window that the second-level cache has lost again, where it
+        can't hold all windows that this kernel reads and writes."""
         target = self.conv.request.target
-        kept = target.l2_bytes if self.conv.is_windowed(value) else kept_bytes(target)
-        return not target.in_order and size > kept
+        if not self.conv.is_windowed(value):
+            return not target.in_order and self._bytes(value) > kept_bytes(target)
+        group = self.conv.request.group
+        windows = [v for v in dict.fromkeys((*group.inputs, *group.outputs)) if self.conv.is_windowed(v)]
+        return not target.in_order and sum(map(self._bytes, windows)) > target.l2_bytes
+
+    def _bytes(self, value: Value) -> int:
+        return self.conv.request.layout(value).elements * dtype_bytes(value.dtype)
 
     def _tile(self, number: Any) -> Any:
         """The place of a tile that may lie behind the last."""
@@ -149,7 +155,9 @@ class Ahead:
     # -- residuals -------------------------------------------------------------------------------
 
     def _residuals(self) -> list[Value]:
-        return [v for v, w in self.conv.places() if self._is_far(v) and (not w or self.conv.is_windowed(v))]
+        over = bool(self.conv.request.options.get("once"))  # results go where residuals were asked for
+        wanted = [v for v, written in self.conv.places() if not written or (self.conv.is_windowed(v) and not over)]
+        return [v for v in wanted if self._is_far(v)]
 
     @property
     def _residual_rows(self) -> int:

@@ -56,6 +56,8 @@ FAR = 0.75  # of their speed, what F(6x6, 3x3) and its like reach with more
 LAST = 0.5  # both where no third level is behind the second
 LARGER = 0.95  # F(6x6, 3x3) and its like must beat smaller tiles by this much: they double the bound of errors and, in
 # two dimensions, the bytes of weights
+TIE = 1.001  # times the fewest cycles can't be told from these, but more scratch pushes out what lies beside it: strips
+# of 12 tiles take 0.95 of the time of 36, expected to be the same, in stripes of 720 x 1280 with 64 channels
 MOVED_PART = 1.0  # the same of a part of such a vector, half a line
 SPLIT = 1.9  # cycles of a part of a vector
 LOADED = 6.0  # cycles of a register's load that products don't hide: from the second-level cache, mostly
@@ -225,7 +227,15 @@ def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[Plan]]
     found = [_plans(target, layer, t) for t in all_transforms(layer)]
     if split and not layer.plain and layer.kernel == F2.kernel and layer.strides[0] == layer.strides[1]:
         found += [_plans(target, layer, t, products_for(t)) for t in all_transforms(layer)]
-    return [sorted(plans, key=lambda p: p.cycles) for plans in found]
+    return [_in_order(target, layer.channels, list(plans)) for plans in found]
+
+
+def _in_order(target: Target, channels: int, plans: list[Plan]) -> list[Plan]:
+    """Those with the fewest cycles first; of as many in the same register tile, the one with the least scratch."""
+    found = sorted(plans, key=lambda p: p.cycles)
+    best = found[:1]
+    ties = [p for b in best for p in found if p.cycles <= TIE * b.cycles and (p.rows, p.vectors) == (b.rows, b.vectors)]
+    return sorted(ties, key=lambda p: held_bytes(target.lanes(), channels, p)) + [p for p in found if p not in ties]
 
 
 def products_for(transform: Transform) -> Pairs:

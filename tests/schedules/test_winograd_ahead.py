@@ -52,7 +52,7 @@ def layer(channels: int, width: int, plan: Any, asked: list[tuple[Any, int]]) ->
         channels=channels, strides=(1, 1), before=(0, 0), dilation=(1, 1), data=SimpleNamespace(dtype="float32")
     )
     facing = SimpleNamespace(strides=(0, stride * LANES, 0, 0), elements=1 << 30)
-    request = SimpleNamespace(target=server(l2_bytes=4 << 20), box=None, layout=lambda _: facing)
+    request = SimpleNamespace(target=server(l2_bytes=4 << 20), box=None, options={}, layout=lambda _: facing)
     fake = SimpleNamespace(
         k=None,
         lanes=LANES,
@@ -172,6 +172,20 @@ def test_windows_beyond_the_second_level_are_asked_for(threads: int) -> None:
     assert found[0] and len(found[0]) == len(found[1])
     assert max(f - n for f, n in zip(*found)) >= 3 and min(f - n for f, n in zip(*found)) >= 0, found
     np.testing.assert_allclose(*results, rtol=1e-3, atol=1e-3)
+
+
+def test_windows_that_the_second_level_holds_one_by_one_are_asked_for() -> None:
+    """Where it can't hold what a layer reads and writes together."""
+    g = Graph("windows", Form(opset=17))
+    x = activation(g, layers.conv(g, g.input("x", (1, 32, 72, 400)), 32, 3), "relu")
+    model = g.finish(y=layers.conv(g, activation(g, layers.conv(g, x, 32, 3), "relu"), 32, 3))
+    counts = []
+    for level in (3, 4, 16):  # MiB; a window of 38 x 402 x 32 channels has 1.9
+        target = replace(native(), l2_bytes=level << 20, l3_bytes=1 << 30, cores=1)
+        build = run_pipeline(model, Options(target, stop_after="plan", threads=1, tile={"shape": (36, None)}))
+        parts = [p for k in build.kernels if isinstance(k, TiledKernel) for p in k.parts]
+        counts.append(max(hints(p) for p in parts if "F(6x6,3x3), strip" in p.schedule))
+    assert counts[0] > counts[1] == counts[2], counts
 
 
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="NOT RUN: needs objdump")

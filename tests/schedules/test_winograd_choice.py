@@ -37,6 +37,17 @@ def test_large_images_take_larger_tiles(ports: int) -> None:
     assert plan is not None and plan.transform is F4
 
 
+def test_of_plans_that_take_as_long_the_one_with_the_least_scratch_is_first() -> None:
+    """In one register tile: strips of a stripe of 12 x 322, of which 12 tiles and 36 are expected to be the same."""
+    target, facts, ties = server(cores=1), facts_of(64, 64, 12, 322), 0
+    for plans in choose.sorted_plans(target, facts):
+        least = min(plans, key=lambda p: p.cycles)
+        assert (plans[0].rows, plans[0].vectors) == (least.rows, least.vectors)
+        assert plans[0].cycles <= choose.TIE * least.cycles and plans[0].strip <= least.strip
+        ties += plans[0].strip < least.strip
+    assert ties
+
+
 @pytest.mark.parametrize(("taps", "channels", "size"), [(5, 256, 28), (7, 128, 50), (5, 512, 14)])
 def test_far_weights_leave_large_kernels_theirs(taps: int, channels: int, size: int) -> None:
     """Weights of 17 MB and more are read beside the products: nothing but such tiles saves as much. They count for
