@@ -40,9 +40,7 @@ NEAR = 20.0  # bytes a cycle from the second-level cache, beside the arithmetic
 LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
 EXPOSED = 0.3  # of the shorter of arithmetic and streaming, the part that the other doesn't hide
 EXPOSED_STARVED = 0.5  # the same on starved cores
-FILL = (
-    0.55  # share of the second-level cache up to which weights stay between two strips; at twice it none do
-)
+FILL = 0.55  # share of the second-level cache up to which weights stay between two strips; at twice it none do
 STARVED = 12.0  # multiply-adds of a core while one vector arrives from beyond its second-level cache: from so many on,
 # products wait for the caches (measured with 13; with 5 they do not)
 MOVED = 1.5  # cycles of a vector of transformed data beside its arithmetic
@@ -271,9 +269,7 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     blocks = -(-facts.outputs // lanes)
     height, width = layer.out_spatial
     tile = choose_tile(target, Space(height, width, blocks, blocks))
-    count = (
-        layer.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
-    )
+    count = layer.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
     depth = layer.channels * facts.taps
     step = LOOP + max(
         tile.positions * tile.blocks / target.fma_ports,

@@ -121,7 +121,7 @@ TABLE: dict[str, dict[str, str]] = {
     "raspberry-pi-4": {
         "first 7x7/2": "winograd F(5x5,8x8/2), strip 10, tile 10x2, few channels C4",
         "first 3x3": "direct conv C4, tile 4x3x2",
-        "3x3 64 at 56": "winograd F(4x4,3x3), strip 28, tile 14x2 C4",
+        "3x3 64 at 56": "winograd F(4x4,3x3), strip 14, tile 14x2 C4",
         "3x3 256 at 14": "winograd F(4x4,3x3), strip 16, tile 2x8 C4",
         "3x3 512 at 7": "winograd F(4x4,3x3), strip 4, tile 4x4 C4",
         "3x3/2 128 at 56": "winograd F(4x4,3x3/2), strip 10, tile 10x2 C4",
