@@ -56,6 +56,7 @@ class Context:
         # what stays in positions, where it is held, and whether the rest is added in 64 bits
         self.starts: dict[Value, tuple[Any, Any, bool]] = {}
         self.seen: dict[Value, list[Any]] | None = None  # the positions of elements, where they are wanted
+        self.apart: list[tuple[Any, Any, Any]] | None = None  # memory, position and value of what is not written yet
         self.size: list[Any] = []  # rows and columns of the box: numbers, or variables if it is open
         box = request.box
         if box is not None:
@@ -211,6 +212,9 @@ class Context:
         buffer = self.buffer(value)
         if str(element.ty.dtype) != value.dtype:
             element = tirx.Cast(value.dtype, element)
+        if self.apart is not None:
+            self.apart.append((buffer, position, self.k.placed(self.k.bind(element))))
+            return
         if channel is not None and channel.has_tail and any(_uses(i, channel.lane) for i in indices):
             inside = channel.index < channel.extent
             if layout.block:

@@ -233,8 +233,8 @@ class KernelBuilder:
             for v: if top >= limit: values[v] = select(size[v] < limit, values[v], exact[v])
                    what follows
         """
-        size = self._placed(size)
-        kept = [self._placed(value) for value in values]
+        size = self.placed(size)
+        kept = [self.placed(value) for value in values]
         top = self._top(size) if self._vectors else size
         scope: list[Any] = []
         self._scopes.append(scope)
@@ -247,7 +247,7 @@ class KernelBuilder:
         self.add(body if top is None else tirx.IfThenElse(top >= tirx.IntImm("int32", limit), body, None))
         return kept
 
-    def _placed(self, value: Any) -> Any:
+    def placed(self, value: Any) -> Any:
         """A read of memory of its own that holds ``value``, one element or one for each lane."""
         vectors = self._vectors[-1] if self._vectors else None
         width, at = (vectors.width, vectors.lane) if vectors else (1, _index(0))
@@ -255,6 +255,12 @@ class KernelBuilder:
         (vectors.before if vectors else self._scopes[-1]).append(tirx.AllocBuffer(buffer))
         self.store(buffer, at, value)
         return buffer[at]
+
+    def whole(self, vector: Any, dtype: str, width: int) -> Any:
+        """``vector`` of ``width`` elements in memory of its own, so that it is computed once."""
+        buffer = self.local("t", dtype, width)
+        self.add(tirx.BufferStore(buffer, vector, [_run(0, width)]))
+        return buffer[_run(0, width)]
 
     def _top(self, size: Any) -> Any | None:
         """The largest ``size`` of all lanes, found between two halves of the open vectorised loop; None where the

@@ -21,6 +21,8 @@ from .emit import KernelBuilder
 from .group import Box, Request, Value, dtype_bytes
 from .inline import key, narrow
 from .interchange import emit_interchanged, innermost_axis
+from .interleaved import NOTE as TRANSPOSED
+from .interleaved import squares
 from .joined import NOTE, joins, side_by_side
 from .periodic import chunks, from_whole_periods, in_periods, period
 from .phases import Phase
@@ -208,7 +210,10 @@ class Nest:
     def _periodic(self, rows: int, columns: int) -> None:
         self.s.notes.append(f"reads repeat after {rows} rows and {columns} columns")
         with from_whole_periods(self.ctx, (rows, columns)):
-            body = chunks(self.ctx, self.extents(), (rows, columns), lambda at: self._element(self.indices(at, None)))
+            given = self.ctx, self.extents(), (rows, columns), lambda at: self._element(self.indices(at, None))
+            in_squares = squares(*given)
+            self.s.notes += [TRANSPOSED] if in_squares else []
+            body = in_squares or chunks(*given)
             self._loops(*body)
 
     def _line(self, merged: Merged, loops: list[Any]) -> None:

@@ -66,19 +66,29 @@ def chunks(
     k, (rows, columns), (images, channels, height, width) = ctx.k, steps, extents
     periods = width // columns
     size = chunk_of(periods)
+    whole, rest = divmod(periods, size)
 
     def body(loops: list[Any]) -> None:
         image, row, part = loops
+        if not rest:
+            chunk(image, row, part * size, size)
+            return
+        with k.when(part < whole):  # the simplifier must see that places stay within a row
+            chunk(image, row, ctx.ranged(k.bind(part, "p"), whole) * size, size)
+        with k.when(part >= whole):
+            chunk(image, row, tirx.IntImm("int32", whole * size), rest)
+
+    def chunk(image: Any, row: Any, first: Any, count: int) -> None:
         with k.loop(channels, name="c") as c, k.loop(rows, name="i") as i:
             ctx.ranged(c, channels)
             ctx.ranged(i, rows)
 
             def one(x: Any, j: int) -> None:
-                element([image, c, row * rows + i, (part * size + x) * columns + j])
+                element([image, c, row * rows + i, (first + x) * columns + j])
 
             starts = [ctx.begins(partial(one, 0, j)) if ctx.origin is not None else {} for j in range(columns)]
-            with k.loop(size if periods % size == 0 else tirx.min(periods - part * size, size), name="x") as x:
-                ctx.ranged(x, size)
+            with k.loop(count, name="x") as x:
+                ctx.ranged(x, count)
                 for j in range(columns):
                     ctx.starts = starts[j]
                     one(x, j)

@@ -27,7 +27,7 @@ def side_of(vector_bits: int, size: int) -> int:
 
 
 class Square:
-    """A square that is being written: reads at base + i + stride * lane, where ``column`` is i beside the first."""
+    """A square that is being written: reads at base + i + stride * lane, where ``column`` is i."""
 
     def __init__(self, side: int, simplify: Any) -> None:
         self.side, self.simplify = side, simplify
@@ -35,23 +35,34 @@ class Square:
         self.found: list[tuple[Any, Any, int, list[Any]]] = []  # buffer, base of column 0, stride, columns
 
     def vector(self, value: Any, lane: Any, width: int, before: list[Any], fresh: Any) -> Any | None:
-        """The vector of a read across rows; the whole square is read ``before`` where this is its first column."""
+        """The vector of a read across rows; the whole square is read ``before`` where this is the first column of it
+        that is wanted."""
         if width != self.side or not isinstance(value, TensorLoad) or len(value.indices) != 1:
             return None
         linear = sym.detect_linear_equation(value.indices[0], [lane])
         if not len(linear) or not isinstance(linear[0], prim.IntImm) or abs(int(linear[0].value)) < 2:
             return None
-        stride, base = int(linear[0].value), linear[1]
+        stride = int(linear[0].value)
+        column = self._column(linear[1], stride)
+        if column is None:
+            return None
+        base = self.simplify(linear[1] - column)
         for buffer, first, step, columns in self.found:
-            if not buffer.same_as(value.source) or step != stride:
-                continue
-            if tvm_ffi.structural_equal(self.simplify(base - first), tirx.IntImm("int32", self.column)):
-                return columns[self.column][tirx.Ramp(0, 1, width)]
-        if self.column:
+            if buffer.same_as(value.source) and step == stride and tvm_ffi.structural_equal(base, first):
+                return columns[column][tirx.Ramp(0, 1, width)]
+        if not self._begins(column):
             return None
         columns = self._read(value.source, base, stride, before, fresh)
         self.found.append((value.source, base, stride, columns))
-        return columns[0][tirx.Ramp(0, 1, width)]
+        return columns[column][tirx.Ramp(0, 1, width)]
+
+    def _column(self, base: Any, stride: int) -> int | None:
+        """The column of its square that begins at ``base``."""
+        return self.column
+
+    def _begins(self, column: int) -> bool:
+        """True if a square may be read whose first wanted column is ``column``."""
+        return column == 0
 
     def _read(self, source: Any, base: Any, stride: int, before: list[Any], fresh: Any) -> list[Any]:
         n, dtype = self.side, str(source.dtype)
@@ -76,6 +87,18 @@ class Square:
                 rows = [kept(_shuffled(pair, half)) for pair in pairs for half in (low, high)]
             columns += rows
         return columns
+
+
+class Aligned(Square):
+    """Squares whose columns are the channels of a block: the first one lies at a multiple of ``side``. All of them are
+    read within one scope, in which their columns may be wanted in any order."""
+
+    def _column(self, base: Any, stride: int) -> int | None:
+        column = self.simplify(tirx.floormod(base, self.side))
+        return int(column.value) if isinstance(column, prim.IntImm) and stride % self.side == 0 else None
+
+    def _begins(self, column: int) -> bool:
+        return True
 
 
 def _shuffled(pair: tuple[Any, Any], order: list[Any]) -> Any:

@@ -7,7 +7,9 @@ import onnx
 import onnxruntime
 import pytest
 from halotile import compile as compile_model
+from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.schedules.periodic import CHUNK, MOST, chunk_of, period
+from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 from tvm import tirx
 
@@ -115,3 +117,15 @@ def test_periods() -> None:
     assert period([tirx.floormod(w, MOST + 1)], w) == 0
     assert period([w + 1, 7], w) == 0
     assert [chunk_of(n) for n in (1, 13, 67, 128, 130)] == [1, 13, 34, CHUNK, 44]
+
+
+def test_chunks_that_do_not_divide_a_row() -> None:
+    """Places stay known in the last one: with remainders of the whole row, every element was read by itself."""
+    made = model("CRD", 3, 8, (1, 16, 3, 130), False)
+    x = np.random.default_rng(5).standard_normal((1, 16, 3, 130)).astype("f4")
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(compile_model(made, threads=1)({"x": x})["y"], wanted, rtol=1e-4, atol=1e-5)
+    build = run_pipeline(made, Options(resolve("native"), threads=1, tile="off", stop_after="plan"))
+    (text,) = [str(k.function) for k in build.kernels if "reads repeat after 3 rows and 3 columns" in k.notes]
+    assert chunk_of(130) == 44 and "% 130" not in text and "// 130" not in text

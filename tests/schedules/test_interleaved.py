@@ -1,0 +1,107 @@
+"""Pixel shuffles out of channel blocks: squares are transposed in registers, and their columns interleaved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from halotile import compile as compile_model
+from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.schedules.interleaved import MOST, NOTE
+from halotile.targets.resolve import resolve
+from onnx import TensorProto, helper
+
+from .test_periodic import model
+
+
+def run(made: onnx.ModelProto, feeds: dict[str, np.ndarray], **options: Any) -> tuple[np.ndarray, np.ndarray, bool]:
+    """What the library gives, what ONNX Runtime gives, and whether squares were transposed."""
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, feeds)
+    library = compile_model(made, **options)
+    notes = [note for kernel in library.report["kernels"] for note in kernel["notes"]]
+    return library(feeds)["y"], wanted, NOTE in notes
+
+
+def added(made: onnx.ModelProto, after: str) -> onnx.ModelProto:
+    """``made`` with an image that is added to what it shuffles."""
+    node = next(n for n in made.graph.node if n.op_type == "DepthToSpace")
+    node.output[0] = "d"
+    made.graph.node.append(helper.make_node("Add", ["d", "z"], ["s"]))
+    made.graph.node.append(helper.make_node(after, ["s"], ["y"]))
+    dims = [d.dim_value for d in made.graph.output[0].type.tensor_type.shape.dim]
+    made.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, dims))
+    return made
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize(
+    ("block", "outputs", "size"),
+    [
+        (2, 3, (1, 16, 5, 16)),  # a square a row
+        (2, 4, (2, 16, 5, 17)),  # the last one overlaps
+        (3, 3, (1, 5, 7, 67)),  # 27 channels: two squares beside each other, the second first read within (DCR)
+        (4, 3, (2, 16, 3, 48)),
+        (5, 2, (1, 16, 3, 33)),
+        (6, 1, (1, 16, 3, 40)),
+        (7, 1, (1, 16, 2, 39)),
+    ],
+)
+def test_shuffles(mode: str, block: int, outputs: int, size: tuple[int, int, int, int]) -> None:
+    x = np.random.default_rng(block).standard_normal(size).astype("f4")
+    for after in (False, True):
+        found, wanted, fired = run(model(mode, block, outputs, size, after), {"x": x}, threads=2)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        assert fired
+
+
+@pytest.mark.parametrize(
+    ("block", "outputs", "size"),
+    [
+        (3, 8, (1, 16, 3, 40)),  # 72 elements of a period are too many
+        (3, 2, (1, 16, 3, 3)),  # rows shorter than a square
+    ],
+)
+def test_shuffles_one_by_one(block: int, outputs: int, size: tuple[int, int, int, int]) -> None:
+    assert block * block * outputs > MOST or size[3] < 4
+    x = np.random.default_rng(5).standard_normal(size).astype("f4")
+    found, wanted, fired = run(model("CRD", block, outputs, size, False), {"x": x}, threads=1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert not fired
+
+
+@pytest.mark.parametrize(("width", "fires"), [(48, True), (49, False)])
+@pytest.mark.parametrize("after", ["Relu", "Tanh"])
+def test_images_that_are_added(width: int, fires: bool, after: str) -> None:
+    """Squares that overlap write twice, which must not be where an image may change in place."""
+    size = (2, 16, 5, width)
+    made = added(model("DCR", 3, 3, size, False), after)
+    rng = np.random.default_rng(width)
+    feeds = {"x": rng.standard_normal(size), "z": rng.standard_normal((2, 3, 15, 3 * width))}
+    found, wanted, fired = run(made, {n: v.astype("f4") for n, v in feeds.items()}, threads=1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert fired == fires
+
+
+@pytest.mark.parametrize(("columns", "fires"), [(66, True), (96, True), (6, False)])
+def test_boxes(columns: int, fires: bool) -> None:
+    size = (1, 16, 11, 70)
+    x = np.random.default_rng(4).standard_normal(size).astype("f4")
+    tile = {"last": "y", "shape": (6, columns), "bands": 1}
+    found, wanted, fired = run(model("DCR", 3, 2, size, False), {"x": x}, threads=2, tile=tile)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert fired == fires
+
+
+def test_lines_of_a_large_result_are_asked_for() -> None:
+    """Each vector of it, one period of rows before."""
+    target = resolve("x86_64-linux-gnu+icelake-server")
+    counts = {}
+    for size in ((1, 16, 8, 32), (1, 16, 512, 512)):
+        build = run_pipeline(model("DCR", 3, 1, size, False), Options(target, threads=1, tile="off", stop_after="plan"))
+        kernel = next(k for k in build.kernels if NOTE in k.notes)
+        counts[size[2]] = str(kernel.function).count("T.prefetch(")
+    assert counts == {8: 0, 512: 3 * 3}
