@@ -27,6 +27,7 @@ from .reach import Reach
 from .windows import KEPT, WORTH
 
 LONGEST = 32  # members of a tile group
+MOVED = 1.5  # of rows that move to lines which are no longer near, how often a byte passes: so long take EDSR's copies
 
 
 @dataclass(frozen=True)
@@ -305,9 +306,7 @@ class _Growing:
                     if reader - index > 2:
                         self.far = self.far + made
                         continue
-                    pair = footprint + self.members[reader].window * self.copies
-                    gathers = self.model.cost(reader).gathers
-                    self.moved = self.moved + made / rates.at(pair, self.workers, gathers)
+                    self._moves(reader, member.window, footprint, made)
             self.stored = self.stored + made * rates.writes(footprint, self.workers) / rates.at(footprint, self.workers)
             self.anew = self.anew + made
             after = [r for v in group.outputs for r in self.program.readers.get(v, ()) if r <= self.last]
@@ -318,6 +317,15 @@ class _Growing:
         self.weights = self.weights + weights
         boxes = np.maximum(np.ceil(times / self.blocks), self.stripes) * self.blocks  # small ones read all weights, too
         self.streamed = self.streamed + boxes * self.sharing * self._costs(index, lambda c: c.read(height, width))
+
+    def _moves(self, reader: int, window: Numbers, footprint: Numbers, made: Numbers) -> None:
+        """Counts what member ``reader`` reads of the one before, whose ``window`` and weights are ``footprint``. What
+        it asks for beside its arithmetic, of windows that the second level can't hold, takes no time of its own."""
+        rates, own = self.model.rates, self.members[reader].window
+        asks = self._costs(reader, lambda c: c.asks) & (window + own > rates.l2)
+        gathers = self.model.cost(reader).gathers
+        moved = made / rates.at(footprint + own * self.copies, self.workers, gathers)
+        self.moved = self.moved + np.where(asks, 0.0, moved)
 
     def _costs(self, index: int, ask: Callable[[MemberCost], Numbers]) -> Numbers:
         """``ask`` of what boxes of group ``index`` take, in each shape."""
@@ -352,9 +360,9 @@ class _Growing:
         inner = rates.at(busy, workers)
         traffic = self.moved + self.far / inner
         if rates.hides:
-            traffic = traffic + self.stored + near / rates.near
+            traffic = traffic + self.stored + MOVED * near / inner
         else:  # these lines were last touched a stripe before; those that rows move to come and go
-            traffic = traffic + (self.anew + 1.5 * near) / inner
+            traffic = traffic + (self.anew + MOVED * near) / inner
         crowded = busy > rates.inner(workers)
         weights = np.where(crowded, self.streamed / rates.streamed(busy, workers), 0.0)
         for value, amount in self.outside.items():
