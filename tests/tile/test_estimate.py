@@ -11,6 +11,7 @@ import pytest
 from compiled import module_of, native, staged, weight
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.passes.tile import grow
 from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.checker import check_plan
 from halotile.passes.tile.decide import plan_segment
@@ -143,3 +144,49 @@ def test_a_small_box_reads_all_weights() -> None:
     assert uneven is not None
     read = model.cost(convs[-1]).weights / model.rates.memory
     assert uneven.cycles > sum(model.whole(i).cycles for i in convs) + 0.5 * read
+
+
+def test_windows_that_layers_ask_for_take_no_time_of_their_own() -> None:
+    """Only those that the second level can't hold together are asked for."""
+    target = replace(resolve("x86_64-linux-gnu+icelake-server"), cores=1, l2_bytes=2 << 20, l3_bytes=64 << 20)
+    w = np.full((64, 64, 3, 3), 0.01, "float32")
+
+    def body(x: Any) -> Any:
+        for _ in range(2):
+            x = relax.op.nn.relu(relax.op.nn.conv2d(x, weight(w), padding=1))
+        return x
+
+    build = staged(module_of([np.zeros((1, 64, 144, 1280), "float32")], body), target, tiled=False)
+    model = Model(Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs)), target, 1)
+    first, last = (i for i, g in enumerate(model.program.groups) if g.anchor is not None)
+    assert model.cost(last).asks
+    both = [Shape(24, 1280, 1, RING), Shape(12, 160, 1, RING)]  # windows of 8 MB, and of half a MB
+    asked = segments_of(model, first, last, both)
+    for key, cost in model.costs.items():
+        model.costs[key] = replace(cost, asks=False)
+    waited = segments_of(model, first, last, both)
+    saved = [w.cycles - a.cycles for a, w in zip(asked, waited) if a is not None and w is not None]
+    made = 144 * 1280 * 64 * 4
+    assert saved[0] > 0.9 * made / model.rates.far and saved[1] == 0
+
+
+def test_rows_that_move_pass_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows a stripe, read and written at no more than the third level's rate: windows are large."""
+    target = replace(resolve("x86_64-linux-gnu+icelake-server"), cores=1, l2_bytes=1 << 20, l3_bytes=64 << 20)
+    w = np.full((16, 64, 3, 3), 0.01, "float32")
+    v = np.full((64, 3, 5, 5), 0.01, "float32")
+
+    def body(x: Any) -> Any:
+        x = relax.op.nn.relu(relax.op.nn.conv2d(x, weight(v), padding=2))
+        return relax.op.nn.conv2d(x, weight(w), padding=1)
+
+    build = staged(module_of([np.zeros((1, 3, 288, 1280), "float32")], body), target, tiled=False)
+    model = Model(Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs)), target, 1)
+    first, last = (i for i, g in enumerate(model.program.groups) if g.anchor is not None)
+    shape = [Shape(24, 1280, 1, RING)]
+    (moving,) = segments_of(model, first, last, shape)
+    monkeypatch.setattr(grow, "MOVED", 0.0)
+    (free,) = segments_of(model, first, last, shape)
+    assert moving is not None and free is not None
+    moved = 2 * 2 * 1282 * 64 * 4 * (288 // 24)
+    assert moving.cycles - free.cycles > moved / model.rates.far
