@@ -48,7 +48,9 @@ class Square:
             return None
         base = self.simplify(linear[1] - column)
         for buffer, first, step, columns in self.found:
-            if buffer.same_as(value.source) and step == stride and tvm_ffi.structural_equal(base, first):
+            if not buffer.same_as(value.source) or step != stride:
+                continue
+            if tvm_ffi.structural_equal(self.simplify(base - first), tirx.IntImm("int32", 0)):
                 return columns[column][tirx.Ramp(0, 1, width)]
         if not self._begins(column):
             return None
