@@ -27,7 +27,9 @@ from .reach import Reach
 from .windows import KEPT, WORTH
 
 LONGEST = 32  # members of a tile group
-MOVED = 1.5  # of rows that move to lines which are no longer near, how often a byte passes: so long take EDSR's copies
+# How often a byte passes of rows that move to lines which are no longer near: so long take EDSR's copies, from and to a
+# third level. Without one this was not measured.
+MOVED = 1.5
 
 
 @dataclass(frozen=True)
@@ -360,7 +362,7 @@ class _Growing:
         inner = rates.at(busy, workers)
         traffic = self.moved + self.far / inner
         if rates.hides:
-            traffic = traffic + self.stored + MOVED * near / inner
+            traffic = traffic + self.stored + (MOVED * near / inner if rates.private else near / rates.near)
         else:  # these lines were last touched a stripe before; those that rows move to come and go
             traffic = traffic + (self.anew + MOVED * near) / inner
         crowded = busy > rates.inner(workers)
