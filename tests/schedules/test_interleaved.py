@@ -105,3 +105,16 @@ def test_lines_of_a_large_result_are_asked_for() -> None:
         kernel = next(k for k in build.kernels if NOTE in k.notes)
         counts[size[2]] = str(kernel.function).count("T.prefetch(")
     assert counts == {8: 0, 512: 3 * 3}
+
+
+@pytest.mark.parametrize("to", [TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT64])
+def test_results_of_other_types(to: int) -> None:
+    made = model("DCR", 3, 1, (1, 16, 5, 40), False)
+    made.graph.node[1].output[0] = "d"
+    made.graph.node.append(helper.make_node("Relu", ["d"], ["r"]))
+    made.graph.node.append(helper.make_node("Cast", ["r"], ["y"], to=to))
+    made.graph.output[0].type.tensor_type.elem_type = to
+    x = np.random.default_rng(6).standard_normal((1, 16, 5, 40)).astype("f4")
+    found, wanted, fired = run(made, {"x": x}, threads=2)
+    assert found.dtype == wanted.dtype and fired
+    np.testing.assert_allclose(found.astype("f8"), wanted.astype("f8"), rtol=1e-3, atol=1e-5)
