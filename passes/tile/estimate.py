@@ -10,6 +10,7 @@ from ...schedules.conv import Beside, besides, overwritten_in_boxes
 from ...schedules.conv.winograd_choose import kept_bytes
 from ...schedules.group import Group, Request, Value
 from ...schedules.hints import KEPT, can_stream
+from ...schedules.tiled.sharing import by_rows, column_unit
 from ...schedules.tiled.support import box_alignment
 from ...schedules.tileplan import TilePlan
 from ...targets.target import Target
@@ -101,7 +102,7 @@ class Model:
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
     local: dict[Group, bool] = field(default_factory=dict)
     held: dict[Group, tuple[Beside, ...]] = field(default_factory=dict)
-    over: dict[Group, tuple[Value, ...]] = field(default_factory=dict)
+    over: dict[tuple[Group, int | None], tuple[Value, ...]] = field(default_factory=dict)
     fits: Known = field(default_factory=dict)
     plans: dict[tuple[tuple[Group, ...], Shape, frozenset[Value]], TilePlan] = field(default_factory=dict)
     options: dict[int, list[tuple[float, Segment]]] | None = None  # what search found worth a look, by first group
@@ -143,13 +144,16 @@ class Model:
         """The inputs whose memory group ``index`` may take for its output, computed whole."""
         return next(b.overwritten for b in self.besides(index) if b.room == room)
 
-    def taken(self, index: int) -> Value | None:
-        """The input whose window the output of group ``index`` may have in a tile group."""
-        group = self.program.groups[index]
-        if group not in self.over:
+    def taken(self, index: int, width: int = 0, sharing: int = 1) -> Value | None:
+        """The input whose window the output of group ``index`` may have in a tile group whose last output is ``width``
+        wide, and whose steps ``sharing`` cores share."""
+        group, unit = self.program.groups[index], None
+        if sharing > 1 and not by_rows(width, sharing):
+            unit = column_unit(group, sharing)
+        if (group, unit) not in self.over:
             alone = replace(self.request(group), target=replace(self.target, cores=1))
-            self.over[group] = overwritten_in_boxes(alone)
-        return next(iter(self.over[group]), None)
+            self.over[group, unit] = overwritten_in_boxes(alone, unit)
+        return next(iter(self.over[group, unit]), None)
 
     def request(self, group: Group) -> Request:
         closing = not self.halves.closing.isdisjoint(group.outputs)

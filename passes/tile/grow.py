@@ -245,23 +245,26 @@ class _Growing:
         readers = [r for v in self.program.groups[index].outputs for r in self.program.readers.get(v, ())]
         window = np.where(keeps & ~saves, 0, member.window)
         steps = range(index, max((r for r in readers if r <= self.last), default=index) + 1)
-        rowed = (self.sharing == 1) | by_rows(self.width, self.sharing)
-        able = (saves | ~keeps) & (self.columns >= self.width) & rowed
+        able = (saves | ~keeps) & (self.columns >= self.width)
         member.own = able
         chain = _Chain(dict.fromkeys(steps, np.ones(len(self.shapes), bool)), window, member.low, member.high)
-        over = next((r for r in readers if r <= self.last and self._takes(index, r)), None)
+        over = next((r for r in readers if r <= self.last and self._takes(index, r).any()), None)
         if over is not None:
-            other, able = self.chains.pop(over), member.own & self.members[over].own
+            able = member.own & self.members[over].own & self._takes(index, over)
+            other = self.chains.pop(over)
             self._live(other, able, -1)
             chain = chain.with_others(other, able, row)
         self._live(chain, np.ones(len(self.shapes), bool), 1)
         self.chains[index] = chain
 
-    def _takes(self, index: int, reader: int) -> bool:
-        """True if ``reader``, the last of them, writes over what group ``index`` made."""
+    def _takes(self, index: int, reader: int) -> Numbers:
+        """True where ``reader``, the last of them, writes over what group ``index`` made."""
         value = self.program.groups[index].outputs[0]
         last = max(r for r in self.program.readers[value] if r <= self.last)
-        return reader == last and reader in self.chains and self.model.taken(reader) is value
+        if reader != last or reader not in self.chains:
+            return np.zeros(len(self.shapes), bool)
+        taken = {n: self.model.taken(reader, self.width, n) is value for n in {s.sharing for s in self.shapes}}
+        return np.array([taken[s.sharing] for s in self.shapes])
 
     def _live(self, chain: _Chain, able: Numbers, sign: int) -> None:
         """Counts the bytes of ``chain``'s window, or no longer, in the ``able`` shapes."""

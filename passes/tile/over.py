@@ -18,7 +18,6 @@ from dataclasses import replace
 
 from ...schedules.group import Value
 from ...schedules.layout import Layout
-from ...schedules.tiled.sharing import by_rows
 from ...schedules.tileplan import Span
 from .form import Form
 from .members import Members
@@ -33,8 +32,6 @@ def chains_of(
 ) -> Chains:
     """The members that may write over what a member before made, each in one chain."""
     found: Chains = []
-    if form.sharing > 1 and not by_rows(members.last.shape[3], form.sharing):
-        return found  # register tiles divide all columns, not those of a core
     for member, group in enumerate(members.groups):
         value = form.over.get(group.outputs[0])
         if value is None or not form.saves:

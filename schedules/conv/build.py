@@ -109,9 +109,9 @@ def overwritten(request: Request) -> tuple[Value, ...]:
     return _overwritten(request, facts, own_way(request, facts))
 
 
-def overwritten_in_boxes(request: Request) -> tuple[Value, ...]:
-    """The inputs whose windows the output's may be, in a tile group whose boxes have all columns: where register tiles
-    that compute no output twice take hardly longer."""
+def overwritten_in_boxes(request: Request, unit: int | None = None) -> tuple[Value, ...]:
+    """The inputs whose windows the output's may be, in a tile group whose boxes have multiples of ``unit`` columns
+    (None: all): where register tiles that compute no output twice take hardly longer."""
     group, anchor = request.group, request.group.anchor
     if anchor is None or not builds_conv(group, lambda v: request.layout(v).block) or anchor.operator == TRANSPOSED:
         return ()
@@ -119,10 +119,12 @@ def overwritten_in_boxes(request: Request) -> tuple[Value, ...]:
         return ()
     height, width = group.outputs[0].shape[2:]
     box = Box(max(1, min(BOX_ROWS, height)), width, frozenset(group.outputs), True)
-    request = replace(request, box=box, options={**request.options, "once": True})
+    request = replace(request, box=box, options={**request.options, "once": unit or width})
     facts = ConvFacts.of(anchor).cut(box.rows, box.columns)
     ways = own_way(request, facts), own_tile(request, facts)
-    if any(not isinstance(way, Plan | Tile) for way in ways) or not once_pays(request, facts):
+    if any(not isinstance(way, Plan | Tile) for way in ways):
+        return ()
+    if isinstance(ways[0], Tile) and not once_pays(request, facts):
         return ()
     fitting = [_overwritten(request, facts, way) for way in ways]
     return tuple(v for v in group.inputs if all(v in f for f in fitting))

@@ -80,7 +80,7 @@ class Space:
     """What a register tile is chosen for: ``height x width`` outputs in ``blocks`` vectors, of which ``limit`` (a
     divisor bound) may share a tile. ``window``: taps that share their data in tiles of one vector. ``mixed``,
     ``narrowed``: rows or columns that are left over have tiles of their own; ``ragged``: so may vectors. ``once``: no
-    output is computed twice, however many rows there are."""
+    output is computed twice, whatever multiple of so many columns there is, however many rows (0: some may be)."""
 
     height: int
     width: int
@@ -89,7 +89,7 @@ class Space:
     mixed: bool = False
     window: Window | None = None
     narrowed: bool = False
-    once: bool = False
+    once: int = 0
     ragged: bool = False
 
     def tiles(self, target: Target) -> Iterator[tuple[float, Tile]]:
@@ -103,7 +103,7 @@ class Space:
             held = self.window.taps if self.window is not None else blocks
             most = (registers - held - free_registers(target, blocks, unrolled=True)) // blocks
             for columns in range(1, min(self.width, most) + 1):
-                if self.once and self.width % columns:
+                if self.once and self.once % columns:
                     continue
                 for rows in range(1, min(self.height, most // columns, 1 if self.once else 4) + 1):
                     tile = Tile(rows, columns, blocks, 1, self.window)

@@ -4,7 +4,7 @@
 
 That needs every element of x to be read just once, right before the same element of y is written: by an epilogue that
 reads x at its own place, in a kernel that computes no output twice. Boxes of a tile group have register tiles of one
-row, whose width divides theirs, if the option ``once`` asks for that.
+row, whose width divides theirs, if the option ``once`` has the number of columns that theirs are multiples of.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def taken_over(request: Request, facts: ConvFacts, tile: tuple[int, int] | None)
     if request.box is not None and request.box.open and tile is not None and tile[0] > 1:
         return ()
     lanes = request.layout(group.outputs[0]).block
-    if tile is not None and any(size % step for size, step in zip((*facts.out_spatial, facts.outputs), (*tile, lanes))):
+    sizes = facts.out_spatial[0], request.options.get("once") or facts.out_spatial[1], facts.outputs
+    if tile is not None and any(size % step for size, step in zip(sizes, (*tile, lanes))):
         return ()
     assert group.anchor is not None
     output = group.outputs[0]

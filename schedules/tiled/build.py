@@ -111,12 +111,13 @@ class Builder:
         inner = {**self.layouts, **{v: w.layout for v, w in self.plan.windows.items()}}
         weights = sum(v.bytes for m in self.plan.members for v in m.inputs if v.constant is not None)
         options = {**self.options, "crowded": weights > self.target.l2_bytes // 2, "room": self.plan.room}
-        once = {**options, "once": True}  # what lies where the output goes is read before
-        over = [not self.plan.inplace.keys().isdisjoint(m.outputs) for m in self.plan.members]
-        self.requests = [
-            Request(m, inner, self.alone, self.exact, once if o else options) for m, o in zip(self.plan.members, over)
-        ]
         self._sizes()
+        self.requests = []
+        for member, boxes in zip(self.plan.members, self.boxes):
+            own = dict(options)
+            if not self.plan.inplace.keys().isdisjoint(member.outputs):  # what it writes over is read before
+                own["once"] = math.gcd(*(columns for _, columns in boxes))
+            self.requests.append(Request(member, inner, self.alone, self.exact, own))
 
     def _part(self, key: Any, make: Any) -> int:
         if key not in self.known:

@@ -191,13 +191,20 @@ def _hull(a: Span, b: Span) -> Span:
 
 def column_cuts(plan: TilePlan) -> list[list[int]]:
     """``[member][core]``: the first column of each core but the first."""
-    found = []
-    for member in plan.members:
-        width, alignment = member.outputs[0].shape[3], box_alignment(member)[1]
-        unit = next((u for u in UNITS if width >= PARTS * u), 1)
-        unit = math.lcm(unit, alignment)
-        found.append([round(width * i / plan.sharing / unit) * unit for i in range(1, plan.sharing)])
-    return found
+    return [_cuts(member, plan.sharing) for member in plan.members]
+
+
+def column_unit(member: Group, sharing: int) -> int:
+    """What the columns of each of ``sharing`` cores, which share columns, are a multiple of."""
+    own = shares((0, member.outputs[0].shape[3]), _cuts(member, sharing))
+    return math.gcd(*(high - low for _, (low, high) in own))
+
+
+def _cuts(member: Group, sharing: int) -> list[int]:
+    width, alignment = member.outputs[0].shape[3], box_alignment(member)[1]
+    unit = next((u for u in UNITS if width >= PARTS * u), 1)
+    unit = math.lcm(unit, alignment)
+    return [round(width * i / sharing / unit) * unit for i in range(1, sharing)]
 
 
 def row_shares(rows: Span, sharing: int, alignment: int) -> list[tuple[int, Span]]:
