@@ -15,12 +15,16 @@ from halotile.passes.tile.lower import lower
 from halotile.passes.tile.tile import replaced
 from halotile.schedules.conv import overwritten_in_boxes
 from halotile.schedules.group import Group, Request, Value
+from halotile.schedules.tiled.sharing import by_rows, column_unit
 from halotile.schedules.tileplan import TilePlan
 
 MODES = (RING, RECOMPUTE, MATERIALISE)
 
 
-def planned(build: Build, program: Program, first: int, last: int, rng: np.random.Generator) -> TilePlan | None:
+def planned(
+    build: Build, program: Program, first: int, last: int, rng: np.random.Generator, sharing: int = 1
+) -> TilePlan | None:
+    """A plan in a random form, whose steps so many cores may share."""
     groups = build.groups[first : last + 1]
     height, width = groups[-1].outputs[-1].shape[2:4]
     style = int(rng.integers(4))
@@ -33,7 +37,8 @@ def planned(build: Build, program: Program, first: int, last: int, rng: np.rando
     if rng.random() < 0.3:  # rings that take in rows at paces of their own
         quanta = {v: int(rng.choice([1, 2, 3, 4])) for g in groups for v in g.outputs}
     saves = bool(rng.integers(2))
-    form = Form(rows, columns, bands, modes, quantum, quanta, saves=saves, over=taken(build, groups) if saves else {})
+    over = taken(build, groups, sharing) if saves else {}
+    form = Form(rows, columns, bands, modes, quantum, quanta, saves=saves, over=over)
     try:
         return lower(groups, build.layouts, form, program.leaving(first, last))
     except Untileable as error:
@@ -41,13 +46,14 @@ def planned(build: Build, program: Program, first: int, last: int, rng: np.rando
         return None
 
 
-def taken(build: Build, groups: Sequence[Group]) -> dict[Value, Value]:
+def taken(build: Build, groups: Sequence[Group], sharing: int) -> dict[Value, Value]:
     """By output, the input whose window a member may take."""
+    by_columns = sharing > 1 and not by_rows(groups[-1].outputs[0].shape[3], sharing)
     options, found = build.options, {}
     choices = {"winograd": options.winograd, "matrix": options.matrix}
     for group in groups:
         alone = Request(group, build.layouts, replace(options.target, cores=1), options.exact, choices)
-        over = overwritten_in_boxes(alone)
+        over = overwritten_in_boxes(alone, column_unit(group, sharing) if by_columns else None)
         if over:
             found[group.outputs[0]] = over[0]
     return found

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import onnxruntime
@@ -23,6 +24,7 @@ from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.checker import check_plan
 from halotile.passes.tile.tile import replaced
 from halotile.schedules.tiled import TiledKernel
+from halotile.schedules.tiled import sharing as sharing_module
 from halotile.schedules.tileplan import Copy, TilePlan
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -55,7 +57,14 @@ def finished(build: Build) -> Compiled:
 
 
 def pair(seed: int, layers: int, choice: int, winograd: bool, least: int = 1) -> Pair | None:
-    """A random run of at least so many groups of a random model, in a random form; None if there is none."""
+    """A random run of at least so many groups of a random model, in a random form, on up to three cores, which share
+    rows or columns; None if there is none."""
+    with patch.object(sharing_module, "WIDE", 2 if seed // 6 % 2 else sharing_module.WIDE):
+        return _pair(seed, layers, choice, winograd, least)
+
+
+def _pair(seed: int, layers: int, choice: int, winograd: bool, least: int) -> Pair | None:
+    sharing = 1 + seed // 2 % 3
     model = random_model(seed, layers)
     build = built(model, winograd)
     rng = np.random.default_rng((seed, choice))
@@ -68,11 +77,11 @@ def pair(seed: int, layers: int, choice: int, winograd: bool, least: int = 1) ->
         first -= 1
     if program.joined(first, last) is not None or last - first + 1 < least:
         return None
-    plan = planned(build, program, first, last, rng)
+    plan = planned(build, program, first, last, rng, sharing)
     if plan is None:
         return None
     assert check_plan(plan).problems == []
-    plan = replace(plan, sharing=1 + seed % 3)  # a launch runs its cores last first, too
+    plan = replace(plan, sharing=sharing)  # a launch runs its cores last first, too
     if plan.sharing > 1:
         assert check_plan(interleaved(plan, last_first=True)).problems == []
     result = replaced(build.groups, [(first, last, plan)])
@@ -160,6 +169,7 @@ def test_many_chains() -> None:
         seen.update(["executed", f"{min(len(plan.members), 9)} members", *set(plan.modes.values()), *kinds])
         seen.update(["winograd"] * winograd + ["several tasks"] * (len(plan.tasks) > 1))
         seen.update(["saved rows"] * _saves(plan) + ["shared by cores"] * (plan.sharing > 1))
+        seen.update(["over an input"] * bool(plan.inplace))
         if seen["executed"] % 50 == 0:
             print(seed, dict(sorted(seen.items())), flush=True)
     assert seen["executed"] == count
