@@ -96,7 +96,8 @@ class TilePlan:
     one task. ``sharing`` cores compute each step together, by columns or rows, one task after the other; 1: each has
     tasks of its own. ``room``: the most bytes that a member's kernel may hold beside its windows on each core (None:
     any number). ``inplace``: outputs of members that take over an input, which has the same window: the member reads it
-    at its own place only."""
+    at its own place only. ``wholes``: values whose window is a part of that of a concatenation, with this, which
+    computes nothing."""
 
     members: tuple[Group, ...]
     windows: Mapping[Value, Window]
@@ -108,6 +109,11 @@ class TilePlan:
     sharing: int = 1
     room: int | None = None
     inplace: Mapping[Value, Value] = field(default_factory=dict)
+    wholes: Mapping[Value, Value] = field(default_factory=dict)
+
+    def is_done(self, step: Step) -> bool:
+        """True for the step of a concatenation whose parts were computed where they belong."""
+        return isinstance(step, Compute) and self.members[step.member].outputs[0] in self.wholes.values()
 
     @property
     def outputs(self) -> tuple[Value, ...]:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...schedules.group import Group, Node, Value
+from ...schedules.group import Group, Value
 from .candidates import Program
 from .cost import value_bytes
 from .estimate import Model
+from .renamed import renamed
 from .search import Live
 
 FAR = 8  # groups between a value and a reader that may have it computed again
@@ -83,35 +84,8 @@ def _with_copies(program: Program, chosen: dict[Value, list[Group]]) -> Program:
                         again[output] = replace(output, name=f"{output.name}_again")
                         if output in layouts:
                             layouts[again[output]] = layouts[output]
-                    groups.append(_renamed(original, again, f"{original.name}_again"))
+                    groups.append(renamed(original, again, f"{original.name}_again"))
         late = {v: again[v] for v in group.inputs if v in again and v in chosen and index - made[v] >= FAR}
-        groups.append(_renamed(group, late, group.name) if late else group)
+        groups.append(renamed(group, late, group.name) if late else group)
         made.update(dict.fromkeys(group.outputs, index))
     return Program(groups, layouts, program.places, program.outputs, program.refusals)
-
-
-def _renamed(group: Group, names: dict[Value, Value], name: str) -> Group:
-    """``group`` on other values."""
-    inner = dict(names)
-    nodes = []
-    for node in group.nodes:
-        results = []
-        for result in node.results:
-            if result not in inner and names.keys() & set(group.outputs):  # a copy has results of its own
-                inner[result] = replace(result, name=f"{result.name}_again")
-            results.append(inner.get(result, result))
-        nodes.append(replace(node, operands=_operands(node, inner), results=tuple(results)))
-    anchor = None if group.anchor is None else nodes[group.nodes.index(group.anchor)]
-    inputs, outputs = (tuple(inner.get(v, v) for v in values) for values in (group.inputs, group.outputs))
-    return Group(name, tuple(nodes), inputs, outputs, anchor, group.notes)
-
-
-def _operands(node: Node, names: dict[Value, Value]) -> tuple[object, ...]:
-    def other(operand: object) -> object:
-        if isinstance(operand, Value):
-            return names.get(operand, operand)
-        if isinstance(operand, tuple):
-            return tuple(other(o) for o in operand)
-        return operand
-
-    return tuple(other(o) for o in node.operands)

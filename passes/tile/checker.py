@@ -8,6 +8,8 @@ Every window is a grid that remembers which element of its value each place hold
 3. Windows are written within their bounds; a window written loses what other windows hold in the same bytes: of those
    at the very same place only what is written, which a member may read at its own place while it writes there. Those
    have the same fills, too.
+4. Parts of a concatenation lie in its window one after the other, and its step, which no kernel computes, finds them
+   there.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class _Checker:
                 self._problem(f"the window of {value.name} leaves the task's {self.plan.task_bytes} bytes")
             if start % 64:
                 self._problem(f"the window of {value.name} is not aligned")
+        self._parts()
         for number, task in enumerate(self.plan.tasks):
             self.task = number
             self._task(task)
@@ -67,6 +70,24 @@ class _Checker:
                 row, column = (int(i) for i in np.argwhere(count != 1)[0])
                 self._problem(f"{value.name} at {row}, {column} is written {int(count[row, column])} times")
         return self.found
+
+    def _parts(self) -> None:
+        """Channels lie where a reader of the concatenation looks for them."""
+        for group in self.plan.members:
+            whole = group.outputs[0]
+            parts = [v for v in group.inputs if self.plan.wholes.get(v) is whole]
+            if not parts:
+                continue
+            if tuple(parts) != group.inputs or whole not in self.plan.windows:
+                self._problem(f"{group.name} has parts in its window, but not all")
+                continue
+            window = self.plan.windows[whole].layout
+            plane = window.strides[1] * dtype_bytes(whole.dtype)  # of a block of channels
+            channel, start = 0, self.bytes[whole][0]
+            for part in parts:
+                if channel % window.block or self.bytes[part][0] != start + channel // window.block * plane:
+                    self._problem(f"{part.name} does not lie where {whole.name} has its channels")
+                channel += part.shape[1]
 
     def _problem(self, text: str) -> None:
         if len(self.found.problems) < 20:
@@ -118,12 +139,16 @@ class _Checker:
             need = self.needs(group, value, step.rows, step.columns)
             own = need is None or (need.rows, need.columns) == (step.rows, step.columns)
             same = self._alike(value, output) and step.bases.get(value) == step.bases.get(output)
-            if not (own and same and self.plan.inplace.get(output) is value):
+            known = self.plan.inplace.get(output) is value or self.plan.wholes.get(value) is output
+            if not (own and same and known):
                 self._problem(f"{group.name} writes over {value.name}, which it reads")
 
     def _alike(self, a: Value, b: Value) -> bool:
-        """True if the windows of both are the same place."""
+        """True if the windows of both are the same place, or one is that of some channels of the other."""
         one, other = self.plan.windows[a], self.plan.windows[b]
+        if self.plan.wholes.get(a) is b or self.plan.wholes.get(b) is a:
+            same = one.layout.shape[2:] == other.layout.shape[2:] and one.layout.block == other.layout.block
+            return same and a.dtype == b.dtype
         return one.offset == other.offset and one.layout == other.layout and a.dtype == b.dtype
 
     def _reads(self, step: Compute, value: Value) -> None:
@@ -177,7 +202,7 @@ class _Checker:
         left = grid[high - low :, columns]  # as it was, which only fills may be
         left[left != FILLED] = NOTHING
         grid[: high - low, columns] = kept
-        self._trample(step.value)
+        self._trample(step.value, (slice(0, high - low), columns))
         self._share(step.value)
 
     def _copy(self, step: Copy) -> None:
@@ -225,7 +250,6 @@ class _Checker:
         for other, (a, b) in self.bytes.items():
             if other is not value and a < end and start < b:
                 self.grids[other][part if self._alike(value, other) else slice(None)] = NOTHING
-
 
     def _share(self, value: Value) -> None:
         """Other windows at the very same place have the fills that this one has."""

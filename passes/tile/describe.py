@@ -57,7 +57,9 @@ def _window(plan: TilePlan, value: Any) -> dict[str, Any]:
     if window is None:
         return {}
     n, c, rows, columns = window.layout.shape
-    return {"window": [n, c, rows, columns], "offset": window.offset}
+    found = {"window": [n, c, rows, columns], "offset": window.offset}
+    whole = plan.wholes.get(value)
+    return found if whole is None else {**found, "part_of": whole.name}
 
 
 def _tile(plan: TilePlan) -> tuple[int, int]:
@@ -93,5 +95,7 @@ def plan_text(data: dict[str, Any]) -> str:
         text = f"  {value['name']}{of} [{shape}] {value['mode']}"
         if "window" in value:
             text += f", window {value['window'][2]} x {value['window'][3]} at byte {value['offset']}"
+        if "part_of" in value:
+            text += f", a part of {value['part_of']}'s"
         lines.append(text)
     return "\n".join(lines)

@@ -22,9 +22,12 @@ Stripes = tuple[tuple[Step, ...], ...]
 Part = tuple[slice, slice]
 
 
-def without_repeats(stripes: Stripes, members: Sequence[Group], windows: Mapping[Value, Window]) -> Stripes:
-    """The ``stripes`` of one task without the fills that change nothing."""
-    known = _Known(members, windows)
+def without_repeats(
+    stripes: Stripes, members: Sequence[Group], windows: Mapping[Value, Window], wholes: Mapping[Value, Value]
+) -> Stripes:
+    """The ``stripes`` of one task without the fills that change nothing. The windows of some values are channels of
+    that of one of the ``wholes``."""
+    known = _Known(members, windows, wholes)
     return tuple(tuple(step for step in stripe if known.changes(step)) for stripe in stripes)
 
 
@@ -38,11 +41,14 @@ class _Place:
 
 
 class _Known:
-    def __init__(self, members: Sequence[Group], windows: Mapping[Value, Window]) -> None:
+    def __init__(
+        self, members: Sequence[Group], windows: Mapping[Value, Window], wholes: Mapping[Value, Value]
+    ) -> None:
         self.members = members
         self.places: dict[Value, _Place] = {}
         same: dict[tuple[object, ...], _Place] = {}
-        for value, window in windows.items():
+        for value in windows:
+            window = windows[wholes.get(value, value)]
             form = window.offset, window.layout, value.dtype
             if form not in same:
                 end = window.offset + window.layout.elements * dtype_bytes(value.dtype)

@@ -16,8 +16,10 @@ from ...schedules.group import Group, Value
 from ...schedules.layout import Layout
 from ...schedules.tileplan import Compute, Copy, Fill, Shift, Span, Step, Task, TilePlan
 from .fills import without_repeats
-from .form import MATERIALISE, RECOMPUTE, RING, Form, Needs, clip
+from .form import MATERIALISE, RECOMPUTE, RING, Form, Needs, Untileable, clip
 from .members import Members
+from .part_windows import check_parts
+from .parts import Parts, parts_of
 from .spans import Piece, clipped, column_spans, row_pieces
 from .windows import place_windows
 from .work import work_per_element
@@ -53,21 +55,34 @@ def lower(
     leaving: frozenset[Value],
     needs: Needs | None = None,
 ) -> TilePlan:
-    """See :func:`plan_group`."""
+    """See :func:`plan_group`. Parts of concatenations are computed where they belong if they can be."""
     if needs is None:
         from .regions import group_needs_of
 
         needs = group_needs_of
-    members = Members.of(groups, leaving, form, needs)
+    parts = parts_of(groups, layouts, leaving, form)
+    if parts.wholes:
+        try:
+            return _lowered(parts, layouts, form, leaving, needs)
+        except Untileable:
+            pass
+    return _lowered(Parts(tuple(groups)), layouts, form, leaving, needs)
+
+
+def _lowered(
+    parts: Parts, layouts: Mapping[Value, Layout], form: Form, leaving: frozenset[Value], needs: Needs
+) -> TilePlan:
+    members, groups = Members.of(parts, leaving, form, needs), parts.groups
     pieces = row_pieces(members, form)
     columns = column_spans(members, form)
+    check_parts(members, pieces, columns)
     placed = place_windows(members, layouts, pieces, columns, form)
     windows, rows = placed.windows, placed.rows
     tasks = []
     for b in range(len(rows[-1])):
         for k in range(len(columns[-1])):
             task = _Task(members, rows, columns, placed.saved, b, k).task()
-            tasks.append(replace(task, stripes=without_repeats(task.stripes, groups, windows)))
+            tasks.append(replace(task, stripes=without_repeats(task.stripes, groups, windows, parts.wholes)))
     modes = {}
     for value in (v for g in groups for v in g.outputs if v in windows):
         modes[value] = RECOMPUTE if form.mode(value) == RECOMPUTE else RING
@@ -77,8 +92,8 @@ def lower(
                 modes[value] = MATERIALISE
     extra = extra_work(groups, tasks)
     return TilePlan(
-        tuple(groups), windows, tuple(tasks), placed.bytes, modes, extra,
-        sharing=form.sharing, room=form.room, inplace=placed.inplace,
+        groups, windows, tuple(tasks), placed.bytes, modes, extra,
+        sharing=form.sharing, room=form.room, inplace=placed.inplace, wholes=parts.wholes,
     )  # fmt: skip
 
 
@@ -117,18 +132,25 @@ class _Task:
 
     def _stripe(self, stripe: int, bases: dict[Value, int]) -> list[Step]:
         steps: list[Step] = []
-        for member in range(len(self.members.groups)):
+        kept: set[int] = set()
+        for member, group in enumerate(self.members.groups):
+            wholes = [self.members.producer[self.members.wholes[v]] for v in group.outputs if v in self.members.wholes]
+            for owner in (*wholes, member):  # rows of a concatenation move up before its first part appears
+                columns = self.columns[owner][self.block]
+                if columns is not None and owner not in kept:
+                    kept.add(owner)
+                    steps += self._kept(owner, stripe, columns, bases)
             columns = self.columns[member][self.block]
             if columns is not None:
                 steps += self._member(member, stripe, columns, bases)
                 steps += self._saves(member, stripe, columns, bases)
         return steps
 
-    def _member(self, member: int, stripe: int, columns: Span, bases: dict[Value, int]) -> list[Step]:
+    def _kept(self, member: int, stripe: int, columns: Span, bases: dict[Value, int]) -> list[Step]:
+        """What rings have already, at its new place."""
         group, piece = self.members.groups[member], self.rows[member][self.band][stripe]
-        windowed = member not in self.members.whole
         steps: list[Step] = []
-        for value in group.outputs if windowed else ():
+        for value in group.outputs if member not in self.members.whole else ():
             old = bases.get(value)
             if piece.keep is not None and value in self.saved:
                 first = piece.keep[0]
@@ -137,13 +159,18 @@ class _Task:
             elif piece.keep is not None and old is not None and old != piece.base:
                 steps.append(Shift(value, piece.keep, (old, columns[0])))
             bases[value] = piece.base
+        return steps
+
+    def _member(self, member: int, stripe: int, columns: Span, bases: Mapping[Value, int]) -> list[Step]:
+        group, piece = self.members.groups[member], self.rows[member][self.band][stripe]
+        steps: list[Step] = []
         if piece.fresh is None:
             return steps
         height, width = (self.members.size(member, axis) for axis in (2, 3))
         inside = clipped(piece.fresh, height), clipped(columns, width)
         if inside[0] is not None and inside[1] is not None:
             steps.append(Compute(member, inside[0], inside[1], self._bases(member, bases)))
-        for value in group.outputs if windowed else ():
+        for value in group.outputs if member not in self.members.whole else ():
             steps += _fills(value, piece, columns, (height, width))
         return steps
 
@@ -161,7 +188,8 @@ class _Task:
         found = {}
         for value in dict.fromkeys((*group.inputs, *group.outputs)):
             if value in bases:
-                columns = self.columns[self.members.producer[value]][self.block]
+                owner = self.members.wholes.get(value, value)
+                columns = self.columns[self.members.producer[owner]][self.block]
                 assert columns is not None
                 found[value] = bases[value], columns[0]
             elif self.members.producer.get(value, member) not in {member, *self.members.whole}:

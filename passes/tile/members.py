@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...schedules.group import Group, Value
-from ...schedules.tiled.support import box_alignment
 from ...schedules.tileplan import Span
 from .form import MATERIALISE, Form, Needs, Untileable, clip, hull
+from .parts import Parts
 
 
 @dataclass(frozen=True, eq=False)
 class Members:
     """``whole`` are the indices of members whose outputs lie whole in memory; ``readers`` has, for every member, the
-    members that read one of its outputs, with the value they read."""
+    members that read one of its outputs, with the value they read. ``wholes``: values that are computed in the window
+    of a concatenation, with this."""
 
     groups: tuple[Group, ...]
     needs: Needs
@@ -22,10 +23,12 @@ class Members:
     producer: dict[Value, int]
     readers: tuple[tuple[tuple[int, Value], ...], ...]
     alignments: tuple[tuple[int, int], ...]
+    wholes: Mapping[Value, Value] = field(default_factory=dict)
     _spans: dict[tuple[int, Value, int, Span], tuple[Span, bool]] = field(default_factory=dict)
 
     @staticmethod
-    def of(groups: Sequence[Group], leaving: frozenset[Value], form: Form, needs: Needs) -> Members:
+    def of(parts: Parts, leaving: frozenset[Value], form: Form, needs: Needs) -> Members:
+        groups = parts.groups
         producer = {v: i for i, g in enumerate(groups) for v in g.outputs}
         readers: list[list[tuple[int, Value]]] = [[] for _ in groups]
         for i, group in enumerate(groups):
@@ -44,8 +47,9 @@ class Members:
             if any(v in leaving or form.mode(v) == MATERIALISE for v in group.outputs)
             or not all(any(v is read for _, read in readers[i]) for v in group.outputs)
         )
-        steps = tuple(box_alignment(g) for g in groups)
-        return Members(tuple(groups), needs, whole, producer, tuple(tuple(r) for r in readers), steps)
+        return Members(
+            groups, needs, whole, producer, tuple(tuple(r) for r in readers), tuple(parts.alignments()), parts.wholes
+        )
 
     @property
     def last(self) -> Value:

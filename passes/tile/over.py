@@ -34,10 +34,10 @@ def chains_of(
     found: Chains = []
     for member, group in enumerate(members.groups):
         value = form.over.get(group.outputs[0])
-        if value is None or not form.saves:
+        if value is None or not form.saves or not members.wholes.keys().isdisjoint(group.outputs):
             continue
         before = members.producer.get(value)
-        if before is None or not _fits(members, layouts, columns, member, before):
+        if before is None or value in members.wholes.values() or not _fits(members, layouts, columns, member, before):
             continue
         if not _dead(members, rows, member, before):
             continue

@@ -23,6 +23,7 @@ from ...schedules.tileplan import Span, Window
 from .form import Form
 from .members import Members
 from .over import Chains, Rows, chains_of, with_joint_bases
+from .part_windows import part_windows
 
 ALIGNMENT = 64
 KEPT = 0.5  # of a ring's rows, and no more: it would be copied rather than computed
@@ -71,11 +72,13 @@ def place_windows(
 ) -> Placed:
     """Rows are saved only if rings may do that and it is worth it. Where cores share steps as well, members that need
     no more than a core's own part of what those right before made run on without waiting: their windows live at the
-    same time."""
+    same time. Raises Untileable if parts of a concatenation can't lie in its window."""
+    joints = _joints(members)
+    rows = with_joint_bases(rows, joints)
     wanted = _wanted(members, layouts, rows, columns, form)
     steps = len(members.groups)
     windows, total = _placed([replace(w, first=0, last=steps) if w.kept else w for w in wanted])
-    best = Placed(windows, total, rows)
+    best = Placed({**windows, **part_windows(windows, members.wholes)}, total, rows)
     if not form.saves or not any(w.saves for w in wanted):
         return best
     less = _saving(wanted, steps, rows)
@@ -90,7 +93,16 @@ def place_windows(
             outputs = [g.outputs[0] for g in members.groups]
             inplace = {outputs[a]: outputs[b] for a, b in pairs}
             less = replace(over, inplace=inplace)
+    less = replace(less, windows={**less.windows, **part_windows(less.windows, members.wholes)})
     return less if less.bytes <= WORTH * total else best
+
+
+def _joints(members: Members) -> Chains:
+    """The members that make parts of a concatenation, and itself: their windows have one base."""
+    found: dict[Value, list[int]] = {}
+    for part, whole in members.wholes.items():
+        found.setdefault(whole, [members.producer[whole]]).insert(0, members.producer[part])
+    return list(found.values())
 
 
 def _wanted(
@@ -104,9 +116,10 @@ def _wanted(
     wanted: list[_Wanted] = []
     runs = joint_runs(members) if form.saves and form.sharing > 1 else list(range(len(members.groups)))
     for member, group in enumerate(members.groups):
-        if member in members.whole:
+        if member in members.whole or group.outputs[0] in members.wholes:
             continue
-        pieces = [p for band in rows[member] for p in band]
+        own = [members.producer[part] for part, whole in members.wholes.items() if whole in group.outputs]
+        pieces = [p for m in (member, *own) for band in rows[m] for p in band]
         held = max((p.end - p.base for p in pieces), default=0)
         wide = max((c[1] - c[0] for c in columns[member] if c is not None), default=0)
         kept = max((p.keep[1] - p.keep[0] for p in pieces if p.keep is not None), default=0)
@@ -115,7 +128,8 @@ def _wanted(
             shape = (*value.shape[:2], max(1, held), max(1, wide))
             layout = Layout.blocked(shape, known.block if known is not None else 0)
             last = max((r for r, v in members.readers[member] if v is value), default=member)
-            wanted.append(_Wanted(value, layout, runs[member], runs[last], kept))
+            first = min(runs[m] for m in (member, *own))
+            wanted.append(_Wanted(value, layout, first, runs[last], kept))
     return wanted
 
 

@@ -127,8 +127,9 @@ class Builder:
 
     def _calls(self, stripe: Sequence[Step]) -> list[Call]:
         if self.plan.sharing == 1:
-            return [self._call(s) for s in stripe]
-        return [replace(self._call(part), phase=at, core=core) for at, core, part in self.sharing.stripe(stripe)]
+            return [self._call(s) for s in stripe if not self.plan.is_done(s)]
+        parts = [p for p in self.sharing.stripe(stripe) if not self.plan.is_done(p[2])]
+        return [replace(self._call(part), phase=at, core=core) for at, core, part in parts]
 
     def _call(self, step: Step) -> Call:
         if isinstance(step, Fill):
@@ -197,7 +198,7 @@ class Builder:
         for task in self.plan.tasks:
             for stripe in task.stripes:
                 for step in stripe:
-                    if not isinstance(step, Compute):
+                    if not isinstance(step, Compute) or self.plan.is_done(step):
                         continue
                     parts: list[Any] = [step]
                     if self.plan.sharing > 1:

@@ -141,8 +141,8 @@ class _Phase:
 
     def _place(self, value: Value) -> Value:
         """The value that stands for all that have this one's window: the same rows lie at the same bytes."""
-        while value in self.plan.inplace:
-            value = self.plan.inplace[value]
+        while value in self.plan.inplace or value in self.plan.wholes:
+            value = self.plan.inplace.get(value) or self.plan.wholes[value]
         return value
 
     def forbids(self, core: int, reads: Sequence[tuple[Value, Box]], writes: Sequence[tuple[Value, Box]]) -> bool:

@@ -62,8 +62,8 @@ def taken(build: Build, groups: Sequence[Group], sharing: int) -> dict[Value, Va
 def finished(build: Build, plan: TilePlan | None = None) -> Compiled:
     """``build``, stopped before its plans, carried to its end, with ``plan`` in the place of the groups it covers."""
     if plan is not None:
-        first = build.groups.index(plan.members[0])
-        result = replaced(build.groups, [(first, first + len(plan.members) - 1, plan)])
+        first, last = (build.groups.index(plan.members[i]) for i in (0, -1))
+        result = replaced(build.groups, [(first, last, plan)])
         build.groups, build.tiled = result.groups, dict(result.plans)
     pipeline.schedule(build)
     pipeline.plan(build)
