@@ -13,7 +13,7 @@ member costs a handful of operations:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from ...schedules.tiled.support import box_alignment
 from .cost import CALL, LAUNCH, MemberCost, Numbers, joined
 from .estimate import Model, Segment, Shape
 from .form import RING, largest
-from .reach import Reach
+from .lines import Chain, Line, merged
+from .parts import CONCAT, joins_blocks
 from .windows import KEPT, WORTH
 
 LONGEST = 32  # members of a tile group
@@ -66,45 +67,6 @@ def segments_of(model: Model, first: int, last: int, shapes: Sequence[Shape]) ->
     return [found.segment(i) if able else None for i, able in enumerate(found.able)]
 
 
-@dataclass
-class _Member:
-    """Numbers of one member, in rows and columns of its own output; see the module's words."""
-
-    row_scale: float
-    column_scale: float
-    end: Numbers
-    start: Numbers
-    first: Numbers
-    left: Numbers
-    right: Numbers
-    window: Numbers = 0.0  # bytes
-    whole: bool = False  # its outputs lie whole in memory
-    fresh: Numbers = 0.0  # rows that a call computes
-    low: Numbers = 0.0  # of its window: its first row, and the one after its last
-    high: Numbers = 0.0
-    own: Numbers = False  # where the window may be that of a chain
-
-
-@dataclass(frozen=True)
-class _Chain:
-    """Members whose windows are one: the ``steps`` of a stripe in which it lives, in which shapes, its bytes and the
-    rows from ``low`` to ``high``."""
-
-    steps: dict[int, Numbers]
-    window: Numbers
-    low: Numbers
-    high: Numbers
-
-    def with_others(self, other: _Chain, able: Numbers, row: Numbers) -> _Chain:
-        """One window for both in the ``able`` shapes."""
-        steps = dict(self.steps)
-        for step, own in other.steps.items():
-            steps[step] = steps.get(step, False) | (own & able)
-        low: Numbers = np.where(able, np.minimum(self.low, other.low), self.low)
-        high: Numbers = np.where(able, np.maximum(self.high, other.high), self.high)
-        return _Chain(steps, np.where(able, (high - low) * row, self.window), low, high)
-
-
 class _Growing:
     def __init__(self, model: Model, last: int, shapes: Sequence[Shape]) -> None:
         self.model, self.last, self.shapes = model, last, shapes
@@ -130,7 +92,7 @@ class _Growing:
         self.workers = np.minimum(model.threads, self.copies * self.sharing)
         self.able = np.ones(len(shapes), bool)
         self.none = np.zeros(len(shapes))
-        self.members: dict[int, _Member] = {}
+        self.members: dict[int, Line] = {}
         self.arithmetic = self.calls = self.exposed = self.none
         self.passing: dict[int, Numbers] = {}  # bytes of the windows that keep nothing from stripe to stripe
         self.most = self.none  # bytes of the largest scratch of a member's own
@@ -138,7 +100,8 @@ class _Growing:
         self.saved = self.none  # bytes of windows that keep rows, where rings save these
         self.living: dict[int, Numbers] = {}  # of the others, by the step of a stripe in which they live
         self.joint: dict[int, Numbers] = {}  # the same where cores share, by the first of members that run on
-        self.chains: dict[int, _Chain] = {}  # of members that write over what another made, by the first
+        self.chains: dict[int, Chain] = {}  # of members that write over what another made, by the first
+        self.copying: dict[int, tuple[Numbers, ...]] = {}  # what concatenations add to arithmetic and the like
         self.copied = self.none  # bytes of saved rows that come and go
         self.near = self.far = self.none  # bytes of rows that move up in their rings; of reads by later members
         self.moved = self.none  # cycles of what neighbours read
@@ -172,12 +135,12 @@ class _Growing:
         others = [not s.others.isdisjoint(group.outputs) for s in self.shapes]
         return self.rings ^ np.array(others)
 
-    def _member(self, index: int) -> _Member | None:
+    def _member(self, index: int) -> Line | None:
         group = self.program.groups[index]
         if index == self.last:
             zero = self.none
-            return _Member(1.0, 1.0, zero, -self.rows, zero, zero, self.columns, whole=True, fresh=self.rows)
-        found: _Member | None = None
+            return Line(1.0, 1.0, zero, -self.rows, zero, zero, self.columns, whole=True, fresh=self.rows)
+        found: Line | None = None
         whole = False
         for value in group.outputs:
             readers = self.program.readers.get(value, [])
@@ -189,7 +152,7 @@ class _Growing:
                 both = self.model.reach(reader, value)
                 if both is None:
                     return None
-                found = _merged(found, self.members[reader], *both)
+                found = merged(found, self.members[reader], *both)
                 if found is None:
                     return None
         if found is None:
@@ -201,7 +164,7 @@ class _Growing:
             self._window(index, found)
         return found
 
-    def _whole(self, member: _Member) -> None:
+    def _whole(self, member: Line) -> None:
         """Bands and blocks must not read each other's parts of what lies whole."""
         block = self.columns * member.column_scale
         self.able &= ~((self.bands > 1) & (member.first < member.end))
@@ -210,7 +173,7 @@ class _Growing:
         member.fresh = member.row_scale * self.rows
         member.start = member.end - member.fresh
 
-    def _window(self, index: int, member: _Member) -> None:
+    def _window(self, index: int, member: Line) -> None:
         """What the member makes in a stripe, and the bytes of its window."""
         group = self.program.groups[index]
         rows, ring = float(group.outputs[0].shape[2]), self._ringed(group)
@@ -224,9 +187,10 @@ class _Growing:
         # ... or of ``unit``, in the worst of stripes
         member.end = np.where(ring, needed + unit - least, member.end)
         held = np.minimum(member.end - member.start, rows + 4)
+        part = member.part = self._part(index)
         row = (member.right - member.left) * sum(self.model.size(v)[1] for v in group.outputs)
         member.window = held * row
-        keeps = ring & (held > step + 1e-6)
+        keeps = ring & (held > step + 1e-6) & ~part
         self.kept = self.kept + np.where(keeps, member.window, 0)
         member.low, member.high = member.start, member.end
         moved = np.maximum(0.0, held - member.fresh) * row
@@ -234,9 +198,43 @@ class _Growing:
         self.passing[index] = np.where(keeps, 0, member.window)
         if self.saving:
             self._saving(index, member, keeps, np.maximum(0.0, held - member.fresh), held, row)
+        if part.any():
+            self._joins(index, part)
         member.start = np.where(ring, needed - step, member.start)
 
-    def _saving(self, index: int, member: _Member, keeps: Numbers, kept: Numbers, held: Numbers, row: Numbers) -> None:
+    def _part(self, index: int) -> Numbers:
+        """Where group ``index`` computes in the window of the concatenation that reads it."""
+        group = self.program.groups[index]
+        readers = self.program.readers.get(group.outputs[0], [])
+        whole = self.members.get(readers[0]) if len(readers) == 1 and len(group.outputs) == 1 else None
+        if whole is None or whole.whole or group.operators == (CONCAT,):
+            return np.zeros(len(self.shapes), bool)
+        reader = self.program.groups[readers[0]]
+        able = joins_blocks(reader, self.program.layouts)
+        return able & (self._ringed(reader) | ~self._ringed(group))
+
+    def _joins(self, index: int, part: Numbers) -> None:
+        """Counts no window of group ``index`` in these shapes, but that of its concatenation from there on, which does
+        not copy it."""
+        value = self.program.groups[index].outputs[0]
+        (whole,) = self.program.readers[value]
+        share = np.where(part, self.model.size(value)[1] / self.model.size(self.program.groups[whole].outputs[0])[1], 0)
+        work, exposed, stored, made = self.copying[whole]
+        self.arithmetic, self.exposed = self.arithmetic - share * work, self.exposed - share * exposed
+        self.stored, self.anew = self.stored - share * stored, self.anew - share * made
+        self.passing[index] = np.where(part, self.passing[whole], self.passing[index])
+        if not self.saving:
+            return
+        own = self.chains.pop(index)
+        self._live(own, part, -1)
+        chain = self.chains.get(whole)
+        if chain is not None:
+            self._live(chain, np.ones(len(self.shapes), bool), -1)
+            steps = {s: chain.steps.get(s, part) for s in range(index, max(chain.steps) + 1)}
+            self.chains[whole] = replace(chain, steps=steps)
+            self._live(self.chains[whole], np.ones(len(self.shapes), bool), 1)
+
+    def _saving(self, index: int, member: Line, keeps: Numbers, kept: Numbers, held: Numbers, row: Numbers) -> None:
         """The same where rings save the ``kept`` rows of all that they have ``held``."""
         saves = keeps & (kept <= KEPT * held)
         self.saved = self.saved + np.where(saves, kept * row, np.where(keeps, member.window, 0))
@@ -247,7 +245,7 @@ class _Growing:
         steps = range(index, max((r for r in readers if r <= self.last), default=index) + 1)
         able = (saves | ~keeps) & (self.columns >= self.width)
         member.own = able
-        chain = _Chain(dict.fromkeys(steps, np.ones(len(self.shapes), bool)), window, member.low, member.high)
+        chain = Chain(dict.fromkeys(steps, np.ones(len(self.shapes), bool)), window, member.low, member.high)
         over = next((r for r in readers if r <= self.last and self._takes(index, r).any()), None)
         if over is not None:
             able = member.own & self.members[over].own & self._takes(index, over)
@@ -266,7 +264,7 @@ class _Growing:
         taken = {n: self.model.taken(reader, self.width, n) is value for n in {s.sharing for s in self.shapes}}
         return np.array([taken[s.sharing] for s in self.shapes])
 
-    def _live(self, chain: _Chain, able: Numbers, sign: int) -> None:
+    def _live(self, chain: Chain, able: Numbers, sign: int) -> None:
         """Counts the bytes of ``chain``'s window, or no longer, in the ``able`` shapes."""
         runs: dict[int, Numbers] = {}
         for step, own in chain.steps.items():
@@ -278,7 +276,7 @@ class _Growing:
             amount = np.where(able & own & (self.sharing > 1), sign * chain.window, 0)
             self.joint[run] = self.joint.get(run, self.none) + amount
 
-    def _count(self, index: int, member: _Member) -> None:
+    def _count(self, index: int, member: Line) -> None:
         """Work, traffic and bytes of one member, over all tasks."""
         group, rates = self.program.groups[index], self.model.rates
         weights = self._costs(index, lambda c: c.weights)
@@ -292,8 +290,8 @@ class _Growing:
         height = np.maximum(1.0, np.where(rowed, np.ceil(fresh / self.sharing), fresh))
         width = np.maximum(1.0, np.where(rowed, wide, np.ceil(wide / self.sharing)))
         work = times * self.sharing * self._costs(index, lambda c: c.box(height, width))
-        self.arithmetic = self.arithmetic + work
-        self.exposed = self.exposed + work * self._costs(index, lambda c: c.exposed)
+        exposed = work * self._costs(index, lambda c: c.exposed)
+        self.arithmetic, self.exposed = self.arithmetic + work, self.exposed + exposed
         alone = (self.sharing == 1) | (self.saves & (self.model.joint(index) < index))  # or without a wait before it
         self.calls = self.calls + times * self.sharing * (CALL * 2 + np.where(alone, 0, LAUNCH))
         made = times * fresh * wide * sum(self.model.size(v)[1] for v in group.outputs)
@@ -304,20 +302,24 @@ class _Growing:
         if member.whole:
             self.written = self.written + made
         else:
+            copied = np.where(member.part, 0.0, made)
             for value in group.outputs:
                 for reader in self.program.readers.get(value, ()):
                     if reader > self.last:
                         continue
                     if reader - index > 2:
-                        self.far = self.far + made
+                        self.far = self.far + copied
                         continue
-                    self._moves(reader, member.window, footprint, made)
-            self.stored = self.stored + made * rates.writes(footprint, self.workers) / rates.at(footprint, self.workers)
-            self.anew = self.anew + made
+                    self._moves(reader, member.window, footprint, copied)
+            stored = made * rates.writes(footprint, self.workers) / rates.at(footprint, self.workers)
+            self.stored, self.anew = self.stored + stored, self.anew + made
+            if group.operators == (CONCAT,):
+                self.copying[index] = work, exposed, stored, made
             after = [r for v in group.outputs for r in self.program.readers.get(v, ()) if r <= self.last]
             beside = np.max([self.passing.get(r, self.none) for r in after], axis=0)
             passes = self.passing[index] > 0
-            self.shared = np.maximum(self.shared, np.where(passes, member.window + beside, 0))
+            own = np.where(member.part, 0.0, member.window)
+            self.shared = np.maximum(self.shared, np.where(passes, own + beside, 0))
         self.most = np.maximum(self.most, self._costs(index, lambda c: c.beside(height, width)))
         self.weights = self.weights + weights
         boxes = np.maximum(np.ceil(times / self.blocks), self.stripes) * self.blocks  # small ones read all weights, too
@@ -381,31 +383,3 @@ class _Growing:
         lost = np.where(passed & ~self.saves, self.anew / rates.memory, 0.0)
         cycles = (joined(arithmetic, traffic, exposed) + self.calls + lost) / threads * rounds + LAUNCH
         return Grown(first, self.last, self.shapes, able.copy(), scratch, cycles)
-
-
-def _merged(found: _Member | None, reader: _Member, rows: Reach, columns: Reach) -> _Member | None:
-    """What a member must do for ``reader`` as well; None if their scales differ."""
-    slope, before, after = rows.slope, rows.before, rows.after
-    wide, left, right = columns.slope, columns.before, columns.after
-    new = _Member(
-        slope * reader.row_scale,
-        wide * reader.column_scale,
-        slope * (reader.end - 1) + after,
-        slope * reader.start + before,
-        slope * reader.first + before,
-        wide * reader.left + left,
-        wide * (reader.right - 1) + right,
-    )
-    if found is None:
-        return new
-    if abs(found.row_scale - new.row_scale) > 0.1 * new.row_scale:
-        return None
-    return _Member(
-        new.row_scale,
-        new.column_scale,
-        np.maximum(found.end, new.end),
-        np.minimum(found.start, new.start),
-        np.minimum(found.first, new.first),
-        np.minimum(found.left, new.left),
-        np.maximum(found.right, new.right),
-    )

@@ -62,7 +62,7 @@ def parts_of(groups: Sequence[Group], layouts: Mapping[Value, Layout], leaving: 
     for group in groups:
         whole = group.outputs[0]
         own = [v for v in group.inputs if v in inner and readers[v] == [group] and v not in wholes.values()]
-        if not own or whole not in inner or not _joins_blocks(group, layouts):
+        if not own or whole not in inner or not joins_blocks(group, layouts):
             found.append(group)
             continue
         copies: dict[Value, Value] = {}
@@ -75,7 +75,7 @@ def parts_of(groups: Sequence[Group], layouts: Mapping[Value, Layout], leaving: 
     return Parts(tuple(found), wholes)
 
 
-def _joins_blocks(group: Group, layouts: Mapping[Value, Layout]) -> bool:
+def joins_blocks(group: Group, layouts: Mapping[Value, Layout]) -> bool:
     """True for a concatenation of different values of whole channel blocks, of one image."""
     whole = group.outputs[0]
     if group.operators != (CONCAT,) or len(whole.shape) != 4 or whole.shape[0] != 1:

@@ -14,12 +14,15 @@ from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv, conv_transpose, max_pool
 from halotile.benchmarks.models import MODELS as MODELS_OF_THE_HARNESS
 from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.passes.tile import grow as grow_module
 from halotile.passes.tile import lower as lower_module
 from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.checker import check_plan
 from halotile.passes.tile.concatenations import reinstated
 from halotile.passes.tile.describe import plan_data, plan_text
-from halotile.passes.tile.form import Form
+from halotile.passes.tile.estimate import Model, Shape
+from halotile.passes.tile.form import RING, Form
+from halotile.passes.tile.grow import segments_of
 from halotile.passes.tile.lower import lower
 from halotile.passes.tile.parts import Parts, parts_of
 from halotile.schedules.joined import NOTE
@@ -212,6 +215,29 @@ def test_the_checker_knows_where_parts_lie() -> None:
     late = [[s for s in stripe if not (isinstance(s, Shift) and s.value is whole)] for stripe in plan.tasks[0].stripes]
     moved = replace(plan.tasks[0], stripes=tuple(map(tuple, late)))
     assert check_plan(replace(plan, tasks=(moved,))).problems
+
+
+@pytest.mark.parametrize(("make", "saves"), [*((m, False) for m in MODELS), (deep, False), (deep, True)])
+@pytest.mark.parametrize("sharing", [1, 2])
+def test_the_estimate_counts_no_windows_of_parts(
+    make: Callable[[Graph, str], str], saves: bool, sharing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = built(make)
+    program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
+    able = [i for i, g in enumerate(build.groups) if g.anchor is not None]
+    shape = Shape(10, 28, 1, RING, sharing=sharing, saves=saves)
+    real = planned(build, 10, saves=saves, sharing=sharing)
+    found = []
+    for apart in (False, True):
+        if apart:
+            monkeypatch.setattr(grow_module, "joins_blocks", lambda *_: False)
+        model = Model(program, native(), 2, True, tight=True, saving=True)
+        (segment,) = segments_of(model, able[0], able[-1], [shape])
+        assert segment is not None
+        found.append(segment)
+    with_parts, without = found
+    assert real.wholes and 0.85 <= with_parts.scratch / real.task_bytes <= 1.25
+    assert with_parts.scratch <= without.scratch and with_parts.cycles < without.cycles
 
 
 def odd(g: Graph, x: str) -> str:
