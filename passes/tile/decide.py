@@ -29,7 +29,7 @@ WORTH = 0.01  # less can't be told from nothing
 TRIES = 12
 SMALLEST = 16  # points planned for real before a budget is refused: the smallest, and as many along each curve
 FAR_OFF = 1.5  # times the bytes that a plan needs are the most that are predicted (1.15 was seen)
-CLOSE = 8  # points planned for real where the smallest is wanted
+CLOSE = 4  # points of every curve that are, too
 Plans = list[tuple[int, int, TilePlan]]
 Arena = Callable[[Program, Plans, Rooms, bool], int]  # a run's bytes with these plans; the last: kernels aren't built
 
@@ -48,11 +48,13 @@ class Decision:
 def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: Arena) -> Decision:
     """The best over ``variants`` of the program. Raises HalotileError, naming the smallest arena that can be reached,
     if none fits the budget."""
-    searches = [Search(v, 0.0 if optimize == "memory" else GAIN) for v in variants]
-    if budget is not None:
-        return _within(searches, budget, arena, optimize)
-    if optimize == "memory":
-        return _smallest(searches, arena)
+    searches, count = [Search(v, GAIN) for v in variants], len(variants)
+    if budget is not None or optimize == "memory":
+        sizes = _Sizes([*searches, *(Search(v) for v in variants)], arena)
+        if budget is None:
+            return sizes.decision(*sizes.smallest(_reachable(sizes, 0)))
+        own = range(count, 2 * count) if optimize == "memory" else range(count)
+        return _within(sizes, own, budget, optimize)
     for _ in range(TRIES):
         curves = [s.curve() for s in searches]
         found = [(c[-1], s, c) for s, c in zip(searches, curves)]
@@ -68,31 +70,14 @@ def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: 
     return Decision(searches[0].model.program, whole, [], tuple(found[0][2]))  # none of those tried could be made
 
 
-def _smallest(searches: Sequence[Search], arena: Arena) -> Decision:
-    """The smallest arena of those that should be small, planned for real: gaps between buffers decide, too."""
-    best: Decision | None = None
-    for _ in range(TRIES):
-        small = sorted(((c, s) for s in searches for c in s.curve()), key=lambda f: (f[0].bytes, f[0].cycles))
-        for choice, search in small[:CLOSE]:
-            plans = _lowered(search, choice)
-            if plans is None:
-                continue
-            size = arena(search.model.program, plans, choice.rooms, False)
-            if best is None or best.bytes is None or size < best.bytes:
-                best = Decision(search.model.program, choice, plans, tuple(search.curve()), size)
-        if best is not None:
-            return best
-    raise HalotileError("tile: no plan could be made; use tile='off'")
-
-
-def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str) -> Decision:
-    """First the fastest that should fit. If none does, a fixed set, whose smallest one is what an error names: so that
-    any budget from there on can be met."""
-    sizes = _Sizes(searches, arena)
+def _within(sizes: _Sizes, own: Sequence[int], budget: int, optimize: str) -> Decision:
+    """First the fastest of ``own`` searches that should fit. If none does, a fixed set, whose smallest one is what an
+    error names: so that any budget from there on can be met."""
+    searches = sizes.searches
     more = 0.0  # real bytes beyond predicted ones, as far as they were seen
-    curves = [s.curve() for s in searches]
+    curves = {i: searches[i].curve() for i in own}
     for _ in range(TRIES):
-        left = [(c, i) for i, curve in enumerate(curves) for c in curve if (i, c) not in sizes.found]
+        left = [(c, i) for i, curve in curves.items() for c in curve if (i, c) not in sizes.found]
         fitting = [f for f in left if f[0].bytes + more <= budget] or [f for f in left if f[0].bytes <= budget]
         if not fitting:
             break
@@ -106,28 +91,38 @@ def _within(searches: Sequence[Search], budget: int, arena: Arena, optimize: str
         if size is None:
             curves[at] = searches[at].curve()
         elif sizes.fits(at, choice, budget):
-            return sizes.decision(at, choice, curves[at])
+            return sizes.decision(choice, at)
         else:
             more = max(more, sizes.found[at, choice][0] - choice.bytes)
-    for _ in range(TRIES):
-        small = sorted(((c, i) for i, curve in enumerate(curves) for c in curve), key=lambda f: f[0].bytes)[:SMALLEST]
-        small += [(c, i) for i, curve in enumerate(curves) for c in curve[:: max(1, len(curve) // SMALLEST)]]
-        small.append((untiled(searches[0].model.program, searches[0].model), 0))
-        limit = FAR_OFF * max(budget, small[0][0].bytes)  # what is planned for more is neither within nor the smallest
-        tried = [(c, i) for c, i in dict.fromkeys(small) if c.bytes <= limit]
-        able = [(c, i) for c, i in tried if sizes.of(i, c) is not None]
-        if len(able) == len(tried):
-            break
-        curves = [s.curve() for s in searches]  # without what turned out to be impossible
+    able = _reachable(sizes, budget)
     for choice, at in sorted(able, key=lambda f: f[0].weighed):
         if sizes.fits(at, choice, budget):
-            return sizes.decision(at, choice, curves[at])
-    smallest = sizes.smallest(able)  # not of what was made better for this budget alone
-    threads = searches[0].model.threads
+            return sizes.decision(choice, at)
+    choice, at = sizes.smallest(able)  # not of what was made better for this budget alone
+    smallest, threads = sizes.exact(at, choice), searches[0].model.threads
     raise HalotileError(
         f"the memory budget of {budget} bytes can't be met: the smallest arena that Halotile finds for this model on "
         f"{threads} thread{'s' if threads > 1 else ''} is {smallest} bytes"
     )
+
+
+def _reachable(sizes: _Sizes, budget: int) -> list[tuple[Choice, int]]:
+    """A fixed set of choices, planned for real, since gaps between buffers decide, too: the smallest, the first of all
+    curves and points all along them. Among them are choices whose tile groups gain no time: more of them may leave
+    fewer gaps."""
+    for _ in range(TRIES):
+        curves = [s.curve() for s in sizes.searches]
+        small = sorted(((c, i) for i, curve in enumerate(curves) for c in curve), key=lambda f: f[0].bytes)[:SMALLEST]
+        small += [(c, i) for i, curve in enumerate(curves) for c in curve[:CLOSE]]
+        small += [(c, i) for i, curve in enumerate(curves) for c in curve[:: max(1, len(curve) // SMALLEST)]]
+        model = sizes.searches[0].model
+        small.append((untiled(model.program, model), 0))
+        limit = FAR_OFF * max(budget, small[0][0].bytes)  # what is planned for more is neither within nor the smallest
+        tried = [(c, i) for c, i in dict.fromkeys(small) if c.bytes <= limit]
+        able = [(c, i) for c, i in tried if sizes.of(i, c) is not None]
+        if len(able) == len(tried):  # else once more, without what turned out to be impossible
+            break
+    return able
 
 
 @dataclass
@@ -161,17 +156,17 @@ class _Sizes:
     def fits(self, at: int, choice: Choice, budget: int) -> bool:
         return self.found[at, choice][0] <= budget and self.exact(at, choice) <= budget
 
-    def smallest(self, choices: Sequence[tuple[Choice, int]]) -> int:
-        """The bytes of the smallest."""
+    def smallest(self, choices: Sequence[tuple[Choice, int]]) -> tuple[Choice, int]:
+        """The one of the fewest bytes."""
         while True:
             choice, at = min(choices, key=lambda f: self.found[f[1], f[0]][0])
             if (at, choice) in self.built:
-                return self.found[at, choice][0]
+                return choice, at
             self.exact(at, choice)
 
-    def decision(self, at: int, choice: Choice, curve: Sequence[Choice]) -> Decision:
+    def decision(self, choice: Choice, at: int) -> Decision:
         size, plans = self.found[at, choice]
-        return Decision(self.searches[at].model.program, choice, plans, tuple(curve), size)
+        return Decision(self.searches[at].model.program, choice, plans, tuple(self.searches[at].curve()), size)
 
 
 def _lowered(search: Search, choice: Choice) -> Plans | None:

@@ -55,6 +55,17 @@ def test_an_impossible_budget_names_the_smallest_arena_and_that_one_works(edsr: 
     assert planned(edsr, memory_budget=smallest).report["arena_bytes"] == smallest
 
 
+@pytest.mark.parametrize("name", ["densenet", "shufflenet_v2"])
+@pytest.mark.parametrize("optimize", ["speed", "memory"])
+def test_what_a_refusal_names_is_what_memory_as_the_objective_finds(name: str, optimize: str) -> None:
+    """DenseNet's gaps are smaller with more tile groups than are worth it, or with fewer."""
+    model = MODELS[name].model(small=True)
+    smallest = planned(model, optimize="memory").report["arena_bytes"]
+    with pytest.raises(HalotileError, match=f" is {smallest} bytes$"):
+        planned(model, memory_budget=smallest - 1, optimize=optimize)
+    assert planned(model, memory_budget=smallest, optimize=optimize).report["arena_bytes"] == smallest
+
+
 def test_memory_as_the_objective_gives_less_than_speed(edsr: onnx.ModelProto, untiled: int) -> None:
     smallest = planned(edsr, optimize="memory")
     assert smallest.tiled
