@@ -54,13 +54,16 @@ def lower(
     form: Form,
     leaving: frozenset[Value],
     needs: Needs | None = None,
+    *,
+    apart: bool = False,
 ) -> TilePlan:
-    """See :func:`plan_group`. Parts of concatenations are computed where they belong if they can be."""
+    """See :func:`plan_group`. Parts of concatenations are computed where they belong if they can be, and if they need
+    not lie ``apart``; the plan then has members that copy other parts there."""
     if needs is None:
         from .regions import group_needs_of
 
         needs = group_needs_of
-    parts = parts_of(groups, layouts, leaving, form)
+    parts = Parts(tuple(groups)) if apart else parts_of(groups, layouts, leaving, form)
     if parts.wholes:
         try:
             return _lowered(parts, layouts, form, leaving, needs)

@@ -164,7 +164,7 @@ def stripe_plan(
     """``groups`` in stripes of ``rows`` rows of the last one's output. Raises Untileable."""
     last = groups[-1]
     width = last.outputs[-1].shape[3]
-    tiles = lower(groups, layouts, Form(rows, width, 1, modes or {}), frozenset())
+    tiles = lower(groups, layouts, Form(rows, width, 1, modes or {}), frozenset(), apart=True)
     inner = [v.name for v in tiles.outputs if v not in last.outputs]
     if inner:
         raise Untileable(f"{', '.join(inner)} leave the chain before its end")
