@@ -14,7 +14,7 @@ def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:
     for task in plan.tasks:
         for stripe in task.stripes:
             for step in stripe:
-                if isinstance(step, Compute):
+                if isinstance(step, Compute) and not plan.is_done(step):
                     size = step.rows[1] - step.rows[0], step.columns[1] - step.columns[0]
                     boxes[step.member][size] = boxes[step.member].get(size, 0) + 1
                 fills += isinstance(step, Fill)
@@ -85,6 +85,7 @@ def plan_text(data: dict[str, Any]) -> str:
     ]
     for member in data["members"]:
         boxes = ", ".join(f"{b['count']} of {b['rows']} x {b['columns']}" for b in member["boxes"][:4])
+        boxes = boxes or "its parts are computed in its window"
         more = len(member["boxes"]) - 4
         lines.append(f"  {member['name']}: {boxes}" + (f" and {more} other sizes" if more > 0 else ""))
         if member["nodes"]:
