@@ -5,15 +5,20 @@ and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020) most
 in use at the busiest step, which is the least there can be; but with up to 1.3 times as many where sizes are uneven, as
 they are between tile groups. Then other orders are tried, and in each of them what ends highest is placed first next
 time, until the bound is met or all tries are over. The smallest arena is taken; of equal ones the first.
+
+Where even that leaves gaps, orders are searched at random, from the same seed each time: what ends highest moves up, or
+two buffers change places, and what is no worse is kept. U-Net in a half of its arena: 1.02 times the bound -> 1.00.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 LIFTS = 30  # tries of one order
 WORK = 1_000_000  # pairs of buffers in use together that all tries may look at: half a second
+SEARCHED = 3_000_000  # those that a search may look at: about as long
 
 
 class Life(NamedTuple):
@@ -24,8 +29,9 @@ class Life(NamedTuple):
     last: int
 
 
-def place(lives: Sequence[Life]) -> tuple[list[int], int]:
-    """An offset for each buffer, and the bytes of all. Sizes are multiples of the alignment."""
+def place(lives: Sequence[Life], enough: float = 0) -> tuple[list[int], int]:
+    """An offset for each buffer, and the bytes of all. Sizes are multiples of the alignment. There is no search if
+    ``enough`` bytes hold them all, nor if no search can come to that."""
     bound = least(lives)
     together = [
         [j for j, b in enumerate(lives) if b.first <= a.last and b.last >= a.first and j != i]
@@ -39,6 +45,10 @@ def place(lives: Sequence[Life]) -> tuple[list[int], int]:
             best, total = offsets, size
         if total <= bound or tries >= work:
             break
+    if bound < total and (not enough or bound <= enough < total):
+        found, size = _searched(lives, together, max(bound, enough))
+        if size < total:
+            best, total = found, size
     return best, max(total, 0)
 
 
@@ -68,6 +78,27 @@ def _orders(lives: Sequence[Life], together: Sequence[Sequence[int]]) -> Iterato
             order = [highest, *(i for i in order if i != highest)]
             offsets, size = _placed(lives, together, order)
             yield offsets, size
+
+
+def _searched(lives: Sequence[Life], together: Sequence[Sequence[int]], enough: float) -> tuple[list[int], int]:
+    """The best of orders that differ a little from the best so far, until one takes no more than ``enough`` bytes."""
+    chance = random.Random(0)
+    order = sorted(range(len(lives)), key=lambda i: -lives[i].bytes)
+    offsets, size = _placed(lives, together, order)
+    for _ in range(SEARCHED // max(1, sum(map(len, together)))):
+        if size <= enough:
+            break
+        new = list(order)
+        if chance.random() < 0.7:
+            at = new.index(chance.choice([i for i in order if offsets[i] + lives[i].bytes == size]))
+            new.insert(chance.randrange(at + 1), new.pop(at))
+        else:
+            a, b = chance.sample(range(len(new)), 2)
+            new[a], new[b] = new[b], new[a]
+        found, end = _placed(lives, together, new)
+        if end <= size:
+            order, offsets, size = new, found, end
+    return offsets, size
 
 
 def _placed(lives: Sequence[Life], together: Sequence[Sequence[int]], order: Sequence[int]) -> tuple[list[int], int]:

@@ -43,10 +43,11 @@ def plan_memory(
     layouts: Mapping[Value, Layout],
     places: Places | Mapping[Value, Value],
     placed: set[Value],
+    enough: float = 0,
 ) -> MemoryPlan:
     """Places everything the kernels touch that is not ``placed`` elsewhere (inputs, outputs, constants).
 
-    ``places`` says which values are views or slices of others.
+    ``places`` says which values are views or slices of others; ``enough``: see :func:`place`.
     """
     places = places_of(places)
     root = places.root
@@ -79,7 +80,7 @@ def plan_memory(
     leaders: list[Value | Scratch] = [v for v in sizes if merged.get(v, v) is v]
     leaders.sort(key=lambda v: (-sizes[v], first[v]))
     lives = [Life(-(-sizes[v] // ALIGNMENT) * ALIGNMENT, first[v], last[v]) for v in leaders]
-    starts, total = place(lives)
+    starts, total = place(lives, enough)
     offsets: dict[Value | Scratch, int] = dict(zip(leaders, starts))
     names = [v.name if isinstance(v, Value) else "scratch" for v in leaders]
     buffers = [Buffer(name, *life, start) for name, life, start in zip(names, lives, starts)]

@@ -6,6 +6,7 @@ g1 -> g2 -> g3, each whole      one entry in the list of groups, with a plan: wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -74,7 +75,7 @@ class Tile:
         Raises HalotileError for wishes that can't be met."""
         program = Program(groups, layouts, places, frozenset(placed))
         threads = self.threads or target.cores
-        arena = Arena(placed, threads, build, size)
+        arena = Arena(placed, threads, build, size, self.memory_budget)
         if self.tile == "off":
             return self._off(program, arena)
         if not isinstance(self.tile, str):
@@ -133,6 +134,7 @@ class Arena:
     threads: int
     build: Build
     size: Size
+    budget: int | None = None
     whole: dict[tuple[Group, int | None], Kernel] = field(default_factory=dict)
     tiled: dict[TilePlan, Kernel] = field(default_factory=dict)
     sized: dict[TilePlan, Kernel] = field(default_factory=dict)
@@ -140,12 +142,15 @@ class Arena:
     def __call__(
         self, program: Program, plans: Sequence[tuple[int, int, TilePlan]], rooms: Rooms, sized: bool
     ) -> int:
-        """``sized``: kernels of tile groups are not built, so that many plans can be looked at."""
+        """``sized``: kernels of tile groups are not built, so that many plans can be looked at, nor are places searched
+        for long but where a budget depends on it."""
         result = replaced(program.groups, plans, rooms)
         kernels = [self._kernel(g, result.plans.get(g), result.rooms.get(g), sized) for g in result.groups]
-        memory = plan_memory(kernels, program.layouts, program.places, set(self.placed))
         most = max((kernel.workspace for kernel in kernels), default=0)
-        return memory.planned_bytes + self.threads * (-(-most // 64) * 64)
+        slots = self.threads * (-(-most // 64) * 64)
+        enough = (math.inf if self.budget is None else self.budget - slots) if sized else 0
+        memory = plan_memory(kernels, program.layouts, program.places, set(self.placed), enough)
+        return memory.planned_bytes + slots
 
     def _kernel(self, group: Group, plan: TilePlan | None, room: int | None, sized: bool) -> Kernel:
         if plan is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from halotile.passes.memory.placement import Life, least, place
@@ -35,6 +36,20 @@ def test_other_orders_are_tried() -> None:
     """Two tile groups' scratch between long-lived values, as a U-Net under a third of its arena leaves them."""
     given = [Life(192, 2, 3), Life(192, 1, 1), Life(256, 3, 3), Life(64, 0, 2), Life(128, 1, 2), Life(128, 0, 2)]
     assert place(given)[1] == least(given) == 512
+
+
+# Of a tile plan of U-Net in half of its arena: those that leave a gap between them.
+SIZES = [(67, 3, 13), (66, 13, 14), (34, 4, 11), (17, 5, 6), (17, 6, 9), (17, 3, 4), (14, 7, 7), (9, 4, 5), (8, 7, 8)]
+SEARCHED = [Life(64 * size, first, last) for size, first, last in SIZES]
+
+
+def test_orders_are_searched_where_gaps_are_left() -> None:
+    """Only if that can make the arena as small as it has to be."""
+    bound = least(SEARCHED)
+    assert place(SEARCHED)[1] == bound
+    assert place(SEARCHED, bound)[1] == bound
+    assert place(SEARCHED, math.inf)[1] > bound
+    assert place(SEARCHED, bound - 64)[1] > bound
 
 
 def test_many_buffers_take_no_longer_than_they_may() -> None:
