@@ -146,7 +146,8 @@ class Kernel:
     the iteration that writes it. ``workspace`` bounds the bytes a worker takes from its workspace slot. ``scalars`` are
     the int32 parameters after the pointers: "row" and "column" of a box's origin, "rows" and "columns" of an open box,
     and (value, 0 or 1) for the base row or column of a windowed value. ``least`` is the smallest box that an open
-    kernel computes. ``decision`` is what its family chose, if there was a choice.
+    kernel computes. ``decision`` is what its family chose, if there was a choice. ``takes``: outputs, each with the
+    input whose memory it may take over: no element is written that is read afterwards.
     """
 
     function: Any
@@ -160,6 +161,7 @@ class Kernel:
     scalars: tuple[str | tuple[Value, int], ...] = ()
     least: tuple[int, int] = (1, 1)
     decision: Decision | None = None
+    takes: Mapping[Value, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

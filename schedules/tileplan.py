@@ -97,7 +97,8 @@ class TilePlan:
     tasks of its own. ``room``: the most bytes that a member's kernel may hold beside its windows on each core (None:
     any number). ``inplace``: outputs of members that take over an input, which has the same window: the member reads it
     at its own place only. ``wholes``: values whose window is a part of that of a concatenation, with this, which
-    computes nothing."""
+    computes nothing. ``takes``: values written whole that may lie where an input lies, if nobody reads it afterwards:
+    the rows that are written are those that no step reads any more."""
 
     members: tuple[Group, ...]
     windows: Mapping[Value, Window]
@@ -110,6 +111,7 @@ class TilePlan:
     room: int | None = None
     inplace: Mapping[Value, Value] = field(default_factory=dict)
     wholes: Mapping[Value, Value] = field(default_factory=dict)
+    takes: Mapping[Value, Value] = field(default_factory=dict)
 
     def is_done(self, step: Step) -> bool:
         """True for the step of a concatenation whose parts were computed where they belong."""

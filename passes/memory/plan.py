@@ -1,7 +1,7 @@
 """Gives every buffer a place: model input or output, weights, or an offset in the arena.
 
 Live ranges come from the kernel order; placement.py finds the offsets. A kernel that may work in place lets its output
-take over an input that dies there. The size is exact: it is what a run uses.
+take over an input that dies there; a tile group may do so with several. The size is exact: it is what a run uses.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ def _merge_inplace(
     merged: dict[Value | Scratch, Value] = {}
     pairs: list[tuple[Value, Value]] = []
     for step, kernel in enumerate(kernels):
-        output = root(kernel.outputs[0])
-        if output not in sizes or first[output] != step or output in whole:
-            continue
-        for candidate in kernel.inplace:
+        wishes = [(root(kernel.outputs[0]), kernel.inplace), *((root(o), (v,)) for o, v in kernel.takes.items())]
+        for output, candidate in ((o, v) for o, values in wishes for v in values):
+            if output not in sizes or first[output] != step or output in whole or output in merged:
+                continue
             source = root(candidate)
             leader = source
             while leader in merged:
@@ -127,5 +127,4 @@ def _merge_inplace(
             merged[output] = leader
             last[leader] = max(last[leader], last[output])
             pairs.append((output, source))
-            break
     return merged, pairs

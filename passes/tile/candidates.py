@@ -62,6 +62,17 @@ class Program:
                     found.add(value)
         return frozenset(found)
 
+    def dying(self, first: int, last: int) -> frozenset[Value]:
+        """Values in the arena, alone in their memory, that groups ``first`` to ``last`` read and nobody afterwards."""
+        found = set()
+        for i in range(first, last + 1):
+            for value in self.groups[i].inputs:
+                own = value in self.producer and self.producer[value] < first
+                own = own and value not in self.outputs and value not in self.shared
+                if own and self.readers[value][-1] <= last:
+                    found.add(value)
+        return frozenset(found)
+
     def joined(self, first: int, last: int) -> str | None:
         """Why groups ``first`` to ``last`` can't be computed together, or None: what one of them reads must not lie in
         memory that another one writes, unless it is that very value."""

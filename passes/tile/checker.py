@@ -10,6 +10,7 @@ Every window is a grid that remembers which element of its value each place hold
    have the same fills, too.
 4. Parts of a concatenation lie in its window one after the other, and its step, which no kernel computes, finds them
    there.
+5. What lies where an input lies is written behind all reads of that place.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class _Checker:
             if start % 64:
                 self._problem(f"the window of {value.name} is not aligned")
         self._parts()
+        self._takes()
         for number, task in enumerate(self.plan.tasks):
             self.task = number
             self._task(task)
@@ -88,6 +90,12 @@ class _Checker:
                 if channel % window.block or self.bytes[part][0] != start + channel // window.block * plane:
                     self._problem(f"{part.name} does not lie where {whole.name} has its channels")
                 channel += part.shape[1]
+
+    def _takes(self) -> None:
+        """Tasks run in any order: none may write over what another one reads."""
+        for output, value in self.plan.takes.items():
+            if len(self.plan.tasks) > 1 or (output.shape, output.dtype) != (value.shape, value.dtype):
+                self._problem(f"{output.name} can't lie where {value.name} lies")
 
     def _problem(self, text: str) -> None:
         if len(self.found.problems) < 20:
@@ -154,6 +162,7 @@ class _Checker:
     def _reads(self, step: Compute, value: Value) -> None:
         made = value in self.plan.windows or value in self.owner
         if not made:
+            self._reads_taken(step, value)
             return
         group = self.plan.members[step.member]
         need = self.needs(group, value, step.rows, step.columns)
@@ -181,6 +190,21 @@ class _Checker:
                 f"{group.name} reads {value.name} at {need.rows[0] + row}, {need.columns[0] + column} and finds "
                 f"{_said(place[row, column])}"
             )
+
+    def _reads_taken(self, step: Compute, value: Value) -> None:
+        """Nothing of ``value`` may be written over yet, nor by this very step."""
+        over = [output for output, taken in self.plan.takes.items() if taken is value]
+        group = self.plan.members[step.member]
+        need = self.needs(group, value, step.rows, step.columns) if over else None
+        if need is None:
+            return
+        part = _part(_clip(need.rows, value.shape[2]), _clip(need.columns, value.shape[3]))
+        for output in over:
+            here = output in group.outputs and _meet(part[0], step.rows) and _meet(part[1], step.columns)
+            if here and (need.rows, need.columns) == (step.rows, step.columns):
+                here = False  # each element right before it is written, which the kernel knows
+            if here or self.writes[output][part].any():
+                self._problem(f"{group.name} reads {value.name} where {output.name} is written over it")
 
     def _fill(self, step: Fill) -> None:
         height, width = step.value.shape[2:4]
@@ -265,6 +289,10 @@ def _columns(columns: Span | None, base: int) -> slice:
 
 def _part(rows: Span, columns: Span) -> tuple[slice, slice]:
     return slice(*rows), slice(*columns)
+
+
+def _meet(part: slice, span: Span) -> bool:
+    return part.start < span[1] and span[0] < part.stop
 
 
 def _elements(rows: Span, columns: Span) -> np.ndarray:

@@ -204,10 +204,13 @@ def _plan(
     if shape.units:
         quanta = {v: model.cost(first + i, shape.room).unit[0] for i, g in enumerate(groups) for v in g.outputs}
     width, taken = groups[-1].outputs[0].shape[3], {}
-    if shape.saves:
+    dying = model.program.dying(first, first + len(groups) - 1)
+    if shape.saves or dying:
         taken = {g.outputs[0]: model.taken(first + i, width, shape.sharing) for i, g in enumerate(groups)}
     over = {v: read for v, read in taken.items() if read is not None}
-    form = Form(shape.rows, shape.columns, shape.bands, modes, 1, quanta, shape.sharing, shape.saves, shape.room, over)
+    form = Form(
+        shape.rows, shape.columns, shape.bands, modes, 1, quanta, shape.sharing, shape.saves, shape.room, over, dying
+    )
     return lower(groups, model.program.layouts, form, leaving, model.needs)
 
 

@@ -30,6 +30,7 @@ def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:
         "fills": fills,
         "shifts": shifts,
         "copies": copies,
+        "takes": [{"name": output.name, "over": value.name} for output, value in plan.takes.items()],
         "members": [
             {
                 "name": g.name,
@@ -99,4 +100,5 @@ def plan_text(data: dict[str, Any]) -> str:
         if "part_of" in value:
             text += f", a part of {value['part_of']}'s"
         lines.append(text)
+    lines += [f"  {taken['name']} may lie where {taken['over']} lies" for taken in data["takes"]]
     return "\n".join(lines)

@@ -66,7 +66,8 @@ class Shape:
 @dataclass(frozen=True)
 class Segment:
     """Groups ``first`` to ``last`` in one piece. ``shape`` None: a single group, computed whole, in ``room`` bytes a
-    core beside what it reads and writes (None: any number). ``scratch`` bytes of all workers; ``cycles`` predicted."""
+    core beside what it reads and writes (None: any number). ``scratch`` bytes of all workers; ``cycles`` predicted;
+    ``taken`` bytes of inputs that a tile group's results lie over."""
 
     first: int
     last: int
@@ -74,6 +75,12 @@ class Segment:
     scratch: float
     cycles: float
     room: int | None = None
+    taken: float = 0.0
+
+    @property
+    def beside(self) -> float:
+        """Bytes in use beside all that crosses its ends."""
+        return self.scratch - self.taken
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ mode, or one a value).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -74,6 +75,7 @@ def _plan(program: Program, first: int, last: int, form: Form) -> TilePlan:
     if why is None:
         try:
             members = program.groups[first : last + 1]
+            form = replace(form, dying=program.dying(first, last))
             return lower(members, program.layouts, form, program.leaving(first, last))
         except Untileable as error:
             why = str(error)

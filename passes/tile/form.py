@@ -37,7 +37,7 @@ class Form:
     not kept in a ring. Rings grow to multiples of ``quantum`` rows, or of the ones that ``quanta`` has for a value
     (kernels may work on multiples). ``sharing`` cores compute each step together. ``saves``: rings
     may save the rows they keep, where that takes fewer bytes; ``over``: the input whose window an output may then
-    have, as far as kernels go; ``room``: see TilePlan."""
+    have, as far as kernels go; ``room``: see TilePlan. ``dying``: inputs whose memory nobody needs afterwards."""
 
     stripe_rows: int
     column_width: int
@@ -49,6 +49,7 @@ class Form:
     saves: bool = False
     room: int | None = None
     over: Mapping[Value, Value] = field(default_factory=dict)
+    dying: frozenset[Value] = frozenset()
 
     def mode(self, value: Value) -> str:
         return self.modes.get(value, RING)

@@ -25,6 +25,7 @@ from .estimate import Model, Segment, Shape
 from .form import RING, largest
 from .lines import Chain, Line, merged
 from .parts import CONCAT, joins_blocks
+from .takes import alike
 from .windows import KEPT, WORTH
 
 LONGEST = 32  # members of a tile group
@@ -43,9 +44,11 @@ class Grown:
     able: Numbers
     scratch: Numbers
     cycles: Numbers
+    taken: Numbers
 
     def segment(self, at: int) -> Segment:
-        return Segment(self.first, self.last, self.shapes[at], float(self.scratch[at]), float(self.cycles[at]))
+        numbers = float(self.scratch[at]), float(self.cycles[at])
+        return Segment(self.first, self.last, self.shapes[at], *numbers, taken=float(self.taken[at]))
 
 
 def segments(model: Model, last: int, shapes: Sequence[Shape]) -> Iterator[Grown]:
@@ -382,4 +385,33 @@ class _Growing:
         passed = self.copies * self.kept > rates.stays  # a stripe later the lines of rings come from memory again
         lost = np.where(passed & ~self.saves, self.anew / rates.memory, 0.0)
         cycles = (joined(arithmetic, traffic, exposed) + self.calls + lost) / threads * rounds + LAUNCH
-        return Grown(first, self.last, self.shapes, able.copy(), scratch, cycles)
+        return Grown(first, self.last, self.shapes, able.copy(), scratch, cycles, self._taken(first))
+
+    def _taken(self, first: int) -> Numbers:
+        """Bytes of inputs that whole results may lie over: of the rows that those have in a stripe, nobody reads any
+        from then on (see takes.py)."""
+        single, found, over = self.bands * self.blocks == 1, self.none, set[Value]()
+        outputs = [(i, v) for i, line in self.members.items() if line.whole for v in self.program.groups[i].outputs]
+        for value in self.program.dying(first, self.last) if single.any() else ():
+            for index, output in outputs:
+                if output in self.program.outputs or output in self.program.shared or output in over:
+                    continue
+                if alike(output, value, self.program.layouts):
+                    found = found + np.where(single & self._behind(index, value), self.model.size(value)[0], 0)
+                    over.add(output)
+                    break
+        return found
+
+    def _behind(self, index: int, value: Value) -> Numbers:
+        """Where member ``index`` writes no row before ``value`` was read there for the last time."""
+        own, found = self.members[index], np.ones(len(self.shapes), bool)
+        for reader in (r for r in self.program.readers[value] if r in self.members):
+            both, line = self.model.reach(reader, value), self.members[reader]
+            if both is None:
+                continue
+            itself = [reader == index and self.model.taken(index, self.width, s.sharing) is value for s in self.shapes]
+            # what the stripe itself reads before, or each element right before it is written, is over
+            next_ = np.where((reader < index) | np.array(itself), self.rows * own.row_scale, 0)
+            least = both[0].slope * line.start + both[0].before + next_
+            found &= (least >= own.end - 1e-6) & (abs(both[0].slope * line.row_scale - own.row_scale) < 1e-6)
+        return found

@@ -21,6 +21,7 @@ from .members import Members
 from .part_windows import check_parts
 from .parts import Parts, parts_of
 from .spans import Piece, clipped, column_spans, row_pieces
+from .takes import takes_of
 from .windows import place_windows
 from .work import work_per_element
 
@@ -94,10 +95,11 @@ def _lowered(
             if value not in leaving and members.readers[member]:
                 modes[value] = MATERIALISE
     extra = extra_work(groups, tasks)
-    return TilePlan(
+    plan = TilePlan(
         groups, windows, tuple(tasks), placed.bytes, modes, extra,
         sharing=form.sharing, room=form.room, inplace=placed.inplace, wholes=parts.wholes,
     )  # fmt: skip
+    return replace(plan, takes=takes_of(groups, plan.outputs, tasks, layouts, form, needs))
 
 
 def extra_work(groups: Sequence[Group], tasks: Sequence[Task]) -> float:

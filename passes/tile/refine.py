@@ -27,10 +27,10 @@ def refined(model: Model, choice: Choice, most: float) -> Choice:
     parts = []
     peak = 0.0
     for part in choice.segments:
-        between = memory.of(part) - part.scratch
+        between = memory.of(part) - part.beside
         if part.shape is not None:
-            part = better(model, part, max(part.scratch, most - between))
-            peak = max(peak, between + part.scratch)
+            part = better(model, part, max(part.beside, most - between))
+            peak = max(peak, between + part.beside)
         else:
             ways = [w for w in model.wholes(part.first) if memory.of(w) <= most and w.cycles < part.cycles]
             part = min(ways, key=lambda w: w.cycles, default=part)
@@ -40,7 +40,8 @@ def refined(model: Model, choice: Choice, most: float) -> Choice:
 
 
 def better(model: Model, segment: Segment, room: float) -> Segment:
-    """The same groups in the fastest shape that small steps lead to, in at most ``room`` bytes of scratch."""
+    """The same groups in the fastest shape that small steps lead to, in at most ``room`` bytes beside what crosses its
+    ends."""
     seen = {segment.shape}
     for _ in range(ROUNDS):
         best = segment
@@ -49,7 +50,7 @@ def better(model: Model, segment: Segment, room: float) -> Segment:
         tries = list(dict.fromkeys(tries))
         seen.update(tries)
         for found in segments_of(model, segment.first, segment.last, tries) if tries else []:
-            if found is not None and found.scratch <= room and found.cycles < WORTH * best.cycles:
+            if found is not None and found.beside <= room and found.cycles < WORTH * best.cycles:
                 best = found
         if best is segment:
             break

@@ -104,7 +104,7 @@ class Search:
                 if program.joined(grown.first, last) is not None:
                     continue  # no shape of it can be lowered
                 between = memory.peak(grown.first, last, 0.0)
-                found[grown.first, last] = [(between + s.scratch, s) for s in _worth(grown)]
+                found[grown.first, last] = [(between + s.beside, s) for s in _worth(grown)]
         result: dict[int, list[tuple[float, Segment]]] = {first: [] for first in range(count)}
         for (first, _), options in found.items():
             result[first] += options
@@ -114,7 +114,7 @@ class Search:
 def _worth(grown: Grown) -> list[Segment]:
     """The shapes that no other beats in bytes and cycles, from the smallest to the fastest, thinned to OPTIONS; those
     that save rows by themselves, so that they crowd out no other."""
-    order = [int(at) for at in np.lexsort((grown.cycles, grown.scratch)) if grown.able[at]]
+    order = [int(at) for at in np.lexsort((grown.cycles, grown.scratch - grown.taken)) if grown.able[at]]
     kept = _thinned(_unbeaten(grown, [at for at in order if not grown.shapes[at].saves]), OPTIONS)
     kept += _thinned([at for at in _unbeaten(grown, order) if grown.shapes[at].saves], OPTIONS)
     return [grown.segment(at) for at in kept]
@@ -130,7 +130,7 @@ def _unbeaten(grown: Grown, order: Sequence[int]) -> list[int]:
 
 class Live:
     """Bytes of the arena in use while a segment runs: all that lies whole, and its scratch. A group that is computed
-    whole may write its result over an input that nobody reads afterwards."""
+    whole may write its result over an input that nobody reads afterwards, and so may a tile group."""
 
     def __init__(self, model: Model) -> None:
         program = model.program
@@ -168,7 +168,7 @@ class Live:
     def of(self, segment: Segment) -> float:
         """While ``segment`` runs."""
         if segment.shape is not None:
-            return self.peak(segment.first, segment.last, segment.scratch)
+            return self.peak(segment.first, segment.last, segment.beside)
         taken = self._taken(segment.first, segment.room)
         return self.peak(segment.first, segment.last, segment.scratch) - taken
 

@@ -10,14 +10,14 @@ A worker's scratch holds the windows of one task and the scratch of the members'
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ..dispatch import build_kernel
-from ..group import Box, Kernel, Packed, Request, Scratch, Value
+from ..group import Box, Group, Kernel, Packed, Request, Scratch, Value
 from ..layout import Layout
 from ..tileplan import Compute, Copy, Fill, Shift, Step, TilePlan
 from .driver import build_driver
@@ -99,6 +99,7 @@ class Builder:
             flops=self._flops(tasks),
             workspace=max((p.workspace for p in self.parts), default=0),
             notes=tuple(dict.fromkeys((*self.plan.notes, *(n for p in self.parts for n in p.notes)))),
+            takes=self.plan.takes,
             parts=tuple(self.parts),
             driver=driver,
         )
@@ -115,9 +116,14 @@ class Builder:
         self.requests = []
         for member, boxes in zip(self.plan.members, self.boxes):
             own = dict(options)
-            if not self.plan.inplace.keys().isdisjoint(member.outputs):  # what it writes over is read before
+            if self._over(member):  # is read before
                 own["once"] = math.gcd(*(columns for _, columns in boxes))
             self.requests.append(Request(member, inner, self.alone, self.exact, own))
+
+    def _over(self, member: Group) -> set[Value]:
+        """What ``member`` reads and writes over."""
+        both = ChainMap(dict(self.plan.inplace), dict(self.plan.takes))
+        return {both[v] for v in member.outputs if v in both and both[v] in member.inputs}
 
     def _part(self, key: Any, make: Any) -> int:
         if key not in self.known:
@@ -172,7 +178,7 @@ class Builder:
             part = self._part(
                 ("compute", step.member, rows, columns), lambda: build_kernel(replace(request, box=box))
             )
-        taken = {self.plan.inplace.get(v) for v in member.outputs} - {None}
+        taken = self._over(member)
         assert taken <= set(self.parts[part].inplace), f"{member.name} can't write over what it reads"
         own = {"row": step.rows[0], "column": step.columns[0], "rows": rows, "columns": columns}
         numbers = []

@@ -13,7 +13,7 @@ it (a 1x1 layer needs no more than its own core's part of a 3x3 layer before).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,15 +46,17 @@ class Sharing:
         self.cuts = column_cuts(self.plan)
         self.rows = by_rows(self.plan.members[-1].outputs[0].shape[3], self.plan.sharing)
         self.producer = {v: i for i, m in enumerate(self.plan.members) for v in m.outputs}
+        self.taken = set(self.plan.takes.values())
+        self.same = {**self.plan.takes, **self.plan.wholes, **self.plan.inplace}
 
     def stripe(self, steps: Sequence[Step]) -> list[tuple[int, int, Step]]:
         """(phase, core, part of a step), phase by phase; the parts of a core in their order."""
-        phase, now, found = 0, _Phase(self.plan), []
+        phase, now, found = 0, _Phase(self.plan, self.same), []
         for step in steps:
             parts = self.parts(step)
             touched = [(core, self._reads(part), self._writes(part)) for core, part in parts]
             if any(now.forbids(*t) for t in touched):
-                phase, now = phase + 1, _Phase(self.plan)
+                phase, now = phase + 1, _Phase(self.plan, self.same)
             for core, reads, writes in touched:
                 now.add(core, reads, writes)
             found += [(phase, core, part) for core, part in parts]
@@ -96,7 +98,7 @@ class Sharing:
     def _reads(self, step: Step) -> list[tuple[Value, Box]]:
         if isinstance(step, Compute):
             needs = self._needs(self.plan.members[step.member], (step.rows, step.columns))
-            return [(v, box) for v, box in needs.items() if v in self.producer]
+            return [(v, box) for v, box in needs.items() if v in self.producer or v in self.taken]
         if isinstance(step, Copy):
             return [(step.source, self._copied(step.source, step))]
         return [(step.value, (step.keep, step.columns or self._columns(step)))] if isinstance(step, Shift) else []
@@ -136,13 +138,14 @@ class _Phase:
     """What cores have read and written since they last waited for each other."""
 
     plan: TilePlan
+    same: Mapping[Value, Value]
     made: dict[Value, list[tuple[int, Box]]] = field(default_factory=dict)
     read: dict[Value, list[tuple[int, Box]]] = field(default_factory=dict)
 
     def _place(self, value: Value) -> Value:
-        """The value that stands for all that have this one's window: the same rows lie at the same bytes."""
-        while value in self.plan.inplace or value in self.plan.wholes:
-            value = self.plan.inplace.get(value) or self.plan.wholes[value]
+        """The value that stands for all that have this one's window or memory: the same rows lie at the same bytes."""
+        while value in self.same:
+            value = self.same[value]
         return value
 
     def forbids(self, core: int, reads: Sequence[tuple[Value, Box]], writes: Sequence[tuple[Value, Box]]) -> bool:

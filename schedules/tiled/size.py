@@ -11,7 +11,7 @@ from typing import Any
 
 from ..conv import held_in_box
 from ..dispatch import build_kernel
-from ..group import Box, Kernel, Request, Scratch, Value
+from ..group import Box, Kernel, Packed, Request, Scratch, Value
 from ..layout import Layout
 from ..tileplan import TilePlan
 from .build import Builder, aligned
@@ -63,4 +63,5 @@ def sized_tiled(
     bytes_ = (aligned(plan.task_bytes) + most) * max(1, min(workers, len(plan.tasks)))
     if plan.sharing > 1:
         bytes_ = aligned(plan.task_bytes) + most * plan.sharing
-    return Kernel(None, (*plan.inputs, *plan.outputs, Scratch(bytes_)), plan.outputs, "sized", workspace=workspace)
+    operands: tuple[Value | Packed | Scratch, ...] = (*plan.inputs, *plan.outputs, Scratch(bytes_))
+    return Kernel(None, operands, plan.outputs, "sized", workspace=workspace, takes=plan.takes)

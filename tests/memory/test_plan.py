@@ -21,11 +21,15 @@ def value(name: str, elements: int) -> Value:
 
 
 def kernel(
-    inputs: list[Value], outputs: list[Value], inplace: list[Value] | None = None, scratch: int = 0
+    inputs: list[Value],
+    outputs: list[Value],
+    inplace: list[Value] | None = None,
+    scratch: int = 0,
+    takes: dict[Value, Value] | None = None,
 ) -> Kernel:
     extra = (Scratch(scratch),) if scratch else ()
     operands = (*inputs, *outputs, *extra)
-    return Kernel(None, operands, tuple(outputs), "test", inplace=tuple(inplace or ()))
+    return Kernel(None, operands, tuple(outputs), "test", inplace=tuple(inplace or ()), takes=takes or {})
 
 
 def planned(kernels: list[Kernel], views: dict[Value, Value], placed: set[Value]) -> MemoryPlan:
@@ -50,7 +54,13 @@ def programs(draw: st.DrawFn) -> tuple[list[Kernel], dict[Value, Value], set[Val
         outputs = [value(f"v{step}.{i}", size) for i, size in enumerate(sizes)]
         same = [v for v in inputs if v.elements == outputs[0].elements] if len(outputs) == 1 else []
         scratch = draw(st.sampled_from([0, 0, 100]))
-        kernels.append(kernel(inputs, outputs, same if draw(st.booleans()) else [], scratch))
+        same = same if draw(st.booleans()) else []
+        takes: dict[Value, Value] = {}
+        for output in outputs if not same and draw(st.booleans()) else []:
+            free = [v for v in inputs if v.elements == output.elements and v not in takes.values()]
+            if free:
+                takes[output] = free[0]
+        kernels.append(kernel(inputs, outputs, same, scratch, takes))
         values += outputs
         if draw(st.booleans()):
             view = value(f"view{step}", outputs[0].elements)
@@ -87,7 +97,8 @@ def test_a_run_never_reads_what_was_overwritten(program: tuple[list[Kernel], dic
         for r in inputs:
             if r not in placed:
                 assert (owner[span(r)] == ids[r]).all(), f"{r} was overwritten before it was read"
-        allowed = {root(v, views) for v in k.inplace} if len(k.outputs) == 1 else set()
+        allowed = {(root(k.outputs[0], views), root(v, views)) for v in k.inplace}
+        allowed |= {(root(output, views), root(v, views)) for output, v in k.takes.items()}
         written = [r for r in roots if r not in inputs and r not in placed]
         for a, b in itertools.combinations([*written], 2):
             first, second = span(a), span(b)
@@ -97,7 +108,7 @@ def test_a_run_never_reads_what_was_overwritten(program: tuple[list[Kernel], dic
                 continue
             first, second = span(r), span(w)
             if first.stop > second.start and second.stop > first.start:
-                assert r in allowed and w is root(k.outputs[0], views), f"{w} overwrites {r} while it is read"
+                assert (w, r) in allowed, f"{w} overwrites {r} while it is read"
                 assert first == second
         for w in written:
             ids[w] = len(ids)
@@ -131,6 +142,15 @@ def test_a_chain_takes_two_buffers_and_one_in_place() -> None:
     placed = {kernels[0].operands[0], kernels[-1].outputs[0]}
     plan = planned(kernels, {}, placed)
     assert plan.planned_bytes == 256 and len(plan.inplace) == 5  # not into the model's input, not into its output
+
+
+def test_each_output_may_take_an_input() -> None:
+    x, y, a, b, c, d = (value(name, 64) for name in "xyabcd")
+    kernels = [kernel([x], [a, b]), kernel([a, b], [c, d], takes={c: b, d: a}), kernel([c, d], [y])]
+    plan = planned(kernels, {}, {x, y})
+    assert plan.planned_bytes == 2 * 256 and plan.inplace == ((c, b), (d, a))
+    kernels[2] = kernel([c, d, a], [y])
+    assert planned(kernels, {}, {x, y}).inplace == ((c, b),)
 
 
 @pytest.mark.parametrize("why", ["read later", "read twice", "a view is read later", "another size", "an input"])

@@ -37,8 +37,9 @@ def planned(
     if rng.random() < 0.3:  # rings that take in rows at paces of their own
         quanta = {v: int(rng.choice([1, 2, 3, 4])) for g in groups for v in g.outputs}
     saves = bool(rng.integers(2))
-    over = taken(build, groups, sharing) if saves else {}
-    form = Form(rows, columns, bands, modes, quantum, quanta, saves=saves, over=over)
+    dying = program.dying(first, last)
+    over = taken(build, groups, sharing) if saves or dying else {}
+    form = Form(rows, columns, bands, modes, quantum, quanta, saves=saves, over=over, dying=dying)
     try:
         return lower(groups, build.layouts, form, program.leaving(first, last))
     except Untileable as error:

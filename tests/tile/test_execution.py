@@ -169,7 +169,7 @@ def test_many_chains() -> None:
         seen.update(["executed", f"{min(len(plan.members), 9)} members", *set(plan.modes.values()), *kinds])
         seen.update(["winograd"] * winograd + ["several tasks"] * (len(plan.tasks) > 1))
         seen.update(["saved rows"] * _saves(plan) + ["shared by cores"] * (plan.sharing > 1))
-        seen.update(["over an input"] * bool(plan.inplace))
+        seen.update(["over an input"] * bool(plan.inplace) + ["over an outer input"] * bool(plan.takes))
         if seen["executed"] % 50 == 0:
             print(seed, dict(sorted(seen.items())), flush=True)
     assert seen["executed"] == count
