@@ -14,7 +14,8 @@ from ..memory.places import Places
 
 @dataclass(eq=False)
 class Program:
-    """The groups in order, with layouts and places, and what follows for tiling. ``outputs`` leave the model."""
+    """The groups in order, with layouts and places, and what follows for tiling. ``outputs`` leave the model, the
+    ``given`` values are its inputs."""
 
     groups: Sequence[Group]
     layouts: Mapping[Value, Layout]
@@ -28,6 +29,7 @@ class Program:
         for i, group in enumerate(self.groups):
             for value in dict.fromkeys(group.inputs):
                 self.readers.setdefault(value, []).append(i)
+        self.given = {v for v in self.readers if v not in self.producer and v.constant is None}
         views, slices = self.places.views, self.places.slices
         self.shared = {*views, *views.values(), *slices, *(base for base, _ in slices.values())}
 

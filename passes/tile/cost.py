@@ -50,6 +50,7 @@ CALL = 250.0  # cycles to call a part of a tile group
 SMALL = 4  # tiles of the whole that a box is wide, beyond which its own are no others
 LAST_PLACES = SUMS * ROWS  # that the last registers may read beyond a box's
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
+SHORT, LONG = 0.5, 12.0  # cycles of a vector in an epilogue; of exponentials and the like (EfficientNet's silu)
 
 Numbers = Any  # a number, or an array of them
 Known = dict[tuple[int, int, int, int], tuple[float, int]]
@@ -109,8 +110,9 @@ class MemberCost:
     (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between. ``fit`` has unit and
     cycles for small boxes, where they are others than for the whole; ``others`` are ways that a kernel takes for boxes
     which they fit better: a transform of smaller tiles, where a large one's would be half empty; ``places`` counts what
-    has no unit; ``asks``: the kernel of the whole asks for what it reads from memory beside its arithmetic; ``whole``:
-    cycles of all of the layer, where its kernel has a way that boxes lack."""
+    has no unit; ``moves``: it computes little of what it reads; ``asks``: the kernel of the whole asks for what it
+    reads from memory beside its arithmetic; ``whole``: cycles of all of the layer, where its kernel has a way that
+    boxes lack."""
 
     unit: tuple[int, int]
     cycles: float
@@ -123,6 +125,7 @@ class MemberCost:
     fit: Fit | None = None
     others: tuple[MemberCost, ...] = ()
     places: Places | None = None
+    moves: bool = False
     asks: bool = False
     whole: float | None = None
 
@@ -194,8 +197,8 @@ def member_cost(
     positions = max(1, math.prod(output.shape[2:]))  # none are left of a state that has no length
     lanes = target.channel_block(output.dtype)
     vectors = output.shape[0] * -(-output.shape[1] // lanes) if len(output.shape) > 1 else 1
-    extra = 0.5 * vectors * (len(group.nodes) - 1)
     anchor = group.anchor
+    extra = vectors * sum(LONG if _is_long(n.operator) else SHORT for n in group.nodes if n is not anchor)
     if anchor is not None and supports_conv(anchor) and len(output.shape) == 4:
         weights = anchor.operands[1].bytes
         if anchor.operator == "halotile.conv_transpose":
@@ -207,7 +210,7 @@ def member_cost(
             return MemberCost(unit, cycles, weights, positions, fit=fit)
         if facts.is_depthwise:
             cycles = vectors * (facts.taps + 0.5) / min(2, target.fma_ports)
-            return MemberCost((1, 1), cycles + extra, weights, positions)
+            return MemberCost((1, 1), cycles + extra, weights, positions, moves=True)
         if has_few(facts, lanes):
             tile = choose_few_tile(alone, facts, lanes)
             steps = facts.data.shape[0] * -(-facts.channels // lanes) * facts.taps
@@ -243,7 +246,7 @@ def member_cost(
             weights += sum(v.bytes for v in node.inputs if v.constant is not None)
             continue
         work += _map_cycles(node.operator, sum(r.elements for r in node.results), lanes, Facts(node).kind, node)
-    return MemberCost((1, 1), work / positions, weights, positions)
+    return MemberCost((1, 1), work / positions, weights, positions, moves=not weights)
 
 
 def _winograd(facts: ConvFacts, target: Target, plan: Plan, lanes: int, extra: float) -> MemberCost:
@@ -300,8 +303,11 @@ def _map_cycles(operator: str, elements: int, lanes: int, kind: str, node: objec
         return elements / lanes * (math.prod(int(k) for k in taps) if taps is not None else 9) * 1.2
     if any(word in operator for word in ("permute", "transpose", "reshape", "resize", "slice", "pad", "gather")):
         return elements / lanes * 8.0  # moves that seldom run over whole vectors
-    costly = any(word in operator for word in ("sigmoid", "tanh", "exp", "erf", "gelu", "silu"))
-    return elements / lanes * (12.0 if costly else 2.0)
+    return elements / lanes * (LONG if _is_long(operator) else 2.0)
+
+
+def _is_long(operator: str) -> bool:
+    return any(word in operator for word in ("sigmoid", "tanh", "exp", "erf", "gelu", "silu"))
 
 
 def _alone(target: Target) -> Target:

@@ -30,6 +30,7 @@ from .form import RECOMPUTE, RING, Needs
 from .rates import Rates
 from .reach import Reach, reach
 from .regions import group_needs_of
+from .takes import alike
 from .windows import JOINT
 
 FOURS = (1, 2, 4, 8, 16, 24, 48, 96)  # rows of stripes
@@ -231,9 +232,15 @@ class Model:
         read = sum(value_bytes(v, self.program.layouts) for v in group.inputs if v.constant is None)
         written = sum(value_bytes(v, self.program.layouts) for v in group.outputs)
         footprint = read + written + cost.weights
-        traffic = read / self.rates.at(footprint, cores, cost.gathers)
         again = 1 if self._passes(index) else self.rates.writes(footprint, cores)
-        traffic += written * again / self.rates.at(footprint, cores)
+        if cost.moves:
+            cold = sum(self.size(v)[0] for v in group.inputs if v in self.program.given)
+            traffic = cold / self.rates.cold
+            footprint -= written if self._overwrites(index) else 0  # the same lines
+            traffic += (read - cold + written * again) / self.rates.moves(footprint)
+        else:
+            traffic = read / self.rates.at(footprint, cores, cost.gathers)
+            traffic += written * again / self.rates.at(footprint, cores)
         exposed = 0.0 if cost.asks and self._from_memory(index) else cost.exposed
         weights = cost.read(height, width) / self.rates.streamed(4 * cost.weights, cores, cost.weights)
         found = []
@@ -242,6 +249,14 @@ class Model:
             cycles = float(joined(*both, exposed)) / cores + LAUNCH
             found.append(Segment(index, index, None, float(way.bytes), cycles, way.room))
         return found
+
+    def _overwrites(self, index: int) -> bool:
+        """True if group ``index``, computed whole, reads at its own place what nobody reads afterwards: a map's result
+        goes there."""
+        group, place = self.program.groups[index], (Reach(1, 0, 1), Reach(1, 0, 1))
+        output, layouts = group.outputs[0], self.program.layouts
+        able = (v for v in self.program.dying(index, index) if alike(output, v, layouts))
+        return group.anchor is None and any(self.reach(index, v) == place for v in able)
 
     def _from_memory(self, index: int) -> bool:
         """True if the anchor of group ``index`` reads more than the last level keeps."""

@@ -110,8 +110,8 @@ class _Growing:
         self.moved = self.none  # cycles of what neighbours read
         self.anew = self.stored = self.none  # bytes written to windows, and cycles where their lines are near
         self.weights, self.streamed = 0, self.none  # bytes of weights, and of their reads
-        self.outside: dict[Value, Numbers] = {}  # bytes read of each value from outside, and written of whole ones
-        self.written = self.none
+        self.outside: dict[tuple[Value, bool], Numbers] = {}  # bytes read of each value from outside, and whether by a
+        self.written: dict[bool, Numbers] = {}  # member that only moves them; those written of whole ones
         self.roots: set[Value] = set()
         self.inside: set[Value] = set()
 
@@ -303,7 +303,8 @@ class _Growing:
             if value.constant is None and len(value.shape) == 4:
                 self._read(index, value, times, fresh, wide, again)
         if member.whole:
-            self.written = self.written + made
+            moves = self.model.cost(index).moves
+            self.written[moves] = self.written.get(moves, self.none) + made
         else:
             copied = np.where(member.part, 0.0, made)
             for value in group.outputs:
@@ -353,7 +354,8 @@ class _Growing:
         columns = both[1].slope * (wide - 1) + both[1].after - both[1].before
         rows, columns = np.minimum(rows, value.shape[2]), np.minimum(columns, value.shape[3])
         rows = np.where(again, rows, np.minimum(rows, both[0].slope * fresh))  # the rest was read a stripe before
-        self.outside[value] = self.outside.get(value, 0.0) + times * rows * columns * self.model.size(value)[1]
+        key = value, self.model.cost(index).moves
+        self.outside[key] = self.outside.get(key, 0.0) + times * rows * columns * self.model.size(value)[1]
 
     def at(self, first: int) -> Grown:
         """The segments from ``first`` on, which is the first member now."""
@@ -375,10 +377,14 @@ class _Growing:
             traffic = traffic + (self.anew + MOVED * near) / inner
         crowded = busy > rates.inner(workers)
         weights = np.where(crowded, self.streamed / rates.streamed(busy, workers), 0.0)
-        for value, amount in self.outside.items():
+        for (value, moves), amount in self.outside.items():
             if value not in self.inside:
-                traffic = traffic + amount / rates.at(2 * self.model.size(value)[0])
-        traffic = traffic + self.written * rates.writes(2 * self.written) / rates.at(2 * self.written)
+                size = 2 * self.model.size(value)[0]
+                known = rates.moves(size) if moves else rates.at(size)
+                traffic = traffic + amount / (rates.cold if value in self.program.given else known)
+        for moves, amount in self.written.items():  # windows fill the second level: these lines come from the third
+            rate = rates.cold if moves else rates.at(2 * amount)
+            traffic = traffic + amount * rates.writes(2 * amount) / rate
         rounds = np.ceil(tasks / threads) * threads / tasks * self.share
         exposed = self.exposed / np.maximum(1.0, self.arithmetic)
         arithmetic, traffic = self.model.streaming(self.arithmetic, traffic, weights)

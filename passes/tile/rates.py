@@ -19,6 +19,7 @@ import numpy as np
 from ...targets.target import Target
 
 IN_ORDER = 4 / 3  # of that, what rows read in order reach (depthwise convolutions and pools: 16 to 20 of 12)
+MOVES = 0.65  # of it, what kernels reach whose time is that of reading and writing (see Rates.moves)
 HIDDEN = 12.0  # from the third, asked for ahead: where it is slower, stores to it hold the arithmetic up
 MEMORY = 4.0  # from memory, all cores being busy
 REACHED = 0.7  # of a memory's bandwidth at best, what programs get
@@ -83,6 +84,20 @@ class Rates:
         missed = self._missed(footprint, cores)
         far, memory = (min(r, self.ahead) if gathered else r for r in (self.far, self.memory))
         return 1 / (missed / np.where(footprint <= self.kept, far, memory) + (1 - missed) / self.near)
+
+    def moves(self, footprint: Numbers) -> Numbers:
+        """The same for kernels that compute little of what they read: depthwise convolutions, pools and maps of whole
+        tensors. Where a line comes from the third level, and the one that makes room for it goes there, they reach 6.5
+        bytes a cycle behind a mesh that gives 10 (Emerald Rapids: MobileNetV2's layers 0.80 to 1.14 of the time so
+        expected, pools of ResNet-50 and U-Net 0.94 to 1.27, DenseNet's maps 0.81 to 1.23). Cores together keep no more
+        of a layer than one: two take half of its time."""
+        missed = self._missed(footprint, 1)
+        return 1 / (missed / np.where(footprint <= self.kept, self.cold, self.memory) + (1 - missed) / self.near)
+
+    @property
+    def cold(self) -> float:
+        """The same of what no layer of this run has read or written yet: the inputs of the model."""
+        return min(self.far, MOVES * self.ahead) if self.private else self.memory
 
     def streamed(self, footprint: Numbers, cores: Numbers = 1, size: Numbers | None = None) -> Numbers:
         """The same for weights, which are read in order and asked for ahead; ``size`` is theirs, if what passes between

@@ -53,11 +53,12 @@ def test_boxes_are_of_whole_tiles_of_the_transform_that_computes_them() -> None:
     options = Options(target=SERVER, threads=1, stop_after="tile", memory_budget=48 << 20)
     build = run_pipeline(MODELS["espcn"].model(), options)
     (plan,) = build.tiled.values()
-    assert len(plan.members) == 5
+    transformed = [i for i, g in enumerate(plan.members[:-1]) if g.anchor is not None]
+    assert len(transformed) == 4
     rows = {
         step.rows[1] - step.rows[0]
         for step in (s for stripe in plan.tasks[0].stripes[4:20] for s in stripe)
-        if isinstance(step, Compute) and step.member < 4
+        if isinstance(step, Compute) and step.member in transformed
     }
     assert all(count % 6 == 0 for count in rows)
 
