@@ -382,15 +382,16 @@ class _Growing:
                 size = 2 * self.model.size(value)[0]
                 known = rates.moves(size) if moves else rates.at(size)
                 traffic = traffic + amount / (rates.cold if value in self.program.given else known)
-        for moves, amount in self.written.items():  # windows fill the second level: these lines come from the third
-            rate = rates.cold if moves else rates.at(2 * amount)
-            traffic = traffic + amount * rates.writes(2 * amount) / rate
+        moving = self.none  # to lines from the third level, since windows fill the second: no arithmetic hides that
+        for moves, amount in self.written.items():
+            taken = amount * rates.writes(2 * amount) / (rates.cold if moves else rates.at(2 * amount))
+            traffic, moving = (traffic, moving + taken) if moves else (traffic + taken, moving)
         rounds = np.ceil(tasks / threads) * threads / tasks * self.share
         exposed = self.exposed / np.maximum(1.0, self.arithmetic)
         arithmetic, traffic = self.model.streaming(self.arithmetic, traffic, weights)
         passed = self.copies * self.kept > rates.stays  # a stripe later the lines of rings come from memory again
         lost = np.where(passed & ~self.saves, self.anew / rates.memory, 0.0)
-        cycles = (joined(arithmetic, traffic, exposed) + self.calls + lost) / threads * rounds + LAUNCH
+        cycles = (joined(arithmetic, traffic, exposed) + moving + self.calls + lost) / threads * rounds + LAUNCH
         return Grown(first, self.last, self.shapes, able.copy(), scratch, cycles, self._taken(first))
 
     def _taken(self, first: int) -> Numbers:
