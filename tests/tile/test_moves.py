@@ -1,4 +1,4 @@
-"""What kernels that only move data are believed to take, and what becomes of it: chains of depthwise layers are tiled."""
+"""What kernels that only move data are believed to take, and what follows: chains of depthwise layers are tiled."""
 
 from __future__ import annotations
 
