@@ -254,6 +254,8 @@ class Model:
         """True if group ``index``, computed whole, reads at its own place what nobody reads afterwards: a map's result
         goes there."""
         group, place = self.program.groups[index], (Reach(1, 0, 1), Reach(1, 0, 1))
+        if self.program.refusal(index) is not None:
+            return False
         output, layouts = group.outputs[0], self.program.layouts
         able = (v for v in self.program.dying(index, index) if alike(output, v, layouts))
         return group.anchor is None and any(self.reach(index, v) == place for v in able)

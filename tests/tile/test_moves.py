@@ -111,3 +111,13 @@ def test_chains_of_depthwise_layers_are_tiled_by_default(threads: int) -> None:
     assert len(members) == 2 and min(members) >= 5
     details = build.details["tile"]
     assert 1.05 < details["untiled"]["cycles"] / details["chosen"]["cycles"] < 1.11
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 40, 40), (8, 40), (2, 8, 40)])
+def test_of_what_no_box_is_known_nothing_is_believed(shape: tuple[int, ...]) -> None:
+    """Values of other ranks, and operators whose regions have no rule."""
+    g = Graph("turned", Style(opset=17))
+    x = activation(g, g.input("x", shape), "sigmoid")
+    start, end, axis, step = (g.const([number], "int64") for number in (-1, -(1 << 31), len(shape) - 1, -1))
+    model = model_of(g, activation(g, g.op("Slice", x, start, end, axis, step), "sigmoid"))
+    assert all(model.whole(i).cycles > 0 for i in range(len(model.program.groups)))
