@@ -399,7 +399,8 @@ class _Growing:
         from then on (see takes.py)."""
         single, found, over = self.bands * self.blocks == 1, self.none, set[Value]()
         outputs = [(i, v) for i, line in self.members.items() if line.whole for v in self.program.groups[i].outputs]
-        for value in self.program.dying(first, self.last) if single.any() else ():
+        dying = self.program.dying(first, self.last) if single.any() else ()
+        for value in dict.fromkeys(v for i in sorted(self.members) for v in self.program.groups[i].inputs if v in dying):
             for index, output in outputs:
                 if output in self.program.outputs or output in self.program.shared or output in over:
                     continue
