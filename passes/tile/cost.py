@@ -50,6 +50,7 @@ CALL = 250.0  # cycles to call a part of a tile group
 SMALL = 4  # tiles of the whole that a box is wide, beyond which its own are no others
 LAST_PLACES = SUMS * ROWS  # that the last registers may read beyond a box's
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
+MATMUL = "relax.matmul"
 SHORT, LONG = 0.5, 12.0  # cycles of a vector in an epilogue; of exponentials and the like (EfficientNet's silu)
 
 Numbers = Any  # a number, or an array of them
@@ -240,13 +241,14 @@ def member_cost(
         return MemberCost(unit, cycles, weights, positions, fit=fit, whole=whole)
     work, weights = 0.0, 0
     for node in group.nodes:
-        if node.operator == "relax.matmul":
+        if node.operator == MATMUL:
             depth = MatmulFacts.of(node).steps
             work += sum(r.elements for r in node.results) * depth / lanes / target.fma_ports
             weights += sum(v.bytes for v in node.inputs if v.constant is not None)
             continue
         work += _map_cycles(node.operator, sum(r.elements for r in node.results), lanes, Facts(node).kind, node)
-    return MemberCost((1, 1), work / positions, weights, positions, moves=not weights)
+    moves = MATMUL not in group.operators
+    return MemberCost((1, 1), work / positions, weights, positions, moves=moves)
 
 
 def _winograd(facts: ConvFacts, target: Target, plan: Plan, lanes: int, extra: float) -> MemberCost:

@@ -400,7 +400,8 @@ class _Growing:
         single, found, over = self.bands * self.blocks == 1, self.none, set[Value]()
         outputs = [(i, v) for i, line in self.members.items() if line.whole for v in self.program.groups[i].outputs]
         dying = self.program.dying(first, self.last) if single.any() else ()
-        for value in dict.fromkeys(v for i in sorted(self.members) for v in self.program.groups[i].inputs if v in dying):
+        inputs = (v for i in sorted(self.members) for v in self.program.groups[i].inputs)
+        for value in dict.fromkeys(v for v in inputs if v in dying):
             for index, output in outputs:
                 if output in self.program.outputs or output in self.program.shared or output in over:
                     continue
