@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from compiled import Compiled
@@ -62,10 +64,27 @@ def taken(build: Build, groups: Sequence[Group], sharing: int) -> dict[Value, Va
 
 def finished(build: Build, plan: TilePlan | None = None) -> Compiled:
     """``build``, stopped before its plans, carried to its end, with ``plan`` in the place of the groups it covers."""
+    return Compiled(placed(build, plan))
+
+
+def given(build: Build) -> np.ndarray:
+    """Random numbers for its one input, the same ones for one shape."""
+    return np.random.default_rng(0).standard_normal(build.graph.inputs[0].shape).astype(np.float32)
+
+
+@functools.cache
+def untiled(make: Callable[..., Build], *arguments: Any, **options: Any) -> np.ndarray:
+    """The result of the build that ``make`` makes of these, each group computed whole, on :func:`given` numbers."""
+    build = make(*arguments, **options)
+    return finished(build).run([given(build)])[0]
+
+
+def placed(build: Build, plan: TilePlan | None = None) -> Build:
+    """The same up to its memory plan."""
     if plan is not None:
         first, last = (build.groups.index(plan.members[i]) for i in (0, -1))
         result = replaced(build.groups, [(first, last, plan)])
         build.groups, build.tiled = result.groups, dict(result.plans)
     pipeline.schedule(build)
     pipeline.plan(build)
-    return Compiled(build)
+    return build

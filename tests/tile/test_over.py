@@ -22,7 +22,7 @@ from halotile.schedules.group import Value
 from halotile.schedules.tiled import sharing as sharing_module
 from halotile.schedules.tileplan import TilePlan
 from interleaved import interleaved
-from tile_forms import finished
+from tile_forms import finished, given, untiled
 
 
 def bottlenecks(count: int = 3, width: int = 28, kernel: int = 3, seed: int | None = None) -> Build:
@@ -142,9 +142,7 @@ def test_the_bits_are_those_of_the_whole(
     assert len(plan.inplace) == taken
     if sharing > 1:
         assert all(check_plan(interleaved(plan, last_first)).problems == [] for last_first in (False, True))
-    tiled, whole = finished(build, plan), finished(bottlenecks(width=width))
-    x = np.random.default_rng(0).standard_normal(build.graph.inputs[0].shape).astype(np.float32)
-    np.testing.assert_array_equal(tiled.run([x])[0], whole.run([x])[0])
+    np.testing.assert_array_equal(finished(build, plan).run([given(build)])[0], untiled(bottlenecks, width=width))
 
 
 @pytest.mark.parametrize("winograd", [False, True])
@@ -180,9 +178,7 @@ def test_windows_with_places_outside_are_taken(
     assert check_plan(plan).problems == []
     if sharing > 1:
         assert all(check_plan(interleaved(plan, last_first)).problems == [] for last_first in (False, True))
-    tiled, whole = finished(build, plan), finished(blocks(width=width, winograd=winograd))
-    x = np.random.default_rng(4).standard_normal(build.graph.inputs[0].shape).astype(np.float32)
-    (got,), (wanted,) = tiled.run([x]), whole.run([x])
+    (got,), wanted = finished(build, plan).run([given(build)]), untiled(blocks, width=width, winograd=winograd)
     if winograd:
         np.testing.assert_allclose(got, wanted, atol=1e-4 * np.abs(wanted).max())
     else:
