@@ -418,9 +418,10 @@ class _Growing:
             both, line = self.model.reach(reader, value), self.members[reader]
             if both is None:
                 continue
-            itself = [reader == index and self.model.taken(index, self.width, s.sharing) is value for s in self.shapes]
+            if reader == index:
+                found &= np.array([self.model.taken(index, self.width, s.sharing) is value for s in self.shapes])
             # what the stripe itself reads before, or each element right before it is written, is over
-            next_ = np.where((reader < index) | np.array(itself), self.rows * own.row_scale, 0)
+            next_ = self.rows * own.row_scale if reader <= index else 0.0
             least = both[0].slope * line.start + both[0].before + next_
             found &= (least >= own.end - 1e-6) & (abs(both[0].slope * line.row_scale - own.row_scale) < 1e-6)
         return found

@@ -58,8 +58,9 @@ def _behind(groups: Sequence[Group], task: Task, output: Value, value: Value, ow
             continue
         group = groups[step.member]
         need = needs(group, value, step.rows, step.columns) if value in group.inputs else None
-        if need is not None and own and output in group.outputs:
-            if (need.rows, need.columns) != (step.rows, step.columns) or step.rows[1] > lowest:
+        if need is not None and output in group.outputs:  # its kernel must know, wherever it reads
+            same = (need.rows, need.columns) == (step.rows, step.columns)
+            if not own or not same or step.rows[1] > lowest:
                 return False
             lowest = min(lowest, step.rows[0])
             continue

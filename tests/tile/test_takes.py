@@ -164,6 +164,14 @@ def moved(g: Graph, x: str) -> str:
     return g.op("Add", conv(g, conv(g, x, 32, 3), 32, 3), g.op("Slice", padded, start, end, axis))
 
 
+def below(g: Graph, x: str) -> str:
+    """The last layer reads, a stripe further down than it writes, what its kernel knows nothing of."""
+    y = conv(g, conv(g, x, 32, 3), 32, 3)
+    start, end, axis = (g.const([number], "int64") for number in (20, 44, 2))
+    lower = g.op("Pad", g.op("Slice", x, start, end, axis), g.const([0, 0, 0, 0, 0, 0, 20, 0], "int64"))
+    return g.op("Add", y, lower)
+
+
 def pointwise(g: Graph, x: str) -> str:
     """Rows that the next stripe reads are those that the one before has written."""
     return conv(g, conv(g, x, 32, 3), 32, 1)
@@ -175,6 +183,7 @@ def pointwise(g: Graph, x: str) -> str:
         (inverted, None, {"over": False}),  # its kernel may write before it reads
         (narrower, None, {}),
         (pointwise, None, {}),
+        (below, None, {}),
         (plain, None, {"bands": 2}),
         (plain, 12, {}),
     ],
@@ -227,7 +236,7 @@ def test_the_checker_knows_what_is_written_over() -> None:
     assert check_plan(replace(banded, takes={target: source})).problems
 
 
-@pytest.mark.parametrize("make", [*MODELS, pointwise])
+@pytest.mark.parametrize("make", [*MODELS, pointwise, below])
 @pytest.mark.parametrize("sharing", [1, 2])
 def test_the_estimate_expects_what_plans_do(make: Callable[[Graph, str], str], sharing: int) -> None:
     build = built(make)
