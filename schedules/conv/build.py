@@ -102,20 +102,27 @@ def overwritten(request: Request) -> tuple[Value, ...]:
     """The inputs whose memory the output of a group that :func:`supports_conv` may take, without building it."""
     anchor = request.group.anchor
     assert anchor is not None
-    blocked = request.layout(request.group.outputs[0]).block
-    if anchor.operator == TRANSPOSED or not blocked or not has_residual(request):
+    if not _may_overwrite(request):
         return ()
     facts = ConvFacts.of(anchor)
     return _overwritten(request, facts, own_way(request, facts))
+
+
+def _may_overwrite(request: Request) -> bool:
+    """Plain outputs are written by others than those that add to what lies there."""
+    group = request.group
+    assert group.anchor is not None
+    blocked = request.layout(group.outputs[0]).block > 0
+    return blocked and group.anchor.operator != TRANSPOSED and has_residual(request)
 
 
 def overwritten_in_boxes(request: Request, unit: int | None = None) -> tuple[Value, ...]:
     """The inputs whose windows the output's may be, in a tile group whose boxes have multiples of ``unit`` columns
     (None: all): where register tiles that compute no output twice take hardly longer."""
     group, anchor = request.group, request.group.anchor
-    if anchor is None or not builds_conv(group, lambda v: request.layout(v).block) or anchor.operator == TRANSPOSED:
+    if anchor is None or not builds_conv(group, lambda v: request.layout(v).block) or not _may_overwrite(request):
         return ()
-    if len(group.outputs[0].shape) != 4 or not has_residual(request):
+    if len(group.outputs[0].shape) != 4:
         return ()
     height, width = group.outputs[0].shape[2:]
     box = Box(max(1, min(BOX_ROWS, height)), width, frozenset(group.outputs), True)

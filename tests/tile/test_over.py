@@ -10,7 +10,7 @@ import pytest
 from compiled import native
 from halotile.benchmarks.graph import Form as Style
 from halotile.benchmarks.graph import Graph
-from halotile.benchmarks.layers import activation, conv
+from halotile.benchmarks.layers import activation, conv, max_pool
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.passes.tile.candidates import Program
 from halotile.passes.tile.checker import check_plan
@@ -117,6 +117,22 @@ def test_only_where_nobody_reads_it_afterwards() -> None:
     build = run_pipeline(g.finish(y=z), Options(native(), stop_after="layout", winograd=False, threads=2))
     plan = planned(build, 8)
     assert check_plan(plan).problems == [] and not plan.inplace
+
+
+def few(width: int) -> Build:
+    """x + 1x1(3x3(1x1(x))) in few channels, whose sum is written plain, as the input is, before another layer."""
+    g = Graph("chain", Style(opset=17))
+    x = g.input("x", (2, 4, 40, width))
+    y = activation(g, conv(g, activation(g, conv(g, x, 8, 1), "relu"), 8, 3, groups=8), "relu")
+    x = activation(g, conv(g, max_pool(g, g.op("Add", conv(g, y, 4, 1), x), 2, 2), 16, 3), "relu")
+    return run_pipeline(g.finish(y=x), Options(native(), stop_after="layout", winograd=False, threads=2))
+
+
+def test_plain_sums_of_few_channels_take_no_window() -> None:
+    build = few(28)
+    plan = planned(build, 4)
+    assert any(m.outputs[0].shape[1] == 4 and "relax.add" in m.operators for m in plan.members) and not plan.inplace
+    np.testing.assert_array_equal(finished(build, plan).run([given(build)])[0], untiled(few, 28))
 
 
 @pytest.mark.parametrize(
