@@ -185,9 +185,8 @@ def stripe_plan(
         size = _aligned(layout.elements * dtype_bytes(value.dtype))
         streams[value] = Stream(value, layout, (total, total + size))
         total += 2 * size
-    made = [
-        _stripe(steps, need, [v for v in last.outputs if v in streams], groups) for steps, need in zip(stripes, needs)
-    ]
+    given, results = ([v for v in values if v in streams] for values in (streamed, last.outputs))
+    made = [_stripe(steps, {v: n[v] for v in given}, results, groups) for steps, n in zip(stripes, needs)]
     return StripePlan(tiles, streams, tuple(made), total, rows)
 
 
@@ -239,7 +238,8 @@ def _stripe(
     loads, stores, filled = [], [], []
     bases: dict[Value, tuple[int, int]] = {}
     for value, need in needs.items():
-        if need is None:
+        if need is None:  # all of it is padding here: the kernel reads nothing, wherever its window is
+            bases[value] = (0, 0)
             continue
         base = need.rows[0], need.columns[0]
         bases[value] = base

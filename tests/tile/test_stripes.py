@@ -138,6 +138,21 @@ def test_branches_pools_and_resizes(tmp_path: Path) -> None:
     run(source, tmp_path, rng.standard_normal((1, 8, 22, 19)).astype("float32"))
 
 
+def test_stripes_that_see_nothing_but_padding(tmp_path: Path) -> None:
+    """The first and the last rows of the pool read no row of x: nothing is loaded for them."""
+    source = model(
+        (1, 4, 10, 9),
+        ("Pad", "x p c", "a", dict(mode="constant")),
+        ("MaxPool", "a", "b", dict(kernel_shape=[2, 2], strides=[2, 2])),
+        ("Conv", "b w", "y", dict(pads=[0] * 4)),
+        p=np.array([0, 0, 4, 1, 0, 0, 4, 0]), c=np.array(0.7, "float32"), w=real(3, 4, 1, 1),
+    )  # fmt: skip
+    made = build(source, tmp_path, 1)
+    (plan,) = plans(made)
+    assert [bool(s.loads) for s in plan.stripes] == [False] * 2 + [True] * 5 + [False] * 2
+    run(source, tmp_path, rng.standard_normal((1, 4, 10, 9)).astype("float32"))
+
+
 def test_what_needs_everything_is_computed_as_ever(tmp_path: Path) -> None:
     """Stripes up to the global pool; then a product with what it gave, as stripes of their own."""
     source = model(
