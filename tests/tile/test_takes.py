@@ -22,7 +22,7 @@ from halotile.passes.tile.lower import lower
 from halotile.schedules.tiled import sharing as sharing_module
 from halotile.schedules.tileplan import TilePlan
 from interleaved import interleaved
-from tile_forms import finished, given, placed, taken, untiled
+from tile_forms import finished, given, taken, untiled
 
 
 def plain(g: Graph, x: str) -> str:
@@ -134,11 +134,11 @@ def test_results_lie_over_what_they_are_made_from(
     assert check_plan(plan).problems == []
     if plan.sharing > 1:
         assert all(check_plan(interleaved(plan, last_first)).problems == [] for last_first in (False, True))
-    tiled = finished(build, plan)
-    placed(apart, without)
+    tiled, other = finished(build, plan), finished(apart, without)
     assert build.memory is not None and (output, value) in build.memory.inplace
     assert arena(build) <= arena(apart) - 0.7 * build.layouts[value].elements * 4  # other steps need the rest
     np.testing.assert_array_equal(tiled.run([given(build)])[0], untiled(built, make, width))
+    np.testing.assert_array_equal(other.run([given(build)])[0], untiled(built, make, width))
 
 
 def test_several_images_and_winograd() -> None:
