@@ -165,7 +165,7 @@ def build_object(module: tvm.IRModule, target: Target, stores: dict[str, int] | 
     flat = {var: function for var, function in module.functions.items() if is_flat(function.body)}
     lowered = {}
     for functions, disabled in (
-        (flat, [*NEEDLESS, FLATTEN]),
+        (flat, NEEDLESS_OF_FLAT),
         ({var: function for var, function in module.functions.items() if var not in flat}, NEEDLESS),
     ):
         if functions:
@@ -185,12 +185,13 @@ def build_object(module: tvm.IRModule, target: Target, stores: dict[str, int] | 
         return path.read_bytes()
 
 
-# our buffers have their exact size; proving it takes longer than all the rest
-NEEDLESS = ["s_tir.CompactBufferAllocation"]
+# Passes that take longer than what they are worth (a seventh of a build's time): our buffers have their exact size, and
+# LLVM finds common subexpressions and dead code itself. The machine code is as large without them.
+NEEDLESS = ["s_tir.CompactBufferAllocation", "tirx.CommonSubexprElim", "tirx.RemoveNoOp"]
 
-# leaves flat buffers as they are, but simplifies every index once more, at 0.4 ms each: more than LLVM takes for code
-# that is written out (StmtSimplify does it again, and the machine code is as large)
-FLATTEN = "tirx.FlattenBuffer"
+# The same where buffers are flat already: the first simplifies every index once more, at 0.4 ms each (more than LLVM
+# takes for code that is written out), the second does what ``tirx.StmtSimplify`` does again.
+NEEDLESS_OF_FLAT = [*NEEDLESS, "tirx.FlattenBuffer", "s_tir.StmtSimplify"]
 
 # TVM would take even a register tile from the heap, through a callback
 STACK = {"disable_lower_builtin": tirx.IntImm("bool", 1)}

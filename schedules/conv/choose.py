@@ -124,6 +124,7 @@ class Space:
         return tiles_of(tile, self.height, self.width) * step_cycles(target, tile)
 
 
+@lru_cache(maxsize=4096)
 def choose_tile(target: Target, space: Space, workers: int = 1, flat: bool = False) -> Tile:
     """The tile of the fewest cycles. Of tiles that cost the same, one whose rows can be dealt evenly to ``workers``:
     none of them is shared, and what the next layer reads lies with the core that reads it. Where rows have no taps in
@@ -193,8 +194,14 @@ def step_cycles(target: Target, tile: Tile) -> float:
     return max(fmas, loads, stream, float(target.fma_latency)) + 0.5 + FEWER * tile.positions * tile.blocks
 
 
+@lru_cache(maxsize=1024)
+def _distinct(window: Window, columns: int) -> int:
+    """How many columns of the input so many positions read."""
+    return len(window.reads(columns))
+
+
 def _shared_cycles(target: Target, tile: Tile, window: Window) -> float:
     """Cycles of one channel and all taps of a window; of equal tiles one in fewer rows, which loads less, wins."""
     fmas = tile.positions * window.taps / target.fma_ports
-    loads = LOAD_CYCLES * (tile.rows * len(window.reads(tile.columns)) + window.taps)
+    loads = LOAD_CYCLES * (tile.rows * _distinct(window, tile.columns) + window.taps)
     return max(fmas, loads, float(max(STREAM_CYCLES, target.fma_latency) * window.taps)) + 0.5 + loads / 100
