@@ -24,17 +24,10 @@ from ...schedules.conv.matrix_choose import best_plan as best_strip
 from ...schedules.conv.matrix_choose import held_bytes as strip_bytes
 from ...schedules.conv.strips import Strip
 from ...schedules.conv.winograd_ahead import asks_next
-from ...schedules.conv.winograd_choose import (
-    FILL,
-    STACK_BYTES,
-    Plan,
-    choose_plan,
-    least_plans,
-    scratch_bytes,
-    warm_cycles,
-    weight_bytes,
-)
+from ...schedules.conv.winograd_choose import choose_plan, least_plans
+from ...schedules.conv.winograd_cost import FILL, warm_cycles
 from ...schedules.conv.winograd_math import F2
+from ...schedules.conv.winograd_plan import STACK_BYTES, Plan, scratch_bytes, weight_bytes
 from ...schedules.dots import multiplier, per_word
 from ...schedules.group import Group, Value, dtype_bytes
 from ...schedules.layout import Layout

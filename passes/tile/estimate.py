@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ...schedules.conv import Beside, besides, overwritten_in_boxes
-from ...schedules.conv.winograd_choose import kept_bytes
+from ...schedules.conv.weight_stream import kept_bytes
 from ...schedules.group import Group, Request, Value
 from ...schedules.hints import KEPT, can_stream
 from ...schedules.tiled.sharing import by_rows, column_unit

@@ -29,8 +29,9 @@ from .pixels import PixelStrip
 from .strassen import build_halves, halves_bytes, halves_share
 from .transposed import build_transposed, margins_of
 from .winograd import build_winograd
-from .winograd_choose import Plan, choose_plan, held_bytes
+from .winograd_choose import choose_plan
 from .winograd_few import build_few_winograd
+from .winograd_plan import Plan, held_bytes
 
 TRANSPOSED = "halotile.conv_transpose"
 BOX_ROWS = 4  # of the boxes by which it is decided whether they write over what they read

@@ -15,7 +15,8 @@ from .direct import own_window, tile_space
 from .facts import ConvFacts
 from .matrix_bytes_choose import BytesPlan
 from .matrix_choose import MatrixPlan, few_plan, matrix_plan
-from .winograd_choose import Plan, applies, held_bytes, sorted_plans
+from .winograd_choose import applies, sorted_plans
+from .winograd_plan import Plan, held_bytes
 
 FEW, HALVES, DEPTHWISE, GROUPED = "few outputs", "seven products of halves", "depthwise", "small groups"
 DOTS = "bytes"

@@ -26,7 +26,8 @@ from .choose import Space
 from .facts import ConvFacts
 from .strips import Strip, Tap, strips_of
 from .tile import PARALLEL_FLOPS
-from .winograd_choose import EXPOSED, stream_rate
+from .weight_stream import stream_rate
+from .winograd_cost import EXPOSED
 
 KIND = "amx-int8"
 COPY_CYCLES = 1.8  # of a vector that is copied

@@ -38,7 +38,8 @@ from .facts import ConvFacts
 from .pixels import PixelStrip, pixel_strips
 from .strips import Strip, strips_of
 from .tile import PARALLEL_FLOPS
-from .winograd_choose import EXPOSED, LOOP, kept_bytes, stream_rate
+from .weight_stream import kept_bytes, stream_rate
+from .winograd_cost import EXPOSED, LOOP
 
 PRODUCTS = THREE
 PARTS = parts_of(PRODUCTS)

@@ -25,7 +25,9 @@ from .matrix_transposed import together_bytes
 from .strassen import halves_bytes, halves_share
 from .transposed import on_matrix_unit, phase_plans
 from .winograd import workers_of
-from .winograd_choose import Plan, direct_cycles, held_bytes, smaller_plans
+from .winograd_choose import smaller_plans
+from .winograd_cost import direct_cycles
+from .winograd_plan import Plan, held_bytes
 
 PHASES = 2.0  # times as long as on a matrix unit, phases by multiply-adds
 CLOSE = 0.9  # of the bytes of a faster way: nearer than that, a slower one is not worth a look

@@ -39,8 +39,8 @@ from .choose import Tile
 from .facts import ConvFacts
 from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
 from .winograd_ahead import Ahead
-from .winograd_choose import STACK_BYTES, Plan
 from .winograd_matrix import MatrixProducts
+from .winograd_plan import STACK_BYTES, Plan
 from .winograd_products import Part, Products, RegisterTiles
 
 LINE = 16  # floats of a cache line, which two cores must not share

@@ -28,7 +28,8 @@ from ..group import Value, dtype_bytes
 from ..hints import LINE, hint
 from .facts import ConvFacts
 from .tile import ConvKernel
-from .winograd_choose import Plan, kept_bytes, scratch_bytes, weight_bytes
+from .weight_stream import kept_bytes
+from .winograd_plan import Plan, scratch_bytes, weight_bytes
 
 MOST = 2  # rows of a kind that one step asks for: more lines could not come in that time
 FAR = 1 << 30  # more than any position

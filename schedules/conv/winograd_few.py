@@ -26,7 +26,7 @@ from ..group import Kernel, Packed, Request
 from .facts import ConvFacts
 from .tile import ConvKernel
 from .winograd import Place, Winograd, build_winograd
-from .winograd_choose import Plan
+from .winograd_plan import Plan
 from .winograd_products import Part, Products, RegisterTiles
 
 

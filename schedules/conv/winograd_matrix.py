@@ -29,8 +29,8 @@ from ..matrix.parts import WORDS, pack, parts_of, split
 from ..matrix.unit import COLUMNS, PAIRS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
 from .tile import ConvKernel
 from .winograd_ahead import Ahead
-from .winograd_choose import Plan
 from .winograd_math import Transform
+from .winograd_plan import Plan
 from .winograd_products import Part, Products, Run
 from .winograd_weights import transformed
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from ..group import Request
 from .facts import ConvFacts
 from .winograd import workers_of
-from .winograd_choose import STACK_BYTES, Plan, choose_plan, direct_cycles, scratch_bytes
+from .winograd_choose import choose_plan
+from .winograd_cost import direct_cycles
+from .winograd_plan import STACK_BYTES, Plan, scratch_bytes
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..hints import FIRST_LEVEL, hint, wanted_level
 from ..steps import unrolled
 from .tile import ConvKernel
 from .winograd_ahead import Ahead
-from .winograd_choose import Plan
+from .winograd_plan import Plan
 from .winograd_weights import Weights
 
 

@@ -16,8 +16,8 @@ from ..group import Packed
 from ..hints import wanted_level
 from .prefetch import prefetch
 from .tile import ConvKernel
-from .winograd_choose import Plan
 from .winograd_math import Transform
+from .winograd_plan import Plan
 
 FAR = 1 << 30  # more than any position
 

@@ -19,7 +19,7 @@ from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import winograd_ahead
+from halotile.schedules.conv import winograd_ahead, winograd_plan
 from halotile.schedules.conv import winograd_choose as choose
 from halotile.schedules.conv.winograd_ahead import Ahead
 from halotile.schedules.conv.winograd_math import F4, F6, Transform
@@ -83,7 +83,7 @@ def test_every_line_is_asked_for(
     monkeypatch.setattr(winograd_ahead, "hint", lambda k, buffer, at: asked.append((buffer, int(at) // LANES)))
     vectors, strip, blocks, width = 2, rows * row_tiles, channels // LANES, 1 << 9
     chunks = -(-blocks // vectors)
-    plan = choose.Plan(t, (1 << 10, width), rows, vectors, strip, 9, chunks, 1, 0.0)
+    plan = winograd_plan.Plan(t, (1 << 10, width), rows, vectors, strip, 9, chunks, 1, 0.0)
     ahead, first = layer(channels, width, plan, asked), 3 * strip
     for chunk in range(chunks):
         for xi in range(t.products):

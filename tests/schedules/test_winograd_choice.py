@@ -12,7 +12,7 @@ from halotile.compiler.pipeline import Build, Options
 from halotile.schedules import operators  # noqa: F401  (defines them)
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
-from halotile.schedules.conv import winograd_weights
+from halotile.schedules.conv import winograd_cost, winograd_plan, winograd_weights
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd_math import F2, F4, F6
 from winograd_layers import conv, facts_of, random, server
@@ -56,7 +56,7 @@ def test_far_weights_leave_large_kernels_theirs(taps: int, channels: int, size: 
     plan = choose.choose_plan(target, facts)
     assert plan is not None and plan.transform.is_large
     near = choose.choose_plan(replace(target, l2_bytes=1 << 30), facts)
-    assert near is not None and near.cycles < choose.FAR * 1.05 * plan.cycles
+    assert near is not None and near.cycles < winograd_cost.FAR * 1.05 * plan.cycles
 
 
 def test_weights_from_memory_count_for_more() -> None:
@@ -73,7 +73,7 @@ def test_tiles_that_share_weights_ask_for_the_next_ones(row_tiles: int, monkeypa
     """A hint for each vector of a step; where register tiles share a matrix, each asks for its part of the next."""
     found = [
         p
-        for p in choose._plans(server(), choose.Layer.of(facts_of(64, 64, 16, 16)), F4)
+        for p in choose._plans(server(), winograd_plan.Layer.of(facts_of(64, 64, 16, 16)), F4)
         if (p.row_tiles, p.vectors) == (row_tiles, 4)
     ]
     monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts, **_: replace(found[0], cycles=0.0))
@@ -151,7 +151,7 @@ def test_not_chosen(facts: ConvFacts) -> None:
 def test_plans_cover_every_tile_and_channel(cin: int, cout: int, h: int, w: int, bits: int) -> None:
     target = replace(native(), vector_bits=bits, vector_registers=32 if bits != 256 else 16)
     for transform in (F2, F4, F6):
-        for plan in choose._plans(target, choose.Layer.of(facts_of(cin, cout, h, w, batch=2)), transform):
+        for plan in choose._plans(target, winograd_plan.Layer.of(facts_of(cin, cout, h, w, batch=2)), transform):
             total = 2 * plan.tiles[0] * plan.tiles[1]
             assert plan.strip * (plan.strips - 1) < total <= plan.strip * plan.strips
             assert (

@@ -12,6 +12,7 @@ from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv import winograd_cost, winograd_plan
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd_math import F2, F4, F6, S2, S4
 from halotile.schedules.group import Value
@@ -135,10 +136,11 @@ def test_planes_count_as_channels_and_positions_in_depth_as_images() -> None:
     target = server()
     flat, one, three = facts_of(64, 64, 28, 28, batch=5), facts(1, 5), facts(3, 5)
     assert choose.choose_plan(target, one) == choose.choose_plan(target, flat)
-    assert choose.direct_cycles(target, one) == choose.direct_cycles(target, flat)
+    assert winograd_cost.direct_cycles(target, one) == winograd_cost.direct_cycles(target, flat)
     plan = choose.choose_plan(target, three)
     assert plan is not None and plan.planes == 3
-    assert choose.direct_cycles(target, three) == choose.direct_cycles(target, facts_of(192, 64, 28, 28, batch=5))
+    wide = facts_of(192, 64, 28, 28, batch=5)
+    assert winograd_cost.direct_cycles(target, three) == winograd_cost.direct_cycles(target, wide)
     alone = replace(plan, planes=1)
-    assert choose.scratch_bytes(16, 64, plan) == choose.scratch_bytes(16, 192, alone)
-    assert choose.weight_bytes(16, 64, plan) == choose.weight_bytes(16, 192, alone)
+    assert winograd_plan.scratch_bytes(16, 64, plan) == winograd_plan.scratch_bytes(16, 192, alone)
+    assert winograd_plan.weight_bytes(16, 64, plan) == winograd_plan.weight_bytes(16, 192, alone)

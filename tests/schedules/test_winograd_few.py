@@ -18,6 +18,7 @@ from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.tile.cost import member_cost
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv import winograd_plan
 from halotile.schedules.conv.winograd_math import error_bound
 from tvm import relax
 from winograd_layers import Pads, add_strided, convolution, facts_of, plans_of, random, server
@@ -44,7 +45,8 @@ def choice_of(rank: int, pick: int) -> Any:
     """A choice of the ``rank``-th transform by size (or the last) of a layer of few channels."""
 
     def choice(target: Any, facts: Any, *_: Any, **__: Any) -> Any:
-        able = choose.all_transforms(choose.Layer.of(facts)) if choose.applies(facts) and facts.is_plain else []
+        layer = winograd_plan.Layer.of(facts)
+        able = winograd_plan.all_transforms(layer) if choose.applies(facts) and facts.is_plain else []
         return plans_of(able[min(rank, len(able) - 1)], pick)(target, facts) if able else None
 
     return choice
@@ -90,7 +92,7 @@ def test_within_the_bound_of_errors(
 
         exact = np.maximum(convolution(x, k, (0, 0, 0, 0))[:, :, :: strides[0], :: strides[1]], 0)
         facts = facts_of(3, 32, 49 // strides[0], 49 // strides[1], kernel=kernel, strides=strides)
-        t = choose.all_transforms(choose.Layer.of(facts))[0]
+        t = winograd_plan.all_transforms(winograd_plan.Layer.of(facts))[0]
         terms = 3 * t.planes
         bound = error_bound(t, terms) * float(np.abs(x).max() * np.abs(k).max()) * terms
         suite.add("layer", [x], body, exact.astype(np.float32), 0, bound)
@@ -165,13 +167,13 @@ def test_the_planner_knows_the_way_that_boxes_lack() -> None:
 def test_nothing_that_no_tile_filled_is_multiplied(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last register tile of a strip may have places without a tile. What lies in scratch there may be numbers
     below the normal ones, which take a hundred times as long to multiply: their flag stays down."""
-    plans: list[choose.Plan] = []
+    plans: list[winograd_plan.Plan] = []
 
     def choice(target: Any, facts: Any, *_: Any, **__: Any) -> Any:
-        layer = choose.Layer.of(facts)
-        for plan in choose._plans(target, layer, choose.all_transforms(layer)[0]):
-            scratch = choose.scratch_bytes(target.lanes(), channels, plan)[0]
-            if plan.strip % plan.rows and scratch > choose.STACK_BYTES and not plan.products:
+        layer = winograd_plan.Layer.of(facts)
+        for plan in choose._plans(target, layer, winograd_plan.all_transforms(layer)[0]):
+            scratch = winograd_plan.scratch_bytes(target.lanes(), channels, plan)[0]
+            if plan.strip % plan.rows and scratch > winograd_plan.STACK_BYTES and not plan.products:
                 plans.append(plan)
                 return plan
         return None

@@ -15,6 +15,7 @@ from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv import winograd_cost, winograd_plan
 from halotile.schedules.conv.winograd_axes import axis
 from halotile.schedules.conv.winograd_math import F6, MOST_GROWTH, SIZES, Transform, error_bound, transforms
 from tvm import relax
@@ -232,7 +233,7 @@ def test_chosen_where_it_saves_products(kernel: tuple[int, int], channels: int, 
     facts = facts_of(channels, channels, height, width, kernel=kernel)
     plan = choose.choose_plan(target, facts)
     assert plan is not None and plan.transform.kernel == kernel
-    assert plan.cycles < 0.8 * choose.direct_cycles(target, facts)
+    assert plan.cycles < 0.8 * winograd_cost.direct_cycles(target, facts)
 
 
 def test_large_transforms_promise_more() -> None:
@@ -247,12 +248,12 @@ def test_choice_counts_every_part() -> None:
     facts = facts_of(64, 64, 1, 2000, kernel=(1, 11), before=(0, 5), after=(0, 5))
     plan = choose.choose_plan(target, facts)
     assert plan is not None and (plan.transform.parts, plan.planes) == ((1, 2), 2)
-    single = next(iter(choose._plans(target, choose.Layer.of(facts), transforms((1, 6), (1, 1))[0])))
-    double = next(iter(choose._plans(target, choose.Layer.of(facts), plan.transform)))
-    size = choose.scratch_bytes(16, 64, double)[0] / choose.scratch_bytes(16, 64, single)[0]
+    single = next(iter(choose._plans(target, winograd_plan.Layer.of(facts), transforms((1, 6), (1, 1))[0])))
+    double = next(iter(choose._plans(target, winograd_plan.Layer.of(facts), plan.transform)))
+    size = winograd_plan.scratch_bytes(16, 64, double)[0] / winograd_plan.scratch_bytes(16, 64, single)[0]
     assert (double.rows, double.vectors, double.strip) == (single.rows, single.vectors, single.strip)
     assert 1.8 < size < 2
-    assert choose.weight_bytes(16, 64, double) == 2 * choose.weight_bytes(16, 64, single)
+    assert winograd_plan.weight_bytes(16, 64, double) == 2 * winograd_plan.weight_bytes(16, 64, single)
     assert 1.5 * single.cycles < double.cycles  # a little more than half of them: sums are transformed back once
 
 

@@ -15,6 +15,7 @@ from halotile.benchmarks.layers import conv as layer
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv import winograd_plan
 from halotile.schedules.conv.winograd_math import F2, F4, F6, S2, S4, Transform, error_bound
 from halotile.schedules.conv.winograd_matrix import pack_parts, terms_of
 from halotile.schedules.matrix.parts import SIX, THREE, parts_of
@@ -133,7 +134,7 @@ def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     cases.append((random((1, 64, 14, 14), 7) + 3, random((32, 64, 3, 3), 8) / np.float32(24)))
     arrays = [x for x, _ in cases]
     module = module_of(arrays, lambda *xs: [conv(x, w, (0, 0, 0, 0)) for x, (_, w) in zip(xs, cases)])
-    bound = error_bound(t, 64, len(choose.products_for(t))) * 64
+    bound = error_bound(t, 64, len(winograd_plan.products_for(t))) * 64
     for i, ((x, w), y) in enumerate(zip(cases, Compiled(staged(module, machine())).run(arrays))):
         exact = convolution(x, w, (0, 0, 0, 0))
         error = np.abs(y - exact).max()
@@ -196,18 +197,18 @@ def server(**other: Any) -> Target:
 
 
 def test_parts_follow_the_transform() -> None:
-    assert [choose.products_for(t) for t in (F2, S2, F4, S4, F6)] == [THREE, THREE, SIX, SIX, SIX]
+    assert [winograd_plan.products_for(t) for t in (F2, S2, F4, S4, F6)] == [THREE, THREE, SIX, SIX, SIX]
 
 
 def test_plans_cover_every_tile_and_channel() -> None:
     for facts in (facts_of(64, 64, 56, 56, batch=2), facts_of(40, 16, 9, 33), facts_of(512, 512, 14, 14)):
         for t in (F2, F4, F6):
-            for plan in choose._plans(server(), choose.Layer.of(facts), t, choose.products_for(t)):
+            for plan in choose._plans(server(), winograd_plan.Layer.of(facts), t, winograd_plan.products_for(t)):
                 total = facts.batch * plan.tiles[0] * plan.tiles[1]
                 assert plan.rows == 16 and 1 <= plan.vectors <= 4
                 assert plan.strip * (plan.strips - 1) < total <= plan.strip * plan.strips
                 assert plan.chunks * plan.vectors * 16 >= facts.outputs
-                data, _ = choose.scratch_bytes(16, facts.channels, plan)
+                data, _ = winograd_plan.scratch_bytes(16, facts.channels, plan)
                 assert data >= t.products * parts_of(plan.products) * facts.channels * plan.strip * 2
 
 

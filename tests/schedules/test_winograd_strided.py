@@ -13,6 +13,7 @@ from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv import winograd_plan
 from halotile.schedules.conv.winograd_math import S2, S4, Transform, error_bound
 from tvm import relax
 from winograd_layers import ONES, conv, convolution, facts_of, plans_of, random, server
@@ -110,7 +111,7 @@ def test_chosen_where_it_saves_products() -> None:
     """A wide image by tiles of 4 x 4; where weights come from memory, smaller tiles or none."""
     target = server(fma_ports=1, l1_bytes=32 << 10, l2_bytes=1 << 20)
 
-    def plan(cin: int, cout: int, size: int, strides: tuple[int, int] = (2, 2)) -> choose.Plan | None:
+    def plan(cin: int, cout: int, size: int, strides: tuple[int, int] = (2, 2)) -> winograd_plan.Plan | None:
         return choose.choose_plan(target, facts_of(cin, cout, size, size, strides=strides))
 
     plans = [plan(*s) for s in ((128, 128, 28), (256, 256, 14), (2048, 2048, 4))]

@@ -11,7 +11,8 @@ from halotile.benchmarks.layers import activation
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.schedules.conv import winograd_phases
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.winograd_choose import STACK_BYTES, Plan, applies, best_plan
+from halotile.schedules.conv.winograd_choose import applies, best_plan
+from halotile.schedules.conv.winograd_plan import STACK_BYTES, Plan
 from halotile.schedules.group import Scratch
 from halotile.targets.target import Target
 from onnx.reference import ReferenceEvaluator

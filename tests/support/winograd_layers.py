@@ -11,6 +11,7 @@ import pytest
 from compiled import Suite, native, weight
 from halotile.schedules.conv import build as conv_build
 from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv import winograd_plan
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd_math import Transform
 from halotile.schedules.group import Value
@@ -61,12 +62,12 @@ def plans_of(transform: Transform, pick: int, parts: bool = False) -> Callable[.
     tiles that differ; products are those of ``parts`` on the matrix unit."""
 
     def choice(target: Any, facts: ConvFacts, **_: Any) -> Any:
-        able = choose.all_transforms(choose.Layer.of(facts)) if choose.applies(facts) else []
+        able = winograd_plan.all_transforms(winograd_plan.Layer.of(facts)) if choose.applies(facts) else []
         if not able:
             return None
         taken = transform if transform in able else able[-1]
-        products = choose.products_for(taken) if parts else ()
-        plans = list(choose._plans(target, choose.Layer.of(facts), taken, products))
+        products = winograd_plan.products_for(taken) if parts else ()
+        plans = list(choose._plans(target, winograd_plan.Layer.of(facts), taken, products))
         if facts.plane.dilation == (1, 1):
             plans = [p for p in plans if p.strip > 1 or p.strips == 1]
         return replace(plans[(7 * facts.channels + 5 * facts.outputs + pick) % len(plans)], cycles=0.0)  # beats all
