@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +23,14 @@ from .options import Fixed
 _WEIGHT_LIMIT = (
     1024  # constants above this many bytes can't be shapes, so shape inference does without their values
 )
+
+_INFER = """
+import sys
+sys.path[:] = sys.argv[1:]
+import onnx
+inferred = onnx.shape_inference.infer_shapes(sys.stdin.buffer.read(), data_prop=True)
+sys.stdout.buffer.write(inferred.SerializeToString())
+"""
 
 
 def inspect_file(
@@ -152,15 +162,23 @@ def _inferred_shapes(model: onnx.ModelProto, inputs: Mapping[str, list[Any] | No
     for info in run_time_inputs(model.graph):
         element = info.type.tensor_type.elem_type
         graph.input.append(onnx.helper.make_tensor_value_info(info.name, element, inputs.get(info.name)))
-    try:
-        graph = onnx.shape_inference.infer_shapes(skeleton, data_prop=True).graph
-    except Exception:  # a malformed value that the checker let pass only costs us the count
-        pass
+    graph = _inferred(skeleton).graph
     for info in [*graph.input, *graph.value_info, *graph.output]:
         declared = declared_shape(info)
         if declared is not None:
             shapes.setdefault(info.name, declared)
     return shapes
+
+
+def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:
+    """``skeleton`` with what ONNX's inference finds; as it is, where inference fails: that only costs us the count.
+
+    It runs in a process of its own: on windows larger than their input it goes on with negative dimensions, of which
+    a later Slice aborts the process.
+    """
+    command = [sys.executable, "-c", _INFER, *sys.path]  # modules are found where this process finds them
+    child = subprocess.run(command, input=skeleton.SerializeToString(), capture_output=True, check=False)
+    return skeleton if child.returncode else onnx.load_from_string(child.stdout)
 
 
 def _coverage(

@@ -201,3 +201,21 @@ def test_text_tensors(halotile, tmp_path) -> None:
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
     save(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     halotile("build", "m.onnx").refused("E200", "'x'", "STRING")
+
+
+def test_windows_larger_than_their_input(halotile, tmp_path) -> None:
+    """ONNX's shape inference goes on with a negative dimension, and aborts the process at the Slice behind it."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="wide", kernel_shape=[7, 1], dilations=[2, 1]),
+        helper.make_node("Slice", ["c", "starts", "ends", "axes", "steps"], ["y"], name="cut"),
+    ]
+    numbers = {"starts": [0, 2], "ends": [-4, 4], "axes": [2, 3], "steps": [2, 1]}
+    weights = [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in numbers.items()]
+    weights.append(numpy_helper.from_array(np.ones((2, 3, 7, 1), np.float32), "w"))
+    x, y = helper.make_tensor_value_info("x", 1, [1, 3, 9, 8]), helper.make_tensor_value_info("y", 1, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    save(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    halotile("build", "m.onnx").refused("E200", "wide", "do not fit the input")
+    outcome = halotile("inspect", "m.onnx")
+    assert outcome.code == 0, outcome.err
+    assert "1 refused" in outcome.out and "do not fit the input" in outcome.out
