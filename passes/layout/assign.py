@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...schedules.classify import Facts
@@ -20,13 +20,14 @@ from ...schedules.conv import input_needs, supports_conv
 from ...schedules.conv.facts import FEW_CHANNELS
 from ...schedules.conv.few import is_few
 from ...schedules.dispatch import works_on_plain
-from ...schedules.group import Group, Node, Value
+from ...schedules.group import Group, Value
 from ...schedules.layout import Layout
 from ...schedules.matmul.moves import producers
 from ...schedules.preserving import preserves_channels
 from ...schedules.shuffle import channel_tables, permutes_vectors, shuffles_channels
 from ..fuse.outputs import copy_group, root_of
 from .moves import without_moves
+from .rename import anchor_reading, reading, result_renamed
 from .sampled import sampled_image
 from .slices import place_slices
 
@@ -126,7 +127,7 @@ class _Assigner:
                 if value not in self.pinned or value in self.plain:
                     continue
                 inner = Value(f"{value.name}.blocked", value.shape, value.dtype)
-                result[place] = _substitute(result[place], value, inner)
+                result[place] = result_renamed(result[place], value, inner)
                 result.append(copy_group(f"convert_{len(result)}", inner, value, "layout: a model output is plain"))
         self.groups = result
 
@@ -173,7 +174,7 @@ class _Assigner:
                 if value not in self.blocks:
                     fresh, made = self._converted(value, lanes, why="layout: joined to others in channel blocks")
                     before += [] if made is None else [made]
-                    group = _substitute_everywhere(group, value, fresh)
+                    group = reading(group, value, fresh)
             result.append(group)
         return before + result
 
@@ -189,11 +190,11 @@ class _Assigner:
         if not preserves_channels(group, {image: lanes}, lanes):
             return []
         fresh, made = self._converted(image, lanes, why="layout: read between its elements, by vectors of channels")
-        inside, after = _substitute_everywhere(group, image, fresh), []
+        inside, after = reading(group, image, fresh), []
         for value in group.outputs:
             if value in self.pinned or not any(self._wants_blocks(r, value) for r in readers.get(value, [])):
                 inner = Value(f"{value.name}.blocked", value.shape, value.dtype)
-                inside = _substitute(inside, value, inner)
+                inside = result_renamed(inside, value, inner)
                 after.append(copy_group(f"convert_{value.name}_plain", inner, value, "layout: read plain"))
                 value = inner
             self.blocks[value] = lanes
@@ -265,7 +266,7 @@ class _Assigner:
                     data, made = self._converted(data, block, padded=needs, fill=wanted.fill if needs else 0)
                     if made is not None:
                         result.append(made)
-                    group = _substitute_input(group, wanted.data, data)
+                    group = anchor_reading(group, wanted.data, data)
                 if needs:
                     self._widen(data, wanted.margins)
                     self.fills[data] = wanted.fill
@@ -277,7 +278,7 @@ class _Assigner:
                         data, made = self._converted(value, 0)
                         if made is not None:
                             result.append(made)
-                        group = _substitute_everywhere(group, value, data)
+                        group = reading(group, value, data)
             result.append(group)
         self.groups = result
 
@@ -314,7 +315,7 @@ class _Assigner:
             fresh, made = self._converted(value, lanes)
             if made is not None:
                 result.append(made)
-            group = _substitute_everywhere(group, value, fresh)
+            group = reading(group, value, fresh)
         self.blocks[data] = lanes
         return group
 
@@ -398,50 +399,3 @@ def _keeps_blocks(group: Group, blocked: dict[Value, int], lanes: int) -> bool:
 
 def _same_as_plain(value: Value, block: int) -> bool:
     return all(s == 1 for s in value.shape[2:]) and value.shape[1] % block == 0
-
-
-def _substitute(group: Group, old: Value, new: Value) -> Group:
-    """``group`` with its result ``old`` called ``new``."""
-    nodes, anchor = [], group.anchor
-    for node in group.nodes:
-        fresh = replace(
-            node,
-            results=tuple(new if r is old else r for r in node.results),
-            operands=tuple(_renamed(o, old, new) for o in node.operands),
-        )
-        anchor = fresh if node is group.anchor else anchor
-        nodes.append(fresh)
-    outputs = tuple(new if v is old else v for v in group.outputs)
-    return replace(group, nodes=tuple(nodes), outputs=outputs, anchor=anchor)
-
-
-def _substitute_input(group: Group, old: Value, new: Value) -> Group:
-    """``group`` with the anchor reading ``new`` instead of ``old`` (other operators keep reading ``old``)."""
-    nodes: list[Node] = []
-    anchor = group.anchor
-    for node in group.nodes:
-        if node is group.anchor:
-            node = replace(node, operands=(new, *node.operands[1:]))
-            anchor = node
-        nodes.append(node)
-    still = any(old in n.inputs for n in nodes)
-    inputs = dict.fromkeys(v for v in group.inputs if v is not old or still)
-    inputs[new] = None
-    return replace(group, nodes=tuple(nodes), inputs=tuple(inputs), anchor=anchor)
-
-
-def _substitute_everywhere(group: Group, old: Value, new: Value) -> Group:
-    """``group`` reading ``new`` wherever it read ``old``."""
-    nodes, anchor = [], group.anchor
-    for node in group.nodes:
-        fresh = replace(node, operands=tuple(_renamed(o, old, new) for o in node.operands))
-        anchor = fresh if node is group.anchor else anchor
-        nodes.append(fresh)
-    inputs = tuple(new if v is old else v for v in group.inputs)
-    return replace(group, nodes=tuple(nodes), inputs=inputs, anchor=anchor)
-
-
-def _renamed(operand: Any, old: Value, new: Value) -> Any:
-    if isinstance(operand, tuple):
-        return tuple(_renamed(o, old, new) for o in operand)
-    return new if operand is old else operand
