@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .attention import attention_facts, build_attention
+from .channel_norm import build_channel_norm, norms_channels
 from .classify import Facts
 from .conv import build_conv, builds_conv
 from .group import Group, Kernel, Request
@@ -30,6 +31,8 @@ def build_kernel(request: Request) -> Kernel:
     lanes = blocks[request.group.outputs[0]]
     if lanes and set(blocks.values()) == {lanes} and shuffles_channels(request.group, blocks, lanes):
         return build_shuffle(request)
+    if lanes and norms_channels(request.group, blocks, lanes):
+        return build_channel_norm(request)
     return build_staged(request)
 
 

@@ -34,14 +34,15 @@ def preserves_channels(group: Group, blocked: dict[Value, int], lanes: int) -> b
     stored = {key(t) for p in phases for t in p.tensors}
     for phase in phases:
         for tensor in phase.tensors:
-            if not _tensor_preserves(graph, tensor, stored, blocked, lanes):
+            if not reads_own_channels(graph, tensor, stored, blocked, lanes):
                 return False
     return True
 
 
-def _tensor_preserves(
+def reads_own_channels(
     graph: GroupGraph, tensor: te.Tensor, stored: set[Any], blocked: dict[Value, int], lanes: int
 ) -> bool:
+    """True if ``tensor`` reads what is ``stored`` at its own channel, and blocked inputs there or whole blocks away."""
     axes = [tirx.Var(f"a{i}", "int32") for i in range(len(tensor.shape))]
     ranges = sym.Analyzer()
     for axis, extent in zip(axes, tensor.shape):

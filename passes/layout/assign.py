@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...schedules.channel_norm import norms_channels
 from ...schedules.classify import Facts
 from ...schedules.conv import input_needs, supports_conv
 from ...schedules.conv.facts import FEW_CHANNELS
@@ -394,7 +395,8 @@ def _is_staged(group: Group) -> bool:
 
 def _keeps_blocks(group: Group, blocked: dict[Value, int], lanes: int) -> bool:
     """True if a generator writes ``group`` in blocks of ``lanes``: its vectors are made of vectors."""
-    return shuffles_channels(group, blocked, lanes) or preserves_channels(group, blocked, lanes)
+    by_vectors = shuffles_channels(group, blocked, lanes) or norms_channels(group, blocked, lanes)
+    return by_vectors or preserves_channels(group, blocked, lanes)
 
 
 def _same_as_plain(value: Value, block: int) -> bool:

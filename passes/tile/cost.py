@@ -298,6 +298,8 @@ def _map_cycles(operator: str, elements: int, lanes: int, kind: str, node: objec
         return elements / lanes * (math.prod(int(k) for k in taps) if taps is not None else 9) * 1.2
     if any(word in operator for word in ("permute", "transpose", "reshape", "resize", "slice", "pad", "gather")):
         return elements / lanes * 8.0  # moves that seldom run over whole vectors
+    if operator == "halotile.standardise":
+        return elements / lanes * 10.0  # three passes, and the lanes of two sums
     return elements / lanes * (LONG if _is_long(operator) else 2.0)
 
 
