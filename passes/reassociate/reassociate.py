@@ -18,6 +18,7 @@ from ..sweep import Rule, closed, opened, sweep
 from .compose import Products, compose
 from .extremes import extreme_as_it_lies
 from .group_norms import groups_by_channels
+from .images import as_image
 from .resizes import resize_later
 from .shuffles import phases_side_by_side, whole_blocks
 
@@ -25,6 +26,7 @@ _RULES: dict[str, Rule] = {
     "resize-later": resize_later,
     "extreme-as-it-lies": extreme_as_it_lies,
     "groups-by-channels": groups_by_channels,
+    "as-image": as_image,
 }
 _RULES_OF_LANES = {"phases-side-by-side": phases_side_by_side, "whole-blocks": whole_blocks}
 

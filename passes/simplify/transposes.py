@@ -82,15 +82,20 @@ class Region:
         return removed - len(exposed) - len(self.foreign)
 
 
-def grow(root: Node, upwards: bool, sums: bool = True) -> Region:
-    """The region below the permutation ``root``; with ``upwards`` also operators that only feed it."""
+def grow(root: Node, upwards: bool, sums: bool = True, also: Callable[[Node], bool] = lambda _: False) -> Region:
+    """The region below the permutation ``root``; with ``upwards`` also operators that only feed it. ``also`` has more
+    operators that can work on permuted axes."""
     region = Region(permutation(root))
     rank = root.rank
+
+    def carried(node: Node) -> bool:
+        return carries(node, rank, sums) or also(node)
+
     seen: set[Node] = set()
     queue = list(root.users)
     while queue and len(region.nodes) < _LARGEST_REGION:
         node = queue.pop(0)
-        if node in seen or not carries(node, rank, sums):
+        if node in seen or not carried(node):
             continue
         if not upwards and any(_is_foreign(i, region, seen) for i in node.inputs):
             continue
@@ -98,7 +103,7 @@ def grow(root: Node, upwards: bool, sums: bool = True) -> Region:
         region.nodes.append(node)
         queue.extend(node.users)
         if upwards:
-            queue.extend(i for i in node.inputs if carries(i, rank, sums))
+            queue.extend(i for i in node.inputs if carried(i))
     for node in region.nodes:
         for i in node.inputs:
             if region.is_source(i):
