@@ -89,7 +89,7 @@ class Build:
     places: Any = None
     closing: frozenset[Any] = frozenset()  # what the last sums of products before the outputs write
     layouts: dict[Any, Any] = field(default_factory=dict)
-    vanished: dict[Any, Any] = field(default_factory=dict)  # a concatenation's result -> the group that slices replaced
+    vanished: dict[Any, Any] = field(default_factory=dict)  # a first result -> the group that slices replaced
     tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
     rooms: dict[Any, int] = field(default_factory=dict)  # whole group -> the most bytes that a core holds beside
     ready: dict[Any, Any] = field(default_factory=dict)  # group -> its kernel, where the tile stage had to know it

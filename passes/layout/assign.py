@@ -42,7 +42,7 @@ class LayoutResult:
     views: dict[Value, Value]
     notes: tuple[str, ...] = ()
     slices: dict[Value, tuple[Value, int]] = field(default_factory=dict)
-    vanished: dict[Value, Group] = field(default_factory=dict)  # concatenations that became slices, by result
+    vanished: dict[Value, Group] = field(default_factory=dict)  # what became slices, by its first result
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,7 @@ class _Assigner:
             if not layout.is_plain:
                 layouts[value] = layout
         groups, layouts, slices, notes = place_slices(self.groups, layouts, self.views, self.pinned)
-        gone = [g for g in self.groups if g not in groups and g.operators == ("relax.concat",)]
-        vanished = {g.outputs[0]: g for g in gone}
+        vanished = {g.outputs[0]: g for g in self.groups if g not in groups}
         return LayoutResult(groups, layouts, self.views, (*self.notes, *notes), slices, vanished)
 
     # -- 1: which values are blocked -------------------------------------------------------------

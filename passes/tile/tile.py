@@ -70,8 +70,8 @@ class Tile:
         vanished: Mapping[Value, Group] | None = None,
     ) -> TileResult:
         """``placed`` are inputs and outputs of the model, ``build`` makes a group's kernel, ``size`` says how
-        much memory a tile group's takes, ``vanished`` has the
-        concatenations that became slices, by result. ``layouts`` gains those of values that are computed again.
+        much memory a tile group's takes, ``vanished`` has the concatenations and cuts that became slices, by their
+        first result. ``layouts`` gains those of values that are computed again.
         Raises HalotileError for wishes that can't be met."""
         program = Program(groups, layouts, places, frozenset(placed))
         threads = self.threads or target.cores

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from compiled import native
+from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.layers import activation, conv
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.runtime.loader import load
@@ -59,3 +62,47 @@ def test_the_numbers_are_those_of_the_whole(unet: onnx.ModelProto, tmp_path: Pat
         results.append(load(tmp_path / name)(feeds))
     for key, value in results[0].items():
         assert np.array_equal(value, results[1][key])
+
+
+def kept_half(g: Graph, x: str) -> str:
+    """YOLO's cross-stage block: one half goes on, and all is joined again."""
+    y = activation(g, conv(g, x, 64, 1), "silu")
+    parts = [*g.ops("Split", y, g.const([32, 32], "int64"), outputs=2, axis=1)]
+    for _ in range(2):
+        parts.append(g.op("Add", activation(g, conv(g, parts[-1], 32, 3), "silu"), parts[-1]))
+    return conv(g, g.op("Concat", *parts, axis=1), 32, 1)
+
+
+def halves(g: Graph, x: str) -> str:
+    """Cut, and joined by a sum: there is no concatenation."""
+    y = activation(g, conv(g, x, 64, 3), "relu")
+    a, b = g.ops("Split", y, g.const([32, 32], "int64"), outputs=2, axis=1)
+    return conv(g, g.op("Add", conv(g, a, 32, 3), conv(g, b, 32, 5)), 16, 3)
+
+
+def first_channels(g: Graph, x: str) -> str:
+    """Cut twice at other places, which overlap."""
+    y = activation(g, conv(g, x, 80, 3), "relu")
+    first = g.op("Slice", y, *(g.const([v], "int64") for v in (0, 48, 1)))
+    last = g.op("Slice", y, *(g.const([v], "int64") for v in (32, 80, 1)))
+    return conv(g, g.op("Concat", conv(g, first, 32, 3), conv(g, last, 16, 3), axis=1), 16, 3)
+
+
+@pytest.mark.parametrize("layers", [kept_half, halves, first_channels])
+@pytest.mark.parametrize("size", [(48, 40), (37, 23)])
+def test_cuts_come_back_too(layers: Callable[[Graph, str], str], size: tuple[int, int], tmp_path: Path) -> None:
+    g = Graph("cuts")
+    model = g.finish(y=layers(g, conv(g, g.input("x", (1, 3, *size)), 32, 3)))
+    off = run_pipeline(model, Options(target=native(), stop_after="plan", tile="off"))
+    cuts = {"relax.split", "relax.strided_slice"}
+    assert any(cuts & set(g.operators) for g in off.vanished.values())
+    tiled = run_pipeline(model, Options(target=native(), stop_after="plan", optimize="memory"))
+    inside = [m for p in tiled.tiled.values() for m in p.members if m.operators[0] in cuts]
+    assert inside and not any(v in tiled.places.slices for m in inside for v in m.outputs)
+    assert tiled.report["arena_bytes"] < 0.5 * off.report["arena_bytes"]
+    assert all(check_plan(p).problems == [] for p in tiled.tiled.values())
+    x, results = np.random.default_rng(0).standard_normal((1, 3, *size)).astype(np.float32), []
+    for name, options in (("whole", {"tile": "off"}), ("tiled", {"optimize": "memory"})):
+        run_pipeline(model, Options(target=native(), threads=2, exact=True, **options), output=tmp_path / name)
+        results.append(load(tmp_path / name)({"x": x})["y"])
+    assert np.array_equal(*results)
