@@ -110,3 +110,22 @@ def bands(
                 ctx.ranged(turn, passes)
                 with k.loop(simplify(own[1] - own[0]), name="q", begin=own[0]) as row:
                     yield image, simplify(group * passes + turn), ctx.ranged(row, rows)
+
+
+@contextmanager
+def image_rows(ctx: Context, images: int, rows: int, parallel: bool) -> Iterator[tuple[Any, Any]]:
+    """Loops over the rows of images, all channels of each: of whole images in bands, whose margins each core fills
+    before, or of the kernel's box. Gives an image's index and that of a row in the tensor."""
+    if ctx.origin is None:
+        ctx.expect_margins()
+
+        def margins(image: Any, part: Any, parts: int) -> None:
+            ctx.fill_parts(None, image, part, parts)
+
+        with bands(ctx, images, 1, rows, parallel, first=margins) as (image, _, row):
+            yield image, row
+        return
+    with ctx.k.loop(images, name="n") as image, ctx.k.loop(rows, name="y") as row:
+        ctx.ranged(image, images)
+        ctx.ranged(row, rows)
+        yield image, row + ctx.origin[0]

@@ -19,7 +19,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from .bands import bands, has_bands
+from .bands import has_bands, image_rows
 from .context import Channel, Context
 from .group import Group, Kernel, Node, Request, Value
 from .inline import Inliner, key
@@ -100,8 +100,7 @@ class _ChannelNorm:
         work = WORK * shape[0] * self.channels * shape[2] * shape[3]
         least = LOCAL_WORK if has_bands(shape[2], self.request.workers) else PARALLEL_WORK
 
-        def row_of(n: Any, row: Any) -> None:
-            y = row if ctx.origin is None else row + ctx.origin[0]
+        with image_rows(ctx, shape[0], rows, work >= least) as (n, y):
             left = 0 if ctx.origin is None else ctx.origin[1]
             strips, rest = divmod(columns, SIDE)
             for count, side, begin in ((strips, SIDE, 0), (1, rest, strips * SIDE)):
@@ -109,20 +108,6 @@ class _ChannelNorm:
                     with k.loop(count, name="x") as strip:
                         ctx.ranged(strip, count)
                         self._places(n, y, strip * side + begin + left, side)
-
-        if box is not None:
-            with k.loop(shape[0], name="n") as n, k.loop(rows, name="y") as row:
-                ctx.ranged(n, shape[0])
-                ctx.ranged(row, rows)
-                row_of(n, row)
-        else:
-            ctx.expect_margins()
-
-            def margins(image: Any, part: Any, parts: int) -> None:
-                ctx.fill_parts(None, image, part, parts)
-
-            with bands(ctx, shape[0], 1, rows, work >= least, first=margins) as (n, _, row):
-                row_of(n, row)
         return Kernel(
             function=k.finish(),
             operands=tuple(ctx.operands),
@@ -142,15 +127,17 @@ class _ChannelNorm:
         def value(inliner: Inliner, indices: list[Any]) -> Any:
             return inliner.at(data, indices)
 
-        def plain(inliner: Inliner, indices: list[Any], u: Any, inside: Any) -> Any:
-            return value(inliner, indices)  # lanes past the last channel hold zeros
+        def counted(element: Any, inside: Any) -> Any:
+            return element if inside is None else tirx.Select(inside, element, tirx.FloatImm("float32", 0.0))
+
+        def own_value(inliner: Inliner, indices: list[Any], _u: Any, inside: Any) -> Any:
+            return counted(value(inliner, indices), inside)  # maps make anything of the zeros past the last channel
 
         def squared(inliner: Inliner, indices: list[Any], u: Any, inside: Any) -> Any:
             centred = k.bind(value(inliner, indices) - middle[u])
-            square = centred * centred
-            return square if inside is None else tirx.Select(inside, square, tirx.FloatImm("float32", 0.0))
+            return counted(centred * centred, inside)
 
-        middle = self._summed(n, y, x, side, plain, lambda total: total * scale)
+        middle = self._summed(n, y, x, side, own_value, lambda total: total * scale)
         inverse = self._summed(n, y, x, side, squared, lambda total: one / tirx.sqrt(total * scale + epsilon))
 
         def normalised(indices: list[Any], u: Any) -> None:

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from tvm import tirx
 
-from .bands import bands, has_bands
+from .bands import has_bands, image_rows
 from .context import Context
 from .group import Group, Kernel, Node, Request, Value
 from .nest import LOCAL_WORK, PARALLEL_WORK
@@ -149,33 +149,18 @@ def build_shuffle(request: Request) -> Kernel:
     rows, columns = ctx.size if boxed else shape[2:4]
     work = sum(v.elements for v in group.outputs)
     parallel = not boxed and work >= (LOCAL_WORK if has_bands(shape[2], request.workers) else PARALLEL_WORK)
-    if not boxed:
-        ctx.expect_margins()
-
-    def margins(image: Any, part: Any, parts: int) -> None:
-        ctx.fill_parts(None, image, part, parts)
-
-    def row_of(n: Any, row: Any) -> None:
+    with image_rows(ctx, shape[0], rows, parallel) as (n, y):
         for output, table in tables.items():
             lanes = request.layout(output).block
             for block, sources in enumerate(_vectors(table, lanes)):
                 with k.loop(columns, name="x") as column:
                     ctx.ranged(column, columns)
-                    y, x = (row, column) if ctx.origin is None else (row + ctx.origin[0], column + ctx.origin[1])
+                    x = column if ctx.origin is None else column + ctx.origin[1]
                     read = [_vector(ctx, v, [n, b * lanes, y, x], lanes) for v, b in sources]
                     part = table[block * lanes : (block + 1) * lanes]
                     picks = [(sources.index((v, c // lanes)), c % lanes) for v, c in part]
                     to = tirx.Ramp(ctx.offset(output, [n, block * lanes, y, x]), 1, lanes)
                     k.store(ctx.buffer(output), to, _permuted(ctx, read, picks, lanes, output.dtype))
-
-    if boxed:
-        with k.loop(shape[0], name="n") as n, k.loop(rows, name="y") as row:
-            ctx.ranged(n, shape[0])
-            ctx.ranged(row, rows)
-            row_of(n, row)
-    else:
-        with bands(ctx, shape[0], 1, rows, parallel, first=margins) as (n, _, row):
-            row_of(n, row)
     return Kernel(
         function=k.finish(),
         operands=tuple(ctx.operands),

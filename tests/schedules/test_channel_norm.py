@@ -22,6 +22,12 @@ def norm(g: Graph, x: str, epsilon: float = 1e-5) -> str:
     return g.op("Div", centred, g.op("Sqrt", g.op("Add", variance, g.const(epsilon))))
 
 
+def resized(g: Graph, x: str) -> str:
+    """What it reads is computed in its kernel, and is one half in lanes past the last channel."""
+    scales = g.const([1.0, 1.0, 1.5, 2.0])
+    return norm(g, activation(g, g.op("Resize", x, "", scales, mode="linear"), "sigmoid"))
+
+
 def weights(g: Graph, x: str) -> str:
     c = g.dim(x, 1)
     x = g.op("Mul", x, g.weight("gamma", g.uniform((c, 1, 1), 0.5, 1.5)))
@@ -66,7 +72,7 @@ def result(build: Build, feeds: dict[str, np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("layers", [alone, of_a_sum, with_maps])
+@pytest.mark.parametrize("layers", [alone, of_a_sum, resized, with_maps])
 @pytest.mark.parametrize(
     ("shape", "channels"), [((1, 3, 12, 16), 32), ((2, 5, 17, 23), 37), ((1, 6, 9, 5), 7), ((3, 16, 1, 1), 96)]
 )
@@ -77,6 +83,12 @@ def test_numbers(layers: Callable[..., str], shape: tuple[int, ...], channels: i
     (wanted,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feeds)
     found = result(build, feeds)
     assert np.abs(found - wanted).max() <= 2e-5 * np.abs(wanted).max()
+
+
+def test_what_is_normalised_is_computed_in_the_kernel() -> None:
+    build = planned(model(resized, (1, 3, 9, 11), 21), tile="off")
+    (own,) = (g for g in build.groups if "halotile.standardise" in g.operators)
+    assert len(own.nodes) > 1 and has_norm(build)
 
 
 def test_places_that_are_equal_in_all_channels_are_zero() -> None:
@@ -94,7 +106,7 @@ def test_other_targets_have_them(target: str) -> None:
     assert has_norm(planned(model(with_maps, (1, 3, 12, 16), 40), target))
 
 
-@pytest.mark.parametrize("layers", [alone, of_a_sum, with_maps])
+@pytest.mark.parametrize("layers", [alone, of_a_sum, resized, with_maps])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 40), (3, 7), (5, 13)])
 def test_boxes_give_the_same_bits(layers: Callable[..., str], rows: int, columns: int) -> None:
     proto = model(layers, (2, 3, 13, 29), 21)
