@@ -177,8 +177,11 @@ def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:
     a later Slice aborts the process.
     """
     command = [sys.executable, "-c", _INFER, *sys.path]  # modules are found where this process finds them
-    child = subprocess.run(command, input=skeleton.SerializeToString(), capture_output=True, check=False)
-    return skeleton if child.returncode else onnx.load_from_string(child.stdout)
+    try:
+        child = subprocess.run(command, input=skeleton.SerializeToString(), capture_output=True, check=True)
+        return onnx.load_from_string(child.stdout)
+    except Exception:  # no interpreter to start, constants of more than 2 GB, a malformed value
+        return skeleton
 
 
 def _coverage(

@@ -64,6 +64,8 @@ def _along_channels(node: Node) -> bool:
     """True for a product of the last of four axes with constant weights, and a layer norm over it."""
     if not node.is_tensor or not node.static or node.rank != 4 or node.dtype != "float32":
         return False
+    if any(i.shape is None or 0 in i.shape for i in (node, *node.inputs)):
+        return False
     if node.op == "relax.matmul":
         x, weight = node.inputs
         return x.rank == 4 and weight.op == CONST and weight.rank == 2
