@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
@@ -20,6 +21,7 @@ from .layout import Layout
 from .tegraph import GroupGraph
 
 LARGEST = 2**31
+SLACK = 64  # bytes behind each constant, so that a last vector may read past its end
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Context:
         self.channel: Channel | None = None
         self.log: list[Any] | None = None
         self._buffers: dict[Any, Any] = {}
+        self._blocks: dict[Value, Any] = {}  # constants laid out in blocks of channels
         self.analyzer = sym.Analyzer()
         self.scalars: list[str | tuple[Value, int]] = []
         self._bases: dict[Value, list[Any]] = {}
@@ -171,6 +174,8 @@ class Context:
         layout = self.request.layout(value)
 
         def read(indices: tuple[Any, ...]) -> Any:
+            if constant is not None and layout.is_plain and (load := self._in_blocks(value, indices)) is not None:
+                return load
             position = self.offset(value, indices)
             if self.log is not None:
                 self.log.append(position)
@@ -182,15 +187,62 @@ class Context:
         return read
 
     def _guarded(self, value: Value, layout: Layout, indices: Sequence[Any], load: Any) -> Any:
-        """Lanes past the last channel must not read past a plain run-time tensor. (Blocked tensors hold zeros there,
-        constants are padded.)"""
+        """Lanes past the last channel must not read past a plain tensor. (Blocked tensors hold zeros there, and
+        constants have :data:`SLACK` behind them, which is enough if channels lie next to each other.)"""
         channel = self.channel
-        if channel is None or not channel.has_tail or layout.block or value.constant is not None:
+        if channel is None or not channel.has_tail or layout.block:
             return load
         if not any(_uses(i, channel.lane) for i in indices):
             return load
+        if value.constant is not None and self._past(value, indices, channel) <= SLACK:
+            return load
         self.k.guard(channel.index < channel.extent)
         return tirx.if_then_else(channel.index < channel.extent, load, tirx.Cast(load.ty, tirx.IntImm("int32", 0)))
+
+    def _in_blocks(self, value: Value, indices: Sequence[Any]) -> Any:
+        """A plain constant of several elements a channel (a map of positions) is laid out in the kernel's blocks, for
+        one load a vector instead of one a lane, unless the lanes past the last channel would more than double it."""
+        channel = self.channel
+        if channel is None:
+            return None
+        own = [not isinstance(i, int) and tvm_ffi.structural_equal(i, channel.index) for i in indices]
+        axis = own.index(True) if any(own) else 0
+        if sum(_uses(i, channel.lane) for i in indices) != 1 or not own[axis]:
+            return None
+        shape = (int(np.prod(value.shape[:axis])), value.shape[axis], int(np.prod(value.shape[axis + 1 :])))
+        blocked = Layout.blocked(shape, channel.lanes)
+        if shape[2] == 1 or blocked.elements > 2 * value.elements:
+            return None
+        if value not in self._blocks:
+            data, wide = np.asarray(value.constant), blocked.physical_shape
+
+            def laid_out() -> np.ndarray:
+                whole = np.zeros((shape[0], wide[1] * channel.lanes, shape[2]), data.dtype)
+                whole[:, : shape[1]] = data.reshape(shape)
+                lanes = whole.reshape(shape[0], wide[1], channel.lanes, shape[2])
+                return np.ascontiguousarray(lanes.transpose(0, 1, 3, 2))
+
+            packed = Packed(self.k.fresh("c"), laid_out, blocked.elements, value.dtype)
+            self._blocks[value] = self.packed(packed, narrow=False)
+        ends = Layout.plain(value.shape[:axis]), Layout.plain(value.shape[axis + 1 :])
+        before, behind = (end.offset(part) for end, part in zip(ends, (indices[:axis], indices[axis + 1 :])))
+        offset = blocked.offset([before, channel.index, behind], channel.block, channel.lane)
+        position = self.analyzer.simplify(narrow(offset))
+        if self.log is not None:
+            self.log.append(position)
+        return self._blocks[value][position]
+
+    def _past(self, value: Value, indices: Sequence[Any], channel: Channel) -> int:
+        """Bytes from what the first lane reads of a plain tensor to the end of what the last one reads."""
+        distance, stride = 1, 1
+        for index, extent in zip(reversed(indices), reversed(value.shape)):
+            if _uses(index, channel.lane):
+                linear = sym.detect_linear_equation(index, [channel.lane])
+                if not len(linear) or not isinstance(linear[0], tirx.IntImm):
+                    return LARGEST
+                distance += abs(int(linear[0])) * stride * (channel.lanes - 1)
+            stride *= extent
+        return distance * dtype_bytes(value.dtype)
 
     def inliner(self, sources: dict[Any, Source] | None = None, bind: bool = True) -> Inliner:
         """An inliner that reads the group's inputs from memory, and ``sources`` from where they say."""

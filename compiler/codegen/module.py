@@ -27,6 +27,7 @@ from tvm import tirx
 from ...errors import UnsupportedError
 from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
+from ...schedules.context import SLACK
 from ...schedules.emit import sequence
 from ...schedules.group import Kernel, Packed, Scratchpad, Value
 from ...schedules.matrix.unit import work_of
@@ -38,7 +39,6 @@ MAIN = "halotile_kernel_main"
 SHARES = 4  # modules that LLVM works on at a time, cores permitting
 C_CALL = 1  # TVM's name for "already has its final signature": a plain C function
 ALIGNMENT = 64
-SLACK = 64  # bytes after each constant, so that a last vector may read past it
 
 
 @dataclass(frozen=True)

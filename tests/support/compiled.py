@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import os
 import shutil
 import subprocess
 import tempfile
@@ -25,6 +26,7 @@ import halotile.schedules.operators  # noqa: F401  (registers our own)
 import ml_dtypes  # noqa: F401  (gives numpy bfloat16)
 import numpy as np
 import tvm
+from accesses import outside
 from halotile.compiler import pipeline
 from halotile.compiler.frontend.importer import ImportedModel
 from halotile.compiler.pipeline import Build, Options
@@ -142,6 +144,9 @@ def staged(
         build.layouts = layouts(build)
     for stage in (pipeline.tile, pipeline.schedule, pipeline.plan):
         stage(build)
+    if os.environ.get("HALOTILE_ACCESSES"):  # takes as long again, so CI does it for the kernels of a few models only
+        wrong = [f"{k.schedule} {words}" for k in build.kernels for words in outside(k)]
+        assert not wrong, "\n".join(wrong)
     return build
 
 
