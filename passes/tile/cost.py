@@ -103,10 +103,9 @@ class MemberCost:
     ``unit`` output positions are computed at a time, in ``cycles``. The weights pass once for every ``strip`` units
     (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between. ``fit`` has unit and
     cycles for small boxes, where they are others than for the whole; ``others`` are ways that a kernel takes for boxes
-    which they fit better: a transform of smaller tiles, where a large one's would be half empty; ``places`` counts what
-    has no unit; ``moves``: it computes little of what it reads; ``asks``: the kernel of the whole asks for what it
-    reads from memory beside its arithmetic; ``whole``: cycles of all of the layer, where its kernel has a way that
-    boxes lack."""
+    which they fit better: a transform of smaller tiles, or none, where a large one's would be half empty; ``places``
+    counts what has no unit; ``moves``: it computes little of what it reads; ``asks``: the kernel of the whole asks for
+    what it reads from memory beside its arithmetic."""
 
     unit: tuple[int, int]
     cycles: float
@@ -121,7 +120,6 @@ class MemberCost:
     places: Places | None = None
     moves: bool = False
     asks: bool = False
-    whole: float | None = None
 
     @property
     def scratch(self) -> int:
@@ -227,11 +225,13 @@ def member_cost(
             own = replace(_winograd(part, alone, plan, lanes, extra), asks=asks)
             size = plan.transform.size if plan.transform.strides == (1, 1) else 0
             less = [p for p in least_plans(alone, part, room, split) if F2.size < p.transform.size < size]
-            return replace(own, others=tuple(_winograd(part, alone, p, lanes, extra) for p in less))
+            others = [_winograd(part, alone, p, lanes, extra) for p in less]
+            if facts.is_plain:  # tiles of 5 x 5 and more
+                unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
+                others.append(MemberCost(unit, cycles, weights, positions, fit=fit))
+            return replace(own, others=tuple(others))
         unit, cycles, fit = _direct(facts, target, lanes, extra, {} if known is None else known)
-        plan = choose_plan(alone, facts, room) if facts.is_plain and not exact else None
-        whole = None if plan is None else float(_winograd(facts, alone, plan, lanes, extra).box(*facts.out_spatial))
-        return MemberCost(unit, cycles, weights, positions, fit=fit, whole=whole)
+        return MemberCost(unit, cycles, weights, positions, fit=fit)
     work, weights = 0.0, 0
     for node in group.nodes:
         if node.operator == MATMUL:

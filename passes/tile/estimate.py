@@ -226,7 +226,7 @@ class Model:
         cost = self.cost(index)
         height, width = (*group.outputs[0].shape[2:4], 1, 1)[:2] if len(group.outputs[0].shape) == 4 else (1, 1)
         if len(group.outputs[0].shape) == 4:
-            own = cost.box(height, width) if cost.whole is None else cost.whole
+            own = cost.box(height, width)
         else:
             own = cost.cycles * cost.positions
         read = sum(value_bytes(v, self.program.layouts) for v in group.inputs if v.constant is None)

@@ -12,7 +12,7 @@ time 7x7/2 of three channels takes 0.6, 11x11/4 0.5, 9x9 0.55, 5x5 of four 0.74 
 Rapids); 3x3 would take as long.
 
 Where the stride doesn't divide the kernel, taps of zero behind its last one meet inputs that the direct convolution
-doesn't read: those beyond the margins are read as the last ones within, whatever these are.
+doesn't read: those beyond the margins, or what the box needs, are read as the last ones within, whatever these are.
 """
 
 from __future__ import annotations
@@ -127,5 +127,8 @@ class _FewWinograd(Winograd):
         for axis, (own, extent, taps, real) in enumerate(pairs, start=-2):
             if own == extent - 1 and taps != real:
                 last = facts.data.shape[axis] + facts.margins()[axis][1] - 1
+                if self.ctx.origin is not None:  # a window may end with what the box needs
+                    end = self.conv.corner(axis + 2) + self.conv.spatial[axis]
+                    last = (end - 1) * self.plane.strides[axis] + real - 1 - self.plane.before[axis]
                 found[axis] = tirx.min(found[axis], last)
         return found

@@ -67,7 +67,7 @@ class Plan:
 
 class Layer(NamedTuple):
     """What plans of a convolution depend on: those of equal layers are equal. ``batch`` counts planes of outputs,
-    ``planes`` those of the kernel; the tuples are of rows and columns. The kernel of a whole layer of ``plain`` data
+    ``planes`` those of the kernel; the tuples are of rows and columns. The kernel of a layer of ``plain`` data
     has taps of zeros at its end where the stride doesn't divide it."""
 
     batch: int
@@ -84,7 +84,7 @@ class Layer(NamedTuple):
     def of(facts: ConvFacts) -> Layer:
         plane, batch = facts.plane, facts.batch * math.prod(facts.out_spatial[:-2])
         (rows, columns), (down, across) = plane.kernel, plane.strides
-        if facts.is_plain and facts.edges is None and plane.dilation == (1, 1):
+        if facts.is_plain and plane.dilation == (1, 1):
             rows, columns = _up(rows, down), _up(columns, across)
         sizes = plane.outputs, plane.strides, plane.dilation, facts.planes, (rows, columns)
         return Layer(batch, facts.channels, facts.outputs, *sizes, facts.is_plain)

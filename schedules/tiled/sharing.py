@@ -8,6 +8,7 @@ it (a 1x1 layer needs no more than its own core's part of a 3x3 layer before).
 
     wide     each core has its columns, the same ones in all steps of a member
     narrow   rows: next to short parts of rows lie those of other cores, which a core asks for ahead and takes from them
+             (columns, of steps that have fewer rows than there are cores)
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .support import box_alignment
 UNITS = (12, 4)  # columns that a core's share is a multiple of: tiles of transforms
 WIDE = 64  # columns of a core, where they share columns
 PARTS = 16  # of so many units at least
+FEWEST = 8  # columns of a core, where rows are too few to be shared
 Box = tuple[Span, Span]  # rows, columns
 Part = tuple[int, Step]  # core
 
@@ -75,6 +77,8 @@ class Sharing:
 
     def _by_rows(self, step: Step) -> list[Part]:
         cores = self.plan.sharing
+        if isinstance(step, Compute) and self._by_columns(step):
+            return [(core, replace(step, columns=own)) for core, own in shares(step.columns, self.cuts[step.member])]
         if isinstance(step, Compute | Fill):
             member = step.member if isinstance(step, Compute) else self.producer[step.value]
             parts = row_shares(step.rows, cores, box_alignment(self.plan.members[member])[0])
@@ -83,6 +87,13 @@ class Sharing:
             cuts = self.cuts[self.producer[step.value]]
             return [(core, replace(step, columns=own)) for core, own in shares(self._columns(step), cuts)]
         return [(cores - 1, step)]  # the last rows are kept, which the last core makes
+
+    def _by_columns(self, step: Compute) -> bool:
+        """True if some core would have no row (as windows are filled, before the first stripe) and columns are enough
+        for all; but not of members that write over what they read, whose tiles are chosen for whole rows."""
+        cores, own = self.plan.sharing, self.plan.members[step.member].outputs
+        few = step.rows[1] - step.rows[0] < cores and step.columns[1] - step.columns[0] >= FEWEST * cores
+        return few and not any(v in self.plan.inplace or v in self.plan.takes for v in own)
 
     def _value(self, step: Fill | Shift | Copy) -> Value:
         """The ring that the step is about."""

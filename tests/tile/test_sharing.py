@@ -21,6 +21,7 @@ from halotile.schedules.tiled import sharing as sharing_module
 from halotile.schedules.tiled.sharing import Sharing, column_cuts
 from halotile.schedules.tileplan import Compute, TilePlan
 from interleaved import interleaved, phases
+from tile_forms import taken
 
 
 def edsr(budget: int | None = None, **options: str) -> Build:
@@ -93,15 +94,19 @@ def test_a_wait_too_few_is_found(monkeypatch: pytest.MonkeyPatch, model: Model) 
     assert all(check_plan(interleaved(plan, last_first)).problems for last_first in (False, True))
 
 
-def test_cores_do_not_wait_before_layers_that_read_their_own_part() -> None:
-    """A bottleneck's 1x1 layer behind its 3x3 one needs what the same core has made."""
+def bottlenecks() -> Build:
     g = Graph("bottlenecks", Style(opset=17))
     x = g.input("x", (1, 64, 32, 28))
     for _ in range(3):
         y = activation(g, conv(g, x, 32, 1), "relu")
         y = activation(g, conv(g, y, 32, 3), "relu")
         x = activation(g, g.op("Add", conv(g, y, 64, 1), x), "relu")
-    build = run_pipeline(g.finish(y=x), Options(native(), stop_after="layout", winograd=False, threads=2))
+    return run_pipeline(g.finish(y=x), Options(native(), stop_after="layout", winograd=False, threads=2))
+
+
+def test_cores_do_not_wait_before_layers_that_read_their_own_part() -> None:
+    """A bottleneck's 1x1 layer behind its 3x3 one needs what the same core has made."""
+    build = bottlenecks()
     convs = [group for group in build.groups if group.anchor is not None]
     form = Form(8, 28, saves=True, sharing=2)
     plan = lower(convs, build.layouts, form, frozenset())
@@ -109,6 +114,32 @@ def test_cores_do_not_wait_before_layers_that_read_their_own_part() -> None:
     assert len(convs) == 9 and steady <= 6
     for last_first in (False, True):
         assert check_plan(interleaved(plan, last_first)).problems == []
+
+
+@pytest.mark.parametrize("cores", [2, 3, 4])
+def test_cores_share_columns_of_steps_with_too_few_rows(cores: int) -> None:
+    """Before the first stripe's last member there may be a row for one core only; not where outputs lie over inputs."""
+    build = bottlenecks()
+    convs = [group for group in build.groups if group.anchor is not None]
+    plan = lower(convs, build.layouts, Form(8, 28, saves=True, sharing=cores), frozenset())
+    form = Form(8, 28, saves=True, sharing=cores, over=taken(build, convs, cores))
+    over = lower(convs, build.layouts, form, frozenset())
+    few, kept = 0, 0
+    for each in (plan, over):
+        sharing = Sharing(each)
+        for step in (s for stripe in each.tasks[0].stripes for s in stripe if isinstance(s, Compute)):
+            rows = step.rows[1] - step.rows[0]
+            parts = [part for _, part in sharing.parts(step) if isinstance(part, Compute)]
+            if each.members[step.member].outputs[0] in each.inplace:
+                kept += rows < cores
+                assert all(part.columns == step.columns for part in parts)
+            elif rows < cores <= 28 // 8:
+                few += 1
+                assert len(parts) == cores and all(part.rows == step.rows for part in parts)
+                assert (parts[0].columns[0], parts[-1].columns[1]) == step.columns
+        for last_first in (False, True):
+            assert check_plan(interleaved(each, last_first)).problems == []
+    assert kept and (few or cores > 28 // 8)
 
 
 def test_a_budget_has_cores_share_and_the_result_is_that_of_the_whole() -> None:
