@@ -6,10 +6,12 @@ Needs numpy and the standard library; neither the compiler nor TVM nor onnx is i
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import os
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +23,7 @@ from ..options import path_of
 from ..spec import TensorSpec, length_name
 from .binding import Binding
 from .place import FILES, MANIFEST, folder_of, read_manifest, staged
+from .recycled import LEAST, Results
 from .trace import Traced, take_trace
 
 _empty, _addressof = np.empty, ctypes.addressof  # of every call, which may take no longer than a small model
@@ -87,6 +90,9 @@ class LoadedModel:
         self._made = tuple((s.name, numpy_dtype(s.dtype), s.shape) for s in self.outputs)
         self._names = tuple(name for name, _, _ in self._made)
         self._fresh = tuple((shape, dtype) for _, dtype, shape in self._made)
+        sizes = [dtype.itemsize * math.prod(shape) for shape, dtype in self._fresh]
+        self._large = tuple((i, *self._fresh[i], size) for i, size in enumerate(sizes) if size >= LEAST)
+        self._recycled = Results(Counter(size for *_, size in self._large))
         number = {name: i for i, name in enumerate(self._names)}
         self._cut = tuple(  # outputs whose length depends on the data: which, where the length is, axes before it
             (number[name], number[length_name(name)], (slice(None),) * axis)
@@ -116,7 +122,8 @@ class LoadedModel:
     def __call__(
         self, inputs: Mapping[str, np.ndarray[Any, Any]], threads: int | None = None
     ) -> dict[str, np.ndarray[Any, Any]]:
-        """Runs the model: arrays by ONNX name in, fresh arrays by ONNX name out.
+        """Runs the model: arrays by ONNX name in, fresh arrays by ONNX name out. (Memory of large ones that have been
+        dropped is used again; :meth:`close` gives it back.)
 
         An array must have the dtype and shape that the model states; one that is not contiguous is copied. Inputs that
         the ONNX model has but no output depends on may be there too. Raises RunError, which names the input and says
@@ -125,7 +132,10 @@ class LoadedModel:
         arrays = [self._checked(inputs, *expected) for expected in self._expected]
         if len(inputs) != len(arrays) and (unknown := self._unknown(inputs)):
             raise RunError(unknown)
-        results = [_empty(shape, dtype) for shape, dtype in self._fresh]
+        if self._large:
+            results = self._results()
+        else:
+            results = [_empty(shape, dtype) for shape, dtype in self._fresh]
         with self._lock:
             instance = self._instances.get(self._default) if threads is None else None
             if instance is None:
@@ -175,6 +185,10 @@ class LoadedModel:
                 raise RunError(f"{self.name} failed: {self._binding.error_text(code)}")
 
         return run
+
+    def _results(self) -> list[np.ndarray[Any, Any]]:
+        large = {i: self._recycled.array(shape, dtype, size) for i, shape, dtype, size in self._large}
+        return [large[i] if i in large else _empty(*fresh) for i, fresh in enumerate(self._fresh)]
 
     def _checked(
         self,
@@ -263,6 +277,7 @@ class LoadedModel:
             if self._closed:
                 return
             self._closed = True
+            self._recycled.forget()
             for instance in self._instances.values():
                 self._binding.destroy(instance)
             self._instances.clear()

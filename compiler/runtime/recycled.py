@@ -1,0 +1,54 @@
+"""Memory of large results that is used again once nobody holds them.
+
+A fresh array of tens of megabytes is memory that the system has yet to give, page by page, each filled with zeros when
+it is first written: 99 MB take 11 ms, for which the cores of a tile group wait one after the other, as they write the
+same pages. What a caller has dropped serves the next call instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+LEAST = 1 << 20  # bytes; smaller arrays the allocator has at hand
+ALIGNMENT = 64
+
+
+class _Lease:
+    """Owns memory for as long as arrays of it live; numpy keeps it as their base."""
+
+    def __init__(self, results: Results, memory: np.ndarray[Any, Any], start: int, size: int) -> None:
+        self.results, self.memory = results, memory
+        self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (start, False)}
+
+    def __del__(self) -> None:
+        self.results._take_back(self.memory)
+
+
+class Results:
+    """Arrays for a model's results. ``counts``: how many of so many bytes a call makes, which is how many are kept."""
+
+    def __init__(self, counts: dict[int, int]) -> None:
+        self._most = dict(counts)
+        self._free: dict[int, list[np.ndarray[Any, Any]]] = {size: [] for size in counts}
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> np.ndarray[Any, Any]:
+        """A contiguous array of ``size`` bytes, of any content, whose memory no other array has."""
+        try:
+            memory = self._free[size].pop()
+        except IndexError:
+            memory = np.empty(size + ALIGNMENT, np.uint8)
+        start = -(-memory.__array_interface__["data"][0] // ALIGNMENT) * ALIGNMENT
+        return np.asarray(_Lease(self, memory, start, size)).view(dtype).reshape(shape)
+
+    def forget(self) -> None:
+        """Keeps nothing from now on."""
+        self._most = dict.fromkeys(self._most, 0)
+        for free in self._free.values():
+            free.clear()
+
+    def _take_back(self, memory: np.ndarray[Any, Any]) -> None:
+        size = memory.size - ALIGNMENT
+        if len(self._free[size]) < self._most[size]:
+            self._free[size].append(memory)
