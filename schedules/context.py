@@ -50,7 +50,7 @@ class Context:
         self.channel: Channel | None = None
         self.log: list[Any] | None = None
         self._buffers: dict[Any, Any] = {}
-        self._blocks: dict[Value, Any] = {}  # constants laid out in blocks of channels
+        self._blocks: dict[tuple[Value, int, int], Any] = {}  # constants in blocks of channels: the axis, how many
         self.analyzer = sym.Analyzer()
         self.scalars: list[str | tuple[Value, int]] = []
         self._bases: dict[Value, list[Any]] = {}
@@ -213,7 +213,8 @@ class Context:
         blocked = Layout.blocked(shape, channel.lanes)
         if shape[2] == 1 or blocked.elements > 2 * value.elements:
             return None
-        if value not in self._blocks:
+        kept = value, axis, channel.lanes
+        if kept not in self._blocks:
             data, wide = np.asarray(value.constant), blocked.physical_shape
 
             def laid_out() -> np.ndarray:
@@ -223,14 +224,14 @@ class Context:
                 return np.ascontiguousarray(lanes.transpose(0, 1, 3, 2))
 
             packed = Packed(self.k.fresh("c"), laid_out, blocked.elements, value.dtype)
-            self._blocks[value] = self.packed(packed, narrow=False)
+            self._blocks[kept] = self.packed(packed, narrow=False)
         ends = Layout.plain(value.shape[:axis]), Layout.plain(value.shape[axis + 1 :])
         before, behind = (end.offset(part) for end, part in zip(ends, (indices[:axis], indices[axis + 1 :])))
         offset = blocked.offset([before, channel.index, behind], channel.block, channel.lane)
         position = self.analyzer.simplify(narrow(offset))
         if self.log is not None:
             self.log.append(position)
-        return self._blocks[value][position]
+        return self._blocks[kept][position]
 
     def _past(self, value: Value, indices: Sequence[Any], channel: Channel) -> int:
         """Bytes from what the first lane reads of a plain tensor to the end of what the last one reads."""
