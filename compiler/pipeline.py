@@ -88,6 +88,7 @@ class Build:
     views: dict[Any, Any] = field(default_factory=dict)
     places: Any = None
     closing: frozenset[Any] = frozenset()  # what the last sums of products before the outputs write
+    shared: Any = None  # the form of weights that several products read
     layouts: dict[Any, Any] = field(default_factory=dict)
     vanished: dict[Any, Any] = field(default_factory=dict)  # a first result -> the group that slices replaced
     tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
@@ -245,10 +246,12 @@ def layout(build: Build) -> None:
     from ..passes.fuse.closing import closing_values
     from ..passes.layout.assign import AssignLayouts
     from ..passes.memory.places import Places
+    from ..schedules.matmul.shared import SharedWeights
 
     result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.target)
     build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
     build.places, build.vanished = Places(result.views, result.slices), result.vanished
+    build.shared = SharedWeights.of(build.groups, build.target)
     build.closing = closing_values(build.groups, build.graph.outputs, build.views)
     build.notes["layout"] = list(result.notes)
 
@@ -337,7 +340,7 @@ def _choices(build: Build, group: Any, room: int | None) -> tuple[dict[str, Any]
     choices["strassen"] = _only_speed(options)
     choices["workspace"] = options.memory_budget is None and options.optimize == "speed"
     choices["closing"] = not build.closing.isdisjoint(group.outputs)
-    choices["room"] = room
+    choices |= {"room": room, "shared": build.shared}
     if options.tuning is not None:
         choices |= {"tuning": options.tuning, "candidate": options.candidate}
     return choices, workers

@@ -303,7 +303,7 @@ class Reference:
         """All outputs by name. Inputs that nothing depends on may be absent from ``arrays``; they are made up."""
         feed = {}
         for name, info in self.inputs.items():
-            feed[name] = arrays[name] if name in arrays else _made_up(info, info.shape, seed)
+            feed[name] = np.asarray(arrays[name] if name in arrays else _made_up(info, info.shape, seed))
         names = [o.name for o in self._session.get_outputs()]
         try:
             results = self._session.run(names, feed)

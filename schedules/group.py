@@ -113,6 +113,11 @@ class Packed:
     def data(self) -> np.ndarray:
         return self.given() if callable(self.given) else self.given
 
+    def keep(self, same: np.ndarray) -> None:
+        """Lets go of the data for ``same``, an equal array that others keep as well."""
+        self.given = same
+        self.__dict__["data"] = same
+
 
 @dataclass(frozen=True, eq=False)
 class Scratch:

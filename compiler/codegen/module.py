@@ -66,29 +66,39 @@ def _padded(size: int) -> int:
 
 
 def gather_weights(kernels: Sequence[Kernel], places: Places | Mapping[Value, Value]) -> Weights:
-    """Every constant that some kernel reads from memory, once."""
+    """Every constant that some kernel reads from memory, once, whatever its shape and type.
+
+    Kernels pack a weight each for itself: what several of them read in one form is made, found to be there already,
+    and dropped, one after the other, so that memory holds one of them."""
     places = places_of(places)
     chunks: list[np.ndarray] = []
     offsets: dict[Any, int] = {}
-    by_content: dict[Any, int] = {}
+    known: dict[bytes, tuple[int, np.ndarray]] = {}
     total = denormals = 0
     for kernel in kernels:
         for operand in kernel.operands:
             source: Any = places.root(operand) if isinstance(operand, Value) else operand
-            data = source.data if isinstance(source, Packed) else getattr(source, "constant", None)
-            if data is None or source in offsets:
+            if source in offsets or (data := constant_of(source)) is None:
                 continue
             data = np.ascontiguousarray(data)
-            small = data.nbytes <= 1 << 20  # larger ones are shared if they are the same array
-            digest = (str(data.dtype), hashlib.sha256(data.tobytes()).digest()) if small else id(data)
-            if digest in by_content:
-                offsets[source] = by_content[digest]
+            chunk = data.reshape(-1).view(np.uint8)
+            digest = hashlib.sha256(chunk.data).digest()
+            if digest in known:
+                offsets[source], same = known[digest]
+                if isinstance(source, Packed):
+                    source.keep(same.view(data.dtype).reshape(data.shape))
                 continue
-            offsets[source] = by_content[digest] = total
-            chunks.append(data.view(np.uint8) if data.dtype == np.bool_ else data.reshape(-1).view(np.uint8))
-            total += _padded(data.nbytes)
+            offsets[source] = total
+            known[digest] = total, chunk
+            chunks.append(chunk)
+            total += _padded(chunk.nbytes)
             denormals += _denormals(data)
     return Weights(tuple(chunks), offsets, total, denormals)
+
+
+def constant_of(source: Any) -> np.ndarray | None:
+    """The data of an operand that is known at compile time."""
+    return source.data if isinstance(source, Packed) else getattr(source, "constant", None)
 
 
 def _denormals(data: np.ndarray) -> int:

@@ -8,13 +8,14 @@ from ..dots import PAIRS, multiplier
 from ..group import Group, Kernel, Node, Request
 from ..tuning import Candidate, conditions, decide, own_first
 from .bytes import build_bytes
-from .choose import best_tiles, own_tile, tile_space
+from .choose import best_tiles, tile_space
 from .estimate import matrix_pays
 from .facts import MatmulFacts
 from .matrix import build_matrix
 from .matrix_bytes import build_matrix_bytes, bytes_pay
 from .moves import along_memory, moved_only, outgoing, producers
 from .packed import build_packed
+from .shared import shared_tile
 from .strassen import build_strassen, strassen_pays
 
 
@@ -88,7 +89,7 @@ def build_matmul(request: Request) -> Kernel:
     space = tile_space(request, facts)
     named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(multiplier(request.target, facts.a.dtype), *space)}
     offered = [Candidate(name, partial(plain, request, facts, t)) for t, name in named.items()]
-    own = named[own_tile(request, facts)]
+    own = named[shared_tile(request, facts)]
     if fewer:
         own = "seven products"
         offered.insert(0, Candidate(own, partial(build_strassen, request, facts)))

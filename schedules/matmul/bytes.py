@@ -20,15 +20,15 @@ from tvm import tirx
 
 from ..dots import PAIRS, data_dtype, dot, per_word, words
 from ..group import Kernel, Request
-from .choose import own_tile
 from .facts import MatmulFacts
 from .packed import Region, _Matmul
+from .shared import shared_tile
 
 
 def build_bytes(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
-    """``tile``: rows by vectors in registers, where they are not what :func:`own_tile` says."""
+    """``tile``: rows by vectors in registers, where they are not what :func:`shared_tile` says."""
     assert data_dtype(request.target) == facts.a.dtype, "the target has no instruction for these bytes"
-    return _Bytes(request, facts, tile or own_tile(request, facts)).build()
+    return _Bytes(request, facts, tile or shared_tile(request, facts)).build()
 
 
 class _Bytes(_Matmul):

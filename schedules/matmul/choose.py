@@ -9,12 +9,12 @@ the multiply-add, and B's bandwidth is the limit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...targets.target import Target
 from ..ahead import free_registers
 from ..dots import multiplier
-from ..group import Request, dtype_bytes
+from ..group import Group, Request, dtype_bytes
 from .blocking import PARALLEL_FLOPS
 from .facts import MatmulFacts
 from .moves import producers
@@ -22,32 +22,41 @@ from .streams import even_width, reads_streams
 
 LOAD_COST = 0.05  # cycles: a load that is hidden still takes its share of the front end; B comes from farther, so twice
 WAY_BYTES = 4096  # lines of a first-level cache that lie so far apart share a set: sets times line
+WIDEST = 8  # vectors of a tile
 WAYS = 8  # where the cache does not tell
 
+Space = tuple[int, int, int]  # rows of A, vectors of B, bytes from row to row
 
-def own_tile(request: Request, facts: MatmulFacts) -> tuple[int, int]:
-    """Rows by vectors in registers: those of :func:`choose_tile`, but what one row of A meets is shared evenly."""
+
+def own_tile(request: Request, facts: MatmulFacts, width: int | None = None) -> tuple[int, int]:
+    """Rows by vectors in registers: those of :func:`choose_tile`, but what one row of A meets is shared evenly.
+    ``width``: how many vectors others read of the same weights, unless those that this product reads lie apart."""
     space = tile_space(request, facts)
-    height, width = choose_tile(multiplier(request.target, facts.a.dtype), *space)
-    shared = facts.rows == 1 and facts.work >= PARALLEL_FLOPS
-    if shared and reads_streams(request.target, facts, (height, width), dtype_bytes(facts.output.dtype)):
-        width = even_width(space[1], width, request.workers)
-    return height, width
+    target, element = multiplier(request.target, facts.a.dtype), dtype_bytes(facts.output.dtype)
+    tile = choose_tile(target, *space)
+    streams = reads_streams(request.target, facts, tile, element)
+    if streams and facts.rows == 1 and facts.work >= PARALLEL_FLOPS:
+        return tile[0], even_width(space[1], tile[1], request.workers)
+    return tile if streams or width is None else choose_tile(target, *space, width)
 
 
-def tile_space(request: Request, facts: MatmulFacts) -> tuple[int, int, int]:
+def tile_space(request: Request, facts: MatmulFacts) -> Space:
+    return group_space(request.target, request.group, facts)
+
+
+def group_space(target: Target, group: Group, facts: MatmulFacts) -> Space:
     """What the register tile is chosen for: rows of A, vectors of B, bytes from row to row (0 where A is moved)."""
-    vectors = -(-facts.n // request.target.lanes(facts.output.dtype))
-    moved = bool(producers(request.group, facts.a))
+    vectors = -(-facts.n // target.lanes(facts.output.dtype))
+    moved = bool(producers(group, facts.a))
     return facts.rows, vectors, 0 if moved else facts.row_bytes
 
 
-def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> tuple[int, int]:
+def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0, width: int = 0) -> tuple[int, int]:
     """(rows, vectors) of the register tile for an output of ``rows`` by ``vectors`` vectors; ``row_bytes`` from one
-    row of A to the next."""
+    row of A to the next; ``width`` is how many vectors it has, if not 0."""
     best, best_cost = (1, 1), float("inf")
     for cost, tile in _tiles(target, rows, vectors, row_bytes):
-        if cost < best_cost - 1e-9:
+        if cost < best_cost - 1e-9 and width in (0, tile[1]):
             best, best_cost = tile, cost
     return best
 
@@ -57,14 +66,19 @@ def best_tiles(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> l
     return [tile for _, tile in sorted(_tiles(target, rows, vectors, row_bytes))]
 
 
-def least_cost(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> float:
-    """Estimated cycles of one step of K over the whole output, with the best tile."""
-    return min(cost for cost, _ in _tiles(target, rows, vectors, row_bytes))
+def least_cost(target: Target, rows: int, vectors: int, row_bytes: int = 0, width: int = 0) -> float:
+    """Estimated cycles of one step of K over the whole output, with the best tile, or the best of ``width``."""
+    return min(cost for cost, tile in _tiles(target, rows, vectors, row_bytes) if width in (0, tile[1]))
+
+
+def widest(spaces: Sequence[Space]) -> int:
+    """Vectors of the widest tile that all of ``spaces`` could have."""
+    return min(WIDEST, *(vectors for _, vectors, _ in spaces))
 
 
 def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[tuple[float, tuple[int, int]]]:
     tallest = min(rows, rows_in_cache(row_bytes, first_level_ways(target)))
-    for width in range(1, min(8, vectors) + 1):
+    for width in range(1, min(WIDEST, vectors) + 1):
         most = max(1, (target.vector_registers - width - free_registers(target, width)) // width)
         # one that serves one vector becomes the sum's new register in what LLVM makes of two steps, so rows take two
         # each: with 16, the sums of 8 x 1 and 10 x 1 pass through the stack (1.6 times the cycles)

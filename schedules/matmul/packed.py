@@ -39,10 +39,10 @@ from ..inline import key
 from ..steps import each_step
 from ..tegraph import GroupGraph
 from .blocking import PARALLEL_FLOPS, Blocks, choose_blocks
-from .choose import own_tile
 from .facts import MatmulFacts
 from .follow import ask_for_rows, follow, follows_late
 from .moves import outgoing, producers
+from .shared import shared_tile
 from .streams import reads_streams
 
 ROW_STEPS = 4  # steps of K after the hints for one row of a tile's results: no burst holds up the loads
@@ -65,8 +65,8 @@ class Region:
 
 
 def build_packed(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
-    """``tile``: rows by vectors in registers, where they are not what :func:`own_tile` says."""
-    return _Matmul(request, facts, tile or own_tile(request, facts)).build()
+    """``tile``: rows by vectors in registers, where they are not what :func:`shared_tile` says."""
+    return _Matmul(request, facts, tile or shared_tile(request, facts)).build()
 
 
 def _asked(target: Target, facts: MatmulFacts, height: int, passing: bool) -> int:
@@ -113,7 +113,8 @@ class _Matmul:
     def build(self) -> Kernel:
         a = None if self.moved else self.ctx.buffer(self.facts.a)
         if self.facts.packs:
-            b: Any = self.ctx.packed(Packed(f"w_{self.facts.b.name}", self._panels()))
+            panels = self._panels, self._panel_elements, self.facts.output.dtype
+            b: Any = self.ctx.packed(Packed(f"w_{self.facts.b.name}", *panels))
         else:
             b = self.ctx.buffer(self.facts.b)
         if self.packs_first:
@@ -279,7 +280,6 @@ class _Matmul:
             depth, start = blocks.depth, c * blocks.depth
             if self.facts.steps % depth:
                 depth = tirx.min(self.facts.steps - start, depth)
-
             with self._rows(blocks, first) as (t, row):
                 self._tile(region, a, b, batch, panel, row, (start, depth), (t, tiles), (scratch, t * size))
         with self._rows(blocks, first) as (t, row):
