@@ -9,11 +9,13 @@ for every tie, a millionth smaller the other; how far both move each output is w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
+
+from .distances import Arrays, Distance, apart
 
 NUDGE = 1e-6  # eight ulps of float32: more than the order of a sum moves its result, and no step of an 8-bit integer
 SCALE = {
@@ -76,20 +78,11 @@ def _rounded_again(node: onnx.NodeProto, factor: float, number: int) -> list[onn
 
 
 def spreads(
-    model: onnx.ModelProto,
-    run: Callable[[onnx.ModelProto], Mapping[str, np.ndarray]],
-    theirs: Mapping[str, np.ndarray],
-) -> dict[str, float]:
-    """Output -> the largest difference between any two of the answers; empty if ``model`` has no ties to break."""
+    model: onnx.ModelProto, run: Callable[[onnx.ModelProto], Arrays], theirs: Arrays
+) -> dict[str, Distance]:
+    """Output -> the largest distances between any two of the answers; empty if ``model`` has no ties to break."""
     up, down = nudged(model, 1 + NUDGE), nudged(model, 1 - NUDGE)
     if up is None or down is None:
         return {}
     answers = [theirs, run(up), run(down)]
-    pairs = [(answers[i], answers[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
-    return {name: max(_distance(a[name], b[name]) for a, b in pairs) for name in theirs}
-
-
-def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    finite = np.isfinite(x) & np.isfinite(y)
-    return float(np.max(np.abs(np.subtract(x, y, where=finite, out=np.zeros_like(x))), initial=0.0))
+    return {name: apart([a[name] for a in answers]) for name in theirs}

@@ -2,7 +2,8 @@
 
 The measure is one number an output: the largest absolute difference against ``rtol * max|reference| + atol``. NaN and
 infinities must sit in the same places; integers and booleans must be equal. A model that rounds to integers may differ
-by what ties do to it (ties.py), and says so. The result is plain data.
+by what ties do to it (ties.py), any by what rounding does to the reference's own answer (explain.py), and it says so.
+The result is plain data.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import importlib.util
 import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from ..errors import ModelError, RunError, ToolchainError, VerificationError
 from .options import Fixed, encodable
 from .sample import dtype_of, random_inputs
 from .spec import TensorSpec, length_name
+
+if TYPE_CHECKING:
+    from .distances import Distance
+    from .explain import Explained
 
 RTOL = 1e-3
 WEIGHT_RTOL = {"float32": RTOL, "float16": 1e-2}  # by how weights are stored
@@ -29,7 +34,6 @@ EXACT_SUMS = ("session.x64quantprecision", "1")  # else they saturate at 16 bits
 SUMS_OF_BYTES = frozenset(  # and QLinear...
     ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QGemm", "QAttention")
 )
-TIES = 2  # our ties fall some one way and some the other: as far from each of two answers as these from one another
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -43,7 +47,9 @@ class OutputCheck:
     """One output: ``max_error`` may be at most ``limit``; ``reason`` says what failed, empty when nothing did.
 
     ``constant``: every element of the reference is the same, so that agreement says little. ``ties``: the part of
-    ``limit`` that is there because the model rounds to integers; 0 where the output agrees without.
+    ``limit`` that is there because the model rounds to integers; 0 where the output agrees without. ``moved``: the
+    reference's own answer is as far off when its constants and inputs move by this part of themselves; 0 where the
+    output agrees without. ``rows`` of those that the model puts in order have changed places with near ties.
     """
 
     name: str
@@ -55,10 +61,22 @@ class OutputCheck:
     reason: str = ""
     constant: bool = False
     ties: float = 0.0
+    moved: float = 0.0
+    rows: int = 0
 
     @property
     def ok(self) -> bool:
         return not self.reason
+
+    @property
+    def verdict(self) -> str:
+        """A few words: whether it agrees, and what had to be allowed for that."""
+        if not self.ok:
+            return "DIFFERS"
+        if not self.moved:
+            return "ok"
+        rows = f"; {self.rows} rows in other places" if self.rows else ""
+        return f"ok: as the reference itself when its constants and inputs move by {self.moved:.0e} of themselves{rows}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +108,9 @@ class Verification:
             agree = f"{len(self.outputs)} outputs agree with {self.reference}"
             tied = max(o.ties for o in self.outputs)
             ties = f"; where it rounds to integers, ties may move them by {tied:.2e}" if tied else ""
-            return f"{agree}, largest error {self.max_error:.2e}{doubt}{ties}"
+            moved = [o for o in self.outputs if o.moved]
+            own = f"; {len(moved)} are as far off as its own answer moves with its constants" if moved else ""
+            return f"{agree}, largest error {self.max_error:.2e}{doubt}{ties}{own}"
         more = f" (and {len(bad) - 1} more outputs)" if len(bad) > 1 else ""
         return f"output {bad[0].name!r} differs from {self.reference}: {bad[0].reason}{more}"
 
@@ -163,12 +183,11 @@ def verify(
     factor = EXACT_FACTOR if exact else 1.0
     checks = tuple(compare(n, ours.get(n), theirs[n], rtol * factor, atol * factor) for n in theirs)
     if not all(c.ok for c in checks):
-        moved = reference.ties(arrays, seed, theirs)
-        checks = tuple(
-            c if c.ok or not moved.get(c.name)
-            else compare(c.name, ours.get(c.name), theirs[c.name], rtol * factor, atol * factor, TIES * moved[c.name])
-            for c in checks
-        )  # fmt: skip
+        checks = _with_ties(checks, ours, theirs, reference.ties(arrays, seed, theirs), rtol * factor, atol * factor)
+    if not all(c.ok for c in checks):
+        wrong = [c.name for c in checks if not c.ok]
+        found = reference.explained(wrong, ours, theirs, (rtol * factor, atol * factor), arrays, seed, exact)
+        checks = tuple(_allowed(c, found.get(c.name)) for c in checks)
     return Verification(
         outputs=checks,
         rtol=rtol * factor,
@@ -176,6 +195,32 @@ def verify(
         reference=reference.name,
         inputs="given" if given else "random",
         seed=seed,
+    )
+
+
+def _with_ties(
+    checks: Sequence[OutputCheck], ours: Arrays, theirs: Arrays, moved: Mapping[str, Distance], rtol: float, atol: float
+) -> tuple[OutputCheck, ...]:
+    """The checks, again where ties move an output, as far as they do at most and as much as they do altogether."""
+    from .distances import TIMES, distance
+
+    found = []
+    for check in checks:
+        name, spread = check.name, moved.get(check.name)
+        if check.ok or spread is None or not spread.largest or name not in ours:
+            found.append(check)
+            continue
+        again = compare(name, ours[name], theirs[name], rtol, atol, TIMES * spread.largest)
+        much = distance(ours[name], [theirs[name]]).mean > TIMES * spread.mean
+        found.append(check if again.ok and much else again)
+    return tuple(found)
+
+
+def _allowed(check: OutputCheck, why: Explained | None) -> OutputCheck:
+    if why is None:
+        return check
+    return replace(
+        check, max_error=why.error, limit=why.limit, mismatches=0, reason="", moved=why.size, rows=why.rows
     )
 
 
@@ -339,11 +384,23 @@ class Reference:
         """Arrays of these shapes for inputs by name."""
         return {n: _made_up(self.inputs[n], shape, seed) for n, shape in shapes.items() if n in self.inputs}
 
-    def ties(self, arrays: Arrays, seed: int, theirs: Arrays) -> dict[str, float]:
+    def ties(self, arrays: Arrays, seed: int, theirs: Arrays) -> dict[str, Distance]:
         """How far ties move each output whose answer is ``theirs``; empty where the model rounds nothing."""
         from .ties import spreads
 
         return spreads(self._whole(), lambda model: Reference(model)(arrays, seed), theirs)
+
+    def explained(
+        self, wrong: Sequence[str], ours: Arrays, theirs: Arrays, allowed: tuple[float, float], arrays: Arrays,
+        seed: int, exact: bool,
+    ) -> dict[str, Explained]:  # fmt: skip
+        """Which of the outputs that are ``wrong`` are as far off as other answers of the reference are."""
+        from .explain import explained, plain_limits
+
+        limits = plain_limits(theirs, *allowed)
+        return explained(
+            wrong, ours, theirs, limits, self._whole(), arrays, lambda model, own: Reference(model)(own, seed), exact
+        )
 
     def _whole(self) -> Any:
         """The model with the weights that lie in files of their own."""

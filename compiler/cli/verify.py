@@ -108,6 +108,5 @@ def _compare(
 def _rows(result: Any) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("output", "elements", "largest error", "allowed", "")]
     for o in result.outputs:
-        verdict = "ok" if o.ok else "DIFFERS"
-        rows.append((o.name, str(o.elements), f"{o.max_error:.3g}", f"{o.limit:.3g}", verdict))
+        rows.append((o.name, str(o.elements), f"{o.max_error:.3g}", f"{o.limit:.3g}", o.verdict))
     return rows
