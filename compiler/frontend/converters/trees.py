@@ -1,10 +1,10 @@
 """Ensembles of decision trees (``ai.onnx.ml``): the leaf of each tree, then what the leaves weigh.
 
-    leaf[row, tree] = the leaf that the row comes to      (schedules/operators/trees.py)
-    result[row]     = sum over trees of weight[leaf]
+    result[row] = sum over trees of weight[the leaf that the row comes to]      (schedules/operators/trees.py)
 
-Nodes are numbered anew, the leaves first, so that weights are a table of leaves; leaves are their own children, so that
-shallow trees wait for deep ones.
+Nodes are numbered anew, the leaves first, so that weights are a table of leaves. For the kernel they are numbered once
+more, tree by tree and level by level, so that the two children of a node lie side by side and near their parent, and
+comparisons become three: what is greater is not less or equal, with the children exchanged.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ....schedules.operators.trees import LARGEST, packed
+from ....schedules.operators.trees import MODES as TESTS
 from ..node import Node
 from ..registry import Refusal, converts
 from ..value import Value
-from .indexing import read
 from .scores import chosen, either, labels, of_two, regressed, rows, transformed
 
 R = relax.op
 ML = "ai.onnx.ml"
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ")  # of BRANCH_..., in the order of TreeEnsemble's numbers (opset 5)
+MOST_COPIES = 4  # nodes of the kernel's table to one of the model: more only where many lead to the same ones
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
@@ -42,14 +44,62 @@ class Forest:
     roots: np.ndarray
     weights: np.ndarray
 
-    def depth(self) -> int:
-        """Comparisons on the longest way from a root to a leaf."""
-        leaves, level, steps = len(self.weights), np.unique(self.roots), 0
-        while (level := level[level >= leaves]).size:
-            level, steps = np.unique(self.children[level]), steps + 1
-            if steps > len(self.feature):
-                raise Refusal("its nodes lead back to themselves")
-        return steps
+
+@dataclass(frozen=True)
+class Table:
+    """Nodes tree by tree and level by level, the children of each side by side: ``child`` is the first, which follows
+    where the comparison ``test`` (a place in the kernel's MODES) holds, ``nan`` whether it holds for a NaN. ``leaf``: a
+    leaf's number, -1 for an inner node. ``roots``: int32, a place for each tree."""
+
+    tree: np.ndarray
+    split: np.ndarray
+    feature: np.ndarray
+    child: np.ndarray
+    test: np.ndarray
+    nan: np.ndarray
+    leaf: np.ndarray
+    roots: np.ndarray
+
+
+def _level_by_level(forest: Forest) -> Table:
+    """The table of a forest. A node to which several lead is written once for each of them."""
+    leaves, most = len(forest.weights), MOST_COPIES * len(forest.feature)
+    tests, nan, ways = _three_tests(forest)
+    level, tree = forest.roots.astype("int64"), np.arange(len(forest.roots))
+    old, trees, parents = [level], [tree], [np.full(level.size, -1)]
+    first = total = 0
+    while level.size:
+        total = first + level.size
+        if total > most or len(old) > len(forest.feature):
+            raise Refusal("its nodes lead back to themselves, or many lead to the same ones")
+        inner = np.flatnonzero(level >= leaves)
+        parents.append(np.repeat(first + inner, 2))
+        level, tree, first = ways[level[inner]].reshape(-1).astype("int64"), np.repeat(tree[inner], 2), total
+        old.append(level)
+        trees.append(tree)
+    if total >= LARGEST:
+        raise Refusal(f"it has {total} nodes, more than {LARGEST}")
+    nodes, of, above = map(np.concatenate, (old, trees, parents))
+    order = np.argsort(of, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    child = np.zeros(order.size, "int64")
+    child[place[above[above >= 0][::2]]] = place[np.flatnonzero(above >= 0)[::2]]
+    nodes = nodes[order]
+    return Table(
+        of[order], forest.split[nodes], forest.feature[nodes], child, tests[nodes], nan[nodes],
+        np.where(nodes < leaves, nodes, -1), place[: len(forest.roots)].astype("int32"),
+    )  # fmt: skip
+
+
+def _three_tests(forest: Forest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each node's place in the kernel's MODES, whether that holds for a NaN, and its children in that order: GTE, GT
+    and NEQ are the opposites of LT, LEQ and EQ, and of the six NEQ alone holds for a NaN."""
+    opposite = {"GT": "LEQ", "GTE": "LT", "NEQ": "EQ"}
+    turned = np.array([m in opposite for m in MODES])[forest.mode]
+    tests = np.array([TESTS.index(opposite.get(m, m)) for m in MODES])[forest.mode]
+    holds = forest.nan | (forest.mode == MODES.index("NEQ"))
+    return tests, holds ^ turned, np.where(turned[:, None], forest.children[:, ::-1], forest.children)
 
 
 @converts("TreeEnsembleRegressor", domain=ML)
@@ -90,32 +140,40 @@ def ensemble(node: Node) -> Value:
 
 def _aggregate(node: Node, forest: Forest, function: str) -> Value:
     """What the trees say of each row, [rows, results]."""
-    leaves = _leaves(node, forest, rows(node, node.need(0)))
-    rest = {"MIN": np.inf, "MAX": -np.inf}.get(function, 0.0)
-    lacking = np.isnan(forest.weights)
-    if rest and lacking.any():
-        raise Refusal(f"it takes the {function} of trees some of whose leaves have no weight for a result")
-    table = np.where(lacking, rest, forest.weights).astype(forest.weights.dtype)
-    said = read(node, node.const(table), leaves, 0)
-    if function in ("MIN", "MAX"):
-        return node.do(R.min if function == "MIN" else R.max, said, axis=[1])
-    y = node.do(R.sum, said, axis=[1])
-    return y if function == "SUM" else node.do(R.divide, y, node.scalar(len(forest.roots), y))
-
-
-def _leaves(node: Node, forest: Forest, x: Value) -> Value:
-    """The leaf (int32 [rows, trees]) that each row comes to in each tree."""
+    x = rows(node, node.need(0))
     if forest.feature.size and not 0 <= forest.feature.min() <= forest.feature.max() < x.shape[1]:
         raise Refusal(f"it reads feature {forest.feature.max()}; its operand is {x}")
-    inner = np.arange(len(forest.feature)) >= len(forest.weights)
-    modes = np.unique(forest.mode[inner]) if inner.any() else np.zeros(1, "int32")
-    more = [node.const(np.searchsorted(modes, forest.mode).astype("int32"))] if modes.size > 1 else []
-    more += [node.const(forest.nan.astype("int8"))] if forest.nan.any() else []
-    tables = (forest.feature, forest.split.astype(x.dtype), forest.children.T.reshape(-1), forest.roots)
-    return node.own(
-        "halotile.leaves", x, *map(node.const, tables), *more,
-        depth=forest.depth(), modes=[MODES[m] for m in modes], nan=bool(forest.nan.any()),
+    lacking = np.isnan(forest.weights)
+    least = "SUM" if function == "AVERAGE" else function
+    if least != "SUM" and lacking.any():
+        raise Refusal(f"it takes the {function} of trees some of whose leaves have no weight for a result")
+    table = _level_by_level(forest)
+    weights = np.where(lacking, 0, forest.weights).astype(forest.weights.dtype)
+    more = [table.split.astype("float64")] if x.dtype == "float64" else []
+    alone = _result_of_each(table, ~lacking) if least == "SUM" and weights.shape[1] > 1 else None
+    if alone is not None:
+        weights = weights.sum(1, dtype=weights.dtype)  # of one that is not zero
+        more.append(alone)
+    nodes = packed(table.split.astype(x.dtype), table.feature, table.child, table.test, table.nan, table.leaf)
+    inner = table.leaf < 0
+    y = node.own(
+        "halotile.forest", x, *map(node.const, (nodes, table.roots, weights, *more)),
+        mode=_one(table.test[inner]), nan=_one(table.nan[inner]), function=least, results=forest.weights.shape[1],
     )  # fmt: skip
+    return node.do(R.divide, y, node.scalar(len(forest.roots), y)) if function == "AVERAGE" else y
+
+
+def _one(values: np.ndarray) -> int:
+    """What all are; -1 if they differ, 0 if there are none."""
+    return int(values[0]) if values.size and (values == values[0]).all() else -1 if values.size else 0
+
+
+def _result_of_each(table: Table, weighed: np.ndarray) -> np.ndarray | None:
+    """The one result (int32) that each tree's leaves weigh; None if some tree's weigh several."""
+    leaves = table.leaf >= 0
+    found = np.zeros((len(table.roots), weighed.shape[1]), bool)
+    np.logical_or.at(found, table.tree[leaves], weighed[table.leaf[leaves]])
+    return found.argmax(1).astype("int32") if (found.sum(1) <= 1).all() else None
 
 
 def _shifted(node: Node, y: Value, results: int) -> Value:
