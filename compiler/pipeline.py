@@ -197,6 +197,20 @@ def _dots(build: Build) -> None:
         build.details["dots"] = result.details
 
 
+def _numbers(build: Build) -> None:
+    """Weights in bytes, where what reads them is no slower for it."""
+    from ..passes.numbers import Numbers
+
+    options = build.options
+    if not options.simplify:
+        return
+    small = options.memory_budget is not None or options.optimize != "speed"
+    result = Numbers(small).apply(build.module, options.target)
+    build.module = result.module
+    if result.changed:
+        build.notes["simplify"] = [*build.notes.get("simplify", []), *result.notes]
+
+
 def _merge(build: Build) -> list[str]:
     """Products of one value side by side, which fusion then finds as one."""
     from ..passes.merge import Merge
@@ -232,6 +246,7 @@ def fuse(build: Build) -> None:
 
     _reassociate(build)
     _dots(build)
+    _numbers(build)
     merged = _merge(build)
     graph = build_graph(build.module)
     build.target = with_residence(build.options.target, graph)

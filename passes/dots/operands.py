@@ -30,14 +30,15 @@ WHOLE = 1e-5  # of a zero point that was multiplied by a scale
 
 @dataclass(frozen=True)
 class Data:
-    """``(moves(byte) - zero - offset) * scale``. ``moves`` begin with the one next to the bytes. ``offset`` is a whole
-    number of run time: one for all, or one for each row."""
+    """``(moves(byte) - zero - offset) * scale * factor``. ``moves`` begin with the one next to the bytes. ``offset`` is
+    a whole number of run time: one for all, or one for each row. ``factor`` is one of run time, for all."""
 
     byte: Node
     zero: int
     scale: float
     moves: tuple[Node, ...] = ()
     offset: Node | None = None
+    factor: Node | None = None
 
     def moved(self, b: Builder, byte: Node) -> Node:
         """``byte``, in place of the data's, where it is read."""
@@ -47,10 +48,12 @@ class Data:
 
 
 def byte_data(value: Node, through: bool = False) -> Data | None:
-    """How a tensor of float32 or int32 is made of bytes; None if it is not. ``through`` moves, and less offsets."""
+    """How a tensor of float32 or int32 is made of bytes; None if it is not. ``through`` moves, less offsets,
+    and times a factor."""
     scale, shift, node = 1.0, 0.0, value
     moves: list[Node] = []
     offset: tuple[Node, float] | None = None
+    factor: Node | None = None
     while node.dtype not in BYTES:
         if node.dtype not in ("float32", "int32") or not node.inputs:
             return None
@@ -64,6 +67,8 @@ def byte_data(value: Node, through: bool = False) -> Data | None:
             node = first
         elif through and node.op == "relax.subtract" and offset is None and _is_offset(node, bool(moves)):
             offset, node = (node.inputs[1], scale), first
+        elif through and factor is None and offset is None and (product := _times(node)) is not None:
+            node, factor = product
         elif pair is None or number is None:
             return None
         elif node.op == "relax.add":
@@ -79,7 +84,17 @@ def byte_data(value: Node, through: bool = False) -> Data | None:
     zero = -shift / scale
     if not abs(zero) <= FARTHEST or abs(zero - round(zero)) > WHOLE * max(1.0, abs(zero)):
         return None
-    return Data(node, round(zero), scale, tuple(moves), None if offset is None else offset[0])
+    return Data(node, round(zero), scale, tuple(moves), None if offset is None else offset[0], factor)
+
+
+def _times(node: Node) -> tuple[Node, Node] | None:
+    """The data and the one number of run time that ``node`` is the product of."""
+    if node.op != "relax.multiply" or node.dtype != "float32":
+        return None
+    for data, by in (node.inputs, node.inputs[::-1]):
+        if data.shape == node.shape and by.op != CONST and by.static and all(s == 1 for s in by.shape or ()):
+            return data, by
+    return None
 
 
 def _is_offset(node: Node, moved: bool) -> bool:

@@ -2,8 +2,9 @@
 
     matmul(f (bytes - z), W)      ->      float32(matmul(bytes, q) - z sum(q)) * f s        where W[k, n] = q[k, n] s[n]
 
-Sums are whole numbers, the zero point's share too, and every bit of them is right; f s rounds once. Where whole weights
-are bytes less a number c[n] for each column, as unsigned ones are, q = W - c, and c times the sum of a row is added.
+Sums are whole numbers, the zero point's share too, and every bit of them is right; f s rounds once, also where f is
+known at run time only (data that was quantised by its own range). Where whole weights are bytes less a number c[n] for
+each column, as unsigned ones are, q = W - c, and c times the sum of a row is added.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:
         return None
     scales = (data.scale * steps).astype(np.float32)
     inside = 0 <= data.zero - (-128 if data.byte.dtype == "int8" else 0) <= RANGE
-    unscaled = bool((scales == 1).all())
+    unscaled = bool((scales == 1).all()) and data.factor is None
     if node.dtype == "int32" and not unscaled or not np.isfinite(scales).all() or not scales.all():
         return None
     if len(whole) * RANGE * (abs(data.zero) + RANGE) > LARGEST:
@@ -59,6 +60,9 @@ def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:
         if node.dtype == "int32":
             return total
         total = b.call(op.astype, total, "float32")
+        if data.factor is not None:
+            by = b.call(op.reshape, data.factor, []) if data.factor.rank else data.factor
+            return b.call(op.multiply, total, b.call(op.multiply, b.const(scales), by))
         return total if unscaled else b.call(op.multiply, total, b.const(scales))
 
     return build

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from ..dots import PAIRS, multiplier
@@ -14,9 +15,12 @@ from .facts import MatmulFacts
 from .matrix import build_matrix
 from .matrix_bytes import build_matrix_bytes, bytes_pay
 from .moves import along_memory, moved_only, outgoing, producers
+from .numbers import build_numbers, weights_in_numbers
 from .packed import build_packed
 from .shared import shared_tile
 from .strassen import build_strassen, strassen_pays
+
+Build = Callable[..., Kernel]
 
 
 def supports_matmul(node: Node) -> bool:
@@ -81,7 +85,10 @@ def build_matmul(request: Request) -> Kernel:
     assert request.group.anchor is not None
     facts = MatmulFacts.of(request.group.anchor)
     fewer = not facts.of_bytes and strassen_pays(request, facts)
-    plain = build_bytes if facts.of_bytes else build_packed
+    found = None if facts.of_bytes or fewer else weights_in_numbers(request, facts)
+    plain: Build = build_bytes if facts.of_bytes else build_packed
+    if found is not None:
+        plain = partial(build_numbers, found=found)
     unit = bytes_pay(request, facts) if facts.of_bytes else matrix_pays(request, facts)
     on_unit = build_matrix_bytes if facts.of_bytes else build_matrix
     if "tuning" not in request.options:

@@ -81,7 +81,7 @@ class _Matmul:
     family = "matmul"
 
     def __init__(self, request: Request, facts: MatmulFacts, tile: tuple[int, int]) -> None:
-        self.request, self.facts = request, facts
+        self.request, self.facts, self.stored = request, facts, facts.output.dtype
         anchor = request.group.anchor
         assert anchor is not None
         self.anchor = anchor
@@ -113,7 +113,7 @@ class _Matmul:
     def build(self) -> Kernel:
         a = None if self.moved else self.ctx.buffer(self.facts.a)
         if self.facts.packs:
-            panels = self._panels, self._panel_elements, self.facts.output.dtype
+            panels = self._panels, self._panel_elements, self.stored
             b: Any = self.ctx.packed(Packed(f"w_{self.facts.b.name}", *panels))
         else:
             b = self.ctx.buffer(self.facts.b)

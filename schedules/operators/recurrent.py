@@ -8,7 +8,8 @@
                 new state from acc by the cell's equations, in vectors
 
 The input's part of the gates comes in as ``projected`` (one matrix product over all steps, made before). Weights are
-packed so that a step reads them once, front to back. The state lies in two slots, of which a step reads one and writes
+packed so that a step reads them once, front to back; whole numbers (:mod:`..numbers`) with a scale for each lane of a
+gate. The state lies in two slots, of which a step reads one and writes
 the other: blocks may overlap where 16 does not divide the hidden size.
 """
 
@@ -28,6 +29,7 @@ from .loops import PARALLEL_WORK, accumulator, cast, written
 
 LANES = 16
 ROWS = 2  # of the batch in one register tile, at least
+SCALES = {"w": "s", "u": "t"}  # the letters of weights, and of their scales
 MOST_ROWS = 8  # the cell's equations are written out for each
 
 Function = Callable[[KernelBuilder, Any], Any]
@@ -139,9 +141,12 @@ class _Layer:
     def unit(self, block: Any, v: Any) -> Any:
         return tirx.min(block * self.lanes, self.hidden - self.lanes) + v
 
-    def product(self, block: Any, first: Any, weights: Any, gates: int, source: Callable[[Any, Any], Any]) -> Any:
-        """acc[row, gate, lane] = sum over k of source(row, k) * weights: a register tile, k rolled."""
-        k, lanes = self.k, self.lanes
+    def product(
+        self, block: Any, first: Any, weights: tuple[Any, Any], gates: int, source: Callable[[Any, Any], Any]
+    ) -> Any:
+        """acc[row, gate, lane] = sum over k of source(row, k) * weights: a register tile, k rolled. ``weights`` come
+        with their scales, if they are whole numbers."""
+        k, lanes, (weights, scales) = self.k, self.lanes, weights
         acc = k.local("acc", self.wide, self.rows * gates * lanes)
         with k.loop(self.rows * gates, "unroll") as tile, k.loop(lanes, "vectorized") as v:  # LLVM keeps whole vectors
             k.store(acc, tile * lanes + v, tirx.FloatImm(self.wide, 0.0))
@@ -154,6 +159,8 @@ class _Layer:
                         tile = (r * gates + g) * lanes
                         with k.loop(lanes, "vectorized") as v:
                             weight = cast(self.wide, k.load(weights, at + v))
+                            if scales is not None:
+                                weight = weight * k.load(scales, (block * gates + g) * lanes + v)
                             k.store(acc, tile + v, k.load(acc, tile + v) + h[r] * weight)
         return lambda r, g, v: k.load(acc, (r * gates + g) * lanes + v)
 
@@ -183,7 +190,8 @@ def recurrent(
     """Y [T, B, H], the last state [B, H] (and cell), and the slots that the states lie in.
 
     ``names`` says what the operands are, one letter each: w weights, u weights of GRU's second product, h and c the
-    initial states, b the bias of GRU's hidden gate, p peepholes [3 H], n lengths [B]. ``variant`` is
+    initial states, b the bias of GRU's hidden gate, p peepholes [3 H], n lengths [B], s and t the scales of w and u
+    [blocks, gates, lanes] where these are whole numbers. ``variant`` is
     linear_before_reset for a GRU and input_forget for an LSTM. ``rounded``: the product sees an LSTM's state as
     unsigned bytes of its own range in every step, which holds zero (DynamicQuantizeLSTM of ONNX Runtime).
     """
@@ -261,6 +269,11 @@ def _rounded(k: KernelBuilder, work: Any, at: Any, to: int, size: int, wide: str
         k.store(work, to + i, (_held(k, byte, 0, 255) - offset) * scale)
 
 
+def _scaled(given: dict[str, Any], name: str) -> tuple[Any, Any]:
+    """Weights, and their scales or None."""
+    return given[name], given.get(SCALES[name])
+
+
 Projection = Callable[[Any, int, Any], Any]
 State = Callable[[int, Any, Any], Any]
 Finish = Callable[[Any, Any, Sequence[Any]], None]
@@ -273,7 +286,7 @@ def _rnn(
     k = layer.k
 
     def block(block: Any, first: Any) -> None:
-        acc = layer.product(block, first, given["w"], 1, lambda row, i: state(0, row, i))
+        acc = layer.product(block, first, _scaled(given, "w"), 1, lambda row, i: state(0, row, i))
         for r in range(layer.rows):
             with k.loop(layer.lanes, "vectorized") as v:
                 unit = layer.unit(block, v)
@@ -291,7 +304,7 @@ def _lstm(
     k = layer.k
 
     def block(block: Any, first: Any) -> None:
-        acc = layer.product(block, first, given["w"], 4, layer.seen or (lambda row, i: state(0, row, i)))
+        acc = layer.product(block, first, _scaled(given, "w"), 4, layer.seen or (lambda row, i: state(0, row, i)))
         for r in range(layer.rows):
             row = first + r
             with k.loop(layer.lanes, "vectorized") as v:
@@ -322,7 +335,7 @@ def _gru_after(
     k = layer.k
 
     def block(block: Any, first: Any) -> None:
-        acc = layer.product(block, first, given["w"], 3, lambda row, i: state(0, row, i))
+        acc = layer.product(block, first, _scaled(given, "w"), 3, lambda row, i: state(0, row, i))
         for r in range(layer.rows):
             row = first + r
             with k.loop(layer.lanes, "vectorized") as v:
@@ -347,7 +360,7 @@ def _gru(
     k, size = layer.k, layer.batch * layer.hidden
 
     def gates(block: Any, first: Any) -> None:
-        acc = layer.product(block, first, given["w"], 2, lambda row, i: state(0, row, i))
+        acc = layer.product(block, first, _scaled(given, "w"), 2, lambda row, i: state(0, row, i))
         for r in range(layer.rows):
             row = first + r
             with k.loop(layer.lanes, "vectorized") as v:
@@ -360,7 +373,7 @@ def _gru(
 
     def fresh(block: Any, first: Any) -> None:
         scaled = lambda row, i: k.load(work, free + row * layer.hidden + i)  # noqa: E731
-        acc = layer.product(block, first, given["u"], 1, scaled)
+        acc = layer.product(block, first, _scaled(given, "u"), 1, scaled)
         for r in range(layer.rows):
             row = first + r
             with k.loop(layer.lanes, "vectorized") as v:

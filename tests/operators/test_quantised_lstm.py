@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import halotile
 import numpy as np
 import onnx
 import pytest
+from compiled import machine
+from halotile.compiler.codegen.module import constant_of
 from halotile.compiler.frontend import import_model
+from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.verify import Reference
 from halotile.errors import UnsupportedError
+from halotile.schedules.dots import data_dtype
+from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -67,3 +73,36 @@ def test_as_onnx_runtime(tmp_path: Path, sizes: tuple[int, ...], more: tuple[str
 def test_sequences_of_different_length_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"DynamicQuantizeLSTM.*differ in length"):
         import_model(quantised(tmp_path, 6, 2, 4, 8, 1, more=("n",)))
+
+
+@pytest.mark.parametrize(("target", "each"), [("x86-64-v3", 2), ("raspberry-pi-5", 1)])
+def test_weights_stay_bytes(tmp_path: Path, target: str, each: int) -> None:
+    """The input's part is a product of bytes (or pairs of them), the state's part reads bytes."""
+    small = replace(resolve(target), l2_bytes=1 << 12)
+    build = run_pipeline(quantised(tmp_path, 9, 1, 64, 64, 1), Options(small, stop_after="assemble"))
+    assert any("of bytes" in k.schedule for k in build.kernels)
+    assert build.weights.bytes <= (each + 1) * 4 * 64 * 64 + (1 << 13)
+    assert not any(c.dtype == np.float32 and c.size > 2048 for k in build.kernels for o in k.operands
+                   if (c := constant_of(o)) is not None)  # fmt: skip
+
+
+def test_products_of_what_was_quantised_by_its_own_range(tmp_path: Path) -> None:
+    """A scale of run time moves behind the sum, which is one of bytes."""
+    rng = np.random.default_rng(6)
+    weights = rng.integers(-127, 128, (70, 33)).astype("float32") * np.linspace(0.01, 0.05, 33, dtype="float32")
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["t", "w"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [70, 9]), ("y", [9, 33])))
+    graph = helper.make_graph(nodes, "own", [x], [y], [numpy_helper.from_array(weights, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for options in ({}, {"exact": True}):
+        built = halotile.compile(model, **options)
+        feeds = {"x": rng.standard_normal((70, 9)).astype("float32")}
+        wanted = Reference(model)(feeds, 0)["y"]
+        np.testing.assert_allclose(built(feeds)["y"], wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+        by_bytes = any("of bytes" in k["schedule"] for k in built.report["kernels"])
+        assert by_bytes == (data_dtype(machine()) is not None and not options)

@@ -27,6 +27,7 @@ def dynamic_quantize_lstm(node: Node) -> list[Value | None]:
     if lengths is not None and (lengths.array is None or (lengths.array != x.shape[0]).any()):
         raise Refusal("its sequences differ in length, and then nothing states the ranges of their states")
     numbers, scale, offset = by_own_range(node, x)
+    offset = node.cast(node.cast(offset, "uint8"), x.dtype)
     seen = node.do(R.multiply, node.do(R.subtract, node.cast(numbers, x.dtype), offset), scale)
     operands = [seen, _weights(node, 1, 8), _weights(node, 2, 10), *(node[i] for i in range(3, 8))]
     attributes = {**node.attributes, ROUNDED: True}
