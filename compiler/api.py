@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import HalotileError
 from ..targets.target import Target
+from .guard import carried, guarded
 
 if TYPE_CHECKING:
     import onnx
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 
 
+@guarded
 def compile(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     target: str | Target = "native",
@@ -100,7 +102,7 @@ def compile(
     folder = tempfile.TemporaryDirectory(prefix="halotile-")
     try:
         library = Path(folder.name) / "library"
-        build = run_pipeline(model, options, progress=progress, output=library)
+        build = run_pipeline(model, options, progress=carried(progress), output=library)
         return Model(
             folder,
             library,
@@ -119,6 +121,7 @@ def compile(
         raise
 
 
+@guarded
 def tune(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     database: str | os.PathLike[str],
@@ -159,7 +162,7 @@ def tune(
         threads=checked_threads(threads),
         exact=bool(exact),
     )
-    found = measure(model, options, seconds, candidates or MOST, progress)
+    found = measure(model, options, seconds, candidates or MOST, carried(progress))
     add(file, options.target, options.threads, found.kernels)
     return found.data()
 
@@ -172,6 +175,7 @@ def _choices(database: str | os.PathLike[str] | None, target: Target, threads: i
     return None if file is None else choices(file, target, threads)
 
 
+@guarded
 def inspect(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     stage: str | None = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import platform
@@ -14,9 +13,9 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
-from ...errors import HalotileError, InternalError, OutputError
+from ...errors import HalotileError, InternalError
+from ..guard import expected, first_line
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a write says, which has no file's name
 _PACKAGES = ("halotile", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "numpy", "ml_dtypes")
 
 
@@ -47,9 +46,9 @@ def give_up_stdout() -> None:
 
 def internal_error(error: Exception, arguments: Sequence[str]) -> HalotileError:
     """What to tell about an exception that nobody expected; writes the report file."""
-    if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
-        where = "can't write" if error.filename is None else error.filename
-        told: HalotileError = OutputError(f"{where}: {error.strerror or error}")
+    if isinstance(error, InternalError) and isinstance(error.__cause__, Exception):  # out of the Python API
+        error = error.__cause__
+    if (told := expected(error)) is not None:
         told.__cause__ = error
         return told
     where = f" in stage {Progress.stage}" if Progress.stage else ""
@@ -71,14 +70,6 @@ def _told(message: str) -> str:
 def one_line(text: str) -> str:
     """``text`` with what would break or move the line spelt out: a name in a model may hold anything."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def first_line(error: BaseException) -> str:
-    """The telling line of an exception: of a TVM error, which prints its stack first, the last line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return "no message"
-    return (lines[0] if not lines[0].startswith(("Traceback", "File")) else lines[-1])[:200]
 
 
 def _write_report(error: Exception, arguments: Sequence[str]) -> Path:

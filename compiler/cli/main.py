@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from ... import __version__
-from ...errors import HalotileError
+from ...errors import HalotileError, InternalError
 from . import interrupt
 from .console import open_streams
 from .failure import internal_error, report_error
@@ -77,7 +77,8 @@ def run(arguments: Sequence[str], last: bool = False) -> int:
     except Exception as error:
         if interrupt.received():  # raised inside one of TVM's calls, an interrupt comes back as another error
             return _interrupted(last)
-        told = error if isinstance(error, HalotileError) else internal_error(error, arguments)
+        wrapped = isinstance(error, InternalError) and error.__cause__ is not None  # by the Python API
+        told = error if isinstance(error, HalotileError) and not wrapped else internal_error(error, arguments)
         code = report_error(told, as_json=as_json, debug=debug)
         if last and not debug:
             _mute()

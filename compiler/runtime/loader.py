@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...errors import OutputError, RunError
+from ..guard import guarded
 from ..options import path_of
 from ..spec import TensorSpec, length_name
 from .binding import Binding
@@ -30,6 +31,7 @@ _empty, _addressof = np.empty, ctypes.addressof  # of every call, which may take
 _start: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 
 
+@guarded
 def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedModel:
     """Loads the library in ``path``: a folder that a build made, its manifest.json, or the .so alone.
 

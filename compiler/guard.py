@@ -1,0 +1,70 @@
+"""What leaves the Python API: errors of our family, and whatever the caller's own functions raise, as it is."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..errors import HalotileError, InternalError, OutputError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a write says, which has no file's name
+
+
+class _Callers(Exception):
+    """Carries what a function of the caller's raised."""
+
+
+def guarded(function: Function) -> Function:
+    """``function``, out of which no error comes but of our family: any other is a defect of ours, and named so."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)  # a wrong call is a TypeError, as of any function
+        try:
+            return function(*given.args, **given.kwargs)
+        except _Callers as carried:
+            raise carried.args[0] from None
+        except HalotileError:
+            raise
+        except Exception as error:
+            told = expected(error)
+            raise told or InternalError(f"internal error: {type(error).__name__}: {first_line(error)}") from error
+
+    return call  # type: ignore[return-value]
+
+
+def carried(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """A function of the caller's, whose errors go through :func:`guarded` as they are."""
+    if function is None or not callable(function):
+        return function
+
+    def call(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except Exception as error:
+            raise _Callers(error) from error
+
+    return call
+
+
+def expected(error: Exception) -> HalotileError | None:
+    """What to tell of an error that is none of ours: of a file or disk, or too little memory; None of a defect."""
+    if isinstance(error, MemoryError):
+        return HalotileError("there is not enough memory; give the process more, or the model smaller shapes")
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
+        where = "can't write" if error.filename is None else error.filename
+        return OutputError(f"{where}: {error.strerror or error}")
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """The telling line of an exception: of a TVM error, which prints its stack first, the last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return "no message"
+    return (lines[0] if not lines[0].startswith(("Traceback", "File")) else lines[-1])[:200]
