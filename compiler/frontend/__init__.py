@@ -3,8 +3,8 @@
 load        path, bytes or ModelProto -> ModelProto (load.py)
 check       structure, versions, and ONNX's own checker, in errors that name nodes (check.py)
 shapes      every input dimension fixed, from the model and the user (shapes.py)
-walk        one pass over the nodes: evaluate (fold.py), convert (converters/), expand (functions.py),
-            unroll (control.py), or record as an offender (walk.py)
+walk        one pass over the nodes: convert (converters/), which computes what is known (ahead.py), expand
+            (functions.py), unroll (control.py), or record as an offender (walk.py)
 importer    the above, in order, and the verdict (importer.py)
 """
 

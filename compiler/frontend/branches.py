@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from tvm import relax
 
 from .dims import is_open
@@ -38,5 +37,5 @@ def _with_room(node: Node, value: Value, axis: int, room: int) -> Value:
     shape = [room - value.shape[axis] if i == axis else d for i, d in enumerate(value.shape)]
     if not shape[axis]:
         return value
-    zeros = node.const(np.zeros(shape, value.dtype))
+    zeros = node.broadcast(node.scalar(0, value), shape)
     return node.do(R.concat, [value, zeros], axis=axis) if value.shape[axis] else zeros

@@ -190,8 +190,6 @@ def run_map(proto: onnx.NodeProto, operands: Operands, run: Run) -> list[Slot]:
 
 
 def _slice(node: Node, value: Value, axis: int, at: int) -> Value:
-    if value.array is not None:
-        return Value.of_array(value.array.take([at], axis))
     return node.slice(value, axis, at, at + 1)
 
 
@@ -201,8 +199,6 @@ def _stacked(node: Node, values: list[Value], axis: int, backwards: bool) -> Val
         node.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:]))
         for v in (values[::-1] if backwards else values)
     ]
-    if all(r.array is not None for r in rows):
-        return Value.of_array(np.concatenate([r.array for r in rows if r.array is not None], axis))
     return concatenated(node, rows, axis)
 
 

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 from tvm import relax
 
 from . import symbolic
@@ -40,7 +39,7 @@ def length_of(count: Value, most: int) -> Any:
 
 
 def follow(
-    proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[Value | None], results: Sequence[Value | None]
+    node: Node, inputs: Sequence[Value | None], write: symbolic.Write, results: Sequence[Value | None]
 ) -> list[Value | None]:
     """The results of a node, with what is told of them where it is told of operands; those that do not depend on the
     lengths after all become constants."""
@@ -48,7 +47,7 @@ def follow(
     if all(i is None or i.told is None for i in inputs) or any(i is not None and i.part is not None for i in inputs):
         return list(results)
     try:
-        found = symbolic.evaluate(proto, opsets, told)
+        found = symbolic.evaluate(node, told, write)
     except (Learned, Refusal):
         found = None
     return [r if f is None else _told(r, f) for r, f in zip(results, found or [None] * len(results))]

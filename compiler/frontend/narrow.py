@@ -14,7 +14,7 @@ from tvm import relax
 
 from .node import Node
 from .registry import Refusal
-from .value import Value
+from .value import PLAIN, Value
 
 R = relax.op
 
@@ -34,6 +34,29 @@ def narrowed(node: Node, x: Value, dtype: str) -> Value:
     result = Value(x.shape, dtype)
     result.carried = node.do(R.multiply, node.do(R.round, node.do(R.divide, x, step)), step)
     return result
+
+
+def known(node: Node, x: Value, array: np.ndarray, dtype: str) -> Value:
+    """A constant cast to or from such a type. Integers keep their low bits, as between those that run."""
+    if x.dtype == dtype:
+        return x
+    if x.dtype in (*INTEGERS, *FLOATS):
+        wide = node.const(array.astype("float32" if x.dtype in FLOATS else "int32"))
+        return (
+            known(node, wide, np.asarray(wide.array), dtype) if dtype not in PLAIN else node.cast(wide, dtype)
+        )
+    if dtype in INTEGERS and x.dtype in PLAIN:
+        bits = int(dtype.removeprefix("u").removeprefix("int"))
+        low = np.trunc(array.astype("float64")).astype("int64") if x.is_float else array.astype("int64")
+        half = 0 if dtype.startswith("u") else 1 << bits - 1
+        return node.const(((low + half) & (1 << bits) - 1) - half, dtype)
+    if dtype in FLOATS and x.dtype in PLAIN:
+        limits, wide32 = ml_dtypes.finfo(dtype), array.astype("float32")
+        if node.attr("saturate", 1):
+            wide32 = np.clip(wide32, float(limits.min), float(limits.max))
+        with np.errstate(all="ignore"):
+            return node.const(wide32, dtype)
+    raise Refusal(f"a cast from {x.dtype} to {dtype} is not supported")
 
 
 def _step(node: Node, x: Value, limits: ml_dtypes.finfo) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ from tvm import relax
 
 from ...schedules import operator as own
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
+from .ahead import LARGEST, Recipe, computed, evaluated, is_known, recipe
 from .dims import Dim, Open, as_dim, is_open, to_relax
+from .origins import Writer
 from .registry import Refusal
 from .value import Value, unknown
 
@@ -23,8 +25,9 @@ class Node:
     """One ONNX node with its operands resolved.
 
     ``node[i]`` is operand ``i`` or None where it was left out; ``attr`` reads an attribute; ``do`` emits a Relax
-    operator and ``own`` one of Halotile's, both taking and returning values whose shapes are exact. ``guarded`` says
-    that a condition of run time stands before it: what it gives counts only where that holds.
+    operator and ``own`` one of Halotile's, both taking and returning values whose shapes are exact; on operands that
+    are known they compute (ahead.py). ``guarded`` says that a condition of run time stands before it: what it gives
+    counts only where that holds. ``weight``: a kernel packs what it gives.
     """
 
     def __init__(
@@ -35,9 +38,10 @@ class Node:
         inputs: Sequence[Value | None],
         attributes: dict[str, Any],
         outputs: Sequence[str],
-        builder: relax.BlockBuilder,
+        builder: Writer,
         used: Sequence[bool] | None = None,
         guarded: bool = False,
+        weight: bool = False,
     ) -> None:
         self.operator = operator
         self.domain = domain
@@ -48,12 +52,13 @@ class Node:
         self.used = list(used) if used is not None else [bool(o) for o in outputs]
         self.builder = builder
         self.guarded = guarded
+        self.weight = weight
 
     def on(self, inputs: Sequence[Value | None]) -> Node:
         """The same node on other operands."""
         return Node(
             self.operator, self.domain, self.opset, inputs, self.attributes, self.outputs, self.builder, self.used,
-            self.guarded,
+            self.guarded, self.weight,
         )  # fmt: skip
 
     def __getitem__(self, index: int) -> Value | None:
@@ -80,6 +85,7 @@ class Node:
         value = self[index]
         if value is None:
             return None
+        value = computed(value, self.builder.limits)
         if value.array is None and value.is_symbolic:
             raise Open(f"{what} depends on open dimensions")
         if value.array is None:
@@ -106,7 +112,13 @@ class Node:
 
     def do(self, function: Callable[..., Any], *operands: Any, **attributes: Any) -> Value:
         """Emits ``function(*operands)``; values among the operands (also inside lists) become their expressions."""
-        return self.emit(function(*map(_expr, operands), **{k: _expr(v) for k, v in attributes.items()}))
+
+        def write(of: Callable[[Value], Any]) -> Any:
+            return function(
+                *(_expr(o, of) for o in operands), **{k: _expr(v, of) for k, v in attributes.items()}
+            )
+
+        return self._one(write, (*operands, *attributes.values()))
 
     def shaped(self, shape: Sequence[Any], function: Callable[..., Any], *operands: Any) -> Value:
         """The same where the shape of the result is known better than Relax infers it."""
@@ -118,26 +130,59 @@ class Node:
 
     def own(self, name: str, *operands: Value, **attributes: Any) -> Value:
         """Emits one of Halotile's operators with a single output."""
-        return self.emit(own.call(name, *map(_expr, operands), **attributes))
+        return self._one(lambda of: own.call(name, *map(of, operands), **attributes), operands)
 
     def own_many(self, name: str, *operands: Value, **attributes: Any) -> list[Value]:
         """Emits one of Halotile's operators with several outputs."""
+        made = self._recipe(lambda of: own.call(name, *map(of, operands), **attributes), operands)
         result = self.builder.emit(own.call(name, *map(_expr, operands), **attributes))
-        return [self.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
+        values = [self.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
+        if made is not None:
+            for item, value in enumerate(values):
+                value.recipe = Recipe(made.call, made.operands, self.weight, item)
+        return values
+
+    def _one(self, write: Callable[[Callable[[Value], Any]], Any], operands: Iterable[Any]) -> Value:
+        """The tensor that the call gives which ``write`` makes; computed where numpy can, else emitted."""
+        made = self._recipe(write, operands)
+        if made is not None:
+            require_addressable(made.call.shape)
+            array = evaluated(made, self.builder.limits)
+            if array is not None:
+                return Value.of_array(array, made.call.dtype)
+        value = self.emit(write(_expr))
+        value.recipe = made
+        return value
+
+    def _recipe(
+        self, write: Callable[[Callable[[Value], Any]], Any], operands: Iterable[Any]
+    ) -> Recipe | None:
+        values = [*_values(operands)]
+        return recipe(write, self.weight) if values and all(map(is_known, values)) else None
 
     def const(self, array: Any, dtype: str | None = None) -> Value:
-        return Value.of_array(array, dtype)
+        value = Value.of_array(array, dtype)
+        self.builder.limits.charge(value.size * np.dtype(value.dtype).itemsize)
+        return value
+
+    def counting(self, count: int, dtype: str = "int64") -> Value:
+        """0, 1, ... below ``count``; a table only while it is small."""
+        require_addressable((count,))
+        if 8 * count <= LARGEST:
+            return self.const(np.arange(count), dtype)
+        return self.do(relax.op.arange, 0, count, 1, dtype=dtype)
+
+    def require_room(self, elements: int, what: str) -> None:
+        """Refuses a table of so many numbers, before it is made, that is more than import may make."""
+        if 8 * elements > self.builder.limits.bytes:
+            raise Refusal(f"{what} would be a table of {elements} numbers")
 
     def scalar(self, number: float | int | bool, like: Value) -> Value:
         """A rank-0 constant of the dtype of ``like``; Relax broadcasts it for free."""
         return Value.of_array(np.array(number).astype(like.dtype))
 
     def cast(self, x: Value, dtype: str) -> Value:
-        if x.dtype == dtype:
-            return x
-        if x.array is not None:
-            return Value.of_array(x.array.astype(dtype))
-        return self.do(relax.op.astype, x, dtype)
+        return x if x.dtype == dtype else self.do(relax.op.astype, x, dtype)
 
     def reshape(self, x: Value, shape: Sequence[Any]) -> Value:
         shape = tuple(as_dim(d) for d in shape)
@@ -150,17 +195,20 @@ class Node:
     def transpose(self, x: Value, axes: Sequence[int]) -> Value:
         if list(axes) == list(range(x.rank)):
             return x
-        if x.array is not None:
-            return Value.of_array(np.ascontiguousarray(x.array.transpose(axes)))
         return self.do(relax.op.permute_dims, x, list(axes))
 
     def broadcast(self, x: Value, shape: Sequence[Any]) -> Value:
         shape = tuple(as_dim(d) for d in shape)
         if shape == x.shape:
             return x
-        if x.array is not None and not is_open(shape) and math.prod(shape) <= SMALL:
-            return Value.of_array(np.ascontiguousarray(np.broadcast_to(x.array, shape)))
-        return _repeated(self.do(relax.op.broadcast_to, x, shape), x)
+        if not is_open(shape) and math.prod(shape) <= SMALL or not is_known(x):
+            return _repeated(self.do(relax.op.broadcast_to, x, shape), x)
+        require_addressable(shape)
+        value = self.emit(relax.op.broadcast_to(x.expr, [to_relax(d) for d in shape]))
+        value.recipe = self._recipe(
+            lambda of: relax.op.broadcast_to(of(x), [to_relax(d) for d in shape]), [x]
+        )
+        return _repeated(value, x)
 
     def slice(self, x: Value, axis: int, begin: Any, end: Any) -> Value:
         """x[begin:end] along ``axis`` (bounds already resolved, step one)."""
@@ -206,14 +254,27 @@ def _repeated(y: Value, x: Value) -> Value:
     return y
 
 
-def _expr(operand: Any) -> Any:
+def _value_expr(value: Value) -> Any:
+    return value.expr
+
+
+def _expr(operand: Any, of: Callable[[Value], Any] = _value_expr) -> Any:
+    """An operand as Relax takes it, of values what ``of`` gives."""
     if isinstance(operand, Value):
-        return operand.expr
+        return of(operand)
     if isinstance(operand, Dim):
         return to_relax(operand)
     if isinstance(operand, (list, tuple)) and any(isinstance(o, (Value, Dim)) for o in operand):
-        return [_expr(o) for o in operand]
+        return [_expr(o, of) for o in operand]
     return operand
+
+
+def _values(operands: Iterable[Any]) -> Iterator[Value]:
+    for operand in operands:
+        if isinstance(operand, Value):
+            yield operand
+        elif isinstance(operand, (list, tuple)):
+            yield from (o for o in operand if isinstance(o, Value))
 
 
 def require_addressable(shape: Sequence[Any]) -> None:

@@ -8,14 +8,17 @@ import tvm
 from tvm import relax
 
 from ...schedules.provenance import span_of
+from .ahead import Limits
 
 
 class Writer(relax.BlockBuilder):
-    """A builder that notes for every variable the node of the model in ``origin`` when it was emitted."""
+    """A builder that notes for every variable the node of the model in ``origin`` when it was emitted. ``limits`` are
+    on what is computed instead."""
 
     def __init__(self) -> None:
         super().__init__()
         self.origin = ""
+        self.limits = Limits()
         self.origins: dict[relax.Var, str] = {}
 
     def emit(self, expr: Any, name_hint: str = "") -> relax.Var:

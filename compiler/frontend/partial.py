@@ -161,7 +161,7 @@ def _concat(node: Node, write: Write) -> Sequence[Value | None]:
         (y,) = write(untagged(values))
         ends = [
             node.reshape(there(node, v), (v.shape[axis],)) if v.part is not None
-            else node.const(np.ones(v.shape[axis], "bool"))
+            else node.broadcast(node.const(True), (v.shape[axis],))
             for v in values
         ]  # fmt: skip
         positions, count = node.own_many("halotile.nonzero", concatenated(node, ends, 0))

@@ -80,7 +80,7 @@ def there(node: Node, value: Value) -> Value:
     """Which positions along the axis count, to broadcast over the tensor."""
     part = part_of(value)
     shape = [value.shape[part.axis] if a == part.axis else 1 for a in range(value.rank)]
-    places = node.const(np.arange(shape[part.axis], dtype="int64").reshape(shape))
+    places = node.reshape(node.counting(shape[part.axis]), shape)
     return node.do(R.less, places, node.reshape(part.count, [1] * value.rank))
 
 

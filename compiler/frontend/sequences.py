@@ -96,6 +96,9 @@ def _erase(node: Node, operands: Operands) -> TensorSequence:
     return TensorSequence(items)
 
 
+MOST_PIECES = 1 << 12  # each is an operator of the graph
+
+
 def _split(node: Node, operands: Operands) -> TensorSequence:
     """Pieces of the sizes given, or of one size (the last may be shorter), or of one row each."""
     x = _tensor(operands, 0)
@@ -103,6 +106,7 @@ def _split(node: Node, operands: Operands) -> TensorSequence:
     length = x.shape[axis]
     given = operands[1] if len(operands) > 1 else None
     if given is None:
+        _require_few(length)
         sizes = [1] * length
     else:
         array = _tensor(operands, 1).array
@@ -112,6 +116,7 @@ def _split(node: Node, operands: Operands) -> TensorSequence:
             chunk = int(array)
             if chunk <= 0:
                 raise Refusal(f"its split is {chunk}")
+            _require_few(length // chunk)
             sizes = [min(chunk, length - at) for at in range(0, length, chunk)]
         else:
             sizes = [int(n) for n in array.reshape(-1)]
@@ -127,9 +132,12 @@ def _split(node: Node, operands: Operands) -> TensorSequence:
     return TensorSequence(items)
 
 
+def _require_few(pieces: int) -> None:
+    if pieces > MOST_PIECES:
+        raise Refusal(f"a sequence of {pieces} tensors is not supported, one of {MOST_PIECES} is")
+
+
 def _piece(node: Node, x: Value, axis: int, start: int, end: int) -> Value:
-    if x.array is not None:
-        return Value.of_array(np.ascontiguousarray(x.array.take(range(start, end), axis)))
     if start == end:
         return node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
     return node.slice(x, axis, start, end)
@@ -143,8 +151,6 @@ def _concat(node: Node, operands: Operands) -> Value:
     axis = normal_axis(node.attr("axis"), items[0].rank + new)
     if new:
         items = [node.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in items]
-    if all(v.array is not None for v in items):
-        return Value.of_array(np.concatenate([v.array for v in items if v.array is not None], axis))
     return concatenated(node, items, axis)
 
 

@@ -109,8 +109,10 @@ def _reshaped(node: Node, x: Value, target: list[Any]) -> list[Value]:
         return [_sized(node, node.reshape(whole, shape), axis, target[axis])]
     # Element f of what is there lies in block f // (elements of a block that are there).
     there = math.prod(lengths[at:])
-    rows = node.do(R.multiply, node.const(np.arange(before)[:, None], "int64"), run_time(node, target[axis] * after))
-    place = node.do(R.add, rows, node.const(np.arange(room * after), "int64"))
+    rows = node.do(
+        R.multiply, node.reshape(node.counting(before), (before, 1)), run_time(node, target[axis] * after)
+    )
+    place = node.do(R.add, rows, node.counting(room * after))
     inside = node.do(R.maximum, run_time(node, there), node.scalar(1, rows))
     row = node.do(R.floor_divide, place, inside)
     place = node.do(R.subtract, place, node.do(R.multiply, row, node.do(R.subtract, inside, node.scalar(block, rows))))
@@ -167,11 +169,12 @@ def _range(node: Node, write: Write) -> list[Value]:
         raise Refusal(f"a bound is computed at run time, and its step is {step}; that must be a positive constant")
     count = maximum(floor_div(limit - start + (step - 1), step), 0)
     room = most_of(count)
-    places: Value = node.const(np.arange(room) * step, node.need(0).dtype)
+    counted = node.counting(room)
+    places = node.cast(node.do(R.multiply, counted, node.scalar(step, counted)), node.need(0).dtype)
     if isinstance(start, Dim):
         places = node.do(R.add, places, node.cast(run_time(node, start), places.dtype))
     elif start:
-        places = node.const(np.arange(room) * step + start, places.dtype)
+        places = node.do(R.add, places, node.scalar(start, places))
     return [_sized(node, places, 0, count)]
 
 
@@ -206,10 +209,11 @@ def _cut(node: Node, x: Value, axis: int, begin: Any, end: Any, step: int) -> Va
     if all(isinstance(v, int) for v in (begin, end, total)):
         if not step:
             raise Refusal("a step is zero")
-        chosen = np.arange(room)[max(begin, -room) if step < 0 else begin : end : step]
-        if not chosen.size:
+        chosen = range(room)[max(begin, -room) if step < 0 else begin : end : step]
+        if not chosen:
             return node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
-        return take(node, x.with_part(None), chosen, axis).with_part(x.part)
+        node.require_room(len(chosen), "its positions")
+        return take(node, x.with_part(None), np.array(chosen), axis).with_part(x.part)
     if step != 1:
         raise Refusal(f"its bounds are known at run time only, and it goes in steps of {step}")
     low: Value | None
@@ -229,7 +233,7 @@ def _cut(node: Node, x: Value, axis: int, begin: Any, end: Any, step: int) -> Va
     if low is None:
         y = node.slice(whole, axis, 0, room)
     else:
-        place = node.do(R.add, low, node.const(np.arange(room), "int64"))
+        place = node.do(R.add, low, node.counting(room))
         place = node.do(R.minimum, place, node.scalar(x.shape[axis] - 1, place))
         y = node.own("halotile.gather", whole, place, axis=axis)
     return y.with_part(other) if isinstance(known, int) else with_part(y, axis, count)

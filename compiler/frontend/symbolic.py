@@ -2,8 +2,8 @@
 
     Reshape(x, Concat(Shape(x)[0], Shape(x)[1] // 12, 64))     becomes     Reshape(x, [batch, seq // 12, 64])
 
-What only moves elements is evaluated on their positions, by the same reference evaluator that folds constants, so
-every form of Slice, Gather or Concat is right by construction. Arithmetic and comparisons are done on Dims; one that
+What only moves elements is evaluated on their positions, by the operator's own converter, so every form of Slice,
+Gather or Concat is right by construction. Arithmetic and comparisons are done on Dims; one that
 depends on the symbols is left to run time. Floats stay exact: a Dim times or over a small number, until a floor.
 """
 
@@ -15,9 +15,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import onnx
 
-from . import fold
 from .dims import (
     Dim,
     Open,
@@ -31,6 +29,7 @@ from .dims import (
 )
 from .functions import dtype_name
 from .implied import learn_at_least
+from .node import Node
 from .value import Value
 
 #: More elements than this are no shape.
@@ -51,58 +50,61 @@ _MOVES: dict[str, Callable[[int], Sequence[int]]] = {
 }
 
 
-def evaluate(
-    proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[Value | None]
-) -> list[Value | None] | None:
-    """The outputs of a node on operands that are known or symbolic; None when they must be computed at run time."""
+Write = Callable[[Sequence["Value | None"]], "Sequence[Value | None]"]
+
+
+def evaluate(node: Node, inputs: Sequence[Value | None], write: Write) -> list[Value | None] | None:
+    """The outputs of a node on operands that are known or symbolic; None when they must be computed at run time.
+    ``write`` converts it on others."""
     present = [i for i in inputs if i is not None]
     if not present or any(i.contents is None or i.size > LARGEST for i in present):
         return None
     try:
-        if proto.op_type in _MOVES:
-            return _moved(proto, opsets, inputs)
-        function = _FUNCTIONS.get(proto.op_type)
-        result = function(proto, present) if function is not None else None
+        if node.operator in _MOVES:
+            return _moved(node, inputs, write)
+        function = _FUNCTIONS.get(node.operator)
+        result = function(node, present) if function is not None else None
     except (Open, OverflowError):
         return None
     return None if result is None else [result]
 
 
-def _moved(
-    proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[Value | None]
-) -> list[Value | None] | None:
-    data = [i for i in _MOVES[proto.op_type](len(inputs)) if i < len(inputs)]
+def _moved(node: Node, inputs: Sequence[Value | None], write: Write) -> list[Value | None] | None:
+    data = [i for i in _MOVES[node.operator](len(inputs)) if i < len(inputs)]
     elements: list[Any] = []
-    arrays: list[np.ndarray | None] = []
+    places: list[Value | None] = []
     for index, value in enumerate(inputs):
         if value is None or index not in data:
             if value is not None and value.array is None:
                 return None
-            arrays.append(None if value is None else value.array)
+            places.append(value)
             continue
         contents = value.contents
         if contents is None:
             return None
-        arrays.append(np.arange(len(elements), len(elements) + contents.size, dtype="int64").reshape(contents.shape))
+        numbers = np.arange(len(elements), len(elements) + contents.size, dtype="int64")
+        places.append(Value.of_array(numbers.reshape(contents.shape)))
         elements.extend(contents.reshape(-1).tolist())
-    places = fold.evaluate(proto, opsets, arrays)
+    moved = write(places)
+    if any(m is not None and m.array is None for m in moved):
+        return None
     first = inputs[data[0]]
-    if places is None or first is None:
+    if first is None:
         return None
     table = np.empty(len(elements), object)
     table[:] = elements
-    return [None if p is None else Value.of_contents(table[p], first.dtype) for p in places]
+    return [None if m is None else Value.of_contents(table[m.array], first.dtype) for m in moved]
 
 
 # ---------------------------------------------------------------------- arithmetic
 
-Function = Callable[[onnx.NodeProto, list[Value]], "Value | None"]
+Function = Callable[[Node, list[Value]], "Value | None"]
 
 
 def _each(function: Callable[..., Any]) -> Function:
     """An elementwise function of one or more operands, of the dtype of the first."""
 
-    def apply(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+    def apply(node: Node, values: list[Value]) -> Value | None:
         dtype = values[0].dtype
         result = np.frompyfunc(function, len(values), 1)(*(v.contents for v in values))
         return _checked(np.asarray(result, object), dtype)
@@ -111,7 +113,7 @@ def _each(function: Callable[..., Any]) -> Function:
 
 
 def _chain(function: Callable[[Any, Any], Any]) -> Function:
-    def apply(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+    def apply(node: Node, values: list[Value]) -> Value | None:
         step = np.frompyfunc(function, 2, 1)
         return _checked(np.asarray(reduce(step, [v.contents for v in values]), object), values[0].dtype)
 
@@ -119,7 +121,7 @@ def _chain(function: Callable[[Any, Any], Any]) -> Function:
 
 
 def _compare(function: Callable[[Any, Any], bool]) -> Function:
-    def apply(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+    def apply(node: Node, values: list[Value]) -> Value | None:
         result = np.frompyfunc(function, 2, 1)(values[0].contents, values[1].contents)
         return Value.of_array(np.asarray(result).astype(bool))
 
@@ -146,7 +148,7 @@ def _exact_factor(factor: Any) -> bool:
     return power and abs(fraction.numerator) <= LARGEST_FACTOR and fraction.denominator <= LARGEST_FACTOR
 
 
-def _divide(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+def _divide(node: Node, values: list[Value]) -> Value | None:
     whole = "int" in values[0].dtype
 
     def one(a: Any, b: Any) -> Any:
@@ -164,7 +166,7 @@ def _divide(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
             raise Open("not a polynomial")
         return exact
 
-    return _each(one)(proto, values)
+    return _each(one)(node, values)
 
 
 def _rational(value: Any) -> Any:
@@ -199,11 +201,8 @@ def _absolute(a: Any) -> Any:
     return a if low >= 0 else -a
 
 
-def _cast(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
-    if proto.op_type == "CastLike":
-        dtype: str | None = values[1].dtype
-    else:
-        dtype = dtype_name(next(a.i for a in proto.attribute if a.name == "to"))
+def _cast(node: Node, values: list[Value]) -> Value | None:
+    dtype = values[1].dtype if node.operator == "CastLike" else dtype_name(node.attr("to"))
     value = values[0]
     if dtype is None or value.contents is None:
         return None
@@ -225,11 +224,11 @@ def _cast(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
 def _reduced(step: Callable[[Any, Any], Any], *start: int) -> Function:
     """Over all elements of a vector, with the dims kept or not."""
 
-    def apply(proto: onnx.NodeProto, values: list[Value]) -> Value | None:
+    def apply(node: Node, values: list[Value]) -> Value | None:
         contents = values[0].contents
         if contents is None or contents.ndim != 1:
             return None
-        keep = next((a.i for a in proto.attribute if a.name == "keepdims"), 1)
+        keep = node.attr("keepdims", 1)
         total = reduce(step, contents.tolist(), *start)
         return _checked(np.asarray([total] if keep else total, object), values[0].dtype)
 

@@ -10,6 +10,7 @@ import onnx
 from onnx import numpy_helper
 
 from ...errors import ModelError, UnsupportedError
+from .ahead import ALLOWANCE
 from .functions import dtype_name, element_name
 from .node import MOST
 from .value import Value
@@ -43,7 +44,13 @@ class TensorReader:
         if values is None or places is None or any(d < 0 for d in dims) or math.prod(dims) >= MOST:
             raise ModelError(f"sparse tensor '{name}' has the shape {dims}")
         if places.shape not in ((values.size,), (values.size, len(dims))) or places.dtype.kind not in "iu":
-            raise ModelError(f"sparse tensor '{name}' has {values.size} values at positions {list(places.shape)}")
+            raise ModelError(
+                f"sparse tensor '{name}' has {values.size} values at positions {list(places.shape)}"
+            )
+        if values.itemsize * math.prod(dims) > ALLOWANCE:
+            raise UnsupportedError(
+                f"sparse tensor '{name}' of the shape {dims} is too large to be written out"
+            )
         limits = np.array(dims if places.ndim == 2 else math.prod(dims))
         if (places < 0).any() or (places >= limits).any():
             raise ModelError(f"sparse tensor '{name}' has values outside of its shape {dims}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8s with numpy)
 import numpy as np
@@ -14,6 +14,9 @@ from tvm import relax
 
 from .dims import Dim, Open, as_dim, from_relax, is_open, is_whole, to_relax
 from .registry import Refusal
+
+if TYPE_CHECKING:
+    from .ahead import Recipe
 
 LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
 PLAIN = frozenset(
@@ -39,8 +42,8 @@ class Value:
     """
 
     __slots__ = (
-        "_array", "_contents", "_expr", "carried", "chosen", "dtype", "input", "part", "repeats", "shape", "told",
-        "wide",
+        "_array", "_contents", "_expr", "carried", "chosen", "dtype", "input", "part", "recipe", "repeats", "shape",
+        "told", "wide",
     )  # fmt: skip
 
     def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
@@ -56,6 +59,7 @@ class Value:
         self.chosen: Value | None = None  # where it is not zero, once something has asked for that
         self.input: str | None = None  # the name of the model's input that it is
         self.repeats: tuple[Value, int] | None = None  # a tensor whose elements it has so many times each
+        self.recipe: Recipe | None = None  # how it is computed from what is known (see ahead.py)
 
     @classmethod
     def of_array(cls, array: Any, dtype: str | None = None) -> Value:
@@ -84,8 +88,13 @@ class Value:
         """The same tensor with other words on how much of it is there."""
         other = Value(self.shape, self.dtype, self._expr, self._array)
         other._contents, other.wide, other.part, other.told = self._contents, self.wide, part, self.told
-        other.carried = self.carried
+        other.carried, other.recipe = self.carried, self.recipe
         return other
+
+    def learn(self, array: np.ndarray | None) -> None:
+        """Makes it a constant of these contents, if they are some."""
+        if array is not None:
+            self._array, self._expr = array.reshape(self.shape), None
 
     @property
     def numbers(self) -> np.ndarray | None:

@@ -1,8 +1,8 @@
 """The walk: one forward pass over the ONNX nodes that writes Relax, with every shape exact at every step.
 
-For each tensor it keeps the static shape, the dtype and, when known, the contents. A node is, in this order:
-evaluated at import (all operands known), written by its converter, replaced by its function body and walked again,
-or recorded as an offender. Offenders are collected, not raised, so that one message can name them all.
+For each tensor it keeps the static shape, the dtype and, when known, the contents. A node is written by its converter
+(which computes what it can from known operands: ahead.py), replaced by its function body and walked again, or recorded
+as an offender. Offenders are collected, not raised, so that one message can name them all.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 import onnx
 
 from ...errors import HalotileError
-from . import control, fold, functions, lengths, partial, precision, sequences, sizes, symbolic
+from . import bytewise, control, functions, lengths, partial, parts, sequences, sizes, symbolic
+from .ahead import computed, weight_names
 from .dims import Learned, is_open
 from .node import Node
 from .objection import misplaced_bool, objection
 from .origins import Writer
-from .parts import is_partial
 from .prune import live_nodes, used_names
 from .registry import Converter, Refusal, converter
 from .slot import Slot, TensorSequence
@@ -55,6 +55,7 @@ class Walk:
 
     def __init__(self, model: onnx.ModelProto, builder: Writer, tensors: TensorReader) -> None:
         self.builder = builder
+        builder.limits.hold(model.ByteSize())
         self.tensors = tensors
         self.functions = functions.model_functions(model)
         self.offenders: list[Offender] = []
@@ -66,7 +67,9 @@ class Walk:
         """Converts the live nodes of ``graph`` into ``scope``, which maps names to values."""
         outputs = [o.name for o in graph.output]
         for tensor in graph.initializer:
-            scope[tensor.name] = self.tensors.value(tensor)
+            value = scope[tensor.name] = self.tensors.value(tensor)
+            if not where and tensor.data_location == onnx.TensorProto.EXTERNAL:
+                self.builder.limits.hold(value.size * np.dtype(value.dtype).itemsize)
         for sparse in graph.sparse_initializer:
             scope[sparse.values.name] = self.tensors.sparse(sparse)
         self.nodes(graph.node, outputs, scope, opsets, where)
@@ -87,7 +90,7 @@ class Walk:
                 f"{dropped} node{'s' if dropped > 1 else ''} dropped: no output depends on them"
             )
         used = used_names((nodes[i] for i in live), outputs)
-        self.weights |= fold.weight_names(nodes[i] for i in live)
+        self.weights |= weight_names(nodes[i] for i in live)
         for index in live:
             proto = nodes[index]
             name = where or (f"node '{proto.name}'" if proto.name else f"node #{index}")
@@ -128,8 +131,10 @@ class Walk:
             results = self._convert(proto, domain, opset, inputs, scope, opsets, where, used, depth)
         except Refusal as refusal:
             return offend(str(refusal))
-        except (HalotileError, Learned, MemoryError):
+        except (HalotileError, Learned):
             raise
+        except MemoryError:
+            return offend("there is not enough memory for the constants that it makes")
         except Exception as error:  # TVM and numpy raise anything on operands that do not fit together
             shown = ", ".join("nothing" if i is None else str(i) for i in inputs)
             if any(isinstance(i, Value) and is_open(i.shape) for i in inputs):
@@ -137,7 +142,7 @@ class Walk:
             reason = objection(proto, opsets, inputs)
             if reason is not None:
                 return offend(f"its operands are {shown}: {reason}")
-            return offend(f"it can't be converted for operands {shown}: {_one_line(error)}")
+            return offend(f"it can't be converted for operands {shown}{_said(error)}")
         if results is None:
             return offend(self._is_known(proto, domain, opset) or "no converter and no function body")
         return results
@@ -169,30 +174,16 @@ class Walk:
             if domain == "" and proto.op_type in sequences.PASS_THROUGH:
                 return operands
             raise Refusal("an operand is a sequence, which it does not take")
-        write = converter(domain, proto.op_type, opset)
+        convert = converter(domain, proto.op_type, opset)
         node = self._seen(proto, domain, opset, inputs, used)
-        if write is not None and (results := self._lengthy(write, node)) is not None:
-            return lengths.follow(proto, opsets, inputs, results)
-        foldable = domain == "" and all(i is None or i.is_constant for i in inputs)
-        graphs = any(
-            a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in proto.attribute
-        )
-        foldable = foldable and fold.may_fold(proto.op_type, graphs) and proto.op_type != "Constant"
-        expanding = proto.op_type in fold.EXPANDING and write is not None
-        dims = domain == "" and any(i is not None and i.is_symbolic for i in inputs)
-        if foldable and not expanding or dims:
-            folded = symbolic.evaluate(proto, opsets, inputs) if dims else self._fold(proto, inputs, opsets)
-            if folded is not None:
-                return folded
-        if write is not None:
-            results = [*precision.write(write, node)]
-            if foldable and expanding and not all(r is None or r.is_constant for r in results):
-                size = max(_bytes(r) for r in results if r is not None)
-                weight = any(o in self.weights for o in proto.output)
-                if weight or fold.worth_folding([None if i is None else i.array for i in inputs], size):
-                    results = self._fold(proto, inputs, opsets) or results
-            results = [None if r is None else _without_emptiness(r) for r in results]
-            return lengths.follow(proto, opsets, inputs, results)
+        if convert is not None:
+            write = self._writer(convert, node)
+            if domain == "" and any(i is not None and i.is_symbolic for i in inputs):
+                told = symbolic.evaluate(node, inputs, write)
+                if told is not None:
+                    return told
+            results = _lengthy(node, write)
+            return lengths.follow(node, inputs, write, write(inputs) if results is None else results)
         body = functions.schema_body(proto, opset, inputs)
         if body is None:
             return None
@@ -209,28 +200,20 @@ class Walk:
             raise Refusal(wrong)
         attributes = {a.name: self._attribute(a) for a in proto.attribute}
         wanted = [bool(o) and o in used for o in proto.output]
+        weight = proto.op_type == "DequantizeLinear" or any(o in self.weights for o in proto.output)
         return Node(proto.op_type, domain, opset, inputs, attributes, proto.output, self.builder, wanted,
-                    self.guarded)  # fmt: skip
+                    self.guarded, weight)  # fmt: skip
 
-    def _lengthy(self, write: Converter, node: Node) -> list[Value | None] | None:
-        """A node some of whose operands are there only in part, or whose sizes are known at run time only."""
+    def _writer(self, convert: Converter, node: Node) -> parts.Write:
+        """What converts the node on given operands, and computes its results where they are known."""
 
-        def whole(values: Sequence[Value | None]) -> Sequence[Value | None]:
-            return precision.write(write, node.on(values))
+        def write(values: Sequence[Value | None]) -> list[Value | None]:
+            results = bytewise.write(convert, node.on(values))
+            return [
+                None if r is None else _without_emptiness(computed(r, self.builder.limits)) for r in results
+            ]
 
-        rule = sizes.rule(node)
-        if rule is None and not any(map(is_partial, node.inputs)):
-            return None
-        results = rule(node, whole) if rule is not None else partial.converted(node, whole)
-        return [None if r is None else _without_emptiness(r) for r in results]
-
-    def _fold(
-        self, proto: onnx.NodeProto, inputs: Sequence[Value | None], opsets: dict[str, int]
-    ) -> list[Value | None] | None:
-        arrays = fold.evaluate(proto, opsets, [None if i is None else i.array for i in inputs])
-        if arrays is None:
-            return None
-        return [None if a is None else Value.of_array(a) for a in arrays]
+        return write
 
     def _body(
         self,
@@ -328,9 +311,10 @@ _DOMAINS = {
     "the file does not tell; save it at the level ORT_ENABLE_EXTENDED, or compile the original",
 }
 _RANDOM = "it draws random numbers"
+_DRAWS = "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout"
 _TEXT = "strings are not supported"
 _REASONS = {
-    **dict.fromkeys(fold.RANDOM, _RANDOM),
+    **dict.fromkeys(_DRAWS.split(), _RANDOM),
     "ZipMap": "it makes a list of dictionaries; export without it (zipmap=False), for scores as a tensor",
     **dict.fromkeys(
         "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer".split(), _TEXT
@@ -338,11 +322,20 @@ _REASONS = {
 }
 
 
+def _lengthy(node: Node, write: parts.Write) -> list[Value | None] | None:
+    """A node some of whose operands are there only in part, or whose sizes are known at run time only."""
+    rule = sizes.rule(node)
+    if rule is None and not any(map(parts.is_partial, node.inputs)):
+        return None
+    results = rule(node, write) if rule is not None else partial.converted(node, write)
+    return [None if r is None else _without_emptiness(r) for r in results]
+
+
 def _refuse_partial(proto: onnx.NodeProto, operands: Sequence[Slot]) -> None:
     """Bodies that are written out would lose count of what is there."""
     for name, value in zip(proto.input, operands):
         items = value.items if isinstance(value, TensorSequence) else (value,)
-        if any(map(is_partial, items)):
+        if any(map(parts.is_partial, items)):
             raise Refusal(f"the length of '{name}' depends on the data, which it does not take")
 
 
@@ -353,12 +346,13 @@ def _without_emptiness(value: Value) -> Value:
     return value
 
 
-def _bytes(value: Value) -> int:
-    return value.size * np.dtype(value.dtype).itemsize
+#: What Python raises where a converter trips over an operand or attribute: its words tell the user nothing.
+_STUMBLES = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, StopIteration, TypeError)
 
 
-def _one_line(error: Exception) -> str:
+def _said(error: Exception) -> str:
+    """What an exception has to say about a node, after a colon; nothing where it speaks of our code."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[-1] if lines else "no message"
-    text = re.sub(r"^In ir\.Op\(.*support_level=\d+\),?\s*", "", text)
-    return (text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}")[:300]
+    if isinstance(error, _STUMBLES) or not lines:
+        return ", with the attributes that it has"
+    return f": {re.sub(r'^In ir.Op.*support_level=[0-9]+.,? *', '', lines[-1])}"[:300]

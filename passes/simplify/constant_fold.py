@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .evaluate import evaluate
+from .evaluate import evaluate, steps
 from .graph import CONST, ITEM, Graph, Node
 from .interpret import compiled
 from .rule import EXACT, Declined, Rewrite, Rule
@@ -13,6 +13,10 @@ from .rule import EXACT, Declined, Rewrite, Rule
 SIZE_LIMIT = 4 << 20
 #: Operators are compiled to fold constants of up to this many bytes.
 COMPILED_LIMIT = 1 << 18
+#: Bytes of all folded values that are larger than each of their operands: what is joined again and again doubles.
+GROWTH_LIMIT = 1 << 30
+#: Steps that numpy may take for all, about ten seconds.
+STEPS_LIMIT = 1 << 33
 
 #: Operators whose last bit depends on the library that computes them, or on the order of a sum.
 _ROUNDED = frozenset(
@@ -25,9 +29,10 @@ class FoldConstants(Rule):
     """c = op(constants)    ->    constant
 
     The value must not be larger than 4 MiB or than its operands, whichever is more, so that a broadcast of a small
-    constant to a whole feature map is not baked into the weights. What numpy can't compute as the compiled operator
-    does is computed by the compiled operator itself, which takes a moment; that, too, is for small constants only. In
-    ``exact`` mode what depends on the kernel in its last bit is left to the kernel.
+    constant to a whole feature map is not baked into the weights; and there are limits on all of them together. What
+    numpy can't compute as the compiled operator does is computed by the compiled operator itself, which takes a
+    moment; that, too, is for small constants only. In ``exact`` mode what depends on the kernel in its last bit is left
+    to the kernel.
     """
 
     name = "fold-constants"
@@ -36,6 +41,7 @@ class FoldConstants(Rule):
 
     def __init__(self, float_mode: str = "strict") -> None:
         self._exact = float_mode == "exact"
+        self._growth, self._steps = GROWTH_LIMIT, STEPS_LIMIT
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         source = node.inputs[0] if node.op == ITEM else node
@@ -43,10 +49,19 @@ class FoldConstants(Rule):
             return None
         if any(i.op != CONST for i in source.inputs) or not node.is_tensor or not node.static:
             return None
-        if node.nbytes > max(SIZE_LIMIT, sum(i.nbytes for i in source.inputs)):
+        operands = {i: i.nbytes for i in source.inputs}
+        grown = node.nbytes if node.nbytes > max(SIZE_LIMIT, *operands.values(), 0) else 0
+        if node.nbytes > max(SIZE_LIMIT, sum(operands.values())) or grown > self._growth:
             return Declined(f"the constant would take {node.nbytes} bytes")
+        needed = steps(node, [i.array for i in source.inputs])
+        if needed > self._steps:
+            return Declined("constants of the model take too long to fold")
         value = self._value(node, source)
-        return value if isinstance(value, Declined) else Rewrite(lambda b: b.const(value))
+        if isinstance(value, Declined):
+            return value
+        self._growth -= grown
+        self._steps -= needed
+        return Rewrite(lambda b: b.const(value))
 
     def _value(self, node: Node, source: Node) -> np.ndarray | Declined:
         arrays = [i.array for i in source.inputs]

@@ -6,6 +6,7 @@ whatever is left through its TE expression, compiled once for each operator and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -239,8 +240,9 @@ _TABLE: dict[str, Callable[..., Any]] = {
 _cache: dict[str, Any] = {}
 
 
-def compiled(node: Node, inputs: Sequence[np.ndarray]) -> Any:
-    """The operator's TE expression, compiled for these shapes and run."""
+def compiled(node: Node, inputs: Sequence[np.ndarray], most: int | None = None) -> Any:
+    """The operator's TE expression, compiled for these shapes and run. More than ``most`` steps of loops are a
+    ValueError."""
     variables = [
         relax.Var(f"p{k}", relax.TensorType(list(a.shape), str(a.dtype))) for k, a in enumerate(inputs)
     ]
@@ -258,6 +260,8 @@ def compiled(node: Node, inputs: Sequence[np.ndarray]) -> Any:
             else:
                 arguments.append(arg)
         outputs = operator.expression(call, arguments)
+        if most is not None and _steps(outputs) > most:
+            raise ValueError("it takes too many steps")
         function = te.create_prim_func([*tensors, *outputs]).with_attr("global_symbol", "main")
         _cache[key] = (tvm.compile(function, target="llvm"), [(t.shape, str(t.dtype)) for t in outputs])
     executable, shapes = _cache[key]
@@ -265,6 +269,21 @@ def compiled(node: Node, inputs: Sequence[np.ndarray]) -> Any:
     executable["main"](*(tvm.runtime.tensor(np.ascontiguousarray(a).reshape(a.shape)) for a in inputs), *results)
     arrays = [r.numpy() for r in results]
     return arrays[0] if len(arrays) == 1 else arrays
+
+
+def _steps(outputs: Sequence[te.Tensor]) -> int:
+    """How often the bodies of the loops that compute ``outputs`` are entered."""
+    total = 0
+    pending, seen = [*outputs], set()
+    while pending:
+        tensor = pending.pop()
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        pending.extend(tensor.op.input_tensors)
+        reduced = (int(axis.dom.extent) for axis in getattr(tensor.op, "reduce_axis", ()))
+        total += math.prod(int(d) for d in tensor.shape) * math.prod(reduced)
+    return total
 
 
 def _untyped(call: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from evaluate import evaluate, one_node
-from halotile.compiler.frontend import fold, import_model
+from halotile.compiler.frontend import ahead, import_model
 from halotile.errors import UnsupportedError
 from onnx import TensorProto, helper, numpy_helper
 from small_models import model_of
@@ -112,7 +112,7 @@ def test_scan_backwards() -> None:
 
 
 def test_a_giant_expansion_is_not_stored() -> None:
-    rows = fold.LARGEST_EXPANSION // 16 + 1
+    rows = ahead.LARGEST // 16 + 1
     model = model_of(
         constant("shape", [rows, 4]),
         node("ConstantOfShape", ["shape"], ["big"]),

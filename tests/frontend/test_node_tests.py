@@ -31,6 +31,15 @@ def test_a_sample_of_the_node_tests(cases: dict) -> None:
     assert sum(o.verdict == "pass" for o in tensors) > 0.75 * len(tensors)
 
 
+def test_a_sample_with_all_inputs_frozen(cases: dict) -> None:
+    """What import computes is what the test expects. (All of them: node_tests --running 0.)"""
+    names = sorted(cases)[EVERY // 2 :: 2 * EVERY]
+    outcomes = [node_tests.run_case(cases[n], "te", running=0) for n in names]
+    bad = [f"{o.name}: {o.verdict} {o.detail}" for o in outcomes if o.verdict in ("WRONG", "CRASH")]
+    assert not bad, "\n".join(bad)
+    assert sum(o.verdict == "pass" for o in outcomes) > 0.75 * len(outcomes)
+
+
 def test_a_state_without_length_is_compiled(cases: dict) -> None:
     """Its tensor has no elements, so nothing can be said per element, of its cost neither."""
     outcome = node_tests.run_case(cases["test_causal_conv_with_state_kernel_size_one"], "aot")

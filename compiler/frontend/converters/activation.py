@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from tvm import relax
 
 from ..node import Node, normal_axis
@@ -147,8 +146,10 @@ def hardmax(node: Node) -> Value:
     else:
         axis = normal_axis(node.attr("axis", -1), x.rank)
     first = node.own("halotile.argmax", x, axis=axis, keepdims=True, last=False)
-    positions = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(x.rank)])
-    hit = node.do(R.equal, first, node.const(positions.astype("int64")))
+    positions = node.reshape(
+        node.counting(x.shape[axis]), [d if a == axis else 1 for a, d in enumerate(x.shape)]
+    )
+    hit = node.do(R.equal, first, positions)
     return node.reshape(node.cast(hit, x.dtype), shape)
 
 

@@ -133,12 +133,12 @@ def _appended(node: Node, old: Value | None, new: Value, past: Value | None, roo
     """[B, N, room, H]: the first ``past`` of ``old``, all of ``new``, and zeros."""
     batch, heads, length, size = new.shape
     if past is None:
-        rest = node.const(np.zeros((batch, heads, room - length, size), new.dtype))
+        rest = node.broadcast(node.scalar(0, new), (batch, heads, room - length, size))
         return node.do(R.concat, [new, rest], axis=2) if room > length else new
     before = 0 if old is None else old.shape[2]
-    zero = node.const(np.zeros((batch, heads, 1, size), new.dtype))
+    zero = node.broadcast(node.scalar(0, new), (batch, heads, 1, size))
     parts = ([old] if old is not None and before else []) + [new, zero]
-    places = node.const(np.arange(room).reshape(1, room))
+    places = node.reshape(node.counting(room), (1, room))
     behind = node.do(R.subtract, places, past)  # [B, room]: places among the new ones
     at = node.do(R.minimum, node.do(R.add, behind, node.scalar(before, behind)), node.scalar(before + length, behind))
     at = node.do(R.where, node.do(R.less, behind, node.scalar(0, behind)), places, at)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ..ahead import LARGEST, WIDENED
 from ..dims import Open, is_open, maximum
 from ..implied import require_equal
 from ..node import Node
@@ -69,7 +70,10 @@ def convolve(node: Node, x: Value, w: Value) -> Value:
 
 LEAST_OUTPUTS = 4  # of a group, and
 LEAST_DEPTH = 8  # multiply-adds for each: with fewer, a product is no better than the sums as they stand
-MOST_PHASES = 16  # of a transposed convolution; each is a nest of loops of its own, and 64 take minutes to compile
+MOST_PHASES = (
+    16  # of a transposed convolution; each is a nest of loops of its own, and 64 take minutes to compile
+)
+MOST_NESTS = 64  # of what is no product; more would not end
 MOST_COLUMNS = 1 << 26  # elements of memory that what the taps read may take
 
 
@@ -175,6 +179,8 @@ def conv_transpose(node: Node) -> Value:
             return as_spread_product(node, x, w, groups, output, place)
         if is_shuffle(x, w, output, place):
             return as_shuffle(node, x, w, groups, output, place)
+        if math.prod(strides) > MOST_NESTS and fits_columns(x, w, groups):
+            return as_spread_product(node, x, w, groups, output, place)
         return node.own("halotile.conv_transpose", x, w, output=output, groups=groups, **place)
 
     result = node.in_float32(run, x, w)
@@ -185,8 +191,14 @@ def is_spread_product(x: Value, w: Value, groups: int) -> bool:
     """True for weights of run time whose product with the image, a value for each tap, is worth its memory."""
     if w.array is not None or is_open(x.shape) or is_open(w.shape) or x.dtype not in ("float32", "float64"):
         return False
-    fits = x.shape[0] * groups * math.prod(w.shape[1:]) * math.prod(x.shape[2:]) <= MOST_COLUMNS
-    return fits and x.shape[1] // groups >= LEAST_DEPTH
+    return fits_columns(x, w, groups) and x.shape[1] // groups >= LEAST_DEPTH
+
+
+def fits_columns(x: Value, w: Value, groups: int) -> bool:
+    """Whether a value for each tap of each position is not too much."""
+    if is_open(x.shape) or is_open(w.shape):
+        return False
+    return x.shape[0] * groups * math.prod(w.shape[1:]) * math.prod(x.shape[2:]) <= MOST_COLUMNS
 
 
 def as_spread_product(
@@ -207,7 +219,9 @@ def is_shuffle(x: Value, w: Value, output: Sequence[int], place: dict[str, list[
         return False
     steps = zip(x.shape[2:], w.shape[2:], place["strides"], place["begin"], output)
     inside = all(0 <= b and b + o <= (n - 1 - (-k // s)) * s for n, k, s, b, o in steps)
-    return inside and all(d == 1 for d in place["dilations"])
+    taps = math.prod(-(-k // s) * s for k, s in zip(w.shape[2:], place["strides"]))
+    small = w.array.itemsize * math.prod(w.shape[:2]) * taps <= max(LARGEST, WIDENED * w.array.nbytes)
+    return inside and small and all(d == 1 for d in place["dilations"])
 
 
 def as_shuffle(

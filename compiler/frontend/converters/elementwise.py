@@ -262,7 +262,7 @@ def is_inf(node: Node) -> Value:
         return plus
     if negative:
         return minus
-    return node.const(np.zeros(x.shape, bool))
+    return node.broadcast(node.const(False), x.shape)
 
 
 def same_dtype(node: Node, count: int) -> list[Value]:

@@ -108,6 +108,8 @@ def matmul_n_bits(node: Node) -> Value:
     bits, block = int(node.attr("bits", 4)), int(node.attr("block_size"))
     if packed is None or scales is None or bits not in (2, 4, 8) or groups is not None:
         raise Refusal("only blocks of 2, 4 or 8 bit weights in the order of their rows are supported")
+    if block < 1 or rows < 1 or columns < 1 or packed.size != rows * -(-columns // block) * (block * bits // 8):
+        raise Refusal(f"its weights {list(packed.shape)} are not N={rows} rows of K={columns} in blocks of {block}")
     blocks = -(-columns // block)
     numbers = _unpacked(packed.reshape(rows, -1), bits)[:, : blocks * block].reshape(rows, blocks, block)
     if zeros is None:

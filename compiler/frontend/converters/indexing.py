@@ -138,15 +138,16 @@ def reverse_sequence(node: Node) -> Value:
     """The first sequence_lens[b] elements of every sequence b turned round, the rest left."""
     x, lengths = node.need(0), node.need(1)
     batch, time = node.attr("batch_axis", 1), node.attr("time_axis", 0)
-    if lengths.array is not None:
+    if batch == time or x.rank < 2 or lengths.shape != (x.shape[batch],):
+        raise Refusal(f"its lengths {lengths} do not fit {x} with batch_axis {batch} and time_axis {time}")
+    if lengths.array is not None and x.size <= 1 << 20:
         steps = np.arange(x.shape[time])
         known = lengths.array.reshape(-1, 1)
         at = np.where(steps < known, known - 1 - steps, steps)  # [batch, time]
         at = at.T if time < batch else at
         at = at.reshape([d if a in (batch, time) else 1 for a, d in enumerate(x.shape)])
-        full = np.broadcast_to(at, x.shape) if x.size <= 1 << 20 else None
-        if full is not None:
-            return node.own("halotile.gather_elements", x, node.const(np.ascontiguousarray(full)), axis=time)
+        full = np.ascontiguousarray(np.broadcast_to(at, x.shape))
+        return node.own("halotile.gather_elements", x, node.const(full), axis=time)
     return node.own("halotile.reverse_sequence", x, lengths, batch_axis=batch, time_axis=time)
 
 

@@ -39,6 +39,8 @@ def gemm(node: Node) -> Value:
     alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
     if node.opset < 7 and a.rank > 2:
         a = node.reshape(a, (a.shape[0], math.prod(a.shape[1:])))
+    if a.rank != 2 or b.rank != 2:
+        raise Refusal(f"its operands {a} and {b} are not matrices")
 
     def multiply(a: Value, b: Value, c: Value | None) -> Value:
         a = node.transpose(a, [1, 0]) if node.attr("transA", 0) else a

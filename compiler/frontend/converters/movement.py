@@ -87,7 +87,10 @@ def unsqueeze(node: Node) -> Value:
 @converts("Transpose")
 def transpose(node: Node) -> Value:
     x = node.need(0)
-    return node.transpose(x, node.attr("perm", list(range(x.rank))[::-1]))
+    order = node.attr("perm", list(range(x.rank))[::-1])
+    if sorted(order) != list(range(x.rank)):
+        raise Refusal(f"its perm {list(order)} is no order of the axes of {x}")
+    return node.transpose(x, order)
 
 
 @converts("Concat")
@@ -156,8 +159,8 @@ def slice_(node: Node) -> Value:
     """Bounds are clamped as ONNX says; negative steps walk backwards."""
     x = node.need(0)
     starts, ends = node.ints(1, "its starts", "starts"), node.ints(2, "its ends", "ends")
-    if starts is None or ends is None:
-        raise Refusal("it has no starts or no ends")
+    if starts is None or ends is None or len(starts) != len(ends):
+        raise Refusal(f"its starts {starts} and ends {ends} do not belong together")
     axes = node.ints(3, "its axes", "axes")
     steps = node.ints(4, "its steps") or [1] * len(starts)
     axes = normal_axes(axes, x.rank) if axes is not None else list(range(len(starts)))
@@ -264,6 +267,7 @@ def _padded(node: Node, x: Value, begin: list[Any], end: list[Any], mode: str) -
         if is_open([x.shape[axis], *around]):
             x = _mirrored(node, x, axis, *around, mode)
         elif any(around):
+            node.require_room(x.shape[axis] + sum(around), f"where its mode {mode} reads")
             index = np.pad(np.arange(x.shape[axis]), around, mode)  # type: ignore[call-overload]
             x = take(node, x, index, axis)
     return x
@@ -415,9 +419,9 @@ def trilu(node: Node) -> Value:
         column = node.do(R.arange, 0, columns, 1, dtype="int64")
         kept = node.do(R.greater_equal if node.attr("upper", 1) else R.less_equal, column, row)
         return node.do(R.where, kept, x, node.scalar(0, x))
-    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    keep = distance >= offset if node.attr("upper", 1) else distance <= offset
-    return node.do(R.where, node.const(keep), x, node.scalar(0, x))
+    row = node.const(np.arange(rows)[:, None] + min(max(offset, -rows), columns))
+    keep = node.do(R.greater_equal if node.attr("upper", 1) else R.less_equal, node.counting(columns), row)
+    return node.do(R.where, keep, x, node.scalar(0, x))
 
 
 def _trilu_at(node: Node, x: Value, diagonal: Value) -> Value:
@@ -427,7 +431,7 @@ def _trilu_at(node: Node, x: Value, diagonal: Value) -> Value:
         row = node.reshape(node.do(R.arange, 0, rows, 1, dtype="int64"), [rows, 1])
         distance = node.do(R.subtract, node.do(R.arange, 0, columns, 1, dtype="int64"), row)
     else:
-        distance = node.const(np.arange(columns)[None, :] - np.arange(rows)[:, None], "int64")
+        distance = node.do(R.subtract, node.counting(columns), node.reshape(node.counting(rows), (rows, 1)))
     compare = R.greater_equal if node.attr("upper", 1) else R.less_equal
     kept = node.do(compare, distance, node.reshape(node.cast(diagonal, "int64"), ()))
     return node.do(R.where, kept, x, node.scalar(0, x))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,8 @@ class Window:
             )
         ]
 
-    def counts(self, include_pad: bool) -> np.ndarray:
-        """How many elements each window averages over: real ones, or also the pads that were asked for."""
+    def counts(self, include_pad: bool) -> list[np.ndarray]:
+        """How many elements each window averages over along every axis: real ones, or also the pads asked for."""
         per_axis = []
         for n, k, s, d, b, e, o in zip(
             self.size, self.kernel, self.strides, self.dilations, self.begin, self.end, self.output
@@ -54,7 +55,7 @@ class Window:
             at = np.arange(o)[:, None] * s - b + np.arange(k)[None, :] * d
             low, high = (-b, n + e) if include_pad else (0, n)
             per_axis.append(((at >= low) & (at < high)).sum(axis=1))
-        return np.array(math.prod(np.ix_(*per_axis))) if len(per_axis) > 1 else per_axis[0]
+        return per_axis
 
 
 def window(node: Node, x: Value) -> Window:
@@ -162,10 +163,11 @@ def average_pool(node: Node) -> Value:
             ),
             x,
         )
-    counts = w.counts(include)
+    counts = [node.const(c.reshape(-1, *(1,) * i)) for i, c in enumerate(reversed(w.counts(include)))]
+    total = reduce(lambda a, b: node.do(R.multiply, a, b), counts)
 
     def mean(v: Value) -> Value:
-        return node.do(R.divide, window_sum(node, v, w), node.const(counts, v.dtype))
+        return node.do(R.divide, window_sum(node, v, w), node.cast(total, v.dtype))
 
     return node.in_float32(mean, x)
 

@@ -62,14 +62,20 @@ def dequantize_linear(node: Node) -> Value:
         x = node.do(R.subtract, x.carried, _offset(node, zero, x, axis, block))
         return node.cast(node.do(R.multiply, x, node.cast(_spread(node, scale, x, axis, block), "float32")), target)
     _need_integer(x.dtype)
-    x = node.cast(x, "int32")
-    if zero is not None and not (zero.array is not None and not zero.array.any()):
-        x = _less(node, x, node.cast(_spread(node, zero, x, axis, block), "int32"))
     wide = "float64" if target == "float64" else "float32"
     spread = node.cast(_spread(node, scale, x, axis, block), wide)
-    if x.array is not None and spread.array is not None:
-        with np.errstate(over="ignore"):
-            return node.cast(Value.of_array(x.array.astype(wide) * spread.array), target)
+    offset = None
+    if zero is not None and not (zero.array is not None and not zero.array.any()):
+        offset = node.cast(_spread(node, zero, x, axis, block), "int32")
+    if x.array is not None and spread.array is not None and (offset is None or offset.array is not None):
+        if node.builder.limits.admit(8 * x.size, 8 * x.size, 0):  # in one step: several would take as much each
+            whole = x.array.astype("int32")
+            with np.errstate(over="ignore"):
+                whole = whole if offset is None or offset.array is None else whole - offset.array
+                return node.cast(Value.of_array(whole.astype(wide) * spread.array), target)
+    x = node.cast(x, "int32")
+    if offset is not None:
+        x = _less(node, x, offset)
     return node.cast(node.do(R.multiply, node.cast(x, wide), spread), target)
 
 
@@ -248,6 +254,8 @@ def _spread(node: Node, scale: Value, x: Value, axis: int, block: int) -> Value:
         return node.reshape(scale, [scale.size if a == axis else 1 for a in range(x.rank)])
     if not block:
         raise Refusal(f"a scale {scale} without block_size does not fit {x}")
+    if scale.shape[axis] != -(-x.shape[axis] // block):
+        raise Refusal(f"a scale {scale} in blocks of {block} does not fit {x}")
     if scale.array is not None:
         wide = np.repeat(scale.array, block, axis)
         return node.const(np.ascontiguousarray(wide.take(np.arange(x.shape[axis]), axis)))

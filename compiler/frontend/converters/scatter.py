@@ -52,6 +52,7 @@ def _known(
     """The scatter as a look-up, when its positions are known and (for a reduction) hit at most once."""
     if reduction != "none" and np.unique(flat).size != flat.size:
         return None
+    node.require_room(places, "where its positions are")
     table = np.full(places, -1, "int32")
     table[flat] = np.arange(flat.size)  # numpy, too, lets the last one win
     rows = node.reshape(x, (places, x.size // places))
@@ -119,7 +120,7 @@ def max_unpool(node: Node) -> Value:
     if wanted is not None and list(wanted) != full:
         # The indices count in the inferred shape; the wanted one only pads it at the end.
         flat = np.ravel_multi_index(np.unravel_index(flat, full), target)
-    zeros = node.const(np.zeros(target, x.dtype))
+    zeros = node.broadcast(node.scalar(0, x), target)
     done = _known(node, zeros, flat, x, math.prod(target), "none")
     assert done is not None
     return done

@@ -1,10 +1,11 @@
-"""Fourier transforms of static length, as products with tables of cosines and sines; and Det."""
+"""Fourier transforms of static length, as products with tables of cosines and sines; mel weights; and Det."""
 
 from __future__ import annotations
 
 import numpy as np
 from tvm import relax
 
+from ..functions import dtype_name
 from ..node import Node, normal_axis
 from ..registry import Refusal, converts
 from ..value import Value
@@ -41,6 +42,8 @@ def _transform(
 def dft(node: Node) -> Value:
     """[..., n, 1 or 2] -> [..., dft_length (or half of it), 2]; the input is cut or padded with zeros to the length."""
     x = node.need(0)
+    if x.rank < 2 or x.shape[-1] not in (1, 2):
+        raise Refusal(f"the last axis of {x} holds no real or complex numbers")
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     if node.opset >= 20:
         axes = node.ints(2, "its axis")
@@ -104,13 +107,16 @@ def stft(node: Node) -> Value:
     """Frames of the signal, times the window, each transformed: [B, T, 1 or 2] -> [B, frames, bins, 2]."""
     x, window = node.need(0), node[2]
     step = node.ints(1, "its frame step")
-    if not step:
-        raise Refusal("it has no frame step")
+    if not step or step[0] < 1:
+        raise Refusal(f"its frame step is {step}")
     lengths = node.ints(3, "its frame length")
     length = lengths[0] if lengths else (window.size if window is not None else 0)
     onesided = bool(node.attr("onesided", 1))
     batch, total = x.shape[:2]
     frames = (total - length) // step[0] + 1
+    if length < 1 or frames < 1:
+        raise Refusal(f"frames of {length} do not fit the signal {x}")
+    node.require_room(frames * length, "where its frames are")
     at = (np.arange(frames)[:, None] * step[0] + np.arange(length)[None, :]).reshape(-1)
 
     def run(x: Value, window: Value | None) -> Value:
@@ -127,6 +133,29 @@ def stft(node: Node) -> Value:
 
     wide = None if window is None else node.cast(window, "float64")
     return node.cast(run(node.cast(x, "float64"), wide), x.dtype)
+
+
+@converts("MelWeightMatrix", since=17)
+def mel_weight_matrix(node: Node) -> Value:
+    """Triangles over the bins of a transform, [length // 2 + 1, bands], whose corners lie evenly on the mel scale."""
+    given = [node.constant(i, "an operand") for i in range(5)]
+    bands, length, rate, low, high = (0 if g is None else g.reshape(-1)[0].item() for g in given)
+    if bands < 1 or length < 1 or rate < 1 or not 0 <= low <= high < np.inf:
+        raise Refusal(f"{bands} bands from {low} to {high} Hz of {length} points at {rate} Hz are none")
+    bins = int(length) // 2 + 1
+    node.require_room(bins * bands, "its weights")
+    first, last = (2595 * np.log10(1 + hertz / 700) for hertz in (low, high))
+    corners = np.arange(bands + 2) * ((last - first) / (bands + 2)) + first
+    corners = ((length + 1) * (700 * (10 ** (corners / 2595) - 1)) // rate).astype("int64")
+    if corners[-1] > bins:
+        raise Refusal(f"its highest frequency, {high} Hz, is above half of its rate, {rate} Hz")
+    begin, middle, end = corners[:-2], corners[1:-1], corners[2:]
+    at = np.arange(bins)[:, None]
+    rising = np.where(middle > begin, (at - begin) / np.maximum(middle - begin, 1), 1.0)
+    falling = (end - at) / np.maximum(end - middle, 1)
+    up, down = (at >= begin) & (at <= middle), (at >= middle) & (at < end)
+    weights = np.where(down, falling, np.where(up, rising, 0.0))
+    return node.const(weights, dtype_name(node.attr("output_datatype", 1)))
 
 
 @converts("Det", since=11)

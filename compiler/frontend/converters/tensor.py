@@ -9,9 +9,10 @@ import numpy as np
 from tvm import relax
 
 from .. import narrow
+from ..ahead import LARGEST
 from ..dims import Dim, Open, is_whole, maximum
-from ..functions import dtype_name
-from ..node import Node, normal_axis
+from ..functions import dtype_name, element_name
+from ..node import Node, normal_axis, require_addressable
 from ..registry import Refusal, converts
 from ..value import PLAIN, Value
 
@@ -56,6 +57,8 @@ def constant_of_shape(node: Node) -> Value:
 @converts("Cast", since=6)
 def cast(node: Node) -> Value:
     dtype = dtype_name(node.attr("to"))
+    if dtype is None:
+        raise Refusal(f"a cast to {element_name(node.attr('to'))} is not supported")
     return to_dtype(node, node.need(0), dtype)
 
 
@@ -70,7 +73,9 @@ def to_dtype(node: Node, x: Value, dtype: str | None) -> Value:
         raise Refusal("strings are not supported")
     if x.carried is not None:
         x = x.carried
-    if dtype in narrow.FLOATS and x.array is None:
+    if x.array is not None and not (dtype in PLAIN and x.dtype in PLAIN):
+        return narrow.known(node, x, x.array, dtype)
+    if dtype in narrow.FLOATS:
         return narrow.narrowed(node, x, dtype)
     for name in (x.dtype, dtype):
         if name not in PLAIN:
@@ -108,8 +113,17 @@ def range_(node: Node) -> Value:
         raise Refusal("its bounds are not three scalars")
     start, limit, delta = (a.reshape(()).item() for a in arrays if a is not None)
     dtype = node.need(0).dtype
-    count = max(math.ceil((limit - start) / delta), 0)
-    return node.const((start + np.arange(count) * delta).astype(dtype))
+    if not all(map(math.isfinite, (start, limit, delta))) or delta == 0:
+        raise Refusal(f"from {start} to {limit} in steps of {delta} there is no end")
+    count = max(
+        -((start - limit) // delta) if isinstance(delta, int) else math.ceil((limit - start) / delta), 0
+    )
+    require_addressable((count,))
+    if 8 * count <= LARGEST:
+        return node.const((start + np.arange(count) * delta).astype(dtype))
+    wide = node.counting(count, "int64" if node.need(0).is_integer else "float64")
+    steps = node.do(R.multiply, wide, node.scalar(delta, wide))
+    return node.cast(node.do(R.add, steps, node.scalar(start, wide)), dtype)
 
 
 def _open_range(node: Node) -> Value:
@@ -129,7 +143,10 @@ def _open_range(node: Node) -> Value:
 def eye_like(node: Node) -> Value:
     x = node.need(0)
     dtype = dtype_name(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
-    return node.const(np.eye(x.shape[0], x.shape[1], k=node.attr("k", 0)), dtype)
+    if x.rank != 2 or dtype is None:
+        raise Refusal(f"{x} is no matrix")
+    row = node.const(np.arange(x.shape[0])[:, None] + node.attr("k", 0))
+    return node.cast(node.do(R.equal, node.counting(x.shape[1]), row), dtype)
 
 
 @converts("OneHot", since=9)
@@ -141,10 +158,13 @@ def one_hot(node: Node) -> Value:
     if depth is None:
         raise Refusal("it has no depth")
     count = int(depth.reshape(-1)[0])
-    if count < 1:
-        raise Refusal(f"its depth is {count}")
+    if count < 1 or values.size != 2:
+        raise Refusal(f"its depth is {count}, and its values are {values}")
     axis = normal_axis(node.attr("axis", -1), indices.rank + 1)
     if indices.is_float:
+        indices = node.cast(indices, "int64")
+    require_addressable((*indices.shape, count))
+    if count > np.iinfo(indices.dtype).max:
         indices = node.cast(indices, "int64")
     limit = node.scalar(count, indices)
     wrapped = indices
@@ -152,9 +172,10 @@ def one_hot(node: Node) -> Value:
         below = node.do(R.less, indices, node.scalar(0, indices))
         wrapped = node.do(R.where, below, node.do(R.add, indices, limit), indices)
     column = node.reshape(wrapped, wrapped.shape[:axis] + (1,) + wrapped.shape[axis:])
-    places = np.arange(count).astype(indices.dtype)
-    row = places.reshape([-1 if a == axis else 1 for a in range(indices.rank + 1)])
-    hit = node.do(R.equal, column, node.const(row))
+    row = node.reshape(
+        node.counting(count, indices.dtype), [count if a == axis else 1 for a in range(column.rank)]
+    )
+    hit = node.do(R.equal, column, row)
     off, on = (node.reshape(node.slice(values, 0, i, i + 1), ()) for i in range(2))
     return node.do(R.where, hit, on, off)
 

@@ -34,13 +34,16 @@ def unique(node: Node) -> list[Value | None]:
     if x.size == 0:
         raise Refusal(f"{x} has no elements")
     order, fresh = _sorted(node, x) if x.rank == 1 else _sorted_rows(node, x, axis)
-    positions = node.const(np.arange(length), "int64")
+    positions = node.counting(length)
     found = chosen(node, fresh)
     assert found.part is not None
     count = found.part.count
     starts = node.reshape(found.with_part(None), (length,))
     last = node.do(R.equal, positions, node.do(R.subtract, count, node.const([1], "int64")))
-    following = read(node, starts, node.const(np.minimum(np.arange(1, length + 1), length - 1), "int64"), 0)
+    after = node.do(
+        R.minimum, node.do(R.add, positions, node.const(1, "int64")), node.const(length - 1, "int64")
+    )
+    following = read(node, starts, after, 0)
     ends = node.do(R.where, last, node.const(length, "int64"), following)
     counts = node.do(R.subtract, ends, starts)
     first = read(node, order, starts, 0)
@@ -49,7 +52,9 @@ def unique(node: Node) -> list[Value | None]:
     inverse = read(node, groups, _order(node, order), 0)
     if not node.attr("sorted", 1):
         there = node.do(R.less, positions, count)
-        place = _order(node, node.do(R.where, there, first, node.const(length + np.arange(length), "int64")))
+        place = _order(
+            node, node.do(R.where, there, first, node.do(R.add, positions, node.const(length, "int64")))
+        )
         first, counts = read(node, first, place, 0), read(node, counts, place, 0)
         inverse = read(node, _order(node, place), inverse, 0)
     values = read(node, x, first, axis)
@@ -96,9 +101,11 @@ def _sorted_rows(node: Node, x: Value, axis: int) -> tuple[Value, Value]:
 
 def _before(node: Node, vector: Value) -> Value:
     """For each element the one before it; for the first itself."""
-    return read(node, vector, node.const(np.maximum(np.arange(vector.size) - 1, 0), "int64"), 0)
+    before = node.do(R.subtract, node.counting(vector.size), node.const(1, "int64"))
+    return read(node, vector, node.do(R.maximum, before, node.const(0, "int64")), 0)
 
 
 def _fresh(node: Node, differs: Value) -> Value:
     """What differs from the one before it, and the first."""
-    return node.do(R.logical_or, differs, node.const(np.arange(differs.size) == 0, "bool"))
+    first = node.do(R.equal, node.counting(differs.size), node.const(0, "int64"))
+    return node.do(R.logical_or, differs, first)

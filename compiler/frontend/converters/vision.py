@@ -53,6 +53,7 @@ def affine_grid(node: Node) -> Value:
     if rank not in (2, 3) or theta.shape[1:] != (rank, rank + 1):
         raise Refusal(f"theta {list(theta.shape)} does not fit the size {size}")
     whole = bool(node.attr("align_corners", 0))
+    node.require_room(math.prod(spatial) * (rank + 1), f"the grid of {spatial}")
     axes = []
     for n in spatial:
         steps = np.arange(n, dtype=np.float64)
