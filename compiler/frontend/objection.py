@@ -41,12 +41,28 @@ def objection(proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[An
     return None
 
 
-def misplaced_bool(operator: str, domain: str, opset: int, inputs: Sequence[Any]) -> str | None:
-    """Why an operand that is bool can't be: arithmetic on it is written as any other, and ends in LLVM."""
-    values = [i if isinstance(i, Value) and i.dtype == "bool" else None for i in inputs]
-    if not any(values) or domain or not onnx.defs.has(operator, opset, domain):
+def wrong_types(operator: str, domain: str, opset: int, inputs: Sequence[Any]) -> str | None:
+    """Why operands can't be of the types that they are: bool where arithmetic on it would end in LLVM, or two where
+    ONNX has one."""
+    if domain or not onnx.defs.has(operator, opset, domain):
         return None
-    return _wrong_type(onnx.defs.get_schema(operator, opset, domain), values)
+    schema = onnx.defs.get_schema(operator, opset, domain)
+    values = [i if isinstance(i, Value) else None for i in inputs]
+    wrong = _wrong_type(schema, [v if v is not None and v.dtype == "bool" else None for v in values])
+    return wrong or _mixed(schema, values)
+
+
+def _mixed(schema: onnx.defs.OpSchema, values: Sequence[Value | None]) -> str | None:
+    """Operands of different types that share one variable of the schema."""
+    first: dict[str, tuple[int, str]] = {}
+    for index, value in enumerate(values):
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)]
+        if value is None or formal.type_str.startswith("tensor(") or not formal.is_homogeneous:
+            continue
+        place, dtype = first.setdefault(formal.type_str, (index, value.dtype))
+        if dtype != value.dtype:
+            return f"operand {index} is {value.dtype} and operand {place} {dtype}, which must be of one type"
+    return None
 
 
 def _wrong_type(schema: onnx.defs.OpSchema, values: Sequence[Value | None]) -> str | None:

@@ -19,9 +19,10 @@ import onnx
 from ...errors import HalotileError
 from . import bytewise, control, functions, lengths, partial, parts, sequences, sizes, symbolic
 from .ahead import computed, weight_names
+from .attributes import unknown_value
 from .dims import Learned, is_open
 from .node import Node
-from .objection import misplaced_bool, objection
+from .objection import objection, wrong_types
 from .origins import Writer
 from .prune import live_nodes, used_names
 from .registry import Converter, Refusal, converter
@@ -194,11 +195,11 @@ class Walk:
     def _seen(
         self, proto: onnx.NodeProto, domain: str, opset: int, inputs: Sequence[Value | None], used: set[str]
     ) -> Node:
-        """The node as a converter sees it; refuses booleans where ONNX takes none."""
-        wrong = misplaced_bool(proto.op_type, domain, opset, inputs)
+        """The node as a converter sees it; refuses operands and attributes that ONNX does not know."""
+        attributes = {a.name: self._attribute(a) for a in proto.attribute}
+        wrong = wrong_types(proto.op_type, domain, opset, inputs) or unknown_value(proto.op_type, attributes)
         if wrong is not None:
             raise Refusal(wrong)
-        attributes = {a.name: self._attribute(a) for a in proto.attribute}
         wanted = [bool(o) and o in used for o in proto.output]
         weight = proto.op_type == "DequantizeLinear" or any(o in self.weights for o in proto.output)
         return Node(proto.op_type, domain, opset, inputs, attributes, proto.output, self.builder, wanted,

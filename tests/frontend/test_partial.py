@@ -212,7 +212,8 @@ def test_a_mask_over_rows_has_its_count_times_their_length() -> None:
         ([node("Einsum", "r r", "y", equation="ij,kj->ik")], "does not take"),
         ([node("Add", "r x", "y")], "does not meet itself"),
         (
-            [node("Greater", "r z", "g"), node("NonZero", "g", "n"), node("Concat", "n r", "y", axis=1)],
+            [node("Greater", "r z", "g"), node("NonZero", "g", "n"), node("Cast", "n", "f", to=1),
+             node("Concat", "f r", "y", axis=1)],
             "only some",
         ),
         ([node("Squeeze", "r", "y")], "may remove it"),
