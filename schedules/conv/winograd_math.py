@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ..matrix.parts import LEFT_OUT
 from .winograd_axes import SINGLE, STRIDED, Axis, axis
 
 SIZES = (10, 8, 6, 4)  # products an axis, those with more outputs a tile first
@@ -183,9 +184,6 @@ def _axes(size: int, taps: int, stride: int) -> list[tuple[Axis, int]]:
 S4, S2 = transforms((3, 3), (2, 2))
 F6, F4, F2 = transforms((3, 3), (1, 1))
 
-LEFT_OUT = {0: 0.0, 3: 3 * 2.0**-18, 6: 2.0**-24}  # of a product, by how many products of parts stand for it
-
-
 def error_bound(transform: Transform, channels: int, products: int = 0) -> float:
     """``b`` such that every sum is within ``b * max|x| * max|w| * channels`` of the exact one, in float32. A kernel of
     several planes, or parts, sums over ``channels`` of each: all count.
@@ -202,7 +200,7 @@ def error_bound(transform: Transform, channels: int, products: int = 0) -> float
     It holds for the worst signs everywhere at once; random data stays thousands of times below it.
 
     With ``products`` of parts (schedules/matrix/parts.py) for each product of float32, so many terms are added, and
-    what they leave out counts once: of three, what is below two parts of either factor, 2^-18 of it each, and the
-    product of both tails, 2^-18; of six, 2^-24.
+    what they leave out counts once: 2^-15 of three, 2^-24 of six, where no product is so small that the unit loses it.
     """
-    return (2.0**-24 * (18 + max(1, products) * channels) + LEFT_OUT[products]) * transform.growth
+    terms = max(1, products)
+    return (2.0**-24 * (18 + terms * channels) + LEFT_OUT[terms]) * transform.growth

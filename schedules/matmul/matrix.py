@@ -14,7 +14,8 @@ as before. While a panel is met by all blocks of rows, they ask for the next one
 while rows are split. A is read through the moves before it, the output is written through those behind it, as
 :mod:`.packed` does.
 
-Error: each product of two elements lacks up to 2**-16 of itself, whatever is infinite becomes NaN; off under ``exact``.
+Error: each product of two elements lacks up to 2**-15 of itself (more where it, or an element, is nearly a denormal
+number), whatever is infinite becomes NaN; off under ``exact``.
 """
 
 from __future__ import annotations

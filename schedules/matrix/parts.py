@@ -2,17 +2,26 @@
 
     x = head + tail (+ rest)        each the nearest bfloat16 to what those before it leave
 
-An eight-bit part leaves at most 2**-9 of its number, two leave 2**-18, three nothing that float32 holds. Of the
-products of the parts those below what is left out count for nothing:
+A part has eight bits, so it leaves at most 2**-8 of its number: half a step of 2**-7, where the number is just above
+a power of two (1 + 2**-8). That is a power of two or less than one, and the next part leaves at most half a step of
+half of it, 2**-17 of the number; a third one leaves nothing that float32 holds. What products of the parts leave out of
+x * y, whose tails are t, u and whose numbers beyond these are r, s:
 
-    three   head * head + head * tail + tail * head             2**-16 of |x| |y| at most: as F(4x4, 3x3) in float32
-    six     these, tail * tail, head * rest and rest * head     2**-23: as products of float32
+    three   head * head + head * tail + tail * head             t u + r y + x s - r s:     2**-15 of |x| |y| at most
+    six     these, tail * tail, head * rest and rest * head     t s + r u + r s:           2**-24, as float32 itself
+
+(2**-16 + 2 * 2**-17 of |x| |y|, and 2 * 2**-8 * 2**-17; that largest tails and largest rests are of different numbers
+makes up for the last terms.) The sums are float32's, and round as those do: by 2**-24 of what is summed, a term.
+
+The unit takes numbers below 2**-126 (1.2e-38) for zero, and makes none. So beyond that bound a term may lack
+2**-126 (|x| + |y|), for tails that are so small, and 2**-126 for each of its products and each sum of them: sums of
+products near 1e-36 lose digits, and those of smaller ones all. Where |x|, |y| and |x y| are above 1e-29 or zero, that
+is less than float32 rounds.
 
 G. Henry, P. T. P. Tang, A. Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
 Computations (2019); oneMKL has both as ``float_to_bf16x2`` and ``float_to_bf16x3``.
 
-Infinite numbers become NaN, as do those above 3.39e38, and parts below 1e-38 count as zero; so kernels of ``exact``
-builds have none of this.
+Infinite numbers become NaN, as do those above 3.39e38; so kernels of ``exact`` builds have none of this.
 
 A word holds the same part of two numbers, one of each of two vectors of sixteen: pairs of neighbouring vectors, not of
 neighbouring numbers, which takes no shuffle (:func:`order`).
@@ -29,6 +38,7 @@ from .unit import COLUMNS, DEPTH, PAIRS
 
 THREE = ((1, 0), (0, 0), (0, 1))  # (part of A, part of B), so that what is in registers is used again
 SIX = ((2, 0), (1, 0), (0, 0), (0, 1), (1, 1), (0, 2))
+LEFT_OUT = {1: 0.0, len(THREE): 2.0**-15, len(SIX): 2.0**-24}  # of |x| |y| at most, by products; 1: float32's own
 WORDS = PAIRS * COLUMNS  # int32 of a register
 
 

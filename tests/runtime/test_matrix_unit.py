@@ -128,9 +128,9 @@ def program(product: LibrarySpec, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def is_product(y: np.ndarray) -> bool:
-    """To what three products give: 2**-16 of the sums of absolute values at most."""
+    """To what three products give: 2**-15 of the sums of absolute values at most."""
     error = np.abs(y.reshape(M, N) - X.astype(np.float64) @ W)
-    return bool((error <= 2.0**-16 * (np.abs(X).astype(np.float64) @ np.abs(W))).all())
+    return bool((error <= 2.0**-15 * (np.abs(X).astype(np.float64) @ np.abs(W))).all())
 
 
 @needs_unit

@@ -114,13 +114,13 @@ def test_costly_epilogues_and_moves_around_it(monkeypatch: pytest.MonkeyPatch) -
         assert FORM in [s.split(",")[0] for s in suite.schedules(name)], suite.schedules(name)
 
 
-CASES = ["normal", "cancelling", "range", "columns", "small"]
+CASES = ["normal", "cancelling", "range", "columns", "small", "worst", "fifteen orders"]
 
 
 @needs_unit
 @pytest.mark.parametrize("case", CASES)
 def test_error_is_bounded(case: str) -> None:
-    """Each product lacks 2**-16 of itself at most; sums are float32. So it is where sums cancel, and where the
+    """Each product lacks 2**-15 of itself at most; sums are float32. So it is where sums cancel, and where the
     operands' sizes lie far apart."""
     a, b = random(3, (130, 200), (200, 80))
     if case == "cancelling":
@@ -134,10 +134,14 @@ def test_error_is_bounded(case: str) -> None:
         a *= np.exp2(np.arange(130) / 2 - 30).astype("float32")[:, None]
     if case == "small":
         a *= np.float32(2.0**-60)
+    if case == "worst":  # just above half a step of eight bits: heads and tails leave as much as they can
+        a[...] = b[...] = np.uint32(0x3F808040).view(np.float32)
+    if case == "fifteen orders":
+        a, b = (np.exp2(np.random.default_rng(6).uniform(-8, 7, v.shape)).astype("float32") for v in (a, b))
     compiled = Compiled(staged(module_of([a], lambda a: product(a, b)), TWO, tiled=False))
     assert compiled.build.kernels[0].schedule.startswith(FORM)
     wrong = np.abs(compiled.run([a])[0] - a.astype("float64") @ b.astype("float64"))
-    assert (wrong <= bound(a, b)).all()
+    assert (wrong <= bound(a, b) * (1 + 2.0**-8 * 3)).all()  # and what 600 sums round
     assert case != "normal" or (wrong <= bound(a, b) / 8).all()
 
 
