@@ -1,15 +1,16 @@
 """Norms over the channels of images in NCHW[v]c (layer norms of ConvNeXt and its kind), with maps before and behind.
 
-    m = mean of x over the channels of a place      s = 1 / sqrt(mean of (x - m)^2 + eps)      y = (x - m) * s
+    m, r = mean of x over the channels of a place, and what its rounding lost (operators/standardised.py)
+    s = 1 / sqrt(mean of (x - m)^2 - r^2 + eps)                     y = (x - m) * s - r * s
 
-A place's channels are as many vectors as there are blocks. SIDE neighbours take turns, so that sums do not wait for
+A place's channels are as many vectors as there are blocks. Some neighbours take turns, so that sums do not wait for
 each other, and the lanes of each are combined at the end, always in the same order:
 
     for n, rows (in bands)
-      for SIDE places
-        for block:   total += x[block]                  then the lanes in halves: m
+      for some places
+        for block:   total += x[block] - x[0]           then the lanes in halves: m, r
         for block:   square += (x[block] - m)^2         then the lanes in halves: s
-        for block:   y[block] = f((x[block] - m) * s)
+        for block:   y[block] = f((x[block] - m) * s - r * s)
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .preserving import reads_own_channels
 from .regions.attributes import ints, own
 from .tegraph import GroupGraph
 
-SIDE = 8  # places: two sums a cycle, of four cycles each
+HELD = 4  # vectors for each place that takes turns: m, s, r s and x (eight places of 32 registers, four of 16)
 WORK = 8  # operations for each element
 
 
@@ -92,6 +93,7 @@ class _ChannelNorm:
         self.channels = norm.results[0].shape[1]
         self.lanes = request.layout(group.outputs[0]).block
         self.full, self.rest = divmod(self.channels, self.lanes)
+        self.side = max(1, request.target.vector_registers // HELD)
 
     def build(self) -> Kernel:
         group, ctx, k = self.request.group, self.ctx, self.k
@@ -102,8 +104,8 @@ class _ChannelNorm:
 
         with image_rows(ctx, shape[0], rows, work >= least) as (n, y):
             left = 0 if ctx.origin is None else ctx.origin[1]
-            strips, rest = divmod(columns, SIDE)
-            for count, side, begin in ((strips, SIDE, 0), (1, rest, strips * SIDE)):
+            strips, rest = divmod(columns, self.side)
+            for count, side, begin in ((strips, self.side, 0), (1, rest, strips * self.side)):
                 if count and side:
                     with k.loop(count, name="x") as strip:
                         ctx.ranged(strip, count)
@@ -122,39 +124,60 @@ class _ChannelNorm:
         k, data = self.k, self.graph.tensors[self.norm.inputs[0]]
         scale = tirx.FloatImm("float32", 1.0 / self.channels)
         epsilon = tirx.FloatImm("float32", float(own(self.norm)["epsilon"]))
-        one = tirx.FloatImm("float32", 1.0)
+        one, zero = tirx.FloatImm("float32", 1.0), tirx.FloatImm("float32", 0.0)
 
         def value(inliner: Inliner, indices: list[Any]) -> Any:
             return inliner.at(data, indices)
 
         def counted(element: Any, inside: Any) -> Any:
-            return element if inside is None else tirx.Select(inside, element, tirx.FloatImm("float32", 0.0))
+            return element if inside is None else tirx.Select(inside, element, zero)  # no lanes past the last channel
 
-        def own_value(inliner: Inliner, indices: list[Any], _u: Any, inside: Any) -> Any:
-            return counted(value(inliner, indices), inside)  # maps make anything of the zeros past the last channel
+        def shifted(inliner: Inliner, indices: list[Any], u: Any, inside: Any) -> Any:
+            return counted(value(inliner, indices) - first[u], inside)
 
         def squared(inliner: Inliner, indices: list[Any], u: Any, inside: Any) -> Any:
-            centred = k.bind(value(inliner, indices) - middle[u])
-            return counted(centred * centred, inside)
+            near = k.bind(value(inliner, indices) - middle[u])
+            return counted(near * near, inside)
 
-        middle = self._summed(n, y, x, side, own_value, lambda total: total * scale)
-        inverse = self._summed(n, y, x, side, squared, lambda total: one / tirx.sqrt(total * scale + epsilon))
+        first = self._firsts(n, y, x, side, value)
+        middle, rest, inverse, shift = (k.local(name, "float32", side) for name in ("m", "r", "s", "rs"))
+
+        def mean(u: Any, total: Any) -> None:
+            k.store(middle, u, first[u] + total * scale)
+            k.store(rest, u, total * scale - (middle[u] - first[u]))
+
+        def deviation(u: Any, total: Any) -> None:
+            k.store(inverse, u, one / tirx.sqrt(tirx.max(zero, total * scale - rest[u] * rest[u]) + epsilon))
+            k.store(shift, u, rest[u] * inverse[u])
+
+        self._summed(n, y, x, side, shifted, mean)
+        self._summed(n, y, x, side, squared, deviation)
 
         def normalised(indices: list[Any], u: Any) -> None:
             inliner = self.ctx.inliner()
-            result = k.bind((value(inliner, indices) - middle[u]) * inverse[u])
+            result = k.bind((value(inliner, indices) - middle[u]) * inverse[u] - shift[u])
             inliner.sources[key(self.graph.tensors[self.norm.results[0]])] = lambda _: result
             for output in self.request.group.outputs:
                 self.ctx.write(output, indices, inliner.at(self.graph.tensors[output], indices))
 
         self._over_blocks(n, y, x, side, lambda indices, u, _v, _inside: normalised(indices, u))
 
+    def _firsts(self, n: Any, y: Any, x: Any, side: int, value: Callable[..., Any]) -> Any:
+        """The first channel of each of the places."""
+        k, ctx, block = self.k, self.ctx, tirx.IntImm("int32", 0)
+        found = k.local("first", "float32", side)
+        with k.loop(side, "unroll", "u") as u:
+            ctx.ranged(u, side)
+            ctx.channel = Channel(block, block, block, self.lanes, self.channels)
+            k.store(found, u, value(ctx.inliner(), [n, block, y, x + u]))
+        return found
+
     def _summed(
-        self, n: Any, y: Any, x: Any, side: int, term: Callable[..., Any], closed: Callable[[Any], Any]
-    ) -> Any:
-        """``closed`` of the sum of ``term`` over all channels, for each of the places."""
+        self, n: Any, y: Any, x: Any, side: int, term: Callable[..., Any], close: Callable[[Any, Any], None]
+    ) -> None:
+        """``close(place, sum)`` of the sum of ``term`` over all channels, for each of the places."""
         k, lanes = self.k, self.lanes
-        sums, found = k.local("sums", "float32", side * lanes), k.local("found", "float32", side)
+        sums = k.local("sums", "float32", side * lanes)
         with k.loop(side, "unroll", "u") as u, k.loop(lanes, "vectorized", "v") as v:
             k.store(sums, u * lanes + v, tirx.FloatImm("float32", 0.0))
 
@@ -168,8 +191,7 @@ class _ChannelNorm:
             with k.loop(side, "unroll", "u") as u, k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
                 k.store(sums, u * lanes + v, sums[u * lanes + v] + sums[u * lanes + width + v])
         with k.loop(side, "unroll", "u") as u:
-            k.store(found, u, closed(sums[u * lanes]))
-        return found
+            close(u, sums[u * lanes])
 
     def _over_blocks(self, n: Any, y: Any, x: Any, side: int, body: Callable[..., None]) -> None:
         """``body`` at the indices of every channel of the places, with the place, the lane, and what holds for lanes of

@@ -117,7 +117,7 @@ def _summed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
 
 
 _FAMILIES: tuple[tuple[Rule, str], ...] = (
-    (_same, "hard_sigmoid hard_swish softplus mish standardise"),
+    (_same, "hard_sigmoid hard_swish softplus mish standardise centre"),
     (_same, "rounded libm copy cumsum cumprod channel_window_sum reverse_sequence"),
     (_same, "scatter_elements scatter_nd scatter_known"),
     (_broadcast, "integer_divide integer_power modulo bit_shift quotient"),

@@ -3,9 +3,9 @@
     softmax(x, axis=-1):   max_i = max_j x_ij | e_ij = exp(x_ij - max_i) | sum_i = sum_j e_ij | e_ij / sum_i
                            reduce               map (shared, costly)       reduce              map (output)
 
-A reduction is always a phase. So is an elementwise stage that costs something and is read by two phases, or at several
-places by each element of its reader (the rows of an image resized along both axes); the others are inlined where they
-are read. The output stages form the last phases, those of one shape sharing one.
+A reduction is always a phase. So is an elementwise stage that says so (``STORED``), or that costs something and is read
+by two phases, or at several places by each element of its reader (the rows of an image resized along both axes); the
+others are inlined where they are read. The output stages form the last phases, those of one shape sharing one.
 ``prefix`` is the number of leading axes that all phases share, index for index: one parallel loop over them holds all
 phases, and what passes from phase to phase stays in cache.
 """
@@ -28,6 +28,7 @@ from .tegraph import GroupGraph
 _COSTLY = {"exp", "log", "sqrt", "rsqrt", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "if_then_else"}
 _COSTLY |= {"call_pure_extern"}  # of the C library's, or their plain forms
 STACK_BYTES = 32 * 1024  # scratch of one row kept on the worker's stack; beyond, in the arena
+STORED = "halotile.stored"  # attribute of a TE stage that is a phase of its own, as its few elements are read often
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,9 @@ def _planned(
             phases.append(Phase(tensors, values, True))
         elif key(tensor) in named:
             continue
-        elif key(tensor) in shared or len(readers.get(key(tensor), ())) > 1 and _costly(tensor):
+        elif STORED in tensor.op.attrs or key(tensor) in shared:
+            phases.append(Phase((tensor,), (None,), False))
+        elif len(readers.get(key(tensor), ())) > 1 and _costly(tensor):
             phases.append(Phase((tensor,), (None,), False))
     maps: dict[tuple[int, ...], list[Value]] = {}
     reduced = {id(v) for phase in phases if phase.reduce for v in phase.values if v is not None}

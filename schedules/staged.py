@@ -152,8 +152,8 @@ class _Staged:
 
     def _shares_images(self) -> bool:
         """True for means of images whose rows lie with the cores that wrote them (see ReductionNest)."""
-        first = self.plan.phases[0]
-        return first.reduce and ReductionNest(self, first, [], [], parallel=True).shares_images()
+        first = next((p for p in self.plan.phases if p.reduce), None)
+        return first is not None and ReductionNest(self, first, [], [], parallel=True).shares_images()
 
     def _rows(self, prefix: int) -> None:
         extents = self._row_extents(prefix)

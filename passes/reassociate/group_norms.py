@@ -1,23 +1,27 @@
 """Norms over groups of an image's channels, by way of each channel's own means.
 
-    reshape(standardise(reshape(x, [N, G, -1])))      ->      m = the group's mean of mean(x, rows and columns)
-                                                              v = the same of (x - m)^2
-                                                              x * s - m * s,    s = 1 / sqrt(v + eps)
+    reshape(standardise(reshape(x, [N, G, -1])))      ->      f = each group's first element
+                                                              d = the group's mean of mean(x - f, rows and columns)
+                                                              m = f + d, r = d - (m - f)
+                                                              v = the group's mean of mean((x - m)^2, ...) - r^2
+                                                              (x - m) * s - r * s,    s = 1 / sqrt(v + eps)
 
 Exporters write group normalisation so (Wu and He, "Group Normalization", 2018). A group is a run of channels, which is
 one row of plain memory: behind a convolution the image is copied out of its channel blocks and back, and all of a group
 is one task. The means of channels are taken in blocks on all cores, and what is done to the image is a map; between are
-N x C numbers. The variance is that of the centred values, as before: only the order of sums is another.
+N x C numbers. The sums are those of :mod:`...schedules.operators.standardised`, in another order.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
+from ...schedules.operator import call
 from ..simplify.anchors import CONVOLUTIONS, TRANSPOSED
 from ..simplify.graph import CONST, Node
 from ..simplify.identity import RESHAPES
@@ -30,6 +34,10 @@ LEAST_ELEMENTS = 1 << 16  # of the images: copies of fewer take no longer than t
 NEAR = 24  # operators to look through for the convolution that an image comes from
 _THROUGH = ELEMENTWISE | {f"relax.nn.{n}_pool2d" for n in ("max", "avg")}
 _THROUGH |= {"relax.concat", "relax.strided_slice", "relax.split", "halotile.resample", "halotile.upsample"}
+
+
+def moment(x: Any, about: Any, **attributes: Any) -> Any:
+    return call("halotile.moment", x, about, **attributes)
 
 
 def groups_by_channels(node: Node) -> Callable[[Builder], Node] | None:
@@ -60,17 +68,20 @@ def groups_by_channels(node: Node) -> Callable[[Builder], Node] | None:
         def spread(value: Node) -> Node:
             return b.call(op.reshape, b.call(op.broadcast_to, value, [n, groups, own]), [n, channels, 1, 1])
 
-        def mean(value: Node) -> Node:
-            each = b.call(op.reshape, b.call(op.mean, value, [2, 3], True), [n, groups, own])
-            return b.call(op.mean, each, [2], True)
+        def mean(about: Node, power: int) -> Node:
+            each = b.call(moment, x, spread(about), power=power)
+            return b.call(op.mean, b.call(op.reshape, each, [n, groups, own]), [2], True)
 
-        middle = mean(x)
-        centred = b.call(op.subtract, x, spread(middle))
-        variance = mean(b.call(op.multiply, centred, centred))
-        root = b.call(op.sqrt, b.call(op.add, variance, b.const(np.float32(epsilon))))
+        corner = b.call(op.strided_slice, x, [2, 3], [0, 0], [1, 1])
+        first = b.call(op.strided_slice, b.call(op.reshape, corner, [n, groups, own]), [2], [0], [1])
+        beyond = mean(first, 1)
+        middle = b.call(op.add, first, beyond)
+        rest = b.call(op.subtract, beyond, b.call(op.subtract, middle, first))
+        variance = b.call(op.subtract, mean(middle, 2), b.call(op.multiply, rest, rest))
+        root = b.call(op.sqrt, b.call(op.add, b.call(op.nn.relu, variance), b.const(np.float32(epsilon))))
         scale = b.call(op.divide, b.const(np.float32(1)), root)
-        y = b.call(op.multiply, x, spread(scale))
-        y = b.call(op.subtract, y, spread(b.call(op.multiply, middle, scale)))
+        y = b.call(op.multiply, b.call(op.subtract, x, spread(middle)), spread(scale))
+        y = b.call(op.subtract, y, spread(b.call(op.multiply, rest, scale)))
         for function, constant in behind:
             weights = np.repeat(_per_group(constant, groups), own).reshape(channels, 1, 1)  # type: ignore[arg-type]
             y = b.call(function, y, b.const(weights))

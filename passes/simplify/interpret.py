@@ -157,6 +157,11 @@ def _standardised(node: Node, x: np.ndarray) -> np.ndarray:
     return centred / np.sqrt(_squares(centred, x).mean(axes, keepdims=True) + float(node.attr("epsilon")))
 
 
+def _centred(node: Node, x: np.ndarray) -> np.ndarray:
+    wide = x.astype(_WIDE)
+    return wide - wide.mean(tuple(int(a) for a in node.attr("axes")), keepdims=True)
+
+
 def _rms_norm(node: Node, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     wide = x.astype(_WIDE)
     mean = _squares(wide, x).mean(_axes(node, x.ndim), keepdims=True)
@@ -234,6 +239,7 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "halotile.hard_swish": lambda node, x: x * np.clip(x.astype(_WIDE) / 6 + 0.5, 0, 1),
     "halotile.hard_sigmoid": lambda node, x: np.clip(x.astype(_WIDE) * node.attr("alpha") + node.attr("beta"), 0, 1),
     "halotile.standardise": _standardised,
+    "halotile.centre": _centred,
     "relax.split": _split,
 }
 

@@ -83,6 +83,8 @@ def reciprocal_root(node: Node) -> Node | None:
 
 def centred(node: Node) -> tuple[Node, list[int]] | None:
     """(x, axes) of x - mean(x)."""
+    if node.op == "halotile.centre":
+        return node.inputs[0], sorted(int(a) for a in node.attr("axes"))
     if node.op != "relax.subtract":
         return None
     found = reduction(node.inputs[1], "relax.mean")

@@ -26,7 +26,7 @@ _MOVES = frozenset(
 _SUMS = ANCHORS | {
     *(f"relax.{n}" for n in "sum mean prod variance std nn.softmax nn.log_softmax nn.layer_norm nn.rms_norm".split()),
     *(f"relax.nn.{kind}{d}d" for kind in ("avg_pool", "adaptive_avg_pool") for d in (1, 2, 3)),
-    *("halotile.standardise", "halotile.einsum", "halotile.resample"),
+    *("halotile.standardise", "halotile.centre", "halotile.einsum", "halotile.resample"),
 }
 
 

@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 from ..operator import define
 from .common import dtype_of, elementwise, larger, smaller
-from .standardised import standardised
+from .standardised import centred, standardised
 
 
 def _number(value: float, like: Any) -> Any:
@@ -77,3 +77,24 @@ def mish(x: te.Tensor) -> te.Tensor:
 def standardise(x: te.Tensor, *, axes: list[int], epsilon: float) -> te.Tensor:
     """(x - mean) / sqrt(mean((x - mean)^2) + epsilon) over ``axes``; the variance is that of the centred values."""
     return standardised(x, axes, epsilon, "standardise")
+
+
+@define("halotile.centre")
+def centre(x: te.Tensor, *, axes: list[int]) -> te.Tensor:
+    """x - mean over ``axes``, where the mean is not rounded first."""
+    return centred(x, axes, "centre")
+
+
+@define("halotile.moment")
+def moment(x: te.Tensor, about: te.Tensor, *, power: int) -> te.Tensor:
+    """The mean of x - about, or of its square, over the rows and columns of each channel of [N, C, H, W]."""
+    n, c, h, w = x.shape
+    y, z = (te.reduce_axis((0, d), name=name) for d, name in ((h, "y"), (w, "x")))
+
+    def term(i: Any, j: Any) -> Any:
+        beyond = x(i, j, y, z) - about(i, j, 0, 0)
+        return te.sum(beyond if power == 1 else beyond * beyond, axis=[y, z])
+
+    total = te.compute([n, c, 1, 1], lambda i, j, _y, _x: term(i, j), name="moment_total")
+    share = 1.0 / (int(h) * int(w))
+    return te.compute(total.shape, lambda *i: total(*i) * _number(share, x), name="moment")

@@ -148,8 +148,7 @@ def skip_layer_normalization(node: Node) -> list[Value | None]:
     mean = inverse = None
     if node.wants(1) or node.wants(2):
         mean = node.do(R.mean, total, axis=[-1], keepdims=True)
-        centred = node.do(R.subtract, total, mean)
-        inverse = inverse_deviation(node, centred, [-1], node.attr("epsilon", 1e-12))
+        inverse = inverse_deviation(node, total, [total.rank - 1], node.attr("epsilon", 1e-12))
     return [y, mean, inverse, total]
 
 

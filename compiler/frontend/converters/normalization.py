@@ -51,7 +51,7 @@ def _trained(node: Node) -> list[Value | None]:
     wide = "float64" if x.dtype == "float64" else "float32"
     v = node.cast(x, wide)
     mean = node.do(R.mean, v, axis=axes, keepdims=True)
-    centred = node.do(R.subtract, v, mean)
+    centred = node.own("halotile.centre", v, axes=axes)
     variance = node.do(R.mean, node.do(R.multiply, centred, centred), axis=axes, keepdims=True)
     root = node.do(R.sqrt, node.do(R.add, variance, node.scalar(node.attr("epsilon", 1e-5), v)))
     factor = node.do(R.divide, per_channel(node, node.cast(scale, wide), x.rank), root)
@@ -117,9 +117,8 @@ def layer_normalization(node: Node) -> list[Value | None]:
         y = node.do(R.nn.layer_norm, v, gamma, beta, axes=axes, epsilon=epsilon)
         return [node.cast(y, x.dtype), None, None]
     mean = node.do(R.mean, v, axis=axes, keepdims=True)
-    centred = node.do(R.subtract, v, mean)
-    inverse = inverse_deviation(node, centred, axes, epsilon)
-    y = node.cast(node.do(R.multiply, centred, inverse), x.dtype)
+    inverse = inverse_deviation(node, v, axes, epsilon)
+    y = node.cast(standardised(node, v, axes, epsilon), x.dtype)
     y = node.do(R.multiply, y, scale)
     return [y if bias is None else node.do(R.add, y, bias), mean, inverse]
 
@@ -141,7 +140,7 @@ def mean_variance_normalization(node: Node) -> Value:
     axes = normal_axes(node.attr("axes", [0, 2, 3]), x.rank)
 
     def normalise(x: Value) -> Value:
-        centred = node.do(R.subtract, x, node.do(R.mean, x, axis=axes, keepdims=True))
+        centred = node.own("halotile.centre", x, axes=axes)
         square = node.do(R.mean, node.do(R.multiply, centred, centred), axis=axes, keepdims=True)
         return node.do(R.divide, centred, node.do(R.add, node.do(R.sqrt, square), node.scalar(1e-9, x)))
 
@@ -190,12 +189,13 @@ def local_response_normalization(node: Node) -> Value:
 
 
 def standardised(node: Node, x: Value, axes: list[int], epsilon: float) -> Value:
-    """(x - mean) / sqrt(variance + eps); the variance from the centred values, so that large means cost no digits."""
-    centred = node.do(R.subtract, x, node.do(R.mean, x, axis=axes, keepdims=True))
-    return node.do(R.multiply, centred, inverse_deviation(node, centred, axes, epsilon))
+    """(x - mean) / sqrt(variance + eps), to the last digits of x however large the mean is."""
+    return node.own("halotile.standardise", x, axes=axes, epsilon=epsilon)
 
 
-def inverse_deviation(node: Node, centred: Value, axes: list[int], epsilon: float) -> Value:
+def inverse_deviation(node: Node, x: Value, axes: list[int], epsilon: float) -> Value:
+    """1 / sqrt(variance + eps) over ``axes``."""
+    centred = node.own("halotile.centre", x, axes=axes)
     variance = node.do(R.mean, node.do(R.multiply, centred, centred), axis=axes, keepdims=True)
     root = node.do(R.sqrt, node.do(R.add, variance, node.scalar(epsilon, centred)))
     return node.do(R.divide, node.scalar(1, root), root)
