@@ -35,7 +35,8 @@ _CODES = ("OK", "ERROR_ARGUMENT", "ERROR_THREADS", "ERROR_MEMORY", "ERROR_ARENA"
 def header_text(spec: LibrarySpec) -> str:
     """The public header: what the model takes and gives, then how to create, run and destroy it."""
     name, upper = spec.identifier, spec.identifier.upper()
-    guard = f"{name}_H"  # in the name's own letters: foo.h and FOO.h are two headers
+    # in the name's own letters: foo.h and FOO.h are two headers; zlib.h of others begins with ZLIB_H
+    guard = f"HALOTILE_MODEL_{name}_H"
     constants = "\n".join(
         [
             f"#define {upper}_INPUTS {len(spec.inputs)}",

@@ -69,16 +69,21 @@ def link_archive(stem: str, functions: Sequence[str], toolchain: Toolchain, sour
 
 def link_program(stem: str, toolchain: Toolchain, sources: Sources, work: Path, rtol: float = RTOL) -> None:
     """``model_run``: the model and a command line, static. ``rtol`` is what its comparisons allow by default."""
+    own = write_program(stem, work, rtol)
+    compiled = _compile(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work)
+    arguments = [*compiled, *sources.objects, *toolchain.static_flags, "-pthread", "-lm", "-o", PROGRAM]
+    toolchain.run(arguments, work, f"linking {PROGRAM}")
+    (work / PROGRAM).chmod(0o755)
+
+
+def write_program(stem: str, work: Path, rtol: float = RTOL) -> list[str]:
+    """Writes the C sources of ``model_run`` into ``work``; gives the files to compile."""
     folder = work / "runtime" / "program"
     folder.mkdir(exist_ok=True)
     for source in program_sources():
         (folder / source.name).write_bytes(source.read_bytes())
     (folder / "model_api.h").write_text(_MODEL_API.format(name=stem, rtol=f"{rtol:g}"))
-    own = [f"runtime/program/{source.name}" for source in program_sources() if source.suffix == ".c"]
-    compiled = _compile(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work)
-    arguments = [*compiled, *sources.objects, *toolchain.static_flags, "-pthread", "-lm", "-o", PROGRAM]
-    toolchain.run(arguments, work, f"linking {PROGRAM}")
-    (work / PROGRAM).chmod(0o755)
+    return [f"runtime/program/{source.name}" for source in program_sources() if source.suffix == ".c"]
 
 
 def _library_objects(toolchain: Toolchain, sources: Sources, work: Path) -> list[str]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
-# Prefixes with which <prefix>_create, _destroy or _run is a function of libc, or of our own runtime.
-_TAKEN = re.compile(r"(pthread|posix|sem|timer|thrd|mtx|cnd|tss|epoll|svc|clnt|halotile)(_|$)")
+# Prefixes with which <prefix>_create, _destroy or _run is a function of libc.
+_TAKEN = re.compile(r"(pthread|posix|sem|timer|timerfd|memfd|thrd|mtx|cnd|tss|epoll|svc|clnt)(_|$)")
+_OURS = re.compile(r"halotile(_|$)", re.I)  # functions of the runtime, and in capitals its error codes
+# Prefixes with which <PREFIX>_OK is something of libc's: unistd.h (as 0, X_OK would ask access() for another thing),
+# fmtmsg.h, thread_db.h.
+_CODES = ("F", "R", "W", "X", "MM", "TD")
 # lib<name>.so beside a program would be taken for the system's by -l<name>
 _LIBRARIES = "anl atomic c crypt dl g gcc gcc_s m nsl pthread resolv rt util stdc"
 # <name>.h beside a program would be taken for the system's by #include <name.h>
@@ -27,7 +31,8 @@ def identifier(name: str) -> str:
     text = re.sub(r"[^A-Za-z0-9]+", "_", name)[:_LONGEST].strip("_")
     if not text:
         return "model"
-    return f"model_{text}" if text[0].isdigit() or _TAKEN.match(text) or text in _SYSTEM else text
+    taken = _TAKEN.match(text) or _OURS.match(text) or text.upper() in _CODES or text in _SYSTEM
+    return f"model_{text}" if text[0].isdigit() or taken else text
 
 
 def literal(text: str) -> str:

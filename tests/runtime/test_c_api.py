@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from halotile.compiler.codegen.beside import beside_files
+from halotile.compiler.codegen.header import FUNCTIONS
 from halotile.compiler.codegen.library import build_library, write_sources
+from halotile.compiler.codegen.link import program_sources, runtime_sources, write_program
 from halotile.compiler.codegen.names import comment, identifier, literal
 from halotile.compiler.codegen.processor import X86, processor_check, required_features
+from halotile.compiler.codegen.transfers import FUNCTIONS as TRANSFERS
 from halotile.compiler.runtime.loader import load
 from halotile.targets.target import Target
 
@@ -95,7 +100,7 @@ def test_names_that_differ_in_case_alone_do_not_meet_in_silence(make_spec, cc, t
         ("my-model.v2", "my_model_v2"),
         ("3d", "model_3d"),
         ("", "model"),
-        ("_x_", "x"),
+        ("_y_", "y"),
         ("été", "t"),
         ("ResNet", "ResNet"),
         ("halotile", "model_halotile"),
@@ -106,6 +111,17 @@ def test_names_that_differ_in_case_alone_do_not_meet_in_silence(make_spec, cc, t
         ("m", "model_m"),
         ("epoll", "model_epoll"),
         ("x" * 300, "x" * 100),
+        ("Halotile", "model_Halotile"),
+        ("HALOTILE", "model_HALOTILE"),
+        ("halotile-net", "model_halotile_net"),
+        ("halotiles", "halotiles"),
+        ("x", "model_x"),
+        ("R", "model_R"),
+        ("mm", "model_mm"),
+        ("xx", "xx"),
+        ("timerfd", "model_timerfd"),
+        ("read", "read"),
+        ("int", "int"),
     ],
 )
 def test_identifiers(name, expected):
@@ -156,6 +172,33 @@ def test_names_that_meet_ours_or_cs(name, rounds, cc, tmp_path):
     shared = [f"-L{built.directory}", f"-l{identifier(name)}", f"-Wl,-rpath,{built.directory}"]
     run(cc, *STRICT, "main.c", f"-I{built.directory}", *shared, "-pthread", "-lm", "-o", "main", cwd=tmp_path)
     run(tmp_path / "main")
+
+
+SUFFIXES = (*FUNCTIONS, *TRANSFERS, "kernel_seconds", "tensor", "description", "instance", "event")
+
+
+@pytest.mark.parametrize("scratchpad", [False, True])
+def test_no_name_breaks_a_source(scratchpad, rounds, make_spec, cc, tmp_path):
+    """Every C file of a library and of its program, after headers of the system, under names that meet ours."""
+    files = (*runtime_sources(True), *program_sources())
+    own = {i for file in files for i in re.findall(r"[A-Za-z]\w*", file.read_text())}
+    ends = re.compile(rf"(\w+)_({'|'.join(SUFFIXES)})", re.ASCII)
+    met = sorted({m[1] for i in own if (m := ends.fullmatch(i)) and not i.lower().startswith(("halotile", "pthread"))})
+    names = ["read", "write", "print", "Halotile", "HALOTILE", "x", "main", "model", "tensors", "int", "NULL", *met]
+    names = names[:4] if scratchpad else names
+    system = ("unistd", "fcntl", "stdio", "errno", "signal", "time", "pthread", "semaphore", "complex", "fmtmsg")
+    included = [word for header in system for word in ("-include", f"{header}.h")]
+    for number, name in enumerate(names):
+        work = tmp_path / str(number)
+        work.mkdir()
+        extra = {"scratchpad_bytes": 4096, "timers": 3} if scratchpad else {}
+        spec = replace(rounds, name=name, **extra)
+        write_sources(spec, work)
+        files = ["runtime/generated.c", *write_program(spec.identifier, work), "main.c"]  # which include the header
+        (work / "main.c").write_text(beside_files(spec, True, True)["example"][1])
+        flags = ["-std=gnu11", "-fsyntax-only", "-Werror", "-I.", "-D_GNU_SOURCE=", *included]
+        done = subprocess.run([cc, *flags, *files], cwd=work, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, (name, done.stderr[:2000])
 
 
 def test_literals_and_comments():

@@ -125,7 +125,7 @@ static void read_header(const char *path, FILE *file, const model_tensor *tensor
     free(header);
 }
 
-void read_tensor(const char *path, const model_tensor *tensor, void *data) {
+void tensor_read(const char *path, const model_tensor *tensor, void *data) {
     FILE *file = fopen(path, "rb");
     if (!file) {
         fail(EXIT_ERROR, "can't read %s: %s", path, strerror(errno));
@@ -161,7 +161,7 @@ static int write_header(FILE *file, const model_tensor *tensor) {
     return !ferror(file);
 }
 
-void write_tensor(const char *path, const model_tensor *tensor, const void *data) {
+void tensor_write(const char *path, const model_tensor *tensor, const void *data) {
     size_t room = strlen(path) + sizeof ".partial";
     char *partial = allocate(room);
     snprintf(partial, room, "%s.partial", path);

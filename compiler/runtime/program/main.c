@@ -70,7 +70,7 @@ static void **load_inputs(const model_description *model, const struct options *
         if (!file || !strcmp(file, "random")) {
             fill_random(tensor, inputs[i], (uint64_t)options->seed * 1000003 + i);
         } else {
-            read_tensor(file, tensor, inputs[i]);
+            tensor_read(file, tensor, inputs[i]);
         }
     }
     return inputs;
@@ -118,7 +118,7 @@ static int check_outputs(const model_description *model, const struct options *o
             continue;
         }
         void *reference = allocate(tensor->bytes);
-        read_tensor(options->expected[i], tensor, reference);
+        tensor_read(options->expected[i], tensor, reference);
         struct comparison c = compare_tensors(tensor, outputs[i], reference, options->rtol, options->atol);
         differ += c.wrong != 0;
         if (options->json) {
@@ -146,8 +146,8 @@ static int check_outputs(const model_description *model, const struct options *o
 static void describe(const model_description *model, const struct options *options) {
     fputs(options->json ? "{" : "", stdout);
     print_model(model, options->threads, options->json);
-    print_tensors("input", model->inputs, model->input_count, options->json);
-    print_tensors("output", model->outputs, model->output_count, options->json);
+    tensors_print("input", model->inputs, model->input_count, options->json);
+    tensors_print("output", model->outputs, model->output_count, options->json);
     fputs(options->json ? "}\n" : "", stdout);
 }
 
@@ -193,7 +193,7 @@ int main(int count, char **words) {
     }
     for (size_t i = 0; i < model->output_count; ++i) {
         if (options.outputs[i]) {
-            write_tensor(options.outputs[i], &model->outputs[i], outputs[i]);
+            tensor_write(options.outputs[i], &model->outputs[i], outputs[i]);
         }
     }
     int differ = check_outputs(model, &options, outputs);

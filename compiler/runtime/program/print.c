@@ -23,7 +23,7 @@ static void print_entry(const char *key, const char *text) {
     print_string(text);
 }
 
-static void print_tensor(const model_tensor *tensor, int json) {
+static void tensor_print(const model_tensor *tensor, int json) {
     if (json) {
         fputs("{", stdout);
         print_entry("name", tensor->name);
@@ -39,13 +39,13 @@ static void print_tensor(const model_tensor *tensor, int json) {
     printf(json ? "], \"bytes\": %zu" : "], %zu bytes", tensor->bytes);
 }
 
-void print_tensors(const char *kind, const model_tensor *tensors, size_t count, int json) {
+void tensors_print(const char *kind, const model_tensor *tensors, size_t count, int json) {
     if (json) {
         printf(", \"%ss\": [", kind);
     }
     for (size_t i = 0; i < count; ++i) {
         printf(json ? "%s" : "%s ", json ? (i ? ", " : "") : kind);
-        print_tensor(&tensors[i], json);
+        tensor_print(&tensors[i], json);
         fputs(json ? "}" : "\n", stdout);
     }
     if (json) {
@@ -97,7 +97,7 @@ void print_outputs(const model_description *model, void *const *outputs, int jso
             sum += value;
         }
         fputs(json && i ? ", " : "", stdout);
-        print_tensor(tensor, json);
+        tensor_print(tensor, json);
         double mean = tensor->elements ? sum / (double)tensor->elements : 0;
         if (json && sum - sum == 0) {
             printf(", \"min\": %.9g, \"mean\": %.9g, \"max\": %.9g", least, mean, most);

@@ -34,8 +34,8 @@ void read_options(int count, char **words, struct options *options);
 void set_affinity(const char *list);
 
 /* Files: .npy, or the bare bytes under any other ending. */
-void read_tensor(const char *path, const model_tensor *tensor, void *data);
-void write_tensor(const char *path, const model_tensor *tensor, const void *data);
+void tensor_read(const char *path, const model_tensor *tensor, void *data);
+void tensor_write(const char *path, const model_tensor *tensor, const void *data);
 
 void fill_random(const model_tensor *tensor, void *data, uint64_t seed);
 
@@ -63,7 +63,7 @@ struct timing summarise(double *milliseconds, size_t runs); /* sorts them */
 
 /* Results in words or as JSON, on stdout. */
 void print_string(const char *text); /* quoted for JSON */
-void print_tensors(const char *kind, const model_tensor *tensors, size_t count, int json);
+void tensors_print(const char *kind, const model_tensor *tensors, size_t count, int json);
 void print_model(const model_description *model, int threads, int json);
 void print_timing(const struct timing *timing, long warmup, int json);
 void print_outputs(const model_description *model, void *const *outputs, int json);
