@@ -130,7 +130,7 @@ def _run(
             for threads in counts[1]:
                 run = _LibraryProgram(out, target, threads, scratch)
                 library, errors = _join(library, errors, verify(run, model, remote.inputs, feeds), threads)
-        size = (out / "model_run").stat().st_size - int(remote.manifest["weight_bytes"])
+        size = (out / "model_run").stat().st_size - remote.recorded.weight_bytes
     worst = max(errors, key=lambda e: e[0] / (e[1] or 1))
     return Outcome("", "", 0, ran - start, *worst, program, library, size)
 

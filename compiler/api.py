@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -79,6 +78,7 @@ def compile(
         checked_weights,
     )
     from .pipeline import Options, run_pipeline
+    from .runtime.private import PrivateFolder
 
     if progress is not None and not callable(progress):
         raise HalotileError(f"progress={progress!r} can't be called; give a function of (stage, done, total)")
@@ -99,7 +99,7 @@ def compile(
         name=checked_name(name),
         dump_ir=checked_path(dump_ir, "dump_ir"),
     )
-    folder = tempfile.TemporaryDirectory(prefix="halotile-")
+    folder = PrivateFolder()
     try:
         library = Path(folder.name) / "library"
         build = run_pipeline(model, options, progress=carried(progress), output=library)

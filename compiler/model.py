@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +15,7 @@ from ..targets.target import Target
 from .options import Fixed
 from .runtime.loader import LoadedModel, load
 from .runtime.place import folder_of, staged
+from .runtime.private import PrivateFolder
 from .spec import TensorSpec
 from .verify import ATOL, Verification, default_rtol, verify
 
@@ -25,7 +25,7 @@ class Model:
 
     def __init__(
         self,
-        folder: tempfile.TemporaryDirectory[str],
+        folder: PrivateFolder,
         library: Path,
         *,
         source: Any,

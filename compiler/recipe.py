@@ -6,19 +6,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import HalotileError, ModelError, OutputError
+from ..errors import HalotileError, ModelError, OutputError, ToolchainError
+from ..targets.typed import typed
 from .codegen.manifest import target_of
+from .codegen.toolchain import is_known_name
 from .options import Fixed
+from .runtime.digest import digest
 
 if TYPE_CHECKING:
     from .pipeline import Options
+    from .runtime.recorded import Recorded
 
+_HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 _TRACELESS = ("target", "stop_after", "dump_ir", "candidate")  # the target has an entry of its own
 
 
@@ -33,24 +40,15 @@ def describe_model(source: Any) -> dict[str, Any]:
     return {"file": None, "sha256": hashlib.sha256(bytes(data)).hexdigest(), "external": {}}
 
 
-def check_model(path: Path, manifest: dict[str, Any]) -> None:
+def check_model(path: Path, recorded: Recorded) -> None:
     """Raises ModelError unless ``path`` is the very model that the manifest was built from."""
-    wanted = manifest.get("model") or {}
-    if digest(path) != wanted.get("sha256"):
+    if digest(path) != recorded.model.sha256:
         raise ModelError(f"{path} is not the model that the manifest was built from: its SHA-256 differs")
-    for name, expected in (wanted.get("external") or {}).items():
-        file = path.parent / name
-        if not file.is_file() or digest(file) != expected:
+    found, wanted = _external(path), recorded.model.external
+    for name in sorted({*found, *wanted}):
+        if found.get(name) != wanted.get(name):
+            file = path.parent / name
             raise ModelError(f"{file} is missing or differs from the one that the manifest was built from")
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
 
 
 def describe_options(options: Options) -> dict[str, Any]:
@@ -62,30 +60,47 @@ def describe_options(options: Options) -> dict[str, Any]:
     }
 
 
-def options_of(manifest: dict[str, Any]) -> Options:
-    """The options that a manifest records, its target included; OutputError when it has none or unknown ones."""
+def options_of(recorded: Recorded, cc: str | None = None) -> Options:
+    """The options that a manifest records, its target included; OutputError when it has none or unknown ones.
+
+    ``cc`` is the user's own choice of a compiler. A manifest may come from anywhere, so that what it names runs only if
+    it is one of our own list; ToolchainError else.
+    """
     from .pipeline import Options
 
-    recorded = manifest.get("options")
-    if not isinstance(recorded, dict):
+    if recorded.options is None:
         raise OutputError("the manifest records no options; build from the model instead")
-    unknown = sorted(recorded.keys() - {field.name for field in fields(Options)})
+    unknown = sorted(recorded.options.keys() - {f.name for f in fields(Options) if f.name not in _TRACELESS})
     if unknown:
-        made = manifest.get("version", "another version")
+        made = recorded.version or "another version"
         raise OutputError(f"the manifest has the option {unknown[0]!r} of Halotile {made}, which this one lacks")
-    values = {key: _value(value) for key, value in recorded.items()}
-    values["fixed"] = fixed_of(manifest)
-    return _checked(Options(target=target_of(manifest), **values))
+    target = target_of(recorded.everything)
+    values = {**recorded.options, "target": recorded.everything["target"], "fixed": None}
+    found = typed(values, Options, "the manifest", OutputError, "options")
+    options = _checked(replace(found, target=target, fixed=fixed_of(recorded)))
+    if cc is None and options.cc is not None and not is_known_name(options.cc):
+        raise ToolchainError(
+            f"the manifest names {options.cc!r} as the C compiler; no file chooses a command: if it is the right one, "
+            "give it yourself with --cc"
+        )
+    return options if cc is None else replace(options, cc=cc)
 
 
-def fixed_of(manifest: dict[str, Any]) -> dict[str, Fixed] | None:
+def fixed_of(recorded: Recorded | None) -> dict[str, Fixed] | None:
     """The inputs that became constants, and their values; OutputError for what no build writes."""
-    recorded = (manifest.get("options") or {}).get("fixed")
-    try:
-        found = {name: Fixed(tuple(v["shape"]), tuple(v["values"])) for name, v in (recorded or {}).items()}
-    except (AttributeError, KeyError, TypeError):
-        raise OutputError(f"the manifest has {recorded!r} as the values of fixed inputs") from None
-    return found or None
+    from .runtime.recorded import FixedValue
+
+    options = recorded.options if recorded is not None else None
+    kind = dict[str, FixedValue] | None
+    found = typed((options or {}).get("fixed"), kind, "the manifest", OutputError, "options.fixed")
+    return {name: Fixed(v.shape, tuple(map(_number, v.values))) for name, v in (found or {}).items()} or None
+
+
+def weights_of(recorded: Recorded | None) -> str:
+    """How a library's weights are stored."""
+    options = recorded.options if recorded is not None else None
+    stored = (options or {}).get("weights", "float32")
+    return str(typed(stored, str, "the manifest", OutputError, "options.weights"))
 
 
 def _checked(options: Options) -> Options:
@@ -94,6 +109,8 @@ def _checked(options: Options) -> Options:
     from .codegen.library import FORMATS
 
     try:
+        check.checked_name(options.name)
+        check.checked_shapes(options.shapes)
         check.checked_threads(options.threads)
         check.checked_budget(options.memory_budget)
         check.checked_float_mode(options.float_mode)
@@ -103,38 +120,52 @@ def _checked(options: Options) -> Options:
         check.checked_denormals(options.flush_denormals, options.exact)
     except HalotileError as error:
         raise OutputError(f"the manifest's options: {error}") from None
-    flags = {f.name: getattr(options, f.name) for f in fields(options) if isinstance(f.default, bool)}
-    wrong = [name for name, value in flags.items() if not isinstance(value, bool)]
-    if not isinstance(options.formats, tuple) or not set(options.formats) <= set(FORMATS):
-        wrong.append("formats")
-    if wrong:
-        raise OutputError(f"the manifest has {getattr(options, wrong[0])!r} as the option {wrong[0]!r}")
+    if not set(options.formats) <= set(FORMATS):
+        raise OutputError(f"the manifest: options.formats: {options.formats!r}, known are {', '.join(FORMATS)}")
     return options
 
 
 def _external(path: Path) -> dict[str, str]:
-    """Digests of the files beside the model that hold its tensors."""
+    """Digests of the files beside the model that hold its tensors; of one with holes, without these."""
     import onnx
+
+    from .frontend.tensors import TensorReader
 
     try:
         proto = onnx.load(os.fspath(path), load_external_data=False)
     except Exception:  # whoever compiles it says what is wrong
         return {}
     tensors = [*proto.graph.initializer, *(a.t for n in proto.graph.node for a in n.attribute if a.HasField("t"))]
-    names = {e.value for t in tensors if t.data_location == t.EXTERNAL for e in t.external_data if e.key == "location"}
-    return {name: digest(path.parent / name) for name in sorted(names) if (path.parent / name).is_file()}
+    reader = TensorReader(path.parent)
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for tensor in (t for t in tensors if t.data_location == t.EXTERNAL):
+        with contextlib.suppress(HalotileError):  # whoever compiles it says what is wrong
+            file, begin, end = reader.extent(tensor)
+            spans.setdefault(file.relative_to(path.parent.resolve()).as_posix(), []).append((begin, end))
+    return {name: digest(path.parent / name, _joined(found)) for name, found in sorted(spans.items())}
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans in order, from the file's first byte on, and over what lies between them to align the next."""
+    joined = [(0, 0)]
+    for begin, end in sorted(spans):
+        first, last = joined[-1]
+        if begin - last <= _HOLE:
+            joined[-1] = (first, max(last, end))
+        else:
+            joined.append((begin, end))
+    return joined
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, Fixed):
-        return {"shape": _plain(value.shape), "values": list(value.values)}
+        return {"shape": _plain(value.shape), "values": _plain(value.values)}
+    if isinstance(value, float) and not math.isfinite(value):  # which JSON has no numbers for
+        return str(value)
     return [_plain(entry) for entry in value] if isinstance(value, (tuple, list)) else value
 
 
-def _value(value: Any) -> Any:
-    """JSON's lists as the tuples that options hold."""
-    if isinstance(value, dict):
-        return {key: _value(entry) for key, entry in value.items()}
-    return tuple(_value(entry) for entry in value) if isinstance(value, list) else value
+def _number(value: float | bool | str) -> float | bool:
+    return float(value) if isinstance(value, str) else value

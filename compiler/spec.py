@@ -25,6 +25,7 @@ _BYTES = {
     "float8_e5m2fnuz": 1,
     "float8_e8m0fnu": 1,
 }
+DTYPES = tuple(_BYTES)
 
 
 def length_name(output: str) -> str:

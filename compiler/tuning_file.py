@@ -24,6 +24,7 @@ from ..errors import HalotileError, OutputError
 from ..targets.target import Target
 
 FORMAT, VERSION = "halotile-tuning", 1
+LARGEST = 64 << 20  # bytes
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -56,12 +57,16 @@ def fingerprint(target: Target, threads: int | None) -> str:
 def read(path: Path) -> Database:
     """The database in ``path``; HalotileError if it can't be read or is none."""
     try:
+        if path.exists() and not path.is_file():
+            raise HalotileError(f"tuning database {path} is not a file")
+        if path.stat().st_size > LARGEST:
+            raise HalotileError(f"tuning database {path} has more than {LARGEST} bytes, which none has")
         data = path.read_bytes()
     except OSError as error:
         raise HalotileError(f"tuning database {path}: {error.strerror or error}") from None
     try:
         found = msgspec.json.decode(data, type=Database)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
         raise HalotileError(f"{path} is not a tuning database ({error}); `halotile tune` writes one") from None
     if found.format != FORMAT or found.version != VERSION:
         raise HalotileError(

@@ -9,13 +9,14 @@ Adding a board means adding a file; no code knows a board's name.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import TargetError
 from .target import Target
+from .typed import typed, typed_target
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,7 +29,6 @@ _RATES = {"M": 10**6, "G": 10**9}
 # Which of the sources must be there for which fact.
 _NEED = {"l1_bytes": "chip", "cores": "chip", "fma_ports": "core", "in_order": "core", "bandwidth": "memory",
          "glibc": "glibc"}  # fmt: skip
-_FACTS = {f.name for f in fields(Target)} - {"id", "native", "source", "notes", "weights_stay"}
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,17 @@ class Board:
     target: Target
     aliases: tuple[str, ...]
     sources: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _File:
+    """What a board file holds."""
+
+    description: str
+    target: dict[str, Any]
+    sources: dict[str, str]
+    aliases: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1)
@@ -66,35 +77,32 @@ def read_board(path: Path) -> Board:
     """Reads one board file; raises :class:`TargetError` that names the file and the field in question."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TargetError(f"board file {path.name} can't be read: {error}") from None
-    facts: dict[str, Any] = {}
-    for key, value in data.get("target", {}).items():
-        if key not in _FACTS:
-            raise TargetError(
-                f"board file {path.name}: unknown fact {key!r} (known: {', '.join(sorted(_FACTS))})"
-            )
-        facts[key] = _fact(key, value)
-    sources = data.get("sources", {})
-    missing = {"triple", "cpu"} - facts.keys() or {"description", "sources"} - data.keys()
-    missing = missing or {f"a source for {f}" for f, group in _NEED.items() if f in facts and group not in sources}
+    where = f"board file {path.name}"
+    missing = {"description", "sources", "target"} - data.keys()
+    if not missing:
+        found = typed(data, _File, where, TargetError)
+        told = "; ".join(f"{group}: {text}" for group, text in found.sources.items())
+        facts = {key: _fact(key, value) for key, value in found.target.items()}
+        target = typed_target(facts, where, TargetError, id=path.stem, source=told, notes=found.notes)
+        missing = {f"a source for {f}" for f, group in _NEED.items() if f in facts and group not in found.sources}
     if missing:
-        raise TargetError(f"board file {path.name} lacks {', '.join(sorted(missing))}")
-    told = "; ".join(f"{group}: {text}" for group, text in sources.items())
-    target = Target(id=path.stem, source=told, notes=tuple(data.get("notes", ())), **facts)
-    return Board(path.stem, data["description"], target, tuple(data.get("aliases", ())), sources)
+        raise TargetError(f"{where} lacks {', '.join(sorted(missing))}")
+    return Board(path.stem, found.description, target, found.aliases, found.sources)
 
 
 def _fact(key: str, value: Any) -> Any:
-    if key.endswith("_bytes"):
-        return size(value)
-    if key == "bandwidth" and isinstance(value, str):
-        return int(value[:-1]) * _RATES[value[-1]]
-    return tuple(value) if isinstance(value, list) else value
+    """A size or a rate as a number; anything else, and what is written otherwise, as it is."""
+    units = _UNITS if key.endswith("_bytes") else _RATES if key == "bandwidth" else {}
+    return _scaled(value, units) if units and isinstance(value, str) else value
 
 
 def size(value: int | str) -> int:
     """``"48K"`` -> 49152; plain numbers pass through."""
-    if isinstance(value, str) and value[-1:].upper() in _UNITS:
-        return int(value[:-1]) * _UNITS[value[-1].upper()]
-    return int(value)
+    return int(_scaled(value, _UNITS) if isinstance(value, str) else value)
+
+
+def _scaled(text: str, units: dict[str, int]) -> int | str:
+    number, unit = text[:-1], units.get(text[-1:].upper())
+    return int(number) * unit if unit and number.isdecimal() else text

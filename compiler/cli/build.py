@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from .console import StageProgress, emit, emit_json, note, on_terminal
 from .interrupt import removed_on_exit
 from .models import remember_model
 from .recipe import FormatType, GlibcType, chosen_formats, compare_with, from_manifest, linked_target
+
+if TYPE_CHECKING:
+    from ..runtime.recorded import Recorded
 
 STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
 
@@ -88,7 +91,7 @@ def build(
     if output:
         parameters.check_destination(Path(output))
     if options["recorded"] is not None:
-        path, chosen, manifest = from_manifest(ctx, options["recorded"], model)
+        path, chosen, manifest = from_manifest(ctx, options["recorded"], model, options["cc"])
         chosen = replace(chosen, stop_after=stop, dump_ir=_path(options["dump_ir"]))
         stem = path.stem
     else:
@@ -134,7 +137,7 @@ def _path(text: str | None) -> Path | None:
 
 
 def _build(
-    path: Path, final: Path | None, options: Any, manifest: dict[str, Any] | None, as_json: bool, table: bool,
+    path: Path, final: Path | None, options: Any, manifest: Recorded | None, as_json: bool, table: bool,
     *, verify: bool | None, rtol: float | None, atol: float, seed: int, explain: bool, **_: Any,
 ) -> None:  # fmt: skip
     wanted = final is not None and _should_verify(verify, options.target)
@@ -160,7 +163,8 @@ def _build(
                     note(f"note: not the recorded bytes: {', '.join(changed)} (another compiler or version?)")
                 for file in library.iterdir():
                     os.replace(file, stage.result / file.name)
-            remember_model(path, (read_manifest(final) or {}).get("model", {}).get("sha256", ""))
+            made = read_manifest(final)
+            remember_model(path, (made.model.sha256 if made else None) or "")
     if report.get("denormal_constants") and options.target.triple.startswith("x86_64") and not options.flush_denormals:
         note(
             f"note: {report['denormal_constants']} constants are denormal (below 1.2e-38), which x86 processors are "
@@ -208,14 +212,14 @@ def _verify(
     from ..runtime.place import read_manifest
     from ..verify import NoReference, verify
 
-    made = read_manifest(library) or {}
-    if "library" not in made and "executable" not in made:
+    made = read_manifest(library)
+    if made is None or not (made.library or made.executable):
         note("note: not compared: an archive alone can't be run")
         return None
     try:
         with parameters.open_model(library, None, None) as loaded:
             result = verify(
-                loaded, path, loaded.inputs, dropped=(made.get("report") or {}).get("dropped_shapes"),
+                loaded, path, loaded.inputs, dropped=made.report.dropped_shapes,
                 fixed=fixed_of(made), rtol=rtol, atol=atol, exact=exact, seed=seed,
             )  # fmt: skip
     except NoReference as error:

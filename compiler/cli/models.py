@@ -10,27 +10,29 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import ModelError
+
+if TYPE_CHECKING:
+    from ..runtime.recorded import Recorded
 
 _KEPT = 200
 
 
-def find_model(manifest_path: Path, manifest: dict[str, Any]) -> Path:
+def find_model(manifest_path: Path, recorded: Recorded) -> Path:
     """The model's file; ModelError that says how to name it when it is in none of the places."""
-    from ..recipe import digest
+    from ..runtime.digest import digest
 
-    model = manifest.get("model") or {}
-    name, wanted = model.get("file"), model.get("sha256")
+    name, wanted = recorded.model.file, recorded.model.sha256
     folder = manifest_path.absolute().parent
-    places = [place / str(name) for place in (folder, folder.parent, Path.cwd())] if name else []
-    remembered = _memory().get(str(wanted))
+    places = [place / name for place in (folder, folder.parent, Path.cwd())] if name else []
+    remembered = _memory().get(wanted or "")
     for place in [*places, *([Path(remembered)] if remembered else [])]:
         if place.is_file() and digest(place) == wanted:
             return place
     raise ModelError(
-        f"the model {name or ''} (SHA-256 {str(wanted)[:12]}...) was not found near {manifest_path}: "
+        f"the model {name or ''} (SHA-256 {(wanted or 'not told')[:12]}...) was not found near {manifest_path}: "
         f"name it, halotile build MODEL --from {manifest_path}"
     )
 
@@ -46,9 +48,9 @@ def remember_model(path: Path, sha256: str) -> None:
 
 
 def _memory() -> dict[str, str]:
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         data = json.loads(_file().read_text())
-        return data if isinstance(data, dict) else {}
+        return {k: v for k, v in data.items() if isinstance(v, str)} if isinstance(data, dict) else {}
     return {}
 
 

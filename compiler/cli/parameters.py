@@ -158,9 +158,9 @@ def open_model(folder: Path, on: str | None, threads: int | None) -> Any:
     """A built model to call, as a context manager: loaded here, or run where ``on`` says."""
     from ..runtime.place import read_manifest
 
-    made = read_manifest(folder) or {}
-    if on is None and made and not made.get("library"):  # the program stands in for a library that was not asked for
-        if not made.get("executable"):
+    made = read_manifest(folder)
+    if on is None and made and not made.library:  # the program stands in for a library that was not asked for
+        if not made.executable:
             raise OutputError(f"{folder} holds an archive alone, which can't be run; build it with --format so or exe")
         on = ""
     if on is None:

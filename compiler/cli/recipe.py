@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,10 +14,13 @@ from . import parameters
 from .console import note
 from .models import find_model
 
+if TYPE_CHECKING:
+    from ..runtime.recorded import Recorded
+
 FORMATS = ("so", "a", "exe")
-# What decides the result: with --from it comes from the manifest, and from nowhere else.
+# What decides the result: with --from it comes from the manifest, and from nowhere else. (--cc is the user's to say.)
 RECORDED = (
-    "target", "name", "shapes", "fixed", "threads", "exact", "float_mode", "formats", "static", "cc", "glibc", "tile",
+    "target", "name", "shapes", "fixed", "threads", "exact", "float_mode", "formats", "static", "glibc", "tile",
     "memory_budget", "optimize", "timers", "tuning", "weights", "flush_denormals",
 )  # fmt: skip
 
@@ -73,50 +76,51 @@ def chosen_formats(target: Any, formats: tuple[str, ...] | None, static: bool, c
     return (*formats, "extras")
 
 
-def from_manifest(ctx: click.Context, text: str, model: str | None) -> tuple[Path, Any, dict[str, Any]]:
-    """(model file, options, manifest) of ``--from``; options that contradict it are a usage error."""
+def from_manifest(
+    ctx: click.Context, text: str, model: str | None, cc: str | None
+) -> tuple[Path, Any, Recorded]:
+    """(model file, options, manifest) of ``--from``; options that contradict it are a usage error. ``cc`` is the user's
+    choice of a compiler."""
     from ... import __version__
     from ...targets import llvm
     from ..recipe import check_model, options_of
-    from ..runtime.place import MANIFEST, read_manifest
+    from ..runtime.place import MANIFEST
 
     given = [p for p in RECORDED if ctx.get_parameter_source(p) is click.core.ParameterSource.COMMANDLINE]
     if given:
         flag = {"formats": "format", "shapes": "shape", "fixed": "fix"}.get(given[0], given[0].replace("_", "-"))
         raise click.UsageError(f"--{flag} is in the manifest already; leave it out with --from")
     path = Path(text) / MANIFEST if Path(text).is_dir() else Path(text)
-    manifest = read_manifest(path.parent) if path.name == MANIFEST else _read(path)
-    if manifest is None:
-        raise OutputError(f"{path} is not a manifest that Halotile wrote")
+    manifest = read_recorded(path)
     file = parameters.check_model_path(model) if model else find_model(path, manifest)
     check_model(file, manifest)
-    options = options_of(manifest)
+    options = options_of(manifest, cc)
     try:
         llvm.check(options.target.triple, options.target.cpu, options.target.features)
     except TargetError as error:
         raise TargetError(f"{path}: {error}") from None
-    if manifest.get("version") != __version__:
-        note(f"note: {path} is Halotile {manifest.get('version')}'s, this is {__version__}: the bytes may differ")
+    if manifest.version != __version__:
+        made = manifest.version or "of another version"
+        note(f"note: {path} is by Halotile {made}, this is {__version__}: the bytes may differ")
     return file, options, manifest
 
 
-def compare_with(manifest: dict[str, Any], folder: Path) -> list[str]:
+def compare_with(manifest: Recorded, folder: Path) -> list[str]:
     """Names of the files in ``folder`` whose bytes are not those that a manifest records."""
-    from ..recipe import digest
+    from ..runtime.digest import digest
 
-    recorded = manifest.get("files") or {}
     return [
         name
-        for name, facts in recorded.items()
-        if not (folder / name).is_file() or digest(folder / name) != facts.get("sha256")
+        for name, facts in manifest.files.items()
+        if not (folder / name).is_file() or digest(folder / name) != facts.sha256
     ]
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    import json
+def read_recorded(path: Path) -> Recorded:
+    """The manifest in a file; OutputError for what is none."""
+    from ..runtime.recorded import read
 
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) and data.get("format") == "halotile" else None
+    found = read(path)
+    if found is None:
+        raise OutputError(f"{path} is not a manifest that Halotile wrote")
+    return found

@@ -57,7 +57,7 @@ def _run(
 
     names = [t.name for t in model.inputs]
     given = parameters.read_arrays(inputs, names)
-    unknown = sorted(set(given) - set(names) - set((model.manifest.get("report") or {}).get("dropped_inputs") or ()))
+    unknown = sorted(set(given) - set(names) - set(model.recorded.report.dropped_inputs))
     if unknown:
         raise RunError(f"the model has no input {unknown[0]!r}; its inputs are {', '.join(names)}")
     targets = _destinations(outputs, [t.name for t in model.outputs])

@@ -69,11 +69,12 @@ def _model_and_folder(model: str, directory: str | None) -> tuple[Path, Path | N
     """The ONNX file and the built folder; of a folder alone, the file that its manifest names."""
     if directory is not None or not model or not Path(model).is_dir():
         return parameters.check_model_path(model), parameters.check_library_path(directory) if directory else None
-    from ..runtime.place import MANIFEST, read_manifest
+    from ..runtime.place import MANIFEST
     from .models import find_model
+    from .recipe import read_recorded
 
     folder = parameters.check_library_path(model)
-    return find_model(folder / MANIFEST, read_manifest(folder) or {}), folder
+    return find_model(folder / MANIFEST, read_recorded(folder / MANIFEST)), folder
 
 
 def _compile(
@@ -91,17 +92,15 @@ def _compare(
     path: Path, library: Path, inputs: Any, on: str | None, *, threads: int | None, exact: bool, rtol: float | None,
     **others: Any,
 ) -> Any:  # fmt: skip
-    from ..recipe import fixed_of
+    from ..recipe import fixed_of, weights_of
     from ..verify import default_rtol
     from ..verify import verify as compare
 
     with parameters.open_model(library, on, threads) as model:
-        stored = (model.manifest.get("options") or {}).get("weights", "float32")
-        rtol = default_rtol(stored) if rtol is None else rtol
+        rtol = default_rtol(weights_of(model.recorded)) if rtol is None else rtol
         given = parameters.read_arrays(inputs, [t.name for t in model.inputs])
         run = (lambda arrays: model(arrays, threads)) if hasattr(model, "place") else model
-        dropped = (model.manifest.get("report") or {}).get("dropped_shapes")
-        fixed = fixed_of(model.manifest)
+        dropped, fixed = model.recorded.report.dropped_shapes, fixed_of(model.recorded)
         return compare(run, path, model.inputs, given, dropped=dropped, fixed=fixed, exact=exact, rtol=rtol, **others)
 
 

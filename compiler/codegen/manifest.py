@@ -5,22 +5,21 @@ Two builds of one model with the same options and compiler give the same manifes
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import OutputError
 from ...targets.target import Target
+from ...targets.typed import UNTOLD, typed_target
+from ..runtime.digest import digest
 from ..spec import TensorSpec
 from .header import ABI
 
 if TYPE_CHECKING:
     from .library import LibrarySpec
 
-_UNTOLD = ("native", "source", "notes", "weights_stay")  # fields of a Target that are no facts about the machine
-_COUNTS = ("vector_bits", "vector_registers", "fma_ports", "fma_latency", "far_bytes", "l1_bytes", "l2_bytes", "cores")
 _VOLATILE = ("seconds", "verification")
 
 
@@ -58,40 +57,17 @@ def manifest_text(
 def target_of(manifest: dict[str, Any]) -> Target:
     """The target that a manifest was made for, fact by fact; raises OutputError for one that lacks them."""
     facts = manifest.get("target")
-    known = {f.name for f in fields(Target)}
-    if not isinstance(facts, dict) or not {"id", "triple", "cpu"} <= facts.keys():
+    if facts is None:
         raise OutputError("the manifest does not say what target it was built for; build from the model instead")
-    unknown = sorted(facts.keys() - known)
-    if unknown:
-        raise OutputError(f"the manifest states {unknown[0]!r} of its target, which this version does not know")
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in facts.items()}
-    target = Target(**values)
-    for field in fields(Target):
-        if not _fits(getattr(target, field.name), str(field.type), 1 if field.name in _COUNTS else 0):
-            raise OutputError(f"the manifest states {facts.get(field.name)!r} as {field.name!r} of its target")
-    return target
-
-
-def _fits(value: Any, kind: str, least: int) -> bool:
-    """Whether a fact has the type of its field, and is no less than can be."""
-    if kind in ("int", "float"):
-        number = isinstance(value, (int, float) if kind == "float" else int) and not isinstance(value, bool)
-        return number and value >= least
-    if kind.startswith("tuple"):
-        return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
-    return isinstance(value, bool if kind == "bool" else str)
+    return typed_target(facts, "the manifest", OutputError)
 
 
 def _hash(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return {"sha256": digest.hexdigest(), "bytes": path.stat().st_size}
+    return {"sha256": digest(path), "bytes": path.stat().st_size}
 
 
 def _target(target: Target) -> dict[str, Any]:
-    return {key: value for key, value in asdict(target).items() if key not in _UNTOLD}
+    return {key: value for key, value in asdict(target).items() if key not in UNTOLD}
 
 
 def _tensor(tensor: TensorSpec) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ from ...targets.target import Target
 
 _GLIBC = "2.28"  # for targets that name none: the oldest that current distributions for boards still ship
 _TIMEOUT_SECONDS = 900
+MACHINES = ("x86_64", "aarch64", "arm", "i386", "riscv64")
 _COMMON = ("-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-ident")
 _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z,now",
          "-Wl,-z,noexecstack", "-Wl,-z,defs", "-Wl,--build-id=none", "-Wl,-s")  # fmt: skip
@@ -209,6 +211,16 @@ def zig_target(triple: str, glibc: str = "") -> str:
     return f"{machine}-linux-{abi}"
 
 
+_OWN = ("cc", "gcc", "clang", "musl-gcc")
+_KNOWN = re.compile(rf"(({'|'.join(MACHINES)})-linux-[a-z]+-)?({'|'.join(_OWN)})(-\d{{1,2}})?", re.ASCII)
+
+
+def is_known_name(cc: str) -> bool:
+    """Whether ``cc`` is no more than the name of a compiler that we would look for ourselves, in some version: no path,
+    no option."""
+    return _KNOWN.fullmatch(cc) is not None
+
+
 def _chosen(cc: str, machine: str) -> Toolchain:
     try:
         command = shlex.split(cc)
@@ -231,6 +243,8 @@ def _system_compilers(triple: str, machine: str) -> tuple[str, ...]:
     abi = triple.split("-")[-1]
     if is_host(triple):
         return ("musl-gcc",) if "musl" in abi else ("cc", "gcc", "clang")
+    if machine not in MACHINES:
+        return ()
     if machine == "arm" and abi in ("gnu", "linux", "unknown"):
         abi = "gnueabihf"
     return (f"{machine}-linux-{abi if abi != 'linux' else 'gnu'}-gcc",)

@@ -60,30 +60,18 @@ class TensorReader:
 
     def _external(self, tensor: onnx.TensorProto, dtype: str) -> np.ndarray:
         """The tensor's bytes, mapped; pages are read when something looks at them."""
-        entries = {e.key: e.value for e in tensor.external_data}
-        path = self.locate(tensor.name, entries.get("location", ""))
-        offset, bytes_ = _number(tensor, entries, "offset"), _number(tensor, entries, "length")
-        count = math.prod(tensor.dims)
+        path, begin, end = self.extent(tensor)
         item = np.dtype(dtype)
-        packed = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}.get(dtype)
-        if packed is not None:
-            need = -(-count // packed)
-        else:
-            need = count * item.itemsize
-        if bytes_ is not None and bytes_ < need:
-            raise ModelError(
-                f"tensor '{tensor.name}' needs {need} bytes of external data, its entry says {bytes_}"
-            )
-        size = path.stat().st_size
-        if (offset or 0) + need > size:
-            raise ModelError(
-                f"tensor '{tensor.name}' needs bytes {offset or 0} to {(offset or 0) + need} of its external data "
-                f"file '{entries['location']}', which has {size}"
-            )
-        if need == 0:
+        if begin == end:
             return np.empty(tuple(tensor.dims), item)
-        raw = np.memmap(path, np.uint8, "c", offset or 0, (need,))  # private: nothing reaches the file
-        if packed is not None:
+        try:
+            raw = np.memmap(path, np.uint8, "c", begin, (end - begin,))  # private: nothing reaches the file
+        except (OSError, ValueError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ModelError(
+                f"tensor '{tensor.name}': external data file '{path.name}' can't be read: {reason}"
+            ) from None
+        if dtype in PACKED:
             inline = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())
             return numpy_helper.to_array(inline)
         return (
@@ -91,6 +79,22 @@ class TensorReader:
             .view(item.newbyteorder("<") if item.kind in "iuf" else item)
             .reshape(tuple(tensor.dims))
         )
+
+    def extent(self, tensor: onnx.TensorProto) -> tuple[Path, int, int]:
+        """The file that holds an external tensor, and where in it; ModelError unless it is there."""
+        entries = {e.key: e.value for e in tensor.external_data}
+        path = self.locate(tensor.name, entries.get("location", ""))
+        offset, bytes_ = _number(tensor, entries, "offset") or 0, _number(tensor, entries, "length")
+        need = _bytes(tensor, dtype_name(tensor.data_type) or "")
+        if bytes_ is not None and bytes_ < need:
+            raise ModelError(f"tensor '{tensor.name}' needs {need} bytes of external data, its entry says {bytes_}")
+        status = path.stat()
+        if offset + need > status.st_size:
+            raise ModelError(
+                f"tensor '{tensor.name}' needs bytes {offset} to {offset + need} of its external data "
+                f"file '{entries['location']}', which has {status.st_size}"
+            )
+        return path, offset, offset + need
 
     def locate(self, name: str, location: str) -> Path:
         """The file of an external tensor; refuses one that is missing or lies outside the model's folder."""
@@ -111,6 +115,15 @@ class TensorReader:
         if not there:
             raise ModelError(f"{where} does not exist")
         return resolved
+
+
+PACKED = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}  # elements of a byte
+
+
+def _bytes(tensor: onnx.TensorProto, dtype: str) -> int:
+    """Bytes that a tensor takes in a file."""
+    count = math.prod(tensor.dims)
+    return -(-count // PACKED[dtype]) if dtype in PACKED else count * np.dtype(dtype).itemsize
 
 
 def _number(tensor: onnx.TensorProto, entries: dict[str, str], key: str) -> int | None:

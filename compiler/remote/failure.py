@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ...errors import RemoteError
+from ..runtime.recorded import Machine, Recorded
 from .place import Done, Place
 
 _KILLED, _ILLEGAL, _CRASHED = 128 + 9, 128 + 4, 128 + 11
 _NOT_EXECUTABLE = ("exec format error", "cannot execute", "invalid elf image", "syntax error", "error while loading")
 
 
-def explain(done: Done, place: Place, manifest: dict[str, Any]) -> RemoteError:
-    """The error for a run that failed; ``manifest`` tells what was run and what it needs."""
-    return RemoteError(f"on {place.name}: {_reason(done, place, manifest)}")
+def explain(done: Done, place: Place, recorded: Recorded) -> RemoteError:
+    """The error for a run that failed; ``recorded`` tells what was run and what it needs."""
+    return RemoteError(f"on {place.name}: {_reason(done, place, recorded)}")
 
 
-def _reason(done: Done, place: Place, manifest: dict[str, Any]) -> str:
-    target = manifest.get("target", {})
+def _reason(done: Done, place: Place, recorded: Recorded) -> str:
+    target = recorded.target or Machine()
     error = done.err.lower()
     own = re.search(r"^model_run: (.*)$", done.err, re.M)
     if own:
@@ -31,18 +31,18 @@ def _reason(done: Done, place: Place, manifest: dict[str, Any]) -> str:
         )
     if done.code == _KILLED:
         return (
-            f"it was killed, most likely for want of memory: the model needs {_memory(manifest)}; fewer --threads and "
+            f"it was killed, most likely for want of memory: the model needs {_memory(recorded)}; fewer --threads and "
             "smaller shapes need less"
         )
-    wanted = str(target.get("triple", "")).split("-")[0]
+    wanted = target.triple.split("-")[0]
     if done.code not in (_ILLEGAL, _CRASHED) and any(clue in error for clue in _NOT_EXECUTABLE):
         runner = f"{place.prefix[0]} there" if place.prefix else f"{place.name} ({place.machine() or 'unknown'})"
         return (
-            f"wrong architecture: this build is for {target.get('id')} ({wanted}), which {runner} can't run; "
+            f"wrong architecture: this build is for {target.id} ({wanted}), which {runner} can't run; "
             "build for that machine with -t"
         )
     if done.code == _ILLEGAL:
-        return f"it lacks instructions of {target.get('cpu')}, for which this was built; build for that machine with -t"
+        return f"it lacks instructions of {target.cpu}, for which this was built; build for that machine with -t"
     if done.code == 127 and place.prefix:
         return f"the command {place.prefix[0]!r} was not found there"
     if done.code == _CRASHED:
@@ -51,6 +51,6 @@ def _reason(done: Done, place: Place, manifest: dict[str, Any]) -> str:
     return f"exit code {done.code}: {lines[-1] if lines else 'it said nothing'}"
 
 
-def _memory(manifest: dict[str, Any]) -> str:
-    total = sum(int(manifest.get(key) or 0) for key in ("weight_bytes", "arena_bytes"))
+def _memory(recorded: Recorded) -> str:
+    total = recorded.weight_bytes + recorded.arena_bytes
     return f"{total / 2**20:.0f} MB for weights and arena"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,16 +27,17 @@ class RemoteModel:
     """
 
     def __init__(self, folder: Path, on: str) -> None:
-        manifest = read_manifest(folder)
-        if manifest is None:
+        recorded = read_manifest(folder)
+        if recorded is None:
             raise OutputError(f"{folder} holds no Halotile build")
-        program = folder / os.path.basename(str(manifest.get("executable") or ""))
-        if not manifest.get("executable") or not program.is_file():
+        program = folder / (recorded.executable or "")
+        if not recorded.executable or not program.is_file():
             raise OutputError(f"{folder} has no {PROGRAM}, which --on runs; build it with --format so,a,exe")
-        self.manifest = manifest
-        self.name = str(manifest["name"])
-        self.inputs = tuple(_spec(t) for t in manifest["inputs"])
-        self.outputs = tuple(_spec(t) for t in manifest["outputs"])
+        recorded.check(program)
+        self.recorded = recorded
+        self.name = recorded.name
+        self.inputs = tuple(t.spec() for t in recorded.inputs)
+        self.outputs = tuple(t.spec() for t in recorded.outputs)
         self.details: dict[str, Any] = {}
         self._place = open_place(on)
         try:
@@ -79,7 +79,7 @@ class RemoteModel:
     def _run(self, words: list[str]) -> dict[str, Any]:
         done = self._place.run([f"./{PROGRAM}", *words, "--json"])
         if done.code != 0:
-            raise explain(done, self._place, self.manifest)
+            raise explain(done, self._place, self.recorded)
         try:
             return dict(json.loads(done.out))
         except ValueError:
@@ -105,10 +105,6 @@ class RemoteModel:
 
 def _threads(threads: int | None) -> list[str]:
     return ["--threads", str(threads)] if threads else []
-
-
-def _spec(entry: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(entry["name"], entry["dtype"], tuple(entry["shape"]))
 
 
 def _checked(spec: TensorSpec, value: Any) -> np.ndarray:

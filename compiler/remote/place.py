@@ -13,13 +13,13 @@ import os
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from ...errors import RemoteError
+from ..runtime.private import PrivateFolder
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class CommandPlace:
             )
         self.prefix = prefix
         self.name = shlex.join(prefix) or "this machine"
-        self._folder = tempfile.TemporaryDirectory(prefix="halotile-")
+        self._folder = PrivateFolder()
 
     def put(self, source: Path, name: str) -> None:
         shutil.copyfile(source, self._path(name))

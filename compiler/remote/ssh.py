@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...errors import RemoteError
+from ..runtime.private import PrivateFolder
 from .place import Done
 
 CONNECT_SECONDS = 10
@@ -40,7 +41,7 @@ class SshPlace:
         self.prefix = prefix
         if shutil.which("ssh") is None:
             raise RemoteError("ssh was not found on this machine (Debian: openssh-client)")
-        self._sockets = tempfile.TemporaryDirectory(prefix="ht-")  # short: a socket's path has 104 bytes
+        self._sockets = PrivateFolder("ht-")  # short: a socket's path has 104 bytes
         self._ssh = ["ssh", *options, "-S", f"{self._sockets.name}/c"]
         self._connect()
         self._folder = self._shell("umask 077; mktemp -d").out.strip()

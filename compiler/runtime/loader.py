@@ -1,6 +1,6 @@
 """Loads a built library into Python: numpy arrays in, numpy arrays out, through the same C API that a board uses.
 
-Needs numpy and the standard library; neither the compiler nor TVM nor onnx is imported.
+Needs numpy, and msgspec to read a manifest; neither the compiler nor TVM nor onnx is imported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -23,9 +23,13 @@ from ..guard import guarded
 from ..options import path_of
 from ..spec import TensorSpec, length_name
 from .binding import Binding
-from .place import FILES, MANIFEST, folder_of, read_manifest, staged
+from .elf import check_library
+from .place import MANIFEST, folder_of, read_manifest, staged
 from .recycled import LEAST, Results
 from .trace import Traced, take_trace
+
+if TYPE_CHECKING:
+    from .recorded import Recorded
 
 _empty, _addressof = np.empty, ctypes.addressof  # of every call, which may take no longer than a small model
 _start: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
@@ -51,22 +55,25 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedMode
             raise OutputError(
                 f"{folder} holds no Halotile library ({MANIFEST} is missing or not one of ours)"
             )
-        library = folder / os.path.basename(str(manifest.get("library", "")))
+        library = folder / (manifest.library or "")
         if not library.is_file():
             raise OutputError(
-                f"{folder} is incomplete: {library.name or 'the library'} is missing; build it again"
+                f"{folder} is incomplete: {manifest.library or 'the library'} is missing; build it again"
             )
     else:
         if not place.is_file():
             raise OutputError(f"there is no library at {place}")
         library = place
         manifest = read_manifest(place.parent)
-        if manifest is not None and manifest.get("library") != place.name:
+        if manifest is not None and manifest.library != place.name:
             manifest = None
+    check_library(library)
+    if manifest is not None:
+        manifest.check(library)
     binding = Binding(library)
-    if manifest is not None and manifest.get("fingerprint") != binding.fingerprint:
+    if manifest is not None and manifest.fingerprint != binding.fingerprint:
         raise OutputError(f"{library} and its {MANIFEST} are from different builds; build it again")
-    return LoadedModel(binding, library, manifest or {}, count)
+    return LoadedModel(binding, library, manifest, count)
 
 
 class LoadedModel:
@@ -77,13 +84,13 @@ class LoadedModel:
     """
 
     def __init__(
-        self, binding: Binding, library: Path, manifest: dict[str, Any], threads: int
+        self, binding: Binding, library: Path, recorded: Recorded | None, threads: int
     ) -> None:
         self.inputs: tuple[TensorSpec, ...] = binding.inputs
         self.outputs: tuple[TensorSpec, ...] = binding.outputs
         self.name = binding.name
         self.path = library
-        self.manifest = manifest
+        self.recorded = recorded  # None when the manifest is not beside the library
         self._binding = binding
         self._lock = threading.Lock()
         self._instances: dict[int, int] = {}
@@ -95,20 +102,34 @@ class LoadedModel:
         sizes = [dtype.itemsize * math.prod(shape) for shape, dtype in self._fresh]
         self._large = tuple((i, *self._fresh[i], size) for i, size in enumerate(sizes) if size >= LEAST)
         self._recycled = Results(Counter(size for *_, size in self._large))
-        number = {name: i for i, name in enumerate(self._names)}
-        self._cut = tuple(  # outputs whose length depends on the data: which, where the length is, axes before it
-            (number[name], number[length_name(name)], (slice(None),) * axis)
-            for name, axis in (self.report.get("lengths") or {}).items()
-        )
+        self._cut = self._lengths()
         self._in = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._out = (ctypes.c_void_p * max(1, len(self.outputs)))()
         self._in_address, self._out_address = ctypes.addressof(self._in), ctypes.addressof(self._out)
         self._default = self._resolved(threads)
 
     @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest as plain data; empty when it is not beside the library."""
+        return {} if self.recorded is None else dict(self.recorded.everything)
+
+    @property
     def report(self) -> dict[str, Any]:
         """What the compiler wrote about the build; empty when the manifest is not beside the library."""
         return dict(self.manifest.get("report") or {})
+
+    def _lengths(self) -> tuple[tuple[int, int, tuple[slice, ...]], ...]:
+        """Outputs whose length depends on the data: which, where the length is, axes before it."""
+        number = {name: i for i, name in enumerate(self._names)}
+        found = []
+        for name, axis in (self.recorded.report.lengths if self.recorded is not None else {}).items():
+            if name not in number or length_name(name) not in number or axis >= len(self.outputs[number[name]].shape):
+                raise OutputError(
+                    f"{self.path.parent / MANIFEST}: report.lengths: the library has no such output as {name!r} with "
+                    f"an axis {axis} and a length; build it again"
+                )
+            found.append((number[name], number[length_name(name)], (slice(None),) * axis))
+        return tuple(found)
 
     @property
     def threads(self) -> int:
@@ -225,7 +246,8 @@ class LoadedModel:
 
     def _unknown(self, inputs: Mapping[str, Any]) -> str:
         """What to say of inputs that the ONNX model does not have either; nothing where there are none."""
-        known = {spec.name for spec in self.inputs} | set(self.report.get("dropped_inputs") or ())
+        dropped = self.recorded.report.dropped_inputs if self.recorded is not None else ()
+        known = {spec.name for spec in self.inputs} | set(dropped)
         extra = ", ".join(repr(name) for name in inputs if name not in known)
         return f"unknown input {extra}; the model takes {_names(self.inputs)}" if extra else ""
 
@@ -254,7 +276,8 @@ class LoadedModel:
         """Seconds of each of the report's kernels in the last run with that number of threads, in their order; None
         for a library that was built without timers."""
         with self._lock:
-            return self._binding.kernel_seconds(self._instance(threads), len(self.report.get("kernels", ())))
+            kernels = self.recorded.report.kernels if self.recorded is not None else ()
+            return self._binding.kernel_seconds(self._instance(threads), len(kernels))
 
     def trace(self) -> tuple[Traced, ...]:
         """What the stripes of a library for a scratchpad did since the last call, in the program's order."""
@@ -264,13 +287,12 @@ class LoadedModel:
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Copies the library, its header and its manifest into ``directory``; they appear only when whole."""
-        if not self.manifest:
+        if self.recorded is None:
             raise OutputError(f"{self.path} has no {MANIFEST} beside it, so there is nothing whole to save")
         source = self.path.parent
         with staged(folder_of(directory)) as stage:
-            for kind in FILES:
-                if self.manifest.get(kind):
-                    shutil.copy(source / self.manifest[kind], stage.result / self.manifest[kind])
+            for name in self.recorded.file_names.values():
+                shutil.copy(source / name, stage.result / name)
             shutil.copyfile(source / MANIFEST, stage.result / MANIFEST)
 
     def close(self) -> None:

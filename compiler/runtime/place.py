@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import OutputError
 from ..options import can_be, path_of
 
+if TYPE_CHECKING:
+    from .recorded import Recorded
+
 MANIFEST = "manifest.json"
-FILES = ("library", "header", "archive", "executable", "example", "cmake", "pkgconfig")  # entries of the manifest
 
 
 @dataclass(frozen=True)
@@ -111,20 +112,20 @@ def _held(directory: Path) -> Iterator[None]:
 
 
 def _replace(result: Path, directory: Path) -> None:
-    before = read_manifest(directory) or {}
+    before: Recorded | None = None
+    with contextlib.suppress(OutputError):  # a damaged one names nothing
+        before = read_manifest(directory)
     names = sorted((p.name for p in result.iterdir()), key=lambda name: name == MANIFEST)
     for name in names:
         os.replace(result / name, directory / name)
-    for kind in FILES:
-        old = before.get(kind)
-        if isinstance(old, str) and old not in names and os.path.basename(old) == old:
+    for old in before.file_names.values() if before is not None else ():
+        if old not in names:
             (directory / old).unlink(missing_ok=True)
 
 
-def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a library's folder, or None when there is none that could be one of ours."""
-    try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return manifest if isinstance(manifest, dict) and manifest.get("format") == "halotile" else None
+def read_manifest(directory: Path) -> Recorded | None:
+    """The manifest of a library's folder, or None when there is none that could be one of ours; OutputError for one of
+    ours with a field of the wrong type."""
+    from .recorded import read
+
+    return read(directory / MANIFEST)

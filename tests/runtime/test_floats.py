@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import platform
 import subprocess
@@ -18,6 +17,7 @@ from commands import run_command
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.recipe import options_of
 from halotile.compiler.remote.model import RemoteModel
+from halotile.compiler.runtime.place import read_manifest
 from halotile.errors import HalotileError, OutputError
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
@@ -143,8 +143,8 @@ def test_the_command_tells_of_denormal_constants_and_a_manifest_of_the_choice(tm
     assert "denormal" not in build("-t", "x86-64-v3", "-o", "flushed", "--flush-denormals")
     assert "denormal" not in build("-t", "aarch64", "-o", "board")
     for folder, flush in (("kept", False), ("flushed", True)):
-        manifest = json.loads((tmp_path / folder / "manifest.json").read_text())
-        assert options_of(manifest).flush_denormals is flush
-    manifest["options"]["exact"] = True
+        recorded = read_manifest(tmp_path / folder)
+        assert options_of(recorded).flush_denormals is flush
+    recorded.options["exact"] = True
     with pytest.raises(OutputError, match="exact forbids"):
-        options_of(manifest)
+        options_of(recorded)

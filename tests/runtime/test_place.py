@@ -24,5 +24,5 @@ def test_builds_at_once_leave_one_whole_library(tmp_path: Path) -> None:
         thread.join()
     manifest = place.read_manifest(tmp_path / "lib")
     assert manifest is not None
-    assert {p.name for p in (tmp_path / "lib").iterdir()} == {place.MANIFEST, manifest["library"]}
+    assert {p.name for p in (tmp_path / "lib").iterdir()} == {place.MANIFEST, manifest.library}
     assert [p.name for p in tmp_path.iterdir()] == ["lib"]

@@ -1,0 +1,131 @@
+"""manifest.json as it is read: every field that anything depends on has its type here.
+
+A manifest may come from anywhere. It names files in its own folder and nowhere else, and never a command.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ...errors import OutputError
+from ...targets.typed import LARGEST, typed
+from ..spec import DTYPES, TensorSpec
+from .digest import digest
+
+LARGEST_FILE = 64 << 20  # bytes; the largest models' have a few million
+
+Size = Annotated[int, Meta(ge=0, le=LARGEST)]
+Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+FileName = Annotated[str, Meta(pattern=r"\A(?!\.\.?\Z)[^/\0]+\Z")]  # in the folder itself
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """An input or an output."""
+
+    name: str
+    dtype: Annotated[str, Meta(pattern=rf"\A({'|'.join(DTYPES)})\Z")]
+    shape: tuple[Size, ...]
+
+    def spec(self) -> TensorSpec:
+        return TensorSpec(self.name, self.dtype, self.shape)
+
+
+class File(msgspec.Struct, frozen=True):
+    """What a file of the folder holds."""
+
+    sha256: Sha256
+    bytes: Size
+
+
+class ModelFile(msgspec.Struct, frozen=True):
+    """The ONNX file that the library was built from, and the files beside it that hold its tensors."""
+
+    file: FileName | None = None
+    sha256: Sha256 | None = None
+    external: dict[str, Sha256] = {}
+
+
+class FixedValue(msgspec.Struct, frozen=True):
+    """The value of an input that became a constant; JSON has no number for what is not finite."""
+
+    shape: tuple[Size, ...]
+    values: tuple[bool | int | float | Literal["nan", "inf", "-inf"], ...]
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """Of the target what messages name; the whole of it is for codegen/manifest.py."""
+
+    id: str = "another target"
+    triple: str = ""
+    cpu: str = "another processor"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Of the report what runs and comparisons depend on."""
+
+    dropped_inputs: tuple[str, ...] = ()
+    dropped_shapes: dict[str, tuple[Size, ...]] | None = None
+    lengths: dict[str, Size] = {}
+    kernels: tuple[Any, ...] = ()
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest. ``everything`` is all of it as plain data; what is not there has its default."""
+
+    format: Literal["halotile"] = "halotile"
+    version: str = ""
+    name: str = "model"
+    library: Annotated[str, Meta(pattern=r"\Alib\w+\.so\Z")] | None = None
+    header: Annotated[str, Meta(pattern=r"\A\w+\.h\Z")] | None = None
+    archive: Annotated[str, Meta(pattern=r"\Alib\w+\.a\Z")] | None = None
+    executable: Literal["model_run"] | None = None
+    example: Literal["main.c"] | None = None
+    cmake: Annotated[str, Meta(pattern=r"\A\w+\.cmake\Z")] | None = None
+    pkgconfig: Annotated[str, Meta(pattern=r"\A\w+\.pc\Z")] | None = None
+    fingerprint: str = ""
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    weight_bytes: Size = 0
+    arena_bytes: Size = 0
+    target: Machine | None = None
+    model: ModelFile = ModelFile()
+    options: dict[str, Any] | None = None
+    files: dict[FileName, File] = {}
+    report: Report = Report()
+    everything: dict[str, Any] = {}
+
+    @property
+    def file_names(self) -> dict[str, str]:
+        """Kind -> name of the files that a build makes beside the manifest."""
+        kinds = ("library", "header", "archive", "executable", "example", "cmake", "pkgconfig")
+        return {kind: name for kind in kinds if (name := getattr(self, kind))}
+
+    def check(self, file: Path) -> None:
+        """Raises OutputError unless ``file``, one of those of the folder, holds what was built."""
+        stated = self.files.get(file.name)
+        if stated is None:
+            raise OutputError(f"{file} is not among the files of its manifest; build it again")
+        if file.stat().st_size != stated.bytes or digest(file) != stated.sha256:
+            raise OutputError(
+                f"{file} is not what its manifest records (its SHA-256 differs): it is damaged, or the two are from "
+                "different builds; build it again"
+            )
+
+
+def read(path: Path) -> Recorded | None:
+    """The manifest in a file, or None when there is none that could be one of ours; OutputError for a field of another
+    type than builds write."""
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+            return None
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or data.get("format") != "halotile":
+        return None
+    return typed({**data, "everything": data}, Recorded, str(path), OutputError)
