@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import onnx
@@ -14,6 +15,7 @@ import onnx
 from ..errors import HalotileError, ShapeError, UnsupportedError
 from ..targets.target import Target
 from .frontend.check import check
+from .frontend.contents import all_nodes, count_weights
 from .frontend.functions import dtype_name
 from .frontend.known import with_their_shapes
 from .frontend.load import Source, load
@@ -38,6 +40,7 @@ def inspect_file(
 ) -> dict[str, Any]:
     """Inputs, outputs, operators with their counts, coverage, multiply-adds and weights of the file as it is.
 
+    Nodes and weights of branches, loops' bodies and functions count as well, once each (``nodes_inside``).
     ``coverage`` says whether the import takes the model: exactly when every dimension is fixed, and by operator when
     some are open (``exact`` tells which). ``macs`` is None while it depends on an open dimension.
     """
@@ -47,20 +50,17 @@ def inspect_file(
     shapes = with_their_shapes(graph, shapes, fixed)
     inputs = [_described(i, shapes) for i in run_time_inputs(graph)]
     macs, open_nodes = count_macs(source.model, {i["name"]: i["shape"] for i in inputs})
-    tensors = list(graph.initializer)
+    nodes = [*all_nodes(source.model)]
     return {
         "name": source.name or graph.name,
         "producer": " ".join(filter(None, [source.model.producer_name, source.model.producer_version])),
         "opsets": {o.domain or "ai.onnx": o.version for o in source.model.opset_import},
         "inputs": inputs,
         "outputs": [_described(o, None) for o in graph.output],
-        "operators": dict(Counter(_operator(n) for n in graph.node).most_common()),
-        "nodes": len(graph.node),
-        "weights": {
-            "tensors": len(tensors),
-            "elements": sum(math.prod(t.dims) for t in tensors),
-            "bytes": sum(_tensor_bytes(t) for t in tensors),
-        },
+        "operators": dict(Counter(_operator(n) for n in nodes).most_common()),
+        "nodes": len(nodes),
+        "nodes_inside": len(nodes) - len(graph.node),
+        "weights": asdict(count_weights(source.model)),
         "macs": None if open_nodes else macs,
         "macs_unknown_for": open_nodes,
         "coverage": _coverage(model, source, shapes, fixed),
@@ -106,7 +106,8 @@ def inspect_stage(
 
 
 def count_macs(model: onnx.ModelProto, inputs: Mapping[str, list[Any] | None]) -> tuple[int, list[str]]:
-    """Multiply-adds of convolutions and matrix products, and the nodes whose shapes stay open."""
+    """Multiply-adds of convolutions and matrix products, and the nodes whose shapes stay open; it is open too how often
+    those inside of branches, bodies and functions run."""
     shapes = _inferred_shapes(model, inputs)
     total = 0
     unknown: list[str] = []
@@ -120,6 +121,9 @@ def count_macs(model: onnx.ModelProto, inputs: Mapping[str, list[Any] | None]) -
             total += rule(node, *fixed)
         else:
             unknown.append(node.name or f"#{index}")
+    inside = [n for n in all_nodes(model)][len(model.graph.node) :]
+    inside = [n for n in inside if n.op_type in _MACS and n.domain in ("", "ai.onnx") and n.output]
+    unknown += [n.name or n.output[0] for n in inside]
     return total, unknown
 
 
@@ -206,7 +210,7 @@ def _coverage(
             raise
         opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in source.model.opset_import}
         own = {(f.domain, f.name) for f in source.model.functions}
-        kinds = {(n.domain, n.op_type) for n in source.model.graph.node} - own
+        kinds = {(n.domain, n.op_type) for n in all_nodes(source.model)} - own
         reasons = {}
         for domain, operator in sorted(kinds):
             domain = "" if domain == "ai.onnx" else domain
@@ -224,9 +228,3 @@ def _described(info: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]] | 
 
 def _operator(node: onnx.NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
-
-
-def _tensor_bytes(tensor: onnx.TensorProto) -> int:
-    name = dtype_name(tensor.data_type) or ""
-    bits = int("".join(c for c in name.split("_")[0] if c.isdigit()) or 8)
-    return -(-math.prod(tensor.dims) * bits // 8)

@@ -120,6 +120,10 @@ def run_pipeline(
 ) -> Build:
     """Runs the stages in order, up to ``options.stop_after``; links into ``output`` if it is given."""
     build = Build(model, options, output, progress)
+    if output is not None:
+        from .codegen.library import check_linkers
+
+        check_linkers(options.target, options.formats, options.cc)
     with _TURN:
         for stage in STAGES:
             if stage == "link" and output is None:

@@ -32,6 +32,7 @@ def build_report(build: Build) -> dict[str, Any]:
         report["dropped_inputs"] = [s.name for s in build.imported.dropped]
         report["dropped_shapes"] = {s.name: s.shape for s in build.imported.dropped}
         report["lengths"] = dict(build.imported.lengths)
+        report["warnings"] = list(build.imported.warnings)
     if build.graph is not None:
         report["operators_after"] = len(build.graph.nodes)
         report["macs"] = sum(macs(node) for node in build.graph.nodes)

@@ -165,6 +165,8 @@ def _build(
                     os.replace(file, stage.result / file.name)
             made = read_manifest(final)
             remember_model(path, (made.model.sha256 if made else None) or "")
+    for line in report.get("warnings", ()):
+        note(f"note: {line}")
     if report.get("denormal_constants") and options.target.triple.startswith("x86_64") and not options.flush_denormals:
         note(
             f"note: {report['denormal_constants']} constants are denormal (below 1.2e-38), which x86 processors are "
@@ -189,6 +191,13 @@ def _should_verify(verify: bool | None, target: Any) -> bool:
     if verify is False:
         return False
     here = runs_here(target)
+    if verify is None and not here:
+        note(
+            f"note: not compared with ONNX Runtime, as this machine can't run {target.id}; "
+            "`halotile verify MODEL DIR --on PLACE` does, on a board or in an emulator"
+        )
+    elif verify is None and not available():
+        note("note: not compared: onnxruntime is not installed (pip install 'halotile[verify]')")
     if verify and not here:
         raise TargetError(
             f"--verify needs code that runs on this machine, which can't run {target.id}; use --no-verify"

@@ -88,6 +88,10 @@ def _refuse_unread(view: str) -> None:
     parameters.refuse_given(others, f"can't go with {view}" if view else "needs --plan, --explain or --stop-after")
 
 
+def _inside(nodes: int) -> str:
+    return f", {nodes} of them in branches, bodies and functions" if nodes else ""
+
+
 def _file_text(data: dict[str, Any]) -> str:
     macs = (
         count(data["macs"]) if data["macs"] is not None else f"open for {len(data['macs_unknown_for'])} nodes"
@@ -98,7 +102,7 @@ def _file_text(data: dict[str, Any]) -> str:
         ("opset", ", ".join(f"{domain} {version}" for domain, version in data["opsets"].items())),
         *(("input", _tensor(t)) for t in data["inputs"]),
         *(("output", _tensor(t)) for t in data["outputs"]),
-        ("operators", f"{data['nodes']} of {len(data['operators'])} kinds"),
+        ("operators", f"{data['nodes']} of {len(data['operators'])} kinds{_inside(data['nodes_inside'])}"),
         ("multiply-adds", macs),
         (
             "weights",

@@ -290,13 +290,14 @@ def check_destination(final: Path) -> None:
         raise OutputError(f"output {final} can't be written: no permission for {folder}")
 
 
-def read_arrays(pairs: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-    """``-i x=in.npy``, ``-i in.npy`` (of a model with one input) or ``-i all.npz`` -> arrays by input name."""
+def read_arrays(pairs: Sequence[str], names: Sequence[str], unused: Sequence[str] = ()) -> dict[str, Any]:
+    """``-i x=in.npy``, ``-i in.npy`` (of a model with one input) or ``-i all.npz`` -> arrays by input name. ``unused``
+    are inputs of the ONNX model that no output depends on."""
     import numpy as np
 
     arrays: dict[str, Any] = {}
     for text in pairs:
-        name, path = split_file(text, names, "input")
+        name, path = split_file(text, names, "input", unused)
         try:
             loaded = np.load(path, allow_pickle=False)
         except OSError as error:
@@ -314,9 +315,10 @@ def read_arrays(pairs: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
     return arrays
 
 
-def split_file(text: str, names: Sequence[str], what: str) -> tuple[str | None, str]:
+def split_file(text: str, names: Sequence[str], what: str, unused: Sequence[str] = ()) -> tuple[str | None, str]:
     """``x=a.npy`` -> ("x", "a.npy"); without a name None, which a model with one tensor or an .npz allows."""
-    for name in sorted(names, key=len, reverse=True):  # names may hold equals signs: known ones first, x=y before x
+    # names may hold equals signs: known ones first, x=y before x
+    for name in sorted([*names, *unused], key=len, reverse=True):
         if text.startswith(f"{name}="):
             return name, text[len(name) + 1 :]
     name, equals, path = text.partition("=")

@@ -56,8 +56,9 @@ def _run(
     from ..sample import random_inputs
 
     names = [t.name for t in model.inputs]
-    given = parameters.read_arrays(inputs, names)
-    unknown = sorted(set(given) - set(names) - set(model.recorded.report.dropped_inputs))
+    unused = model.recorded.report.dropped_inputs
+    given = parameters.read_arrays(inputs, names, unused)
+    unknown = sorted(set(given) - set(names) - set(unused))
     if unknown:
         raise RunError(f"the model has no input {unknown[0]!r}; its inputs are {', '.join(names)}")
     targets = _destinations(outputs, [t.name for t in model.outputs])

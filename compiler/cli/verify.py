@@ -98,7 +98,7 @@ def _compare(
 
     with parameters.open_model(library, on, threads) as model:
         rtol = default_rtol(weights_of(model.recorded)) if rtol is None else rtol
-        given = parameters.read_arrays(inputs, [t.name for t in model.inputs])
+        given = parameters.read_arrays(inputs, [t.name for t in model.inputs], model.recorded.report.dropped_inputs)
         run = (lambda arrays: model(arrays, threads)) if hasattr(model, "place") else model
         dropped, fixed = model.recorded.report.dropped_shapes, fixed_of(model.recorded)
         return compare(run, path, model.inputs, given, dropped=dropped, fixed=fixed, exact=exact, rtol=rtol, **others)

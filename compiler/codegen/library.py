@@ -176,7 +176,8 @@ def build_library(
         if "exe" in formats:
             static = find_static_toolchain(spec.target, cc) or _no_static_compiler(spec.target)
             files["executable"] = PROGRAM
-            link_program(stem, static, sources, work, default_rtol(str(spec.options.get("weights", "float32"))))
+            rtol = default_rtol(str(spec.options.get("weights", "float32")))
+            link_program(stem, static, sources, work, rtol, spec.report.get("dropped_inputs", ()))
             facts["executable"] = examine_program(work / PROGRAM, spec.target, spec.weight_bytes)
             facts["executable"]["compiler"] = static.version()
         if toolchain:
@@ -192,6 +193,14 @@ def build_library(
     final = Path(directory)
     paths = {kind: final / name for kind, name in files.items()}
     return BuiltLibrary(final, manifest=final / MANIFEST, fingerprint=sources.fingerprint, **paths)
+
+
+def check_linkers(target: Target, formats: Sequence[str], cc: str | None) -> None:
+    """Raises ToolchainError, before anything is compiled, where nothing could link what :func:`build_library` makes."""
+    if {"so", "a"} & set(formats):
+        find_toolchain(target, cc)
+    if "exe" in formats and find_static_toolchain(target, cc) is None:
+        _no_static_compiler(target)
 
 
 def _written_in_order(made: Path, final: Path) -> None:

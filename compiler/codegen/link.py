@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..verify import RTOL
 from .archive import localise, write_archive
+from .names import literal
 from .toolchain import Toolchain
 
 RUNTIME = Path(__file__).parent.parent / "runtime"
@@ -67,22 +68,26 @@ def link_archive(stem: str, functions: Sequence[str], toolchain: Toolchain, sour
     write_archive(work / f"lib{stem}.a", work / "whole.o", functions)
 
 
-def link_program(stem: str, toolchain: Toolchain, sources: Sources, work: Path, rtol: float = RTOL) -> None:
-    """``model_run``: the model and a command line, static. ``rtol`` is what its comparisons allow by default."""
-    own = write_program(stem, work, rtol)
+def link_program(
+    stem: str, toolchain: Toolchain, sources: Sources, work: Path, rtol: float = RTOL, unused: Sequence[str] = ()
+) -> None:
+    """``model_run``: the model and a command line, static. ``rtol`` is what its comparisons allow by default,
+    ``unused`` are inputs of the ONNX model that it takes and passes over."""
+    own = write_program(stem, work, rtol, unused)
     compiled = _compile(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work)
     arguments = [*compiled, *sources.objects, *toolchain.static_flags, "-pthread", "-lm", "-o", PROGRAM]
     toolchain.run(arguments, work, f"linking {PROGRAM}")
     (work / PROGRAM).chmod(0o755)
 
 
-def write_program(stem: str, work: Path, rtol: float = RTOL) -> list[str]:
+def write_program(stem: str, work: Path, rtol: float = RTOL, unused: Sequence[str] = ()) -> list[str]:
     """Writes the C sources of ``model_run`` into ``work``; gives the files to compile."""
     folder = work / "runtime" / "program"
     folder.mkdir(exist_ok=True)
     for source in program_sources():
         (folder / source.name).write_bytes(source.read_bytes())
-    (folder / "model_api.h").write_text(_MODEL_API.format(name=stem, rtol=f"{rtol:g}"))
+    names = "".join(f"{literal(name)}, " for name in unused)
+    (folder / "model_api.h").write_text(_MODEL_API.format(name=stem, rtol=f"{rtol:g}", unused=names))
     return [f"runtime/program/{source.name}" for source in program_sources() if source.suffix == ".c"]
 
 
@@ -135,6 +140,7 @@ _MODEL_API = """/* The model's own names, for a program that is written once for
 
 #define MODEL(what) {name}_##what
 #define MODEL_RTOL "{rtol}"
+#define MODEL_UNUSED {{{unused}0}}
 typedef {name}_tensor model_tensor;
 typedef {name}_description model_description;
 typedef {name}_instance model_instance;

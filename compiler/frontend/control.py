@@ -15,6 +15,7 @@ from tvm import relax
 
 from .branches import either
 from .converters.movement import concatenated
+from .deciding import deciding, flags
 from .dims import Open, is_open
 from .lengths import most_of
 from .node import Node, normal_axis
@@ -61,7 +62,10 @@ def _chosen(node: Node, condition: Value, a: Slot, b: Slot) -> Slot:
         result = either(node, condition, a, b)
         if result is not None:
             return result
-    raise Refusal(f"its condition is computed at run time, and its branches give {a} and {b}, which differ in form")
+    names = deciding(condition.expr)
+    way = f"; it follows from {', '.join(map(repr, names))}, and {flags(names)} leaves one branch" if names else ""
+    what = f"its branches give {a} and {b}, which differ in form"
+    raise Refusal(f"its condition is computed at run time, and {what}{way}")
 
 
 def run_loop(
@@ -85,7 +89,11 @@ def run_loop(
         if held is not None and held.array is not None:
             break  # a known condition is one that does not hold
         if held is not None and (most is None or most > LONGEST):
-            raise Refusal("its condition is computed at run time, and the number of its rounds is no small constant")
+            inputs_ = deciding(held.expr)
+            way = f"; {flags(inputs_)} makes the condition a constant" if inputs_ else ""
+            raise Refusal(
+                f"its condition is computed at run time, and the number of its rounds is no small constant{way}"
+            )
         if number >= LONGEST:
             raise Refusal(f"it has more than {LONGEST} rounds")
         here = held if limit is None else _and(node, held, node.do(relax.op.less, node.const(number, "int64"), limit))

@@ -19,6 +19,7 @@ from ..options import Fixed
 from ..spec import TensorSpec, length_name
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
+from .deciding import INPUTS, Inputs
 from .dims import SYMBOLS, Dim, Learned, is_open, to_relax
 from .functions import dtype_name, element_name
 from .implied import ASSUMED
@@ -28,7 +29,7 @@ from .node import Node
 from .origins import Writer
 from .parts import zeroed
 from .registry import Refusal
-from .shapes import Symbols, declared_shape, fixed_inputs
+from .shapes import Symbols, contradictions, declared_shape, fixed_inputs
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader
 from .value import PLAIN, Poison, Value
@@ -41,7 +42,8 @@ MOST_NAMES = 8  # in a note; more are counted
 class ImportedModel:
     """``module`` has one function ``main``: one parameter per run-time input, a tuple of all outputs in order.
     ``dropped``: inputs that no output depends on. ``lengths``: the axis of outputs of which only a part is
-    there; another output tells how much (:func:`..spec.length_name`). ``fixed``: inputs that became constants."""
+    there; another output tells how much (:func:`..spec.length_name`). ``fixed``: inputs that became constants.
+    ``warnings``: those of ``notes`` that a user should see without asking for them."""
 
     module: tvm.IRModule
     inputs: tuple[TensorSpec, ...]
@@ -52,6 +54,7 @@ class ImportedModel:
     dropped: tuple[TensorSpec, ...] = ()
     lengths: dict[str, int] = field(default_factory=dict)
     fixed: dict[str, Fixed] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def import_model(
@@ -71,7 +74,8 @@ def import_model(
     check(source)
     imported, offenders = convert(source, shapes, symbolic, fixed)
     if offenders:
-        raise UnsupportedError(describe(offenders))
+        found = contradictions(source.model.graph, with_their_shapes(source.model.graph, shapes, fixed))
+        raise UnsupportedError(describe(offenders, found))
     return imported
 
 
@@ -86,8 +90,9 @@ def convert(
     With open dimensions it starts again whenever it learns of a symbol what the model implies.
     """
     shapes = with_their_shapes(source.model.graph, shapes, fixed)
+    told = contradictions(source.model.graph, shapes)
     if not symbolic:
-        return _convert(source, fixed_inputs(source.model.graph, shapes), fixed)
+        return _convert(source, fixed_inputs(source.model.graph, shapes), fixed, told)
     symbols, learned = Symbols(), []
     while True:
         specs = fixed_inputs(source.model.graph, shapes, symbols)
@@ -95,7 +100,7 @@ def convert(
         assumed: dict[Any, str] = {}
         second = ASSUMED.set(assumed)
         try:
-            imported, offenders = _convert(source, specs, fixed)
+            imported, offenders = _convert(source, specs, fixed, told)
         except Learned as fact:
             learned.append(symbols.learn(fact))
         else:
@@ -106,8 +111,13 @@ def convert(
 
 
 def _convert(
-    source: Source, specs: tuple[TensorSpec, ...], fixed: Mapping[str, Fixed] | None
+    source: Source,
+    specs: tuple[TensorSpec, ...],
+    fixed: Mapping[str, Fixed] | None,
+    told: Sequence[str],
+    early: bool = True,
 ) -> tuple[ImportedModel, list[Offender]]:
+    """``early``: where some operator can't be converted in any form, large nodes are left out, which take long."""
     proto = source.model
     graph = proto.graph
     opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import}
@@ -137,6 +147,7 @@ def _convert(
             value.input = spec.name
         else:  # a tensor without elements is known
             scope[spec.name] = Value.of_array(np.empty(spec.shape, spec.dtype))
+    token = INPUTS.set(Inputs(builder, dict(zip(variables, specs))))
     with builder.function("main", variables):
         with builder.dataflow():
             # Whatever stops the walk, an interrupt too, waits until the builder is closed: one that is dropped while
@@ -145,7 +156,10 @@ def _convert(
             results: list[Value | Poison] = []
             lengths: dict[str, int] = {}
             try:
-                walk.graph(_ordered(graph), scope, opsets)
+                ordered = _ordered(graph)
+                if early:
+                    walk.survey(ordered, opsets)
+                walk.graph(ordered, scope, opsets)
                 results = [_output(scope, name) for name in names]
                 builder.origin = ""
                 lengths = _with_lengths(names, results, Node("", "", 1, [], {}, [], builder), walk.notes)
@@ -153,11 +167,15 @@ def _convert(
                 failure = UnsupportedError(f"the graph can't be converted: {refusal}")
             except BaseException as error:
                 failure = error
+            finally:
+                INPUTS.reset(token)
             good = [r for r in results if isinstance(r, Value)] if failure is None else []
             tuple_ = builder.emit_output(relax.Tuple([r.expr for r in good]))
         builder.emit_func_output(tuple_)
     if failure is not None:
         raise failure
+    if walk.skipped and not walk.offenders:  # the operator could do without being converted
+        return _convert(source, specs, fixed, told, early=False)
     outputs = tuple(
         TensorSpec(name, r.dtype, r.shape) for name, r in zip(names, results) if isinstance(r, Value)
     )
@@ -165,13 +183,15 @@ def _convert(
     module = relax.transform.DeadCodeElimination(["main"])(builder.get())
     module, kept = _without_unused(builder.traced(module), specs)
     dropped = [s for s in specs if s not in kept and s.name not in known]
+    warnings = [*told]
     if dropped:
-        walk.notes.append(f"inputs dropped, because no output depends on them: {_listed([s.name for s in dropped])}")
+        warnings.append(f"inputs dropped, because no output depends on them: {_listed([s.name for s in dropped])}")
     imported = ImportedModel(
         module=module,
         inputs=kept,
         outputs=outputs,
-        notes=tuple(walk.notes + source.notes),
+        notes=(*walk.notes, *warnings, *source.notes),
+        warnings=tuple(warnings),
         operators=count_operators(proto),
         name=_identifier(source.name or graph.name or "model"),
         dropped=tuple(dropped),
@@ -181,12 +201,13 @@ def _convert(
     return imported, walk.offenders
 
 
-def describe(offenders: Sequence[Offender]) -> str:
-    """One message that names every offender."""
+def describe(offenders: Sequence[Offender], hints: Sequence[str] = ()) -> str:
+    """One message that names every offender, with what may have led to them."""
+    hint = "".join(f" ({text})" for text in hints)
     if len(offenders) == 1:
-        return f"the model can't be compiled: {offenders[0]}"
+        return f"the model can't be compiled: {offenders[0]}{hint}"
     lines = "\n".join(f"  {o}" for o in offenders)
-    return f"the model can't be compiled: {len(offenders)} nodes are not supported\n{lines}"
+    return f"the model can't be compiled: {len(offenders)} nodes are not supported{hint}\n{lines}"
 
 
 def count_operators(model: onnx.ModelProto) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -14,6 +15,8 @@ from .functions import dtype_name, element_name
 from .value import PLAIN
 
 MOST = 1 << 31  # elements of a tensor: kernels count in 32 bits
+# exporters' words for a length that they don't know
+_NO_NAME = re.compile(r"[\W_]*|[+-]?\d+|none|null|nan|unk|unknown", re.I)
 
 
 def run_time_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
@@ -23,14 +26,20 @@ def run_time_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 
 def declared_shape(info: onnx.ValueInfoProto) -> list[int | str | None] | None:
-    """Fixed dimensions as integers, open ones as their name or None; None when not even the rank is known."""
+    """Fixed dimensions as integers, open ones as their name or None; None when not even the rank is known.
+
+    ``?``, ``-1`` and the like are no names: two of them are two lengths."""
     tensor = info.type.tensor_type
     if not tensor.HasField("shape"):
         return None
     return [
-        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None)
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else _name(d.dim_param)
         for d in tensor.shape.dim
     ]
+
+
+def _name(text: str) -> str | None:
+    return None if _NO_NAME.fullmatch(text) else text
 
 
 class Symbols:
@@ -38,12 +47,23 @@ class Symbols:
 
     def __init__(self) -> None:
         self.known: dict[str, Dim | int] = {}
+        self.given: dict[tuple[str, int], str] = {}  # names of those that have none, by input and axis
         self.bounds: dict[str, tuple[int, float]] = {}
 
     def __getitem__(self, name: str) -> Dim | int:
         if name not in self.known:
             self.known[name] = Dim.symbol(name, *self.bounds.get(name, (0, INFINITY)))
         return self.known[name]
+
+    def name_of(self, graph: onnx.GraphProto, tensor: str, axis: int) -> str:
+        """A name for a dimension without one, which no other has."""
+        if (tensor, axis) not in self.given:
+            taken = {d for i in run_time_inputs(graph) for d in declared_shape(i) or ()} | set(self.given.values())
+            name = f"{tensor}_{axis}"
+            while name in taken:
+                name += "_"
+            self.given[tensor, axis] = name
+        return self.given[tensor, axis]
 
     def learn(self, fact: Learned) -> str:
         """Takes ``fact`` in, for the import to start again; what it says, for a note."""
@@ -69,8 +89,9 @@ def fixed_inputs(
     """One TensorSpec per run-time input.
 
     A name in ``shapes`` that the model lacks, a wrong rank, a contradicted dimension and a dimension left open are
-    ShapeErrors. A symbolic dimension fixed for one input is fixed for all. With ``open_`` dimensions may stay open: a
-    name stands for the same symbol everywhere, a nameless one gets a name.
+    ShapeErrors. A symbolic dimension fixed for one input is fixed for all whose shapes are not given; exporters use one
+    name for unrelated dimensions, so that shapes may contradict it (:func:`contradictions`). With ``open_`` dimensions
+    may stay open: a name stands for the same symbol everywhere, a nameless one gets a name.
     """
     inputs = run_time_inputs(graph)
     shapes = dict(shapes or {})
@@ -80,7 +101,8 @@ def fixed_inputs(
         raise ShapeError(
             f"a shape was given for {_quoted(unknown)}, but the model's inputs are {_quoted(names) or 'none'}"
         )
-    symbols: dict[str, tuple[int, str]] = {}
+    lengths = _lengths(inputs, shapes)
+    symbols = {symbol: found[0][0] for symbol, found in lengths.items() if len({n for n, _ in found}) == 1}
     resolved: list[tuple[onnx.ValueInfoProto, str, list[int | str | None] | None]] = []
     for info in inputs:
         if info.type.WhichOneof("value") != "tensor_type":
@@ -92,13 +114,13 @@ def fixed_inputs(
             raise UnsupportedError(f"input '{info.name}' holds {kind} data, which is not supported")
         declared = declared_shape(info)
         if info.name in shapes:
-            declared = _apply(info.name, declared, shapes[info.name], symbols)
+            declared = _apply(info.name, declared, shapes[info.name])
         resolved.append((info, dtype, declared))
     specs, left = [], []
     for info, dtype, declared in resolved:
-        dims = None if declared is None else [symbols[d][0] if d in symbols else d for d in declared]
+        dims = None if declared is None else [symbols.get(d, d) if isinstance(d, str) else d for d in declared]
         if dims is not None and open_ is not None:
-            named = [f"{info.name}_{a}" if d is None else d for a, d in enumerate(dims)]
+            named = [open_.name_of(graph, info.name, a) if d is None else d for a, d in enumerate(dims)]
             shape: tuple[Any, ...] = tuple(open_[d] if isinstance(d, str) else d for d in named)
             specs.append(TensorSpec(info.name, dtype, shape))
         elif dims is None or not all(isinstance(d, int) for d in dims):
@@ -118,7 +140,6 @@ def _apply(
     name: str,
     declared: list[int | str | None] | None,
     given: Sequence[int],
-    symbols: dict[str, tuple[int, str]],
 ) -> list[int | str | None]:
     dims = [int(d) for d in given]
     if any(d < 0 for d in dims):
@@ -136,14 +157,33 @@ def _apply(
                 f"the shape given for input '{name}', {_text(dims)}, contradicts the model's {_text(declared)} "
                 f"in dimension {axis}: {new} is not {old}"
             )
-        if isinstance(old, str):
-            first, where = symbols.setdefault(old, (new, name))
-            if first != new:
-                raise ShapeError(
-                    f"dimension '{old}' is {first} in the shape given for input '{where}' "
-                    f"and {new} in that for '{name}'"
-                )
     return list(dims)
+
+
+def contradictions(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]] | None) -> list[str]:
+    """One line for every name that stands for several lengths in the shapes that were given."""
+    told = []
+    for symbol, found in _lengths(run_time_inputs(graph), shapes or {}).items():
+        first, where = found[0]
+        other = next(((n, name) for n, name in found if n != first), None)
+        if other is not None:
+            told.append(
+                f"dimension '{symbol}' is {first} in the shape given for input '{where}' and {other[0]} in that for "
+                f"'{other[1]}', though the model has one name for them"
+            )
+    return told
+
+
+def _lengths(
+    inputs: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, list[tuple[int, str]]]:
+    """For every name of an open dimension its lengths in the shapes that are given, and for which inputs."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for info in inputs:
+        for old, new in zip(declared_shape(info) or (), shapes.get(info.name, ())):
+            if isinstance(old, str):
+                found.setdefault(old, []).append((int(new), info.name))
+    return found
 
 
 def _open_message(open_: Sequence[tuple[str, list[int | str | None] | None]]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from .deciding import deciding, flags
 from .dims import Dim, Open, as_dim, from_relax, is_open, is_whole, to_relax
 from .registry import Refusal
 
@@ -179,8 +180,10 @@ POISON = Poison()
 
 def unknown(what: str, value: Value) -> Refusal:
     """The statement that ``what``, which ``value`` holds, is needed at compile time. The model's user can give the
-    contents of an input."""
+    contents of an input, or of those that it is computed from."""
     hint = ""
     if (name := value.input) is not None:
-        hint = f": --fix {name}=VALUE makes the model's input '{name}' one (from Python fixed={{{name!r}: VALUE}})"
+        hint = f": {flags((name,))} makes the model's input '{name}' one"
+    elif names := deciding(value._expr):
+        hint = f": it follows from {', '.join(map(repr, names))}, and {flags(names)} makes it one"
     return Refusal(f"{what} is computed at run time; it must be a constant{hint}")

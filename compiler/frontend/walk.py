@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import ChainMap
 from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ...errors import HalotileError
 from . import bytewise, control, functions, lengths, partial, parts, sequences, sizes, symbolic
 from .ahead import computed, weight_names
 from .attributes import unknown_value
+from .deciding import deciding, flags
 from .dims import Learned, is_open
 from .node import Node
 from .objection import objection, wrong_types
@@ -33,6 +34,7 @@ from .value import POISON, Poison, Value
 Scope = MutableMapping[str, Slot]
 
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
+LARGE = 1 << 20  # bytes of a node, such as an ensemble of trees
 LARGEST_DEPTH = 64  # nested function bodies; deeper means recursion, which ONNX forbids
 
 
@@ -63,6 +65,8 @@ class Walk:
         self.notes: list[str] = []
         self.weights: set[str] = set()
         self.guarded = False  # in a branch or a round that a condition of run time stands before
+        self.hopeless = False  # some operator is none that can be converted: large nodes need no work any more
+        self.skipped = False  # whether one of those was left out
 
     def graph(self, graph: onnx.GraphProto, scope: Scope, opsets: dict[str, int], where: str = "") -> None:
         """Converts the live nodes of ``graph`` into ``scope``, which maps names to values."""
@@ -126,6 +130,9 @@ class Walk:
             reason = self._is_known(proto, domain, opset)
             return poisoned if reason is None else offend(reason)
         inputs = [o for o in operands if not isinstance(o, Poison)]
+        if self.hopeless and proto.ByteSize() > LARGE:
+            self.skipped = True
+            return poisoned
         if depth > LARGEST_DEPTH:
             return offend("its function body calls itself")
         try:
@@ -259,7 +266,11 @@ class Walk:
         }
         node = Node(proto.op_type, "", opsets.get("", 1), [], attributes, proto.output, self.builder)
         if proto.op_type == "If":
-            return control.run_if(proto, operands, run, node)
+            before = len(self.offenders)
+            results = control.run_if(proto, operands, run, node)
+            if len(self.offenders) > before:
+                self.offenders[before:] = _with_way_out(self.offenders[before:], operands[0])
+            return results
         if proto.op_type == "Loop":
             return control.run_loop(proto, operands, run, node)
         if proto.op_type == "SequenceMap":
@@ -269,6 +280,25 @@ class Walk:
         return control.run_scan(proto, operands, run, node)
 
     # ------------------------------------------------------------------ support
+
+    def survey(self, graph: onnx.GraphProto, opsets: dict[str, int]) -> None:
+        """Finds out by names alone whether an operator that every run comes to can't be converted in any form, before
+        anything takes long. What such a node is, the walk says."""
+        live = live_nodes(graph.node, [o.name for o in graph.output])
+        pending, seen = [([graph.node[i] for i in live], opsets)], set()
+        while pending and not self.hopeless:
+            nodes, opsets = pending.pop()
+            for proto in nodes:
+                domain = "" if proto.domain == "ai.onnx" else proto.domain
+                key = (domain, proto.op_type, proto.overload)
+                if key in self.functions and key not in seen:
+                    seen.add(key)
+                    body = self.functions[key]
+                    own = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import}
+                    live = live_nodes(body.node, body.output)
+                    pending.append(([body.node[i] for i in live], {**opsets, **own}))
+                elif key not in self.functions and self._is_known(proto, domain, opsets.get(domain, 1)):
+                    self.hopeless = True
 
     def _is_known(self, proto: onnx.NodeProto, domain: str, opset: int) -> str | None:
         """None when the operator can be converted in some form, else why it can't."""
@@ -330,6 +360,15 @@ def _lengthy(node: Node, write: parts.Write) -> list[Value | None] | None:
         return None
     results = rule(node, write) if rule is not None else partial.converted(node, write)
     return [None if r is None else _without_emptiness(r) for r in results]
+
+
+def _with_way_out(offenders: Sequence[Offender], condition: Slot) -> list[Offender]:
+    """What can't be converted in the branches of an If, with the inputs whose values would leave one branch only."""
+    names = deciding(condition.expr) if isinstance(condition, Value) and not condition.is_constant else ()
+    if not names:
+        return [*offenders]
+    text = f"; which branch is taken follows from {', '.join(map(repr, names))}, and {flags(names)} leaves one"
+    return [o if "--fix" in o.reason else replace(o, reason=o.reason + text) for o in offenders]
 
 
 def _refuse_partial(proto: onnx.NodeProto, operands: Sequence[Slot]) -> None:

@@ -47,6 +47,18 @@ static double tolerance(const char *option, const char *text) {
     return number;
 }
 
+/* Whether "name=file" gives an input of the ONNX model that no output depends on: it may be there, and is not read. */
+static int is_unused(const char *text) {
+    static const char *const unused[] = MODEL_UNUSED;
+    for (size_t i = 0; unused[i]; ++i) {
+        size_t length = strlen(unused[i]);
+        if (strncmp(text, unused[i], length) == 0 && text[length] == '=') {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* "name=file" or, where there is one tensor only, "file". Names may hold equals signs, so the longest known one that
    fits is meant. */
 static void bind(const char *kind, const char *text, const model_tensor *tensors, size_t count, const char **files) {
@@ -63,6 +75,9 @@ static void bind(const char *kind, const char *text, const model_tensor *tensors
         return;
     }
     const char *equals = strchr(text, '=');
+    if (equals && tensors == MODEL(describe)()->inputs && is_unused(text)) {
+        return;
+    }
     if (equals) {
         fail(EXIT_ERROR, "the model has no %s '%.*s'; --describe lists them", kind, (int)(equals - text), text);
     }
