@@ -18,12 +18,14 @@ else:
 
 @dataclass(frozen=True)
 class Core:
-    """Multiply-add throughput, the private L2 cache, whether one core executes in order, and bytes a cycle that it
-    reads from beyond that cache."""
+    """Multiply-add throughput, caches (the third level where every chip with that core has one), whether one core
+    executes in order, and bytes a cycle that it reads from beyond its second level."""
 
     fma_ports: int = 1
     fma_latency: int = 4
+    l1_bytes: int = 32 * 1024
     l2_bytes: int = 256 * 1024
+    l3_bytes: int = 0
     in_order: bool = False
     far_bytes: int = 12
 
@@ -63,7 +65,9 @@ def _table() -> dict[str, Core]:
         name: Core(
             fma_ports=entry.get("fma_ports", default.fma_ports),
             fma_latency=entry.get("fma_latency", default.fma_latency),
+            l1_bytes=size(entry.get("l1", default.l1_bytes)),
             l2_bytes=size(entry.get("l2", default.l2_bytes)),
+            l3_bytes=size(entry.get("l3", default.l3_bytes)),
             in_order=entry.get("in_order", default.in_order),
             far_bytes=entry.get("far_bytes", default.far_bytes),
         )

@@ -6,6 +6,7 @@ Four ways to name a machine:
 - a board or level that has a file in ``boards/``: ``raspberry-pi-4``, ``graviton3``, ``x86-64-v3`` ...
 - spelt out, ``triple+cpu+features``: ``aarch64-linux-gnu+cortex-a76+dotprod,-aes``. A feature is switched on by its
   name and off by a leading minus; commas and pluses both separate.
+- one of the first two with other features, ``raspberry-pi-5+-dotprod``.
 - TVM's old text, ``llvm -mtriple=... -mcpu=... -mattr=...``, which is read, with a note.
 """
 
@@ -38,12 +39,13 @@ def resolve(text: str | Target) -> Target:
     if text.split()[0] == "llvm":
         return _from_tvm_text(text)
     if "+" in text:
-        triple, cpu, *features = text.split("+")
-        _check_first(text, triple)
+        first, *rest = text.split("+")
+        base = _named(first)
+        cpu, features = ("", rest) if base is not None else (rest[0], rest[1:])
         parts = [f.strip() for part in features for f in part.split(",")]
         if "" in parts:
             raise TargetError(f"target {text!r} has an empty feature; leave out the last plus or comma")
-        return spell_out(text, triple, cpu, parts)
+        return spell_out(text, first, cpu, parts) if base is None else switched(base, text, parts)
     board = find_board(text)
     if board is None:
         raise TargetError(unknown(text))
@@ -70,9 +72,9 @@ def precheck(text: str) -> None:
     if not text or text.lower() in ("native", "host") or text.split()[0] == "llvm":
         return
     if "+" in text:
-        triple = text.split("+", 1)[0]
-        _check_first(text, triple)
-        llvm.check_triple(triple)
+        first = text.split("+", 1)[0]
+        if first.lower() not in ("native", "host") and find_board(first) is None:
+            llvm.check_triple(first)
     elif find_board(text) is None:
         raise TargetError(unknown(text))
 
@@ -87,14 +89,31 @@ def _spelt_cpu(text: str) -> str:
     return f"{triple}+{name}"
 
 
-def _check_first(text: str, first: str) -> None:
-    """Before a plus stands a triple: a board and ``native`` have their features already."""
+def _named(first: str) -> Target | None:
+    """The machine that a name before a plus stands for; None for a triple."""
+    if first.strip().lower() in ("native", "host"):
+        return detect.native()
     board = find_board(first)
-    if board is None and first.lower() not in ("native", "host"):
-        return
-    features = text.split("+", 1)[1]
-    base = f"{board.target.triple}+{board.target.cpu}" if board else "triple+cpu"
-    raise TargetError(f"target {text!r}: {first} takes no features; spell the machine out, {base}+{features}")
+    return board.target if board is not None else None
+
+
+def switched(base: Target, name: str, features: list[str]) -> Target:
+    """A machine with other features, and the vectors that these give; all else is as it was."""
+    arch = llvm.architecture(base.triple)
+    more = _switches(features)
+    llvm.check(base.triple, base.cpu, more)
+    switches = (*base.features, *more)
+    before, after = (llvm.features(arch, base.cpu, s) for s in (base.features, switches))
+    bits, registers = base.vector_bits, base.vector_registers
+    if simd(arch, before) != simd(arch, after):
+        bits, registers = simd(arch, after)
+    return replace(
+        base, id=name, features=switches, vector_bits=bits, vector_registers=registers, native=False
+    )
+
+
+def _switches(features: list[str]) -> tuple[str, ...]:
+    return tuple(f if f[0] in "+-" else f"+{f}" for f in features)
 
 
 def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
@@ -102,7 +121,7 @@ def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
     arch = llvm.architecture(triple)
     if not cpu:
         raise TargetError(f"target {name!r} names no CPU; write triple+cpu, such as {triple}+generic")
-    switches = tuple(f if f[0] in "+-" else f"+{f}" for f in features)
+    switches = _switches(features)
     llvm.check(triple, cpu, switches)
     on = llvm.features(arch, cpu, switches)
     if "prefer-256-bit" in on and "avx512f" in on:
@@ -120,7 +139,9 @@ def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
         fma_latency=known.fma_latency,
         in_order=known.in_order,
         far_bytes=known.far_bytes,
+        l1_bytes=known.l1_bytes,
         l2_bytes=known.l2_bytes,
+        l3_bytes=known.l3_bytes,
         cores=4,
         bandwidth=assumed_bandwidth(arch),
         source="spelt out; facts from the core's table",

@@ -58,6 +58,7 @@ def _show(target: Any, as_json: bool) -> None:
     from ...schedules.matrix.unit import has_matrix_unit
 
     facts = _data(target)
+    facts["instructions"] = _instructions(target)
     facts["matrix_unit"] = has_matrix_unit(target)  # no fact of a target, but what its features come to
     if as_json:
         emit_json(facts)
@@ -67,6 +68,16 @@ def _show(target: Any, as_json: bool) -> None:
         facts = {k: v for k, v in facts.items() if k not in ("scratchpad_bytes", "hertz", "transfer_seconds")}
     rows = [(k, _fact(k, v)) for k, v in facts.items() if v not in ("", (), [])]
     emit(columns([*rows, *(("note", n) for n in notes)]))
+
+
+def _instructions(target: Any) -> list[str]:
+    """LLVM's names of what the processor computes with beyond its architecture's first version; ``features`` are the
+    switches on top of what its name implies."""
+    from ...targets import flags, llvm
+
+    arch = llvm.architecture(target.triple)
+    here = llvm.features(arch, target.cpu, target.features)
+    return sorted(flags.computing(here & flags.visible(arch)))
 
 
 def _data(target: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def _reason(done: Done, place: Place, recorded: Recorded) -> str:
         runner = f"{place.prefix[0]} there" if place.prefix else f"{place.name} ({place.machine() or 'unknown'})"
         return (
             f"wrong architecture: this build is for {target.id} ({wanted}), which {runner} can't run; "
-            "build for that machine with -t"
+            "--on names a machine or an emulator that can, -t builds for that machine"
         )
     if done.code == _ILLEGAL:
         return f"it lacks instructions of {target.cpu}, for which this was built; build for that machine with -t"

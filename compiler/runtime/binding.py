@@ -127,7 +127,10 @@ class Binding:
 
     def _check(self, code: int, threads: int) -> None:
         if code == _WRONG_PROCESSOR:
-            raise OutputError(f"{self.name} was built for {self.target}: {self.error_text(code)}")
+            raise OutputError(
+                f"{self.name} was built for {self.target}: {self.error_text(code)}; run it where it belongs "
+                "(`halotile run DIR --on ssh://user@host`), or build it for this machine"
+            )
         if code:
             raise RunError(
                 f"can't make an instance of {self.name} with {threads} threads "

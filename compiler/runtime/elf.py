@@ -46,7 +46,8 @@ def check_library(path: Path) -> str:
             machine, wide, offset, entry, count = _parse_header(path, header)
             if machine != host_machine():
                 raise OutputError(
-                    f"{path} is for {machine}, this machine is {host_machine()}; build it for this target"
+                    f"{path} is for {machine}, this machine is {host_machine()}: run it there (`halotile run DIR --on "
+                    f"ssh://user@host`) or in an emulator (--on qemu-{machine}-static), or build it for this machine"
                 )
             if count == 0 or offset + entry * count > size:
                 raise OutputError(f"{path} is cut short ({size} bytes); build it again")

@@ -127,6 +127,9 @@ def test_targets_list_and_show() -> None:
     shown = json.loads(halotile("targets", "show", "rpi4", "--json").stdout)
     assert shown["cpu"] == "cortex-a72" and shown["l2_bytes"] == 1024 * 1024
     assert "1.00 MiB" in halotile("targets", "show", "rpi4").stdout
+    told = dict(line.split(None, 1) for line in halotile("targets", "show", "raspberry-pi-5+-crc").stdout.splitlines())
+    assert "dotprod, fullfp16" in told["instructions"] and "crc" not in told["instructions"]
+    assert told["features"].strip() == "-crc"
 
 
 def test_facts_in_words() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import platform
 import pty
 import signal
 import subprocess
@@ -78,6 +80,17 @@ def test_build_json_has_the_promised_report(folder: Path) -> None:
         assert {"name", "operators", "schedule", "flops", "bytes"} <= kernel.keys()
     check = report["verification"]
     assert check["ok"] and check["reference"].startswith("ONNX Runtime") and check["inputs"] == "random"
+
+
+def test_a_cross_build_says_that_nothing_was_compared(folder: Path) -> None:
+    other = "aarch64" if platform.machine() == "x86_64" else "x86-64-v2"
+    words = ["build", "tiny.onnx", "-t", other, "-o", "lib", "--format", "a"]
+    if not importlib.util.find_spec("ziglang"):
+        pytest.skip("NOT RUN: needs ziglang (pip install 'halotile[cross]')")
+    done = halotile(*words, cwd=folder)
+    told = [line for line in done.stderr.splitlines() if "not compared" in line]
+    assert done.returncode == 0 and len(told) == 1 and "--on PLACE" in told[0] and other in told[0]
+    assert "not compared" not in halotile(*words, "--no-verify", cwd=folder).stderr
 
 
 def test_the_table_is_for_terminals(folder: Path) -> None:

@@ -8,6 +8,9 @@ import sys
 import pytest
 from halotile.errors import TargetError
 from halotile.targets import llvm
+from halotile.targets.boards import boards
+from halotile.targets.detect import runs_here
+from halotile.targets.facts import core
 from halotile.targets.resolve import precheck, resolve
 
 
@@ -23,6 +26,35 @@ def test_a_feature_changes_the_facts() -> None:
     assert (wide.vector_bits, wide.vector_registers) == (512, 32)
     narrow = resolve("x86_64-linux-gnu+skylake-avx512+-avx512f")
     assert (narrow.vector_bits, narrow.vector_registers) == (256, 16)
+
+
+def test_a_board_with_other_features_is_that_board() -> None:
+    board, other = resolve("raspberry-pi-5"), resolve("rpi5+-dotprod,sha3")
+    assert other.features == ("-dotprod", "+sha3") and other.id == "rpi5+-dotprod,sha3"
+    facts = ("triple", "cpu", "vector_bits", "l1_bytes", "l2_bytes", "l3_bytes", "cores", "glibc", "bandwidth")
+    assert all(getattr(board, fact) == getattr(other, fact) for fact in facts)
+    wide, narrow = resolve("x86-64-v4"), resolve("x86-64-v4+-avx512f")
+    assert (wide.vector_bits, wide.vector_registers) == (512, 32)
+    assert (narrow.vector_bits, narrow.vector_registers) == (256, 16)
+    here = resolve("native")
+    less = resolve("native+-fma" if here.triple.startswith("x86") else "native+-crc")
+    assert less.features[:-1] == here.features and not less.native and less.l2_bytes == here.l2_bytes
+    assert runs_here(less)
+    for text in ("raspberry-pi-5+-dotprod", "native+-avx2", "HOST+-avx2"):
+        precheck(text)
+
+
+def test_a_core_spelt_out_has_its_caches() -> None:
+    a76 = resolve("aarch64-linux-gnu+cortex-a76")
+    assert (a76.l1_bytes, a76.l2_bytes, a76.l3_bytes) == (64 << 10, 512 << 10, 2 << 20)
+    assert resolve("aarch64-linux-gnu+cortex-a53").l3_bytes == 0
+    for board in boards().values():
+        target = board.target
+        if target.cpu == "generic" or target.cpu.startswith("x86-64"):
+            continue  # which are levels, and not cores
+        known = core(target.cpu)
+        assert known.l1_bytes == target.l1_bytes and known.l2_bytes <= target.l2_bytes, board.name
+        assert known.l3_bytes <= target.l3_bytes and known.fma_ports == target.fma_ports, board.name
 
 
 def test_old_tvm_text_is_read_with_a_note() -> None:
@@ -56,8 +88,9 @@ def test_plain_llvm_is_this_machine() -> None:
         ("cortex-a76", "is a CPU, not a machine; write aarch64-linux-gnu.cortex-a76"),
         ("znver4", "is a CPU, not a machine; write x86_64-linux-gnu.znver4"),
         ("aarch64-linux-gnu", "names no CPU; write aarch64-linux-gnu.cpu"),
-        ("native+avx2", "native takes no features; spell the machine out"),
-        ("raspberry-pi-5+dotprod", "takes no features; spell the machine out, aarch64-linux-gnu.cortex-a76.dotprod"),
+        ("native+avx3", "unknown feature 'avx3'"),
+        ("raspberry-pi-5+dotprdo", "unknown feature 'dotprdo'.*did you mean dotprod"),
+        ("raspberry-pi-5+", "empty feature"),
         ("aarch64-linux-gnu+cortexa76", "unknown CPU 'cortexa76'.*did you mean cortex-a76"),
         ("aarch64-linux-gnu+cortex-a76,dotprod", "unknown CPU 'cortex-a76,dotprod'.*did you mean cortex-a76"),
         ("aarch64-linux-gnu+cortex-a53+sve3", "unknown feature 'sve3'.*did you mean sve"),
