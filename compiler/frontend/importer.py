@@ -14,7 +14,7 @@ import onnx
 import tvm
 from tvm import relax
 
-from ...errors import ModelError, UnsupportedError
+from ...errors import ModelError, ShapeError, UnsupportedError
 from ..options import Fixed
 from ..spec import TensorSpec, length_name
 from . import converters  # noqa: F401  (fills the registry)
@@ -75,7 +75,10 @@ def import_model(
     imported, offenders = convert(source, shapes, symbolic, fixed)
     if offenders:
         found = contradictions(source.model.graph, with_their_shapes(source.model.graph, shapes, fixed))
-        raise UnsupportedError(describe(offenders, found))
+        if found:  # most likely a slip
+            more = f" (and {len(offenders) - 1} more nodes)" if len(offenders) > 1 else ""
+            raise ShapeError(f"{found[0]}, and so it can't be compiled: {offenders[0]}{more}")
+        raise UnsupportedError(describe(offenders))
     return imported
 
 
@@ -201,13 +204,12 @@ def _convert(
     return imported, walk.offenders
 
 
-def describe(offenders: Sequence[Offender], hints: Sequence[str] = ()) -> str:
-    """One message that names every offender, with what may have led to them."""
-    hint = "".join(f" ({text})" for text in hints)
+def describe(offenders: Sequence[Offender]) -> str:
+    """One message that names every offender."""
     if len(offenders) == 1:
-        return f"the model can't be compiled: {offenders[0]}{hint}"
+        return f"the model can't be compiled: {offenders[0]}"
     lines = "\n".join(f"  {o}" for o in offenders)
-    return f"the model can't be compiled: {len(offenders)} nodes are not supported{hint}\n{lines}"
+    return f"the model can't be compiled: {len(offenders)} nodes are not supported\n{lines}"
 
 
 def count_operators(model: onnx.ModelProto) -> dict[str, int]:
