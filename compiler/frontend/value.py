@@ -183,7 +183,7 @@ def unknown(what: str, value: Value) -> Refusal:
     contents of an input, or of those that it is computed from."""
     hint = ""
     if (name := value.input) is not None:
-        hint = f": {flags((name,))} makes the model's input '{name}' one"
+        hint = f": --fix {name}=VALUE makes the model's input '{name}' one (from Python fixed={{{name!r}: VALUE}})"
     elif names := deciding(value._expr):
         hint = f": it follows from {', '.join(map(repr, names))}, and {flags(names)} makes it one"
     return Refusal(f"{what} is computed at run time; it must be a constant{hint}")
