@@ -26,6 +26,7 @@ _WEIGHT_LIMIT = (
     1024  # constants above this many bytes can't be shapes, so shape inference does without their values
 )
 
+_INFER_SECONDS = 20  # of ONNX's inference, which takes a second for ten thousand nodes, and for ever on some
 _INFER = """
 import sys
 sys.path[:] = sys.argv[1:]
@@ -178,11 +179,12 @@ def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:
     """``skeleton`` with what ONNX's inference finds; as it is, where inference fails: that only costs us the count.
 
     It runs in a process of its own: on windows larger than their input it goes on with negative dimensions, of which
-    a later Slice aborts the process.
+    a later Slice aborts the process, and in some malformed equations of Einsum it never gets to the end.
     """
     command = [sys.executable, "-c", _INFER, *sys.path]  # modules are found where this process finds them
     try:
-        child = subprocess.run(command, input=skeleton.SerializeToString(), capture_output=True, check=True)
+        given = skeleton.SerializeToString()
+        child = subprocess.run(command, input=given, capture_output=True, check=True, timeout=_INFER_SECONDS)
         return onnx.load_from_string(child.stdout)
     except Exception:  # no interpreter to start, constants of more than 2 GB, a malformed value
         return skeleton

@@ -289,7 +289,7 @@ class Inliner:
         name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
         if name == "te.tensor_load":
             self._indexing += 1
-            indices = [self.expression(i, axes) for i in expr.args[1:]]
+            indices = [_thin(self.expression(i, axes)) for i in expr.args[1:]]
             self._indexing -= 1
             return self.at(expr.args[0], indices)
         if name.endswith("if_then_else"):
@@ -390,9 +390,10 @@ def narrow(expr: Any) -> Any:
     """An index expression in int32: casts to int64 of int32 parts vanish, other 64-bit leaves are cast down."""
     if isinstance(expr, int):
         return tirx.IntImm("int32", expr)
-    if str(expr.ty.dtype) == "int32":
-        return expr
     kind = type(expr)
+    if str(expr.ty.dtype) == "int32":
+        there_and_back = kind is prim.Cast and isinstance(expr.value, prim.Cast) and str(expr.value.ty.dtype) == "int64"
+        return narrow(expr.value) if there_and_back else expr  # TVM's simplifier looks at what a cast holds twice
     if kind is prim.IntImm:
         return tirx.IntImm("int32", expr.value) if -(2**31) <= expr.value < 2**31 else expr
     if kind is prim.Cast and str(expr.value.ty.dtype) == "int32":
@@ -404,6 +405,12 @@ def narrow(expr: Any) -> Any:
     if kind is prim.Select:
         return tirx.Select(expr.condition, narrow(expr.true_value), narrow(expr.false_value))
     return tirx.Cast("int32", expr)
+
+
+def _thin(index: Any) -> Any:
+    """``index`` in int32 if it is arithmetic on axes: operators have axes of either width, and in a chain of them every
+    change is two casts, through which TVM's simplifier looks twice."""
+    return narrow(index) if not isinstance(index, int) and _on_indices(index) else index
 
 
 def _hash(indices: tuple[Any, ...]) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import onnx
 
 from ...errors import ModelError, UnsupportedError
@@ -11,6 +13,7 @@ from .registry import converter
 
 UNTOLD = "com.microsoft"  # ONNX Runtime knows it in models that do not import it
 RETIRED = "retired"  # a domain of which the checker knows nothing, for operators that were withdrawn
+MOST_NAMES = 8  # of a cycle's nodes that a message lists
 SMALL = 1024  # initialisers above this many bytes are left out of what the checker sees
 
 
@@ -130,30 +133,36 @@ def in_order(graph: onnx.GraphProto) -> list[int] | None:
     needs = [{maker[n] for n in reads(node) if n in maker} for node in graph.node]
     if all(all(m < i for m in need) for i, need in enumerate(needs)):
         return None
-    done: set[int] = set()
+    readers: dict[int, list[int]] = {}
+    for i, need in enumerate(needs):
+        for m in need:
+            readers.setdefault(m, []).append(i)
+    waits = [len(need) for need in needs]
+    ready = [i for i, count in enumerate(waits) if not count]
     order: list[int] = []
-    pending = list(range(len(needs)))
-    while pending:
-        ready = [i for i in pending if needs[i] <= done]
-        if not ready:
-            names = ", ".join(
-                f"{label(graph.node[i], i)} ({graph.node[i].op_type})" for i in _cycle(needs, pending)
-            )
-            raise ModelError(f"the graph has a cycle through {names}")
-        order += ready
-        done.update(ready)
-        pending = [i for i in pending if i not in done]
+    while ready:
+        order.append(heapq.heappop(ready))
+        for i in readers.get(order[-1], ()):
+            waits[i] -= 1
+            if not waits[i]:
+                heapq.heappush(ready, i)
+    if len(order) < len(needs):
+        cycle = _cycle(needs, waits)
+        names = ", ".join(f"{label(graph.node[i], i)} ({graph.node[i].op_type})" for i in cycle[:MOST_NAMES])
+        more = f" and {len(cycle) - MOST_NAMES} more" if len(cycle) > MOST_NAMES else ""
+        raise ModelError(f"the graph has a cycle through {names}{more}")
     return order
 
 
-def _cycle(needs: list[set[int]], pending: list[int]) -> list[int]:
-    """The nodes of one cycle among ``pending``, every one of which waits for another."""
-    left = set(pending)
-    path, node = [], pending[0]
+def _cycle(needs: list[set[int]], waits: list[int]) -> list[int]:
+    """The nodes of one cycle among those that wait for others."""
+    node = next(i for i, count in enumerate(waits) if count)
+    path: dict[int, None] = {}
     while node not in path:
-        path.append(node)
-        node = min(needs[node] & left)
-    return path[path.index(node) :][::-1]
+        path[node] = None
+        node = min(m for m in needs[node] if waits[m])
+    found = list(path)
+    return found[found.index(node) :][::-1]
 
 
 def _all_known(model: onnx.ModelProto) -> bool:

@@ -28,6 +28,7 @@ from .load import Source, load
 from .node import Node
 from .origins import Writer
 from .parts import zeroed
+from .prune import count_nodes
 from .registry import Refusal
 from .shapes import Symbols, contradictions, declared_shape, fixed_inputs
 from .slot import Slot, TensorSequence
@@ -124,7 +125,7 @@ def _convert(
     proto = source.model
     graph = proto.graph
     opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import}
-    builder = Writer()
+    builder = Writer(count_nodes(graph.node) + sum(count_nodes(f.node) for f in proto.functions))
     tensors = TensorReader(source.folder)
     walk = Walk(proto, builder, tensors)
     doubled = {i.name for i in graph.input} & {t.name for t in graph.initializer}

@@ -1,4 +1,8 @@
-"""What is written while a node of the model is converted carries that node's name (schedules/provenance.py)."""
+"""What is written while a node of the model is converted carries that node's name (schedules/provenance.py).
+
+There is a limit to it: rounds of loops, calls of functions and steps of recurrent layers are written out one by one,
+they multiply where they are nested, and a file of some hundred bytes can ask for millions.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,37 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ...errors import UnsupportedError
 from ...schedules.provenance import span_of
 from .ahead import Limits
 
+WRITTEN_OUT = 1 << 16  # steps: operators written, and twice the nodes looked at; some ten seconds of import
+A_NODE = 16  # steps more for every node of the file: what a converter writes for one, with room
+
 
 class Writer(relax.BlockBuilder):
-    """A builder that notes for every variable the node of the model in ``origin`` when it was emitted. ``limits`` are
-    on what is computed instead."""
+    """A builder that notes for every variable the node of the model in ``origin`` when it was emitted, for a model of
+    so many ``nodes`` in its file. ``limits`` are on what is computed instead."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: int = 0) -> None:
         super().__init__()
         self.origin = ""
         self.limits = Limits()
         self.origins: dict[relax.Var, str] = {}
+        self.left = WRITTEN_OUT + A_NODE * nodes
+
+    def spend(self, steps: int) -> None:
+        """Counts ``steps`` of work; refuses the model when they are too many."""
+        self.left -= steps
+        if self.left < 0:
+            raise UnsupportedError(
+                f"the model can't be compiled: its loops, functions and recurrent layers, written out, come to more "
+                f"than {WRITTEN_OUT} operators (at node '{self.origin}'); make their sequences shorter, or run the "
+                "loop outside of the model"
+            )
 
     def emit(self, expr: Any, name_hint: str = "") -> relax.Var:
+        self.spend(1)
         variable = super().emit(expr, name_hint)
         self.origins[variable] = self.origin
         return variable

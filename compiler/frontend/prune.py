@@ -15,6 +15,11 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield from attribute.graphs
 
 
+def count_nodes(nodes: Iterable[onnx.NodeProto]) -> int:
+    """How many there are, with those of subgraphs."""
+    return sum(1 + sum(count_nodes(g.node) for g in subgraphs(n)) for n in nodes)
+
+
 def reads(node: onnx.NodeProto) -> set[str]:
     """Every name a node reads: its operands, and what its subgraphs take from the scope around them."""
     names = {n for n in node.input if n}

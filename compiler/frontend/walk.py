@@ -98,6 +98,7 @@ class Walk:
         self.weights |= weight_names(nodes[i] for i in live)
         for index in live:
             proto = nodes[index]
+            self.builder.spend(2)
             name = where or (f"node '{proto.name}'" if proto.name else f"node #{index}")
             if not where:
                 self.builder.origin = proto.name or next(filter(None, proto.output), "")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...schedules.attention import AttentionFacts, attention_facts
 from ...schedules.group import Node, Value
 from ...schedules.matmul import moves_problem, supports_matmul
-from .moves import group_of, is_attention, next_move, prologue, take
+from .moves import TOO_LONG, group_of, is_attention, next_move, prologue, take
 
 if TYPE_CHECKING:
     from .fuse import _Draft, _Fuser
@@ -31,7 +31,7 @@ def merge_attention(fuser: _Fuser, drafts: list[_Draft]) -> list[_Draft]:
             continue
         for nodes in _stages(fuser, draft):
             group = group_of(fuser, draft, nodes)
-            facts = attention_facts(group)
+            facts = TOO_LONG if fuser.too_long(group.nodes) else attention_facts(group)
             if not isinstance(facts, AttentionFacts):
                 draft.notes.append(f"attention: not fused further: {facts}")
                 break

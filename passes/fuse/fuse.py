@@ -11,23 +11,26 @@
    whose parts can be written where they belong: reading the whole costs the same then, without a choice among parts.
 
 A group stays one step of the program: nothing joins it that depends on its outputs by way of other groups. Nothing
-costly is computed twice. A chain of any length is cut into groups of at most ``MOST_NODES``.
+costly is computed twice. A chain of any length is cut into groups of at most ``MOST_NODES``, and where moves would be
+written into one another again and again (lengths.py), sooner.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...schedules.classify import Facts
 from ...schedules.group import Group, Node, Value, dtype_bytes
+from ...schedules.lengths import LONGEST, Lengths
 from ...schedules.matmul import supports_matmul
 from ...schedules.shuffle import channel_tables
 from .attention import merge_attention, stays_whole
 from .graph import Graph
 from .images import merge_images
-from .moves import merge_moves
+from .moves import TOO_LONG, merge_moves
 from .prologue import prologue_of, prologue_problem
 from .shuffles import merge_shuffles
 
@@ -76,6 +79,7 @@ class _Fuser:
     ) -> None:
         self.graph, self.enabled, self.target, self.winograd, self.matrix = graph, enabled, target, winograd, matrix
         self.facts = {node: Facts(node) for node in graph.nodes}
+        self.lengths = Lengths(self.facts)
         self.order = {node: i for i, node in enumerate(graph.nodes)}
         self.consumers: dict[Value, list[Node]] = {}
         for node in graph.nodes:
@@ -242,7 +246,7 @@ class _Fuser:
                 continue
             value = draft.result
             users = self.consumers.get(value, [])
-            if not users or len(draft.nodes[-1].results) != 1 or self._outputs(draft) != [value]:
+            if not users or len(draft.nodes[-1].results) != 1 or self._outputs(draft.nodes) != [value]:
                 continue
             if value in self.leaves or self._lies_in_place(draft.nodes[-1]):
                 continue
@@ -256,6 +260,9 @@ class _Fuser:
             if not all(self._may_precede(draft, value, user, target, len(users) == 1) for user in users):
                 continue
             if not stays_whole(self, target, draft.nodes):
+                continue
+            if self.too_long({*target.nodes, *draft.nodes}):
+                target.notes.append(f"{draft.nodes[-1].place} is not computed where it is read: {TOO_LONG}")
                 continue
             target.nodes = sorted({*target.nodes, *draft.nodes}, key=lambda n: self.order[n])
             for node in draft.nodes:
@@ -289,6 +296,11 @@ class _Fuser:
             return once or not any(f.costly or target.anchor and f.interpolates for f in facts_of)
         return False
 
+    def too_long(self, nodes: Collection[Node]) -> bool:
+        """True if ``nodes`` would be written into one another too often for one kernel."""
+        ordered = sorted(nodes, key=lambda n: self.order[n])
+        return self.lengths.of(ordered, self._outputs(ordered)) > LONGEST
+
     def _producer(self, value: Value) -> _Draft | None:
         node = self.produced_by.get(value)
         return self.owner.get(node) if node is not None else None
@@ -300,16 +312,16 @@ class _Fuser:
             for value in node.inputs:
                 if value not in produced:
                     inputs[value] = None
-        outputs = self._outputs(draft) or [draft.result]
+        outputs = self._outputs(draft.nodes) or [draft.result]
         name = f"g{index}_" + "_".join(dict.fromkeys(n.operator.rsplit(".", 1)[-1] for n in draft.nodes))[:60]
         return Group(name, tuple(draft.nodes), tuple(inputs), tuple(outputs), draft.anchor, tuple(draft.notes))
 
-    def _outputs(self, draft: _Draft) -> list[Value]:
-        """What the model or other groups read, in program order."""
-        inside = set(draft.nodes)
+    def _outputs(self, nodes: Sequence[Node]) -> list[Value]:
+        """What the model or other groups read of a group of ``nodes``, in program order."""
+        inside = set(nodes)
         return [
             r
-            for n in draft.nodes
+            for n in nodes
             for r in n.results
             if r in self.leaves or any(c not in inside for c in self.consumers.get(r, []))
         ]

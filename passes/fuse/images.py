@@ -54,7 +54,7 @@ def _before(fuser: _Fuser, draft: _Draft) -> Node | None:
 
 def _after(fuser: _Fuser, draft: _Draft) -> Node | None:
     """The view that turns the result of ``draft`` into an image, if nothing else reads the result."""
-    outputs: list[Value] = fuser._outputs(draft)
+    outputs: list[Value] = fuser._outputs(draft.nodes)
     if len(outputs) != 1 or outputs[0] in fuser.leaves:
         return None
     readers = fuser.consumers.get(outputs[0], [])

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from ...schedules.group import Group, Node, Value
 from ...schedules.matmul import moves_problem, supports_matmul
 
+TOO_LONG = "their expression would be too long for one kernel"
+
 if TYPE_CHECKING:
     from .fuse import _Draft, _Fuser
 
@@ -43,7 +45,7 @@ def is_attention(nodes: Iterable[Node]) -> bool:
 def _taken(fuser: _Fuser, draft: _Draft, nodes: set[Node]) -> set[int]:
     """Takes ``nodes`` into the group if its kernel can do with them; the groups that they were."""
     group = group_of(fuser, draft, {*draft.nodes, *nodes})
-    why = moves_problem(group)
+    why = TOO_LONG if fuser.too_long(group.nodes) else moves_problem(group)
     if why:
         names = ", ".join(sorted(n.place for n in nodes))
         draft.notes.append(f"moves ({names}) not fused: {why}")
@@ -110,7 +112,7 @@ def _complete(fuser: _Fuser, node: Node, candidates: set[Node]) -> bool:
 def next_move(fuser: _Fuser, draft: _Draft) -> set[Node] | None:
     """The only group that reads the result, views between included, if it is a group of maps that leave registers to
     the sums."""
-    outputs = fuser._outputs(draft)
+    outputs = fuser._outputs(draft.nodes)
     views: set[Node] = set()
     while len(outputs) == 1 and outputs[0] not in fuser.leaves:
         readers = fuser.consumers.get(outputs[0], [])

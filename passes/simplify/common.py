@@ -65,7 +65,15 @@ def _call_key(node: Node, numbers: dict[Node, int]) -> Any:
     inputs = [numbers[i] for i in node.inputs]
     if node.op in COMMUTATIVE:
         inputs.sort()
-    return (node.op, tuple(inputs), len(node.operands))
+    literals = tuple(_literal_key(o) for o in node.operands if not isinstance(o, (int, tuple)))
+    attrs = node.attrs if node.attrs is None or isinstance(node.attrs, int) else tvm_ffi.structural_hash(node.attrs)
+    return (node.op, tuple(inputs), len(node.operands), literals, attrs)
+
+
+def _literal_key(literal: Any) -> Any:
+    """Equal for equal literals; slices of one tensor by the thousand differ in nothing else."""
+    value = plain(literal)
+    return np.float64(value).tobytes() if isinstance(value, float) else tvm_ffi.structural_hash(literal)
 
 
 def _same_payload(a: Node, b: Node) -> bool:

@@ -22,11 +22,17 @@ def wrapped(index: Any, length: int) -> Any:
 @define("halotile.gather")
 def gather(x: te.Tensor, indices: te.Tensor, *, axis: int) -> te.Tensor:
     """x[..., indices, ...] along ``axis``; the result has the shape of indices in its place."""
+    return gathered(x, indices, axis, False)
+
+
+def gathered(x: te.Tensor, indices: te.Tensor, axis: int, inside: bool) -> te.Tensor:
+    """:func:`gather`; with indices known to be ``inside`` of the axis, they stand once in the position."""
     shape, index_shape = shape_of(x), shape_of(indices)
     rank = len(index_shape)
 
     def read(*i: Any) -> Any:
-        at = wrapped(indices(*i[axis : axis + rank]), shape[axis])
+        at = indices(*i[axis : axis + rank])
+        at = at.astype("int64") if inside else wrapped(at, shape[axis])
         return x(*i[:axis], at, *i[axis + rank :])
 
     return te.compute(shape[:axis] + index_shape + shape[axis + 1 :], read, name="gather")

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import tvm
 from tvm import te, tirx, topi
 
 from ..mathlib import BELOW_ZERO
 from ..operator import override
 from .common import dtype_of, elementwise, highest, is_float, larger, lowest, smaller
-from .indexing import gather
+from .indexing import gathered
 from .standardised import standardised
 
 
@@ -161,7 +162,16 @@ def take(call: Any, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
     """x at ``indices`` along an axis; an index outside the tensor reads the nearest element instead of stray memory."""
     if call.attrs.axis is None:
         return topi.take(x, indices, mode="clip")
-    return gather(x, indices, axis=int(call.attrs.axis) % len(x.shape))
+    axis = int(call.attrs.axis) % len(x.shape)
+    return gathered(x, indices, axis, _inside(call.args[1], x.shape[axis]))
+
+
+def _inside(indices: Any, length: Any) -> bool:
+    """True for constant positions that lie in an axis of ``length``."""
+    if not isinstance(indices, tvm.ir.GenericConst):
+        return False
+    array = indices.value.numpy()
+    return array.size > 0 and 0 <= int(array.min()) and int(array.max()) < int(length)
 
 
 @override("relax.max")
