@@ -32,6 +32,7 @@ from .parts import (
     only,
     part_of,
     partial_operands,
+    positions_in,
     row_by_row,
     tagged,
     there,
@@ -189,13 +190,7 @@ def _gather(node: Node, write: Write) -> Sequence[Value | None]:
             raise Refusal("both its operands have a length that depends on the data")
         at = x.part.axis + (indices.rank - 1 if x.part.axis > axis else 0)
         return tagged(write(whole), at, x.part.count)
-    if indices.is_constant and not node.guarded:
-        raise Refusal(f"{told(node)}, and may be shorter than the positions that it reads")
-    assert whole[1] is not None
-    if indices.array is None or (indices.array < 0).any():
-        whole[1] = wrapped(node, whole[1], x.part, x.shape[axis])
-    else:  # behind a condition, which sees to it that they are there
-        whole[1] = node.const(np.minimum(indices.array, x.shape[axis] - 1))
+    whole[1] = positions_in(node, x, indices, axis)
     results = write(whole)
     return results if indices.part is None else tagged(results, axis + indices.part.axis, indices.part.count)
 
@@ -219,7 +214,11 @@ def _gather_nd(node: Node, write: Write) -> Sequence[Value | None]:
 def _gather_elements(node: Node, write: Write) -> Sequence[Value | None]:
     x, indices = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", 0), x.rank)
-    count, part = count_of(node), part_of(indices)
+    if indices.part is None:
+        if part_of(x).axis != axis:
+            raise Refusal(f"{told(node)}, and may be shorter than the positions that it reads")
+        return write([x.with_part(None), positions_in(node, x, indices, axis)])
+    count, part = count_of(node), indices.part
     if part.axis == axis and x.part is None:
         return tagged(write(untagged(node.inputs)), axis, count)
     if x.part is None or x.part.axis != part.axis or part.axis == axis:

@@ -112,6 +112,16 @@ def wrapped(node: Node, indices: Value, part: Part, length: int, columns: np.nda
     return node.do(R.where, node.do(R.less, indices, node.scalar(0, indices)), moved, indices)
 
 
+def positions_in(node: Node, x: Value, indices: Value, axis: int) -> Value:
+    """Positions along the axis of which ``x`` has a part, for a kernel that sees all of its room."""
+    if indices.is_constant and not node.guarded:
+        raise Refusal(f"{told(node)}, and may be shorter than the positions that it reads")
+    if indices.array is None or (indices.array < 0).any():
+        return wrapped(node, indices.with_part(None), part_of(x), x.shape[axis])
+    # behind a condition, which sees to it that they are there
+    return node.const(np.minimum(indices.array, x.shape[axis] - 1))
+
+
 def row_by_row(node: Node, write: Write) -> Sequence[Value | None]:
     """What works on each row of its first operand by itself."""
     only(node, 0)

@@ -32,6 +32,13 @@ MOVING = frozenset(
     "Identity Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Expand Tile Gather GatherND "
     "GatherElements DepthToSpace SpaceToDepth Pad Trilu ReverseSequence".split()
 )
+# Norms that ONNX has no schema of (at their opset): their means and deviations stay in float32.
+NORMS = {
+    "LayerNormalization": {0},
+    "SimplifiedLayerNormalization": {0},
+    "SkipLayerNormalization": {0, 3},
+    "SkipSimplifiedLayerNormalization": {0, 3},
+}
 
 
 def write(convert: Converter, node: Node) -> list[Value | None]:
@@ -71,11 +78,12 @@ def _rounded(node: Node, wide: Value, dtype: str) -> Value:
 
 
 def _tied(node: Node, given: Sequence[Value | None]) -> set[int] | None:
-    """The outputs whose type is that of a half-width operand, by the schema; None (all) for an unknown operator."""
+    """The outputs whose type is that of a half-width operand, by the schema; None (all) for an unknown operator that
+    is no norm."""
     try:
         schema = onnx.defs.get_schema(node.operator, node.opset, node.domain)
     except onnx.defs.SchemaError:
-        return None
+        return NORMS.get(node.operator)
     formals = [schema.inputs[min(i, len(schema.inputs) - 1)].type_str for i in range(len(given))]
     types = {t for t, v in zip(formals, given) if v is not None and v.dtype in NARROW}
     outputs = [schema.outputs[min(i, len(schema.outputs) - 1)].type_str for i in range(len(node.outputs))]

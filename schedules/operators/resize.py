@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
+from ..fence import fence
 from ..operator import define
-from .common import shape_of
+from .common import dtype_of, shape_of
 
 UNROLLED = 8  # taps up to this many are one expression (inlined by consumers), more are a reduction
 
@@ -47,3 +50,49 @@ def resample(x: te.Tensor, index: te.Tensor, weight: te.Tensor, *, axis: int) ->
         return te.compute(shape, total, name="resample")
     tap = te.reduce_axis((0, taps), name="rk")
     return te.compute(shape, lambda *i: te.sum(term(i, tap), axis=tap), name="resample")
+
+
+FIXED_UNIT = 1 << 10  # of weights that are whole numbers
+
+
+@define("halotile.interpolate_whole")
+def interpolate_whole(x: te.Tensor, *tables: te.Tensor, axes: Sequence[int]) -> te.Tensor:
+    """Integers between two neighbours along each axis, truncated towards zero: ``tables`` are an index [o, 2] and
+    weights [o, 2] for each, float32 or in FIXED_UNITths.
+
+    The last axis varies fastest, weights are multiplied from the last axis on, and every product and sum is rounded for
+    itself: a reference that does the same truncates to the same integers.
+    """
+    shape, dtype = shape_of(x), dtype_of(x)
+    pairs = list(zip(axes, tables[::2], tables[1::2]))
+    for axis, index, _ in pairs:
+        shape[axis] = shape_of(index)[0]
+    wide = dtype_of(tables[1])
+    fixed = wide == "int32"
+
+    def total(*i: Any) -> Any:
+        result = None
+        for taps in itertools.product(range(2), repeat=len(pairs)):
+            at, weight = list(i), None
+            for (axis, index, weights), tap in reversed(list(zip(pairs, taps))):
+                at[axis] = index(i[axis], tap)
+                own = weights(i[axis], tap)
+                weight = own if weight is None else weight * own
+            term = weight * x(*at).astype(wide)
+            term = term if fixed else fence(term)
+            result = term if result is None else result + term
+        if fixed:
+            return tirx.truncdiv(result, tirx.const(FIXED_UNIT ** len(pairs), wide)).astype(dtype)
+        return _truncated(result, dtype)
+
+    return te.compute(shape, total, name="interpolate_whole")
+
+
+def _truncated(value: Any, dtype: str) -> Any:
+    """A float32 as an integer of ``dtype``, its largest where float32 has no such number."""
+    most = float(np.iinfo(dtype).max)
+    if int(np.float32(most)) == np.iinfo(dtype).max:
+        return value.astype(dtype)
+    below = tirx.const(float(np.nextafter(np.float32(most), np.float32(0))), "float32")
+    held = tirx.min(value, below).astype(dtype)
+    return tirx.Select(value > below, tirx.const(np.iinfo(dtype).max, dtype), held)

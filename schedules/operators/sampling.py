@@ -42,6 +42,15 @@ def _reflected(x: Any, low: float, high: float) -> Any:
     return tirx.Select(x < bottom, below, tirx.Select(x > top, above, x))
 
 
+def _within_a_period(x: Any, low: float, period: float) -> Any:
+    """x in [low, low + period), where what repeats in periods is the same; zero where they have no length."""
+    dtype = dtype_of(x)
+    if period <= 0:
+        return tirx.const(0, dtype)
+    start, length = tirx.const(low, dtype), tirx.const(period, dtype)
+    return x - tirx.floor((x - start) / length) * length
+
+
 def _linear_weights(t: Any) -> list[Any]:
     return [tirx.const(1, dtype_of(t)) - t, t]
 
@@ -123,14 +132,14 @@ def _source(g: Any, length: int, dtype: str, mode: str, padding: str, align_corn
     p = (g + one) / two * (size - one) if align_corners else ((g + one) * size - one) / two
     if mode == "nearest":
         p = tirx.nearbyint(p)
-    if mode == "cubic" and padding != "zeros":
-        return p  # cubic treats each of its neighbours for itself, as PyTorch and ONNX Runtime do
-    if padding == "border":
+    low, high = (0.0, length - 1.0) if align_corners else (-0.5, length - 0.5)
+    if mode == "cubic" and padding == "reflection":  # each of its neighbours for itself, as PyTorch and ONNX Runtime do
+        return _within_a_period(p, low, 2 * (high - low))
+    if mode != "cubic" and padding == "border":
         return tirx.max(tirx.min(p, size - one), tirx.const(0, dtype))
     if padding == "reflection":
-        low, high = (0.0, length - 1.0) if align_corners else (-0.5, length - 0.5)
         return _reflected(p, low, high)
-    # Far outside everything is zero; the clamp keeps the conversion to an integer defined.
+    # Far outside everything is zero, or the border; the clamp keeps the conversion to an integer defined.
     return tirx.max(tirx.min(p, size + two), tirx.const(-3, dtype))
 
 

@@ -185,6 +185,41 @@ def test_packed_operands_are_those_apart() -> None:
         np.testing.assert_allclose(evaluate(model, feeds)["o0"], wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(("room", "filled", "length"), [(6, 2, 2), (5, 0, 1), (19, 11, 3), (4, 2, 2)])
+def test_keys_in_buffers(room: int, filled: int, length: int, known: bool) -> None:
+    """``past_sequence_length``: what lies behind the new keys counts for nothing, be it NaN."""
+    parts = [noise(2, length, 8) for _ in range(3)]
+    buffers = [noise(2, 2, room, 4) for _ in range(2)]
+    for buffer, value in zip(buffers, (np.nan, np.inf)):
+        buffer[:, :, filled + length :] = value
+    inputs = [*parts, None, None, None, *buffers, np.array([filled], "int32")]
+    run = (0, 1, 2, 6, 7) if known else (0, 1, 2, 6, 7, 8)
+    for causal in (0, 1):
+        same("MultiHeadAttention", inputs, (FLOAT,) * 3, run, num_heads=2, unidirectional=causal)
+
+
+def test_keys_that_do_not_fit_a_buffer_are_refused() -> None:
+    buffers = [noise(2, 2, 4, 4) for _ in range(2)]
+    inputs = [*(noise(2, 2, 8) for _ in range(3)), None, None, None, *buffers, np.array([3], "int32")]
+    model, _ = model_of("MultiHeadAttention", inputs, (FLOAT,), (0, 1, 2, 6, 7), "com.microsoft", num_heads=2)
+    with pytest.raises(UnsupportedError, match="2 keys behind 3 do not fit a buffer of 4"):
+        import_model(model)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_statistics_of_norms_are_of_32_bits(dtype: str) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    x, one = noise(3, 7).astype(dtype), (noise(7) + 2).astype(dtype)
+    atol = 5e-3 if dtype == "float16" else 1e-5
+    same("LayerNormalization", [x, one, one], (kind, FLOAT, FLOAT), domain="", atol=atol)
+    same("LayerNormalization", [x, one], (kind, 0, FLOAT), domain="", atol=atol)
+    same("SimplifiedLayerNormalization", [x, one], (kind, FLOAT), domain="", atol=atol)
+    if dtype != "float64":  # which ONNX Runtime does not take
+        same("SkipLayerNormalization", [x, x, one, one], (kind, FLOAT, FLOAT, kind), (0, 1), atol=atol)
+        same("SkipSimplifiedLayerNormalization", [x, x, one], (kind, 0, FLOAT, kind), (0, 1), atol=atol)
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 def test_rotary_positions(interleaved: int) -> None:
     places = RNG.integers(0, 9, (2, 5)).astype("int64")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import onnx
 import pytest
 from evaluate import agree, evaluate, one_node, peer
 from halotile.compiler.frontend import import_model
@@ -49,6 +50,28 @@ def test_resize_antialiased(mode: str, exclude: int) -> None:
         "Resize", [noise(1, 2, 11, 13), None, scales],
         mode=mode, antialias=1, exclude_outside=exclude, atol=1e-4,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_a_region_of_interest_leaves_the_size_that_scales_give(mode: str) -> None:
+    roi, scales = (np.array(v, "float32") for v in ([0, 0, 0.2, 0.2, 1, 1, 0.6, 1.4], [1, 1, 2, 1.3]))
+    agree("Resize", [noise(1, 1, 6, 5), roi, scales], mode=mode,
+          coordinate_transformation_mode="tf_crop_and_resize", atol=1e-4)  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller", "stretch"])
+@pytest.mark.parametrize("axes", [[-2, -1], [-1, -2], [-1], [0, -1]])
+def test_negative_axes_keep_the_aspect_ratio_too(axes: list[int], policy: str) -> None:
+    """ONNX Runtime forgets them: the size is that of ONNX's shape inference, values those of axes from the front."""
+    x, sizes = noise(1, 2, 4, 6), np.array([7, 9][: len(axes)], "int64")
+    results = []
+    for given in (axes, [a % 4 for a in axes]):
+        model, feeds = one_node("Resize", [x, None, None, sizes], axes=given, keep_aspect_ratio_policy=policy)
+        (y,) = evaluate(model, feeds).values()
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output[0].type.tensor_type.shape
+        assert y.shape == tuple(d.dim_value for d in inferred.dim)
+        results.append(y)
+    np.testing.assert_array_equal(*results)
 
 
 def test_resize_crop_and_extrapolate() -> None:

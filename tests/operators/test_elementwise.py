@@ -104,3 +104,12 @@ def test_shifts_outside_the_width() -> None:
     for direction, expected in (("LEFT", [128, 0, 0]), ("RIGHT", [0, 0, 0])):
         model, feeds = one_node("BitShift", [x, y], run_time=(0, 1), direction=direction)
         assert evaluate(model, feeds)["o0"].tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64"])
+@pytest.mark.parametrize(("lambd", "bias"), [(-5.0, 10.0), (-0.5, 1.0), (1.5, 1.5), (0.0, -2.0)])
+def test_shrink_with_any_lambda(lambd: float, bias: float, dtype: str) -> None:
+    x = np.array([-9, -5, -2, -1, 0, 1, 2, 5, 9, 30], dtype)
+    model, feeds = one_node("Shrink", [x], lambd=lambd, bias=bias)
+    expected = np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0)).astype(dtype)
+    np.testing.assert_array_equal(evaluate(model, feeds)["o0"], expected)

@@ -106,14 +106,13 @@ def gelu(node: Node) -> Value:
 
 @converts("Shrink", since=9)
 def shrink(node: Node) -> Value:
+    """x + bias below -lambd, x - bias above lambd, else zero: in this order, where a negative lambd makes both true."""
     x = node.need(0)
     bias, lambd = node.attr("bias", 0.0), node.attr("lambd", 0.5)
     dtype = x.dtype
     x = node.cast(x, "float32") if x.is_integer else x
-    low = node.do(
-        R.where, node.do(R.less, x, node.scalar(-lambd, x)), _plus(node, x, bias), node.scalar(0, x)
-    )
-    result = node.do(R.where, node.do(R.greater, x, node.scalar(lambd, x)), _plus(node, x, -bias), low)
+    high = node.do(R.where, node.do(R.greater, x, node.scalar(lambd, x)), _plus(node, x, -bias), node.scalar(0, x))
+    result = node.do(R.where, node.do(R.less, x, node.scalar(-lambd, x)), _plus(node, x, bias), high)
     return node.cast(result, dtype)
 
 

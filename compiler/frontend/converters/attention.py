@@ -55,7 +55,12 @@ def quantised_attention(node: Node) -> list[Value | None]:
 
 @converts("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(node: Node) -> list[Value | None]:
-    """Attention on projected queries, keys and values: apart, packed, or keys and values that have their heads."""
+    """Attention on projected queries, keys and values: apart, packed, or keys and values that have their heads.
+
+    With a ``past_sequence_length`` the past is a buffer of which so much is filled; the new keys follow there.
+    """
+    if node.has(9):
+        raise Refusal("a cache that beams share is not supported")
     query, key, value, bias = node.need(0), node[1], node[2], node[3]
     past = [node[6], node[7]]
     heads = _count(node, "num_heads")
@@ -79,9 +84,51 @@ def multi_head_attention(node: Node) -> list[Value | None]:
             k, v = (g if g.rank == 4 else _heads(node, g, heads) for g in given[1:] if g is not None)
         else:
             raise Refusal("its keys or values are missing")
+    filled = node[8] if past[0] is not None and past[1] is not None else None
+    if filled is not None:
+        return _in_buffers(node, q, (k, v), (node.need(6), node.need(7)), filled)
     k, v = (p if old is None else _after(node, old, p) for old, p in zip(past, (k, v)))
     y = _attended(node, q, k, v, node[4], node[5])
     return [y, k if node.wants(1) else None, v if node.wants(2) else None]
+
+
+def _in_buffers(
+    node: Node, q: Value, new: tuple[Value, Value], old: tuple[Value, Value], filled: Value
+) -> list[Value | None]:
+    """Attention to the ``filled`` first keys of buffers and the new ones, which take the next places there:
+
+    present = old[: filled], new, old[filled + S :]
+    """
+    room, length = old[0].shape[2], new[0].shape[2]
+    if filled.array is not None:
+        first = int(filled.array.reshape(-1)[0])
+        if not 0 <= first <= room - length:
+            raise Refusal(f"{length} keys behind {first} do not fit a buffer of {room}")
+        k, v = (_after(node, node.slice(o, 2, 0, first), n) for o, n in zip(old, new))
+        rest = [node.slice(o, 2, first + length, room) for o in old]
+        whole = [_after(node, p, r) if r.shape[2] else p for p, r in zip((k, v), rest)]
+        return [_attended(node, q, k, v, node[4], node[5]), *whole]
+    if node.has(4) or node.has(5):
+        raise Refusal("a past_sequence_length of run time beside a mask or an attention_bias is not supported")
+    filled = node.reshape(node.cast(filled, "int64"), ())
+    places = node.const(np.arange(room))
+    behind = node.do(R.subtract, places, filled)
+    fresh = node.do(R.logical_and, node.do(R.greater_equal, behind, node.scalar(0, behind)),
+                    node.do(R.less, behind, node.scalar(length, behind)))  # fmt: skip
+    at = node.do(R.where, fresh, node.do(R.add, behind, node.scalar(room, behind)), places)
+    k, v = (node.own("halotile.gather", node.do(R.concat, [o, n], axis=2), at, axis=2) for o, n in zip(old, new))
+    seen = node.do(R.less, behind, node.scalar(length, behind))
+    # what lies in the buffer behind the new values may be anything: weights of zero are not enough
+    shown = node.do(R.where, node.reshape(seen, (room, 1)), v, node.scalar(0, v))
+    return [_attended(node, q, k, shown, None, None, _visible(node, q, seen, behind, length)), k, v]
+
+
+def _visible(node: Node, q: Value, seen: Value, behind: Value, length: int) -> Value:
+    """Which keys of a buffer every query sees, [1 or S, T]; ``behind``: how far they lie behind the filled ones."""
+    if not node.attr("unidirectional", 0):
+        return node.reshape(seen, (1, seen.size))
+    last = node.const(np.arange(q.shape[2]).reshape(-1, 1) + (length - q.shape[2]))
+    return node.do(R.less_equal, node.reshape(behind, (1, behind.size)), last)
 
 
 @converts("GroupQueryAttention", domain=MICROSOFT)
@@ -213,8 +260,10 @@ def _after(node: Node, past: Value, new: Value) -> Value:
     return new if past.shape[2] == 0 else node.do(R.concat, [past, new], axis=2)
 
 
-def _attended(node: Node, q: Value, k: Value, v: Value, mask: Value | None, extra: Value | None) -> Value:
-    """softmax(q k' scale + masks) v, back in [B, S, N * H]"""
+def _attended(
+    node: Node, q: Value, k: Value, v: Value, mask: Value | None, extra: Value | None, visible: Value | None = None
+) -> Value:
+    """softmax(q k' scale + masks) v, back in [B, S, N * H]; ``visible``: the keys that count at all."""
     batch, heads, length, size = q.shape
     total = k.shape[2]
     scale = node.attr("scale", 0.0) or size**-0.5
@@ -225,7 +274,9 @@ def _attended(node: Node, q: Value, k: Value, v: Value, mask: Value | None, extr
     if mask is not None:
         seen = _seen(node, mask, batch, length, total)
         scores = node.do(R.add, scores, node.do(R.where, seen, node.scalar(0, q), low))
-    if node.attr("unidirectional", 0):
+    if visible is not None:
+        scores = node.do(R.where, visible, scores, node.scalar(-np.inf, q))
+    elif node.attr("unidirectional", 0):
         ahead = np.arange(total)[None, :] > np.arange(length)[:, None] + (total - length)
         worst = np.finfo("float16" if q.dtype == "float16" else "float32").min / 2
         scores = node.do(R.add, scores, node.const(np.where(ahead, worst, 0.0), q.dtype))

@@ -137,7 +137,7 @@ def _unpacked(bytes_: np.ndarray, bits: int) -> np.ndarray:
 def simplified_layer_normalization(node: Node) -> list[Value | None]:
     x = node.need(0)
     y, inverse = _root_mean_square(node, x, node.need(1), normal_axis(node.attr("axis", -1), x.rank), 1e-5)
-    return [y, inverse]
+    return [y, node.cast(inverse, "float32")]
 
 
 @converts("SkipLayerNormalization", domain=MICROSOFT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from ..functions import dtype_name
 from ..node import Node, normal_axes, normal_axis
 from ..registry import Refusal, converts
 from ..value import Value
@@ -104,6 +105,8 @@ def group_normalization(node: Node) -> Value:
 
 @converts("LayerNormalization")  # ONNX Runtime writes it into models of any opset
 def layer_normalization(node: Node) -> list[Value | None]:
+    """The statistics are of the type that ``stash_type`` names (float32 of float64 data too), which are computed in at
+    least float32 and in float64 of such data."""
     x, scale, bias = node.need(0), node.need(1), node[2]
     axis = normal_axis(node.attr("axis", -1), x.rank)
     axes = list(range(axis, x.rank))
@@ -120,7 +123,8 @@ def layer_normalization(node: Node) -> list[Value | None]:
     inverse = inverse_deviation(node, v, axes, epsilon)
     y = node.cast(standardised(node, v, axes, epsilon), x.dtype)
     y = node.do(R.multiply, y, scale)
-    return [y if bias is None else node.do(R.add, y, bias), mean, inverse]
+    stash = dtype_name(node.attr("stash_type", 1)) or "float32"
+    return [y if bias is None else node.do(R.add, y, bias), node.cast(mean, stash), node.cast(inverse, stash)]
 
 
 @converts("RMSNormalization", since=23)

@@ -20,6 +20,7 @@ from ..dims import Dim, Open, is_open, quotient, to_relax
 from ..node import Node, normal_axes
 from ..registry import Refusal, converts
 from ..value import Value
+from . import resize_integers
 from .movement import take
 
 R = relax.op
@@ -68,7 +69,7 @@ def _simple(node: Node, x: Value, scales: list[float]) -> Value:
         return _nearest(node, x, axes, "asymmetric", "simple")
     if mode not in ("linear", "bilinear"):
         raise Refusal(f"mode '{mode}' does not exist")
-    return _interpolated(node, x, axes, "asymmetric", lambda ratio, _scale: _linear(ratio))
+    return _interpolated(node, x, axes, "asymmetric", _between)
 
 
 @converts("Resize", since=11)
@@ -97,7 +98,10 @@ def resize(node: Node) -> Value:
         def coefficients(ratio: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
             return _filtered(ratio, scale, reach, kernel) if antialias else plain(ratio)
 
-        y = _interpolated(node, x, axes, coordinate, coefficients, bool(node.attr("exclude_outside", 0)))
+        exclude = bool(node.attr("exclude_outside", 0))
+        window = resize_integers.Filter(a if mode == "cubic" else None, exclude) if antialias else None
+        given = _between if mode == "linear" and not antialias else coefficients
+        y = _interpolated(node, x, axes, coordinate, given, exclude, window)
     else:
         raise Refusal(f"mode '{mode}' does not exist")
     return _extrapolated(node, y, axes) if coordinate == "tf_crop_and_resize" else y
@@ -123,7 +127,7 @@ def _open_ratio(
         sizes = [*x.shape[:2], *sizes]
     known = coordinate in ("half_pixel", "align_corners", "asymmetric") and mode in ("nearest", "linear", "cubic")
     plain = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch" and not node.attr("antialias", 0)
-    plain = plain and not node.attr("exclude_outside", 0)
+    plain = plain and not node.attr("exclude_outside", 0) and (mode == "nearest" or x.is_float)
     fits = sizes is not None and len(sizes) == x.rank and x.rank in (3, 4) and tuple(sizes[:2]) == x.shape[:2]
     if sizes is None or not (known and plain and fits):
         raise reason
@@ -145,7 +149,12 @@ def _open_ratio(
 
 
 def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
-    """The axes that change, from scales or sizes and the policy that keeps the aspect ratio."""
+    """The axes that change, from scales or sizes and the policy that keeps the aspect ratio.
+
+    A region of interest does not change the size that follows from scales: so ONNX's shape inference and reference and
+    ONNX Runtime have it, though ONNX's text multiplies by the region's length. The policy holds for negative axes too,
+    as in ONNX's shape inference; ONNX Runtime forgets such axes.
+    """
     given = node.attr("axes")
     chosen = list(range(x.rank)) if given is None else normal_axes(given, x.rank)
     roi_index, scale_index, size_index = 1, 2, 3
@@ -174,9 +183,7 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
             raise Refusal(f"scales {scales.tolist()} do not fit {len(chosen)} axes")
         factors = [float(s) for s in scales.reshape(-1)]
         _require_factors(factors)
-        target = [_scaled(n, (b[1] - b[0]) * s) for n, s, b in zip(lengths, factors, boxes)]
-        if coordinate != "tf_crop_and_resize":
-            target = [_scaled(n, s) for n, s in zip(lengths, factors)]
+        target = [_scaled(n, s) for n, s in zip(lengths, factors)]
     else:
         raise Refusal("it has neither scales nor sizes")
     _require_factors(factors)
@@ -297,25 +304,44 @@ Coefficients = Callable[[np.ndarray, float], "tuple[np.ndarray, np.ndarray]"]
 
 
 def _interpolated(
-    node: Node, x: Value, axes: list[Axis], coordinate: str, coefficients: Coefficients, exclude: bool = False
+    node: Node,
+    x: Value,
+    axes: list[Axis],
+    coordinate: str,
+    coefficients: Coefficients,
+    exclude: bool = False,
+    antialiased: resize_integers.Filter | None = None,
 ) -> Value:
     if is_open(a.size for a in axes):
         raise Open(f"interpolating along an open dimension of {x}")
-    if not x.is_float:
-        raise Refusal(f"interpolating {x.dtype} is not supported")
+    if x.dtype == "bool":
+        raise Refusal("interpolating bool is not supported")
+
+    def table(axis: Axis) -> tuple[int, np.ndarray, np.ndarray]:
+        position = _positions(axis, coordinate)
+        base = np.floor(position)
+        offsets, weights = coefficients(position - base, axis.scale)
+        index = base[:, None].astype("int64") + offsets[None, :]
+        if exclude:
+            weights = np.where((index < 0) | (index >= axis.size), 0.0, weights)
+            weights = weights / weights.sum(axis=1, keepdims=True)
+        index = index.clip(0, axis.size - 1)
+        used = np.flatnonzero((weights != 0).any(axis=0))
+        return axis.axis, index[:, used], weights[:, used]
+
+    if x.is_integer:
+        axes = sorted(axes, key=lambda a: a.axis)
+        two = coefficients is _between and not exclude
+        if two and resize_integers.linear_applies(x, [a.axis for a in axes]):
+            return resize_integers.linear(node, x, {a.axis: _positions(a, coordinate, np.float32) for a in axes})
+        if antialiased is not None:
+            places = [(a.axis, a.scale, _positions(a, coordinate, np.float32)) for a in axes]
+            return resize_integers.antialiased(node, x, places, antialiased)
+        return resize_integers.truncated(node, x, [table(a) for a in axes])
 
     def run(v: Value) -> Value:
         for axis in axes:
-            position = _positions(axis, coordinate)
-            base = np.floor(position)
-            offsets, weights = coefficients(position - base, axis.scale)
-            index = base[:, None].astype("int64") + offsets[None, :]
-            if exclude:
-                weights = np.where((index < 0) | (index >= axis.size), 0.0, weights)
-                weights = weights / weights.sum(axis=1, keepdims=True)
-            index = index.clip(0, axis.size - 1)
-            used = np.flatnonzero((weights != 0).any(axis=0))
-            index, weights = index[:, used], weights[:, used]
+            _, index, weights = table(axis)
             v = node.own(
                 "halotile.resample",
                 v,
@@ -326,6 +352,10 @@ def _interpolated(
         return v
 
     return node.in_float32(run, x)
+
+
+def _between(ratio: np.ndarray, _scale: float) -> tuple[np.ndarray, np.ndarray]:
+    return _linear(ratio)
 
 
 def _linear(ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -45,7 +45,8 @@ def grid_sample(node: Node) -> Value:
 def affine_grid(node: Node) -> Value:
     """theta [N, d, d + 1] -> grid [N, *sizes, d], coordinates x first: one product with the constant base grid.
 
-    ONNX's function body squeezes away a batch of one, and so can't stand in.
+    ONNX's function body squeezes away a batch of one, and so can't stand in. Along an axis of one element, with
+    ``align_corners``, the coordinate is -1 as in ONNX's reference (PyTorch: 0, ONNX Runtime: 1).
     """
     theta, size = node.need(0), node.ints(1, "its size")
     spatial = (size or [])[2:]
