@@ -8,8 +8,8 @@
         epilogue(acc)
 
 One tile of 14 x 2 vectors of 16 floats holds 28 accumulators, 2 weights and 1 broadcast in 31 of 32 registers and
-needs 16 loads for 28 multiply-adds. Weights lie in the order they are read. A group convolution whose vectors of output
-channels span several groups reads the channels of all of these, with zero weights where a lane has no part.
+needs 16 loads for 28 multiply-adds. Weights lie in the order they are read. Vectors of output channels that span
+several groups of a convolution choose what they multiply lane by lane (:mod:`.spanning`).
 
 Panels of weights are passed in parts that stay in the first-level cache (:mod:`.panels`).
 
@@ -36,7 +36,7 @@ ShuffleNetV2 takes 0.955 of the time on two cores so, MobileNetV2 0.97 (Emerald 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -55,7 +55,8 @@ from .following import below_of, data_distance, image_bytes, next_of, row_below
 from .panels import count_parts, leaves, passes_by, rows_first, sums_place
 from .prefetch import Runs, spread_runs
 from .shared import shared_window
-from .steps import Segment, emit_steps, groups_of, own_channels
+from .spanning import Owners, group_counts, one_group, several_groups, spans_groups
+from .steps import Segment, emit_steps
 from .tails import emit_tail, joined_parts, joined_tile, pack_tail, tail_parts, tail_tile
 from .tile import SHORT, ConvKernel, finish, new_context
 
@@ -91,12 +92,11 @@ def emit_direct(
     if tile.parts > 1:
         _emit_joined(conv)
         return [tile]
-    span = _span(facts, tile.blocks * lanes)
-    segments = _segments(request, facts, span, lanes)
+    segments = _segments(request, facts, lanes)
     if parts == 1:
-        return [tile, *_emit(conv, span, segments)]
+        return [tile, *_emit(conv, segments)]
     last = tail_tile(request.target, facts, tile.rows, tile.columns if conv.is_open else width, parts)
-    beside = _emit(conv, span, segments, ConvKernel(request, facts, last, lanes, ctx, place, steps))
+    beside = _emit(conv, segments, ConvKernel(request, facts, last, lanes, ctx, place, steps))
     return [tile, *beside, last] if facts.outputs > lanes else [last]
 
 
@@ -178,23 +178,14 @@ def _blocks_per_group(facts: ConvFacts, lanes: int) -> int:
     return facts.group_out // lanes if facts.group_out % lanes == 0 else 1
 
 
-def _span(facts: ConvFacts, width: int) -> int:
-    """The most input channels that ``width`` neighbouring output channels read."""
-    if facts.groups == 1:
-        return facts.channels
-    return max(groups_of(facts, first, width) for first in range(0, facts.outputs, width)) * facts.group_in
+def _start(facts: ConvFacts, first_output: Any) -> Any:
+    """First input channel that the outputs from ``first_output`` on read."""
+    return first_output // facts.group_out * facts.group_in
 
 
-def _start(facts: ConvFacts, first_output: Any, span: int) -> Any:
-    """First input channel that the outputs from ``first_output`` on read, moved back where the span would overrun."""
-    start = first_output // facts.group_out * facts.group_in
-    most = facts.channels - span
-    return min(start, most) if isinstance(start, int) else tirx.min(start, most)
-
-
-def _segments(request: Request, facts: ConvFacts, span: int, lanes: int) -> list[Segment]:
-    block = request.layout(facts.data).block
-    aligned = facts.groups == 1 or (facts.group_in % lanes == 0 and facts.channels % lanes == 0)
+def _segments(request: Request, facts: ConvFacts, lanes: int) -> list[Segment]:
+    block, span = request.layout(facts.data).block, facts.group_in
+    aligned = facts.groups == 1 or (span % lanes == 0 and not spans_groups(facts, lanes))
     if not block or not aligned:
         return [Segment(0, 1, span, aligned=False)]
     segments = [Segment(0, span // block, block)] if span >= block else []
@@ -204,20 +195,15 @@ def _segments(request: Request, facts: ConvFacts, span: int, lanes: int) -> list
 
 
 def pack_weights(
-    facts: ConvFacts, blocks: int, lanes: int, span: int, segments: list[Segment], side: int = 1, first: int = 0
+    facts: ConvFacts, blocks: int, lanes: int, segments: list[Segment], side: int = 1, first: int = 0
 ) -> np.ndarray:
-    """[group of blocks][segment][block][tap][channel][tap of ``side``][vector][lane], zero where a lane has no part.
+    """[group of blocks][segment][block][tap][channel][tap of ``side``][vector][lane], zero past the last output.
     ``side``: taps of the last axis that share their data; ``first``: the first output, of one group of channels."""
-    width, outputs = blocks * lanes, facts.outputs - first
+    width, span, outputs = blocks * lanes, facts.group_in, facts.outputs - first
     groups = -(-outputs // width)
     flat = np.asarray(facts.weight.constant).reshape(facts.outputs, facts.group_in, facts.taps)[first:]
     dense = np.zeros((groups * width, span, facts.taps), flat.dtype)
-    output = np.arange(outputs)
-    own = np.zeros_like(output)  # where in the span an output's own channels begin
-    if facts.groups > 1:
-        starts = np.array([_start(facts, g * width, span) for g in range(groups)])
-        own = output // facts.group_out * facts.group_in - starts[output // width]
-    dense[output[:, None], own[:, None] + np.arange(facts.group_in)] = flat
+    dense[:outputs] = flat
     dense = dense.reshape(groups, blocks, lanes, span, facts.taps)
     parts = []
     for s in segments:
@@ -235,13 +221,13 @@ def _widens(conv: ConvKernel) -> bool:
     return small and facts.taps == 1 and facts.groups == 1 and facts.outputs >= WIDER * facts.channels
 
 
-def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel | None = None) -> list[Tile]:
+def _emit(conv: ConvKernel, segments: list[Segment], tail: ConvKernel | None = None) -> list[Tile]:
     """The kernel's tasks: groups of whole vectors, and the ``tail``, or vectors that are left over, as one group more.
     Returns the tiles of rows, columns and vectors that are left over, if any."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     groups = whole = conv.channel_blocks // tile.blocks
     side = 1 if tile.window is None else tile.window.taps
-    packed = pack_weights(facts, tile.blocks, lanes, span, segments, side)
+    packed = pack_weights(facts, tile.blocks, lanes, segments, side)
     last = rest_of(conv.request, facts, tile)
     if tail is not None:
         whole = (conv.channel_blocks - 1) // tile.blocks
@@ -250,9 +236,9 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
         packed = np.concatenate([packed[:whole].reshape(-1), pack_tail(facts, lanes, tail.tile)])
     elif last is not None:
         groups = whole + 1
-        others = pack_weights(facts, last.blocks, lanes, span, segments, side, whole * tile.blocks * lanes)
+        others = pack_weights(facts, last.blocks, lanes, segments, side, whole * tile.blocks * lanes)
         packed = np.concatenate([packed[:whole].reshape(-1), others.reshape(-1)])
-    row = span * facts.taps * tile.blocks * lanes
+    row = facts.group_in * facts.taps * tile.blocks * lanes
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     conv.far = packed.nbytes > conv.request.target.l2_bytes // 2 or passes_by(conv)
     if rows_first(conv, packed.nbytes):
@@ -278,20 +264,20 @@ def _emit(conv: ConvKernel, span: int, segments: list[Segment], tail: ConvKernel
     with conv.tasks(groups) as (n, group, origins):
         at = (n, *_cut(conv, group, groups), origins)
         if tail is None and last is None:
-            _rows(conv, span, segments, weights, at)
+            _rows(conv, segments, weights, at)
         else:
             group = at[1]
             if whole:
                 with k.when(group < whole):
                     inside = conv.bind(tirx.min(group, whole - 1), whole)
-                    _rows(conv, span, segments, weights, (n, inside, *at[2:]))
+                    _rows(conv, segments, weights, (n, inside, *at[2:]))
             with k.when(group >= whole) if whole else nullcontext():
                 if tail is not None:
                     tail.far = conv.far
                     emit_tail(tail, weights, whole * row, n, origins)
                 else:
                     parts[1].continues(conv)
-                    _rows(parts[1], span, segments, weights, (n, tirx.IntImm("int32", 0), *at[2:]))
+                    _rows(parts[1], segments, weights, (n, tirx.IntImm("int32", 0), *at[2:]))
     tiles = [t for p in parts for t in (left_over(p.tile, facts.out_spatial[0]) if p.mixed else None, p.narrow)]
     return [t for t in (tiles[:2] + [last] + tiles[2:]) if t is not None]
 
@@ -304,18 +290,18 @@ def _cut(conv: ConvKernel, group: Any, groups: int) -> tuple[Any, Any]:
     return conv.bind(tirx.floordiv(group, conv.parts), groups), part
 
 
-def _rows(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, at: Any) -> None:
+def _rows(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -> None:
     """One row of tiles of one group of vectors, which may be that of the rows that are left over."""
     tile, height = conv.tile, conv.facts.out_spatial[0]
     left = left_over(tile, height) if conv.mixed else None
     if left is None:
-        _columns(conv, span, segments, weights, at)
+        _columns(conv, segments, weights, at)
         return
     with conv.k.when(conv.row < height // tile.rows):
-        _columns(conv, span, segments, weights, at)
+        _columns(conv, segments, weights, at)
     with conv.k.when(conv.row >= height // tile.rows):
         lower = None if conv.narrow is None else replace(conv.narrow, rows=left.rows)
-        _columns(replace(conv, tile=left, whole=tile, narrow=lower), span, segments, weights, at)
+        _columns(replace(conv, tile=left, whole=tile, narrow=lower), segments, weights, at)
 
 
 def _emit_joined(conv: ConvKernel) -> None:
@@ -327,26 +313,26 @@ def _emit_joined(conv: ConvKernel) -> None:
         emit_tail(conv, weights, 0, n, origins)
 
 
-def _columns(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, at: Any) -> None:
+def _columns(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -> None:
     """All columns of one row of tiles of one group of vectors."""
-    _tiles(conv, span, segments, weights, at)
+    _tiles(conv, segments, weights, at)
     if conv.narrow is not None:
         part = replace(conv, tile=conv.narrow, whole=conv.whole or conv.tile, narrow=None)
-        _tiles(part, span, segments, weights, at)
+        _tiles(part, segments, weights, at)
 
 
-def _tiles(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, at: Any) -> None:
+def _tiles(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -> None:
     """The tiles of one size in one row of these, of one group of vectors."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
     (n, group, part, origins), dtype, width = at, facts.output.dtype, tile.blocks * lanes
     block = conv.request.layout(facts.data).block
-    panel = conv.base + group * (span * facts.taps * width)
+    panel = conv.base + group * (facts.group_in * facts.taps * width)
     if conv.parts > 1:
         cut = segments[0].blocks // conv.parts * segments[0].lanes * facts.taps * width
         panel = conv.bind(panel + part * cut, facts.weight.elements)
     with conv.columns() as column:
-        start = conv.bind(_start(facts, group * width, span), facts.channels) if facts.groups > 1 else 0
-        runs = _runs(conv, span, segments, group, start)
+        start = conv.bind(_start(facts, group * width), facts.channels) if facts.groups > 1 else 0
+        runs = _runs(conv, segments)
         acc = k.local("acc", dtype, tile.positions * width)
         place = sums_place(conv)
         with k.loop(tile.positions * tile.blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
@@ -358,7 +344,7 @@ def _tiles(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, a
         share = offset + conv.next.share(conv.bind, conv.number) if conv.next is not None else None
         below = row_below(conv, n, group, origins) if conv.below is not None else None
         last = partial(k.when, part == conv.parts - 1) if conv.parts > 1 else nullcontext
-        for segment in segments:
+        for segment in () if facts.empty else segments:
             own = segment is segments[0]  # which alone is cut into parts
             count = segment.blocks // conv.parts if own else segment.blocks
             asking = min(count, -(-runs.count // conv.tap_steps)) if runs is not None else 0
@@ -369,7 +355,8 @@ def _tiles(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, a
                     with k.loop(blocks, name="cb", begin=begin) as cb:
                         conv.ctx.ranged(cb, count)
                         where = (n, start, group, (cb, cb + part * count if own else cb), origins, column)
-                        emit_steps(conv, segment, block, acc, weights, where, offset, share, below, runs)
+                        for owners in _forms(conv, group):
+                            emit_steps(conv, segment, block, acc, weights, where, offset, share, below, runs, owners)
                     runs = None
             share = below = None
             offset = offset + count * segment.lanes * facts.taps * width
@@ -381,12 +368,23 @@ def _tiles(conv: ConvKernel, span: int, segments: list[Segment], weights: Any, a
                     k.store(conv.sums, place + z * lanes + v, acc[z * lanes + v])
 
 
-def _runs(conv: ConvKernel, span: int, segments: list[Segment], group: Any, start: Any) -> Runs | None:
+def _forms(conv: ConvKernel, group: Any) -> Iterator[Owners | None]:
+    """The forms of a step, each where it applies: for vectors that lie in one group of channels, and for others."""
+    if not spans_groups(conv.facts, conv.lanes):
+        yield None
+        return
+    if 1 in group_counts(conv.facts, conv.lanes):
+        with one_group(conv, group):
+            yield None
+    with several_groups(conv, group) as owners:
+        yield owners
+
+
+def _runs(conv: ConvKernel, segments: list[Segment]) -> Runs | None:
     """How a tile asks for the lines of its results beside the channels of the first segment; None where it has no need
     to, or too few steps."""
-    if span * conv.facts.taps > SHORT:
+    if conv.facts.group_in * conv.facts.taps > SHORT:
         return None
-    first, count = own_channels(conv, group, start, segments[0])
     steps = segments[0].blocks // conv.parts * conv.tap_steps
     element = dtype_bytes(conv.facts.output.dtype)
-    return spread_runs(conv.tile, conv.lanes, steps, count, element) if isinstance(first, int) else None
+    return spread_runs(conv.tile, conv.lanes, steps, segments[0].lanes, element)

@@ -32,7 +32,7 @@ class Plane(NamedTuple):
 class ConvFacts:
     """N, C, spatial... -> N, O, spatial...; all tuples have one entry a spatial axis. ``edges`` are the margins of the
     whole convolution where this is a part of one: its outputs may lie anywhere. ``fill`` is what lies outside of the
-    data."""
+    data. ``empty``: there is one tap for the form's sake, which no output takes."""
 
     data: Value
     weight: Value
@@ -45,6 +45,7 @@ class ConvFacts:
     groups: int
     edges: tuple[tuple[int, int], ...] | None = None
     fill: int = 0
+    empty: bool = False
 
     @staticmethod
     def of(node: Node) -> ConvFacts:

@@ -6,6 +6,7 @@ the second level.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,10 @@ from tvm import tirx
 
 from ..group import dtype_bytes
 from ..steps import unrolled
-from .facts import ConvFacts
 from .following import ask_beside, ask_for_data, next_data
 from .prefetch import Next, Runs, ask, prefetch
 from .shared import columns_read, multiply
+from .spanning import Owners, chosen
 from .tile import ConvKernel
 
 
@@ -53,14 +54,14 @@ def emit_steps(
     share: Any,
     below: Any,
     runs: Runs | None,
+    owners: Owners | None = None,
 ) -> None:
     """Loops over the taps and the channels of one block of one segment. ``share``: where the part of the next panel
     begins that this tile asks for; ``below``: the same of the next row's input, by block of channels; ``runs``: how it
-    asks for the lines of its results."""
+    asks for the lines of its results; ``owners``: the groups of channels, where the lanes lie in several."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
     n, start, group, (cb, own), origins, column = where
     width = tile.blocks * lanes
-    first, count = own_channels(conv, group, start, segment)
     zero = tirx.IntImm("int32", 0)
     conv.begins(n, _channel(segment, block, start, zero, zero), origins, column)
 
@@ -72,44 +73,58 @@ def emit_steps(
         if below is not None and conv.below is not None:
             asked.append((conv.below, conv.read(facts.data), below(own), index - cb * conv.tap_steps))
         for following, buffer, begin, number in asked:
-            if not following.spreads(count):
+            if not following.spreads(segment.lanes):
                 following.ask(k, buffer, begin, number)
-        data = _ask_for_data(conv, segment, count, (n, own, origins, column))
+        data = _ask_for_data(conv, segment, (n, own, origins, column))
         results = conv.result_runs(n, conv.block_of(group), origins, column, runs, index) if runs is not None else []
         if facts.skips:
             loops.enter_context(k.when(_meets_image(conv, origins, column, taps)))
-        c = loops.enter_context(unrolled(conv.ctx, conv.request.target, count, "c", first, segment.lanes))
+        c = loops.enter_context(unrolled(conv.ctx, conv.request.target, segment.lanes, "c"))
         if data is not None:
             ask_beside(conv, data, c)
         for buffer, begin, written in results:
             assert runs is not None
             ask(k, buffer, begin + c * runs.stride, written)
         for following, buffer, begin, number in asked:
-            if following.spreads(count):
-                following.ask_beside(k, buffer, begin, number, c, count)
+            if following.spreads(segment.lanes):
+                following.ask_beside(k, buffer, begin, number, c, segment.lanes)
         channel = _channel(segment, block, start, own, c)
         side = 1 if tile.window is None else tile.window.taps
         step = base + (index * segment.lanes + c) * (width * side)
         if conv.far and conv.next is None:
             prefetch(k, weights, step, tile.blocks * side, lanes, dtype_bytes(facts.output.dtype))
-        if tile.window is not None:
-            for at, pairs in columns_read(conv, origins, column, taps):
-                value = k.bind(conv.element_at(n, channel, at), "x")
-                multiply(conv, acc, lambda _: value, weights, step, pairs)  # noqa: B023
-            return
-        with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
-            value = conv.input(n, channel, conv.positions(origins, column, dy, dx), taps)
-            if conv.has_prologue:
-                value = k.bind(value, "x")
-            with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
-                slot = ((dy * tile.columns + dx) * tile.blocks + b) * lanes + v
-                k.store(acc, slot, acc[slot] + value * weights[step + b * lanes + v])
+        _multiply(conv, acc, weights, step, (n, channel, segment.first + c, origins, column, taps), block, owners)
 
 
-def _ask_for_data(conv: ConvKernel, segment: Segment, count: Any, where: Any) -> Any | None:
+def _multiply(
+    conv: ConvKernel, acc: Any, weights: Any, step: Any, at: Any, block: int, owners: Owners | None
+) -> None:
+    """The products of one channel and tap, or of one channel and the taps that share their data."""
+    k, tile, lanes, (n, channel, number, origins, column, taps) = conv.k, conv.tile, conv.lanes, at
+
+    def by_lanes(read: Callable[[Any], Any], held: bool) -> Callable[[Any], Any]:
+        if owners is not None:
+            return chosen(conv, owners, number, lambda i: read(_place(block, i)))
+        value = k.bind(read(channel), "x") if held else read(channel)
+        return lambda _: value
+
+    if tile.window is not None:
+        for place, pairs in columns_read(conv, origins, column, taps):
+            value = by_lanes(lambda i: conv.element_at(n, i, place), True)  # noqa: B023
+            multiply(conv, acc, value, weights, step, pairs)
+        return
+    with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
+        position = conv.positions(origins, column, dy, dx)
+        value = by_lanes(lambda i: conv.input(n, i, position, taps), conv.has_prologue)
+        with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
+            slot = ((dy * tile.columns + dx) * tile.blocks + b) * lanes + v
+            k.store(acc, slot, acc[slot] + value(v) * weights[step + b * lanes + v])
+
+
+def _ask_for_data(conv: ConvKernel, segment: Segment, where: Any) -> Any | None:
     """Where the data begins that the channels of this block ask for; None where they don't, but for all at once."""
     n, own, origins, column = where
-    if isinstance(count, int) and count == conv.lanes:
+    if segment.lanes == conv.lanes:
         data = next_data(conv, n, own, segment.blocks, origins, column)
         if data is not None:
             return data
@@ -118,31 +133,15 @@ def _ask_for_data(conv: ConvKernel, segment: Segment, count: Any, where: Any) ->
     return None
 
 
-def own_channels(conv: ConvKernel, group: Any, start: Any, segment: Segment) -> tuple[Any, Any]:
-    """The first channel of a segment that a vector of outputs reads, and how many: where most vectors lie in one group
-    of channels and some in two, the segment is as long as two."""
-    facts, width = conv.facts, conv.tile.blocks * conv.lanes
-    spans = {groups_of(facts, first, width) for first in range(0, facts.outputs, width)}
-    if facts.groups == 1 or segment.aligned or len(spans) == 1:
-        return 0, segment.lanes
-    first = group * width
-    last = tirx.min(first + width, facts.outputs) - 1
-    begin = tirx.floordiv(first, facts.group_out)
-    count = (tirx.floordiv(last, facts.group_out) - begin + 1) * facts.group_in
-    return conv.ctx.analyzer.simplify(begin * facts.group_in - start), conv.ctx.analyzer.simplify(count)
-
-
-def groups_of(facts: ConvFacts, first: int, width: int) -> int:
-    """Groups of channels that ``width`` outputs from ``first`` on lie in."""
-    last = min(first + width, facts.outputs) - 1
-    return last // facts.group_out - first // facts.group_out + 1
-
-
 def _channel(segment: Segment, block: int, start: Any, cb: Any, c: Any) -> Any:
     """The channel as the input's layout wants it: (block, lane), or an index."""
     if not block:
         return start + segment.first + c
     if segment.aligned:
         return tirx.floordiv(start + segment.first, block) + cb, c
-    channel = start + segment.first + cb * segment.lanes + c
-    return tirx.floordiv(channel, block), tirx.floormod(channel, block)
+    return _place(block, start + segment.first + cb * segment.lanes + c)
+
+
+def _place(block: int, channel: Any) -> Any:
+    """A channel as the input's layout wants it."""
+    return (tirx.floordiv(channel, block), tirx.floormod(channel, block)) if block else channel

@@ -161,7 +161,7 @@ def emit_tail(conv: ConvKernel, weights: Any, base: int, n: Any, origins: list[A
             k.store(acc, z * lanes + v, tirx.const(0, dtype))
         first = 0
         for blocks, channels in ((facts.channels // lanes, lanes), (1, facts.channels % lanes)):
-            if not blocks or not channels:
+            if not blocks or not channels or facts.empty:
                 continue
             steps = -(-channels // parts)
             with k.loop(blocks, name="cb") as cb:

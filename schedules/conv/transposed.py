@@ -65,7 +65,8 @@ def axis_phases(kernel: int, stride: int, dilation: int, begin: int, output: int
 
 
 def phases_of(node: Node) -> tuple[tuple[int, ...], list[Phase]]:
-    """The strides and the phases of a ``halotile.conv_transpose`` node. A phase without taps has one of weight zero."""
+    """The strides and the phases of a ``halotile.conv_transpose`` node. A phase without taps has one that it
+    does not take."""
     attrs = attributes(node.call)
     data, weight, output = node.operands[0], node.operands[1], node.results[0]
     strides, groups = tuple(attrs["strides"]), int(attrs["groups"])
@@ -79,7 +80,8 @@ def phases_of(node: Node) -> tuple[tuple[int, ...], list[Phase]]:
     for combination in itertools.product(*axes):
         taps = [list(a.taps) or [0] for a in combination]
         part = dense[np.ix_(range(dense.shape[0]), range(dense.shape[1]), *taps)]
-        if any(not a.taps for a in combination):
+        empty = any(not a.taps for a in combination)
+        if empty:
             part = np.zeros_like(part)
         name = f"{weight.name}_{'_'.join(str(a.phase) for a in combination)}"
         shape = (*output.shape[:2], *(a.count for a in combination))
@@ -93,6 +95,7 @@ def phases_of(node: Node) -> tuple[tuple[int, ...], list[Phase]]:
             before=tuple(-a.first for a in combination),
             after=(0,) * len(axes),
             groups=groups,
+            empty=empty,
         )
         result.append(Phase(facts, tuple(a.phase for a in combination)))
     return strides, result

@@ -65,7 +65,7 @@ def test_tiles_leave_registers_to_the_taps_and_cost_less() -> None:
 
 def test_packed_in_the_order_of_reading() -> None:
     facts = facts_of((2, 3))
-    packed = pack_weights(facts, 1, 16, 32, [Segment(0, 2, 16)], 3).reshape(2, 2, 16, 3, 16)
+    packed = pack_weights(facts, 1, 16, [Segment(0, 2, 16)], 3).reshape(2, 2, 16, 3, 16)
     w = np.asarray(facts.weight.constant)
     np.testing.assert_array_equal(packed[1, 1, 5, 2], w[:, 16 + 5, 1, 2])
 
