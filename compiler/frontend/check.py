@@ -7,7 +7,7 @@ import heapq
 import onnx
 
 from ...errors import ModelError, UnsupportedError
-from .load import Source, check_text
+from .load import Source, check_text, printable
 from .prune import reads, subgraphs
 from .registry import converter
 
@@ -19,7 +19,13 @@ SMALL = 1024  # initialisers above this many bytes are left out of what the chec
 
 def check(source: Source) -> None:
     """Raises ModelError, or UnsupportedError for versions newer than the onnx package; one line, naming the node."""
-    model = source.model
+    try:
+        _check(source.model)
+    except (ModelError, UnsupportedError) as error:
+        raise type(error)(printable(str(error))) from None
+
+
+def _check(model: onnx.ModelProto) -> None:
     check_text(model)
     if model.ir_version > onnx.IR_VERSION:
         raise UnsupportedError(

@@ -80,5 +80,10 @@ def check_text(message: Any, where: str = "the model") -> None:
                 check_text(inner, here)
 
 
+def printable(text: str) -> str:
+    """``text`` in one line: names in a model may hold line breaks and worse."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _kind(model: Any) -> str:
     return type(model).__name__

@@ -22,6 +22,7 @@ from .ahead import computed, weight_names
 from .attributes import unknown_value
 from .deciding import deciding, flags
 from .dims import Learned, is_open
+from .load import printable
 from .node import Node
 from .objection import objection, wrong_types
 from .origins import Writer
@@ -50,7 +51,7 @@ class Offender:
 
     def __str__(self) -> str:
         domain = f"{self.domain}." if self.domain else ""
-        return f"{self.node} ({domain}{self.operator}, opset {self.opset}): {self.reason}"
+        return printable(f"{self.node} ({domain}{self.operator}, opset {self.opset}): {self.reason}")
 
 
 class Walk:

@@ -136,6 +136,15 @@ def test_a_long_cycle_is_named_in_part() -> None:
         in_order(helper.make_graph(nodes, "circle", [], []))
 
 
+def test_names_with_line_breaks_are_told_in_one_line() -> None:
+    with pytest.raises(ModelError) as caught:
+        import_model(model([helper.make_node("Relu", ["x\ny"], ["y"], name="first\nsecond")]))
+    assert "\n" not in str(caught.value) and r"first\nsecond" in str(caught.value)
+    with pytest.raises(UnsupportedError) as refused:
+        import_model(model([helper.make_node("RandomUniformLike", ["x"], ["y"], name="first\nsecond")]))
+    assert "\n" not in str(refused.value)
+
+
 def test_inspection_does_not_wait_for_an_inference_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "_INFER_SECONDS", 1)
     began = time.monotonic()
