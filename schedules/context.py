@@ -19,6 +19,8 @@ from .halves import Widened, narrowed
 from .inline import Inliner, Source, key, narrow
 from .layout import Layout
 from .tegraph import GroupGraph
+from .wrapping import is_whole
+from .wrapping import number as whole
 
 LARGEST = 2**31
 SLACK = 64  # bytes behind each constant, so that a last vector may read past its end
@@ -366,11 +368,9 @@ def _smaller(a: Any, b: Any) -> Any:
 
 def literal(number: Any, dtype: str) -> Any:
     """An immediate of ``dtype``."""
-    if dtype == "bool":
-        return tirx.IntImm("bool", int(number))
-    if dtype.startswith(("float", "bfloat")):
-        return tirx.FloatImm(dtype, float(number))
-    return tirx.IntImm(dtype, int(number))
+    if is_whole(dtype):
+        return whole(int(number), dtype)
+    return tirx.IntImm("bool", int(number)) if dtype == "bool" else tirx.FloatImm(dtype, float(number))
 
 
 def _uses(expr: Any, var: Any) -> bool:

@@ -26,6 +26,7 @@ from tvm.ir.prim import expr as prim
 from tvm.tirx.stmt import ForKind
 
 from .squares import Square
+from .wrapping import wraps
 from .written import Written
 
 _KINDS = {
@@ -140,7 +141,7 @@ class KernelBuilder:
             else:
                 self.store(buffer, lane, value)
             return buffer[lane]
-        if dtype.startswith(("float", "bfloat", "int8")):
+        if dtype not in ("int32", "int64") or wraps(value):
             buffer = self.local(name, dtype, 1)
             self.store(buffer, 0, value)
             return buffer[0]

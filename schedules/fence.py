@@ -8,5 +8,5 @@ from tvm import tirx
 
 
 def fence(value: Any) -> Any:
-    """``value``, float32 or a vector of it, as LLVM may neither make it anew nor change the order of sums around it."""
+    """``value``, a float or a vector, as LLVM may neither make it anew nor change the order of sums around it."""
     return tirx.call_llvm_pure_intrin(str(value.ty.dtype), "llvm.arithmetic.fence", value)

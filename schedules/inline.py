@@ -23,7 +23,7 @@ from tvm import te, tirx
 from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
-from . import mathlib, powers, remainders, trigonometry
+from . import mathlib, powers, remainders, trigonometry, wrapping
 
 Source = Callable[[tuple[Any, ...]], Any]
 
@@ -185,8 +185,8 @@ class Inliner:
     def _binary(self, kind: type, a: Any, b: Any) -> Any:
         if _is_float(a) and kind in _FLOAT_TRAPS:
             return self._float(kind, a, b)
-        if kind in _DIVISIONS and not _is_float(a) and not isinstance(b, prim.IntImm):
-            return _total(kind, self.bind(a), self.bind(b))
+        if kind in _DIVISIONS and not _is_float(a) and not (isinstance(b, prim.IntImm) or wrapping.is_hidden(b)):
+            return wrapping.combined(kind, self.bind(a), self.bind(b))
         return _BINARY[kind](a, b)
 
     def _float(self, kind: type, a: Any, b: Any) -> Any:
@@ -352,27 +352,6 @@ def negation(condition: Any) -> Any:
     if compares_floats or isinstance(condition, (prim.And, prim.Or)):
         return prim.EQ(tirx.Cast("int32", condition), tirx.IntImm("int32", 0))
     return tirx.Not(condition)
-
-
-def _total(kind: type, a: Any, b: Any) -> Any:
-    """An integer division that never traps: ``a / 0`` is ``a``, the remainder 0, and the lowest number over -1 wraps.
-
-    So it may stand in an arm of a choice that is not taken (``where(b == 0, a, a / b)``), and stays a vector there. The
-    divisor is tested by its bits: in an arm where TVM's simplifier knows that ``b != 0``, it would remove a test of
-    ``b`` itself, although both arms are computed, and LLVM deletes all code around a division by zero.
-    """
-    zero, one = tirx.IntImm(b.ty, 0), tirx.IntImm(b.ty, 1)
-    dtype = str(b.ty.dtype)
-    signed = not dtype.startswith("uint")
-    bits = tirx.reinterpret(f"u{dtype}" if signed else dtype[1:], b)
-    is_zero = prim.EQ(bits, tirx.IntImm(bits.ty, 0))
-    if not signed:
-        return _BINARY[kind](a, tirx.Select(is_zero, one, b))
-    is_minus_one = prim.EQ(~bits, tirx.IntImm(bits.ty, 0))
-    result = _BINARY[kind](a, tirx.Select(prim.Or(is_zero, is_minus_one), one, b))
-    if kind in (prim.Mod, prim.FloorMod):
-        return result
-    return tirx.Select(prim.EQ(b, tirx.IntImm(b.ty, -1)), zero - a, result)
 
 
 def match_type(value: Any, like: Any) -> Any:

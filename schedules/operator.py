@@ -25,6 +25,7 @@ from tvm.ir import Call, Op
 from tvm.ir import _ffi_api as _ir_ffi
 
 from . import open_shapes
+from .elements import with_wrapping
 
 TEFunction = Callable[..., "te.Tensor | Sequence[te.Tensor]"]
 
@@ -83,8 +84,12 @@ def expression(call_: Call, inputs: Sequence[Any]) -> list[te.Tensor]:
     """The TE tensors that ``call_`` computes, given one entry of ``inputs`` for each operand.
 
     An entry is a TE tensor for a tensor operand, a list of them for a tuple, and the operand itself for shapes and
-    prim values.
+    prim values. Integers wrap (:mod:`.elements`).
     """
+    return with_wrapping(_written(call_, inputs), inputs)
+
+
+def _written(call_: Call, inputs: Sequence[Any]) -> list[te.Tensor]:
     name = call_.op.name
     if name in _OWN:
         return _as_list(_OWN[name](*inputs, **attributes(call_)))
@@ -168,7 +173,7 @@ def _infer_type(call_: Call, _context: Any) -> Any:
     inputs = []
     for i, arg in enumerate(call_.args):
         inputs.append(te.placeholder(list(arg.ty.shape), str(arg.ty.dtype.dtype), f"arg{i}"))
-    outputs = expression(call_, inputs)
+    outputs = _written(call_, inputs)
     types = [relax.TensorType(list(t.shape), str(t.dtype)) for t in outputs]
     return types[0] if len(types) == 1 else relax.TupleType(types)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...schedules.wrapping import truncated_array
 from .evaluate_own import OWN
 from .graph import ITEM, Node
 from .patterns import ints
@@ -57,10 +58,7 @@ def _truncated_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
         return np.divide(a, b).astype(a.dtype)
     if np.any(b == 0):
         return None
-    lowest = np.iinfo(a.dtype).min
-    if a.dtype.kind == "i" and np.any((a == lowest) & (b == -1)):
-        return None
-    quotient = np.floor_divide(a, b)
+    quotient = np.floor_divide(a, b)  # the least number over -1 wraps
     return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0)))
 
 
@@ -152,10 +150,7 @@ def _astype(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
         return a != 0
     target = np.dtype(_np_dtype(node.dtype))
     if a.dtype.kind not in "biu" and target.kind in "iu":
-        limits = np.iinfo(target)
-        wide = np.trunc(a.astype(np.float64))
-        if not np.all((wide >= limits.min) & (wide < float(limits.max) + 1)):
-            return None
+        return truncated_array(a, target)
     return a.astype(target)
 
 

@@ -19,7 +19,7 @@ _KEEP = frozenset(
         " strided_slice nn.max_pool2d nn.avg_pool2d minimum ceil floor round"
     ).split()
 )
-_WRAPS = frozenset(f"relax.{n}" for n in "add multiply sum divide".split())
+_WRAPS = frozenset(f"relax.{n}" for n in "add multiply sum mean divide nn.avg_pool2d".split())
 
 
 def nonnegative(node: Node, depth: int = 8) -> bool:

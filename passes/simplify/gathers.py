@@ -37,7 +37,7 @@ class Lattice:
 def lattice(node: Node, graph: Graph, depth: int = _DEPTH) -> Lattice | None:
     """The positions that integer arithmetic on ranges gives; None for any others."""
     read = _READERS.get(node.op)
-    if depth == 0 or read is None or node.shape is None or not node.dtype.startswith("int"):
+    if depth == 0 or read is None or node.shape is None or node.dtype not in ("int32", "int64"):  # fewer bits wrap
         return None
     return read(node, graph, depth - 1)
 

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax
 
 from .graph import Graph, Node
-from .patterns import holds, ints, is_integer, is_value, split_constant
+from .patterns import holds, ints, is_float, is_integer, is_value, split_constant
 from .rule import EXACT, STRICT, Declined, Rewrite, Rule
 from .zero_sign import zero_sign_matters
 
@@ -139,7 +139,8 @@ class CastChain(Rule):
     """cast(cast(x: A, B), C)    ->    cast(x, C), or x where A = C
 
     B must hold every value of A (f32 -> f64, i32 -> i64, bool -> anything); where A is a float and C an integer
-    the same conversion rule then sees the same number. Narrowing in the middle is declined.
+    the same conversion rule then sees the same number. Narrowing in the middle is declined, and a float between
+    integers of which C does not hold every A: floats that are too large have no low bits.
     """
 
     name = "cast-chain"
@@ -156,6 +157,8 @@ class CastChain(Rule):
             return Declined(f"{inner.dtype} does not hold every {x.dtype}")
         if node.dtype == x.dtype:
             return Rewrite(lambda b: x)
+        if is_float(inner) and is_integer(x) and is_integer(node) and not holds(node.dtype, x.dtype):
+            return Declined(f"{node.dtype} does not hold every {x.dtype}")
         return Rewrite(lambda b: b.call(relax.op.astype, x, node.dtype))
 
 

@@ -174,7 +174,8 @@ class Repeated(Rule):
         inner = node.inputs[0]
         same = inner.op == node.op
         whole = node.op in _ROUNDING and inner.op in _ALREADY_WHOLE
-        positive = node.op in ("relax.abs", "relax.nn.relu") and inner.op in _ALREADY_NONNEGATIVE
+        held = inner.op in _ALREADY_NONNEGATIVE and (is_float(node) or inner.op == "relax.nn.relu")
+        positive = node.op in ("relax.abs", "relax.nn.relu") and held  # the least integer has no absolute value
         integer = node.op in _ROUNDING and is_integer(node)
         return Rewrite(lambda b: inner) if same or whole or positive or integer else None
 

@@ -17,6 +17,7 @@ from tvm import te, tirx
 
 from ..emit import KernelBuilder
 from ..operator import define
+from ..wrapping import plus
 from .common import dtype_of, shape_of
 from .loops import PARALLEL_WORK, written
 
@@ -128,7 +129,7 @@ def col2im(
                             give = k.bind(((source + tap_x) * lines + line) * width)
                             to = k.bind(phase * part + behind - first)
                             with k.loop(high - low, name="i", begin=low) as i:
-                                k.store(sums, to + i, sums[to + i] + k.load(ins[0], give + i))
+                                k.store(sums, to + i, plus(sums[to + i], k.load(ins[0], give + i)))
                 target, there = k.bind(row * plane + y * image[-1]), k.bind(tirx.min(length - first, part))
                 with k.loop(there, name="i") as i:
                     for phase in range(stride):

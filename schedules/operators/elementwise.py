@@ -6,8 +6,10 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..elements import WITHIN
 from ..operator import define
-from .common import dtype_of, elementwise
+from ..wrapping import number, width
+from .common import broadcast_read, broadcast_shape, dtype_of, elementwise, shape_of
 
 
 @define("halotile.libm")
@@ -26,12 +28,10 @@ def libm(x: te.Tensor, *, function: str) -> te.Tensor:
 
 @define("halotile.integer_divide")
 def integer_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a / b, rounded towards zero; division by zero gives zero instead of a trap."""
+    """a / b, rounded towards zero; division by zero gives zero instead of a trap, the least number over -1 wraps."""
 
     def divide(x: Any, y: Any) -> Any:
-        one = tirx.const(1, dtype_of(y))
-        safe = tirx.Select(y == 0, one, y)
-        return tirx.Select(y == 0, tirx.const(0, dtype_of(x)), tirx.truncdiv(x, safe))
+        return tirx.Select(y == 0, tirx.const(0, dtype_of(x)), tirx.truncdiv(x, y))
 
     return elementwise("integer_divide", divide, a, b)
 
@@ -59,12 +59,13 @@ def rounded(x: te.Tensor, *, zero: int, low: int, high: int, dtype: str) -> te.T
         whole = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", v) + tirx.const(zero, "int32")
         return tirx.min(tirx.max(whole, tirx.const(low, "int32")), tirx.const(high, "int32")).astype(dtype)
 
-    return elementwise("rounded", apply, x)
+    return te.compute(shape_of(x), lambda *i: apply(x(*i)), name="rounded", attrs={WITHIN: True})
 
 
 @define("halotile.modulo")
 def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
-    """The remainder: with the sign of ``a`` when ``truncate`` (C), else with the sign of ``b`` (Python)."""
+    """The remainder: with the sign of ``a`` when ``truncate`` (C), else with the sign of ``b`` (Python); of integers
+    and zero, zero."""
 
     def remainder(x: Any, y: Any) -> Any:
         dtype = dtype_of(x)
@@ -77,13 +78,7 @@ def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
                     tirx.all(r != 0, tirx.any(tirx.all(r < 0, q > 0), tirx.all(r > 0, q < 0))), r + q, r
                 )
             return r.astype(dtype)
-        safe = tirx.Select(y == 0, tirx.const(1, dtype_of(y)), y)
-        r = tirx.truncmod(x, safe)
-        if not truncate and not dtype.startswith("u"):
-            zero = tirx.const(0, dtype)
-            opposite = tirx.any(tirx.all(r < zero, y > zero), tirx.all(r > zero, y < zero))
-            r = tirx.Select(opposite, r + y, r)
-        return tirx.Select(y == 0, tirx.const(0, dtype), r)
+        return tirx.truncmod(x, y) if truncate else tirx.floormod(x, y)
 
     return elementwise("modulo", remainder, a, b)
 
@@ -108,26 +103,48 @@ def bit_shift(a: te.Tensor, b: te.Tensor, *, left: bool) -> te.Tensor:
 
 @define("halotile.integer_power")
 def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a ** b for integers, exact (modulo the type's width) by squaring; a negative exponent gives 0, 1 or -1."""
+    """a ** b for integers, exact (modulo the type's width) by squaring; a negative exponent gives 0, 1 or -1.
 
-    def power(x: Any, y: Any) -> Any:
-        dtype = dtype_of(x)
-        one, zero = tirx.const(1, dtype), tirx.const(0, dtype)
-        result, base = one, x
-        for bit in range(6):
-            chosen = (y >> tirx.const(bit, dtype_of(y))) & tirx.const(1, dtype_of(y))
-            result = tirx.Select(chosen != 0, result * base, result)
-            base = base * base
-        if dtype_of(b).startswith("u"):
-            return result
-        odd = (y & tirx.const(1, dtype_of(y))) != 0
+    The powers of odd numbers of n bits repeat after 2**(n - 2), those of even ones are 0 from the n-th on, so n - 2
+    bits of the exponent tell.
+    """
+    shape = broadcast_shape(shape_of(a), shape_of(b))
+    dtype, signed = dtype_of(a), not dtype_of(b).startswith("u")
+    bits = width(dtype)
+
+    def whole_shape(x: te.Tensor) -> te.Tensor:
+        return te.compute(shape, lambda *i: broadcast_read(x, i), name="operand")
+
+    def squared(x: te.Tensor) -> te.Tensor:
+        return te.compute(shape, lambda *i: x(*i) * x(*i), name="square")
+
+    def step(power: te.Tensor, x: te.Tensor, bit: int) -> te.Tensor:
+        def taken(*i: Any) -> Any:
+            chosen = (exponent(*i) >> tirx.const(bit, dtype_of(b))) & tirx.const(1, dtype_of(b))
+            return tirx.Select(chosen != 0, power(*i) * x(*i), power(*i))
+
+        return te.compute(shape, taken, name="power")
+
+    first, exponent = whole_shape(a), whole_shape(b)
+    base, result = first, te.compute(shape, lambda *i: number(1, dtype), name="power")
+    for bit in range(min(width(dtype_of(b)) - signed, bits - 2)):
+        base = squared(base) if bit else base
+        result = step(result, base, bit)
+
+    def whole(*i: Any) -> Any:
+        x, y = first(*i), exponent(*i)
+        one, zero, minus = (number(c, dtype) for c in (1, 0, -1))
+        vanishes = tirx.all(y >= tirx.const(bits, dtype_of(b)), (x & one) == 0)
+        power = tirx.Select(vanishes, zero, result(*i))
+        if not signed:
+            return power
+        odd = (y & tirx.const(1, dtype_of(b))) != 0
         inverse = tirx.Select(x == one, one, zero)
         if not dtype.startswith("u"):
-            minus = tirx.const(-1, dtype)
             inverse = tirx.Select(x == minus, tirx.Select(odd, minus, one), inverse)
-        return tirx.Select(y < 0, inverse, result)
+        return tirx.Select(y < 0, inverse, power)
 
-    return elementwise("integer_power", power, a, b)
+    return te.compute(shape, whole, name="integer_power")
 
 
 @define("halotile.bitcast")

@@ -8,6 +8,7 @@ from tvm import te, tirx
 
 from ..emit import KernelBuilder
 from ..operator import define
+from ..wrapping import plus, times
 from .common import dtype_of, is_float, shape_of
 from .filtered import offer_all
 from .heap import Before, Heap, RankHeap, order, rank_of
@@ -36,7 +37,7 @@ def _running(x: te.Tensor, axis: int, exclusive: bool, reverse: bool, product: b
                 at = (before * length + (length - 1 - t if reverse else t)) * inner + first
                 with k.loop(lanes, "vectorized") as v:
                     element = cast(wide, k.load(ins[0], at + v))
-                    after = k.bind(total[v] * element if product else total[v] + element)
+                    after = k.bind((times if product else plus)(total[v], element))
                     k.store(outs[0], at + v, cast(dtype, total[v] if exclusive else after))
                     k.store(total, v, after)
 

@@ -14,6 +14,7 @@ from tvm import te, tirx
 
 from ..emit import KernelBuilder
 from ..operator import define
+from ..wrapping import plus, times
 from .common import dtype_of, larger, shape_of, smaller
 from .loops import PARALLEL_WORK, written
 
@@ -25,7 +26,7 @@ def _combine(reduction: str, a: Any, b: Any) -> Any:
     if reduction == "none":
         return b
     if reduction in ("add", "mul"):
-        return a + b if reduction == "add" else a * b
+        return plus(a, b) if reduction == "add" else times(a, b)
     return larger(a, b) if reduction == "max" else smaller(a, b)
 
 

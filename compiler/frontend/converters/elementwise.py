@@ -18,6 +18,7 @@ from ..value import Value
 R = relax.op
 
 LARGEST_PRODUCT = 8  # exponents up to it become products, of three roundings more at most than a power has
+LARGEST_WRAPPING = 64  # those of integers, whose products wrap as their powers do
 
 
 def _unary(operator: str, function: Callable[..., Any]) -> None:
@@ -148,9 +149,9 @@ def power(node: Node) -> Value:
     if exponent.array is not None and exponent.size == 1 and base.rank >= exponent.rank:
         number = float(exponent.array.reshape(-1)[0])
         shape = broadcast(base.shape, exponent.shape)
-        if shape == base.shape and base.is_float:
-            if number in range(1, LARGEST_PRODUCT + 1):
-                return whole_power(node, base, int(number))
+        largest = LARGEST_PRODUCT if base.is_float else LARGEST_WRAPPING if exponent.is_integer else 0
+        if shape == base.shape and number in range(1, largest + 1):
+            return whole_power(node, base, int(number))
     if base.is_integer:
         if exponent.is_integer:
             return node.own("halotile.integer_power", base, exponent)

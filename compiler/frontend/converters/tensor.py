@@ -161,7 +161,7 @@ def one_hot(node: Node) -> Value:
     if count < 1 or values.size != 2:
         raise Refusal(f"its depth is {count}, and its values are {values}")
     axis = normal_axis(node.attr("axis", -1), indices.rank + 1)
-    if indices.is_float:
+    if indices.is_float or count > np.iinfo(indices.dtype).max:  # bytes don't count all of many columns
         indices = node.cast(indices, "int64")
     require_addressable((*indices.shape, count))
     if count > np.iinfo(indices.dtype).max:
