@@ -14,6 +14,7 @@ outside it. Where functions of many instructions stand under one, only the reads
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
 }
 
 
-_FLOAT_TRAPS = (prim.Sub, prim.Mul, prim.Div, prim.EQ, prim.NE)
+_FLOAT_TRAPS = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.EQ, prim.NE)
 # plain forms of functions, by TVM's name and by that of the C library
 FLOAT32: dict[str, Callable[..., Any]] = {**mathlib.FLOAT32, **trigonometry.FLOAT32}
 LIBM: dict[str, Callable[..., Any]] = {**mathlib.LIBM, **trigonometry.LIBM, **powers.LIBM}
@@ -174,8 +175,9 @@ class Inliner:
         turns ``not (a < b)`` and ``x != x`` into forms that are wrong for NaN, so neither may be written."""
         if not str(a.ty.dtype).startswith(("float", "bfloat")):
             return kind(a, b)
-        if isinstance(a, prim.FloatImm) and not isinstance(b, prim.FloatImm):
-            a, b = b, a
+        a, b = (b, a) if isinstance(a, prim.FloatImm) else (a, b)
+        if isinstance(b, prim.FloatImm) and math.isnan(b.value):
+            return b
         a, b = self.bind(a), self.bind(b)
         keep_a = tirx.Select((prim.GT if kind is prim.Max else prim.LT)(b, a), b, a)  # a where either is NaN
         if isinstance(b, prim.FloatImm):
@@ -190,16 +192,16 @@ class Inliner:
         return _BINARY[kind](a, b)
 
     def _float(self, kind: type, a: Any, b: Any) -> Any:
-        """Float arithmetic kept from TVM's simplifier, which takes ``x - x`` and ``0 * x`` for 0 and ``x == x`` for
-        true, all wrong for NaN and infinity; and ``!=``, which it compiles to false for NaN."""
+        """Float arithmetic kept from TVM's simplifier, which takes ``x - x`` and ``0 * x`` for 0, ``x == x`` for true
+        and ``x + 0`` for x, wrong for NaN, infinity and -0, refuses ``x / 0``, and compiles ``!=`` to false for NaN."""
         same = kind in (prim.Sub, prim.EQ, prim.NE) and tvm_ffi.structural_equal(a, b)
-        if kind is prim.Sub:
-            zero = self._hidden(tirx.FloatImm(a.ty, 0.0)) if same else None
-            return a * zero + zero if same else a - b
+        if kind is prim.Sub and same:
+            zero = self._hidden(tirx.FloatImm(a.ty, 0.0))
+            return prim.Add(prim.Mul(a, zero), zero)
         if kind in (prim.EQ, prim.NE):
             equal = mathlib.ordered(a) if same else prim.EQ(a, b)
             return equal if kind is prim.EQ else negation(equal)
-        return _BINARY[kind](self._hidden(a), self._hidden(b) if kind is prim.Mul else b)
+        return kind(self._hidden(a), self._hidden(b))
 
     def _hidden(self, expr: Any) -> Any:
         """A literal zero that no simplifier knows to be one: read from a local, which LLVM, who is right about
@@ -309,7 +311,6 @@ class Inliner:
         if named and name.endswith("call_pure_extern") and str(args[0].value) == "fmodf":
             return remainders.remainder(self.bind(args[1]), self.bind(args[2]), self.bind)
         return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
-
 
     def _function(self, function: Callable[..., Any], x: Any) -> Any:
         """``function`` of ``x``, with what is seldom needed apart where values have names."""

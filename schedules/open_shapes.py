@@ -73,6 +73,10 @@ def _extreme(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
     return [_replaced(shapes[0], a["axis"], *([1] if a["keepdims"] else []))]
 
 
+def _flattened(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return [[1 if k in a["axes"] else d for k, d in enumerate(shapes[0])]]
+
+
 def _top(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
     return [_replaced(shapes[0], a["axis"], a["k"])] * 2
 
@@ -127,6 +131,7 @@ _FAMILIES: tuple[tuple[Rule, str], ...] = (
     (_gathered_nd, "gather_nd"),
     (lambda shapes, a: [shapes[1]], "gather_elements"),
     (_extreme, "argmax argmin"),
+    (_flattened, "global_max_pool"),
     (_top, "topk"),
     (_sliced, "slice"),
     (_resampled, "resample"),

@@ -154,10 +154,13 @@ def _from_legalize(call_: Call, inputs: Sequence[Any]) -> Any:
     return recorder.result
 
 
+_ARITHMETIC = ("relax.add", "relax.subtract", "relax.multiply", "relax.divide")
+
+
 def _without_literals(call_: Call) -> Call:
-    """Products and quotients with their constant operands as variables: as literals they would be folded while the
-    expression is built, ``x * 0`` to 0, which is wrong for NaN and infinity."""
-    if call_.op.name not in ("relax.multiply", "relax.divide"):
+    """Arithmetic with its constant operands as variables: as literals they would be folded while the expression is
+    built, ``x * 0`` to 0, which is wrong for NaN and infinity, and ``x + 0`` to x, which is wrong for -0."""
+    if call_.op.name not in _ARITHMETIC:
         return call_
     args = [relax.Var("c", a.ty) if isinstance(a, tvm.ir.GenericConst) else a for a in call_.args]
     return Call(call_.op, args, call_.attrs, ret_ty=call_.ty)

@@ -11,12 +11,12 @@ from .patterns import holds, is_float, is_integer
 _NEVER_NEGATIVE = frozenset(
     f"relax.{n}" for n in "abs exp square sigmoid sqrt nn.relu nn.relu6 nn.softmax nn.softplus cosh".split()
 )
-#: Operators whose result is nonnegative when all operands are.
+#: Operators whose result is nonnegative when all operands are. (Not max_pool: -inf, where there is nothing but NaN.)
 _KEEP = frozenset(
     f"relax.{n}"
     for n in (
         "add multiply divide maximum sum mean max min reshape expand_dims squeeze permute_dims broadcast_to tile concat"
-        " strided_slice nn.max_pool2d nn.avg_pool2d minimum ceil floor round"
+        " strided_slice nn.avg_pool2d minimum ceil floor round"
     ).split()
 )
 _WRAPS = frozenset(f"relax.{n}" for n in "add multiply sum mean divide nn.avg_pool2d".split())

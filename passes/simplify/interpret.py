@@ -184,7 +184,7 @@ def _pool(fill: float, reduce: Callable[..., Any]) -> Callable[..., Any]:
         padding = _spatial(a.padding)
         view = _windows(_padded(x.astype(_WIDE), padding, fill), kernel, strides, dilation)
         total = reduce(view, axis=tuple(range(-len(kernel), 0)))
-        if reduce is np.max:
+        if fill != 0:
             return total
         ones = _padded(np.ones_like(x, _WIDE), padding, float(bool(a.count_include_pad)))
         return total / np.sum(_windows(ones, kernel, strides, dilation), axis=tuple(range(-len(kernel), 0)))
@@ -220,7 +220,7 @@ def _silu(x: np.ndarray) -> np.ndarray:
 _TABLE: dict[str, Callable[..., Any]] = {
     **{f"relax.nn.conv{d}d": _conv for d in (1, 2, 3)},
     **{f"relax.nn.conv{d}d_transpose": _conv_transpose for d in (1, 2, 3)},
-    **{f"relax.nn.max_pool{d}d": _pool(-np.inf, np.max) for d in (1, 2, 3)},
+    **{f"relax.nn.max_pool{d}d": _pool(-np.inf, np.fmax.reduce) for d in (1, 2, 3)},
     **{f"relax.nn.avg_pool{d}d": _pool(0.0, np.sum) for d in (1, 2, 3)},
     **{f"relax.nn.adaptive_avg_pool{d}d": _global_mean for d in (1, 2, 3)},
     "relax.nn.softmax": _softmax,

@@ -64,6 +64,13 @@ def smaller(a: Any, b: Any) -> Any:
     return tirx.Select(is_nan(a), a, tirx.min(a, b))
 
 
+def largest_number(dtype: str) -> Any:
+    """A reducer to the largest element that passes over NaN: one maximum a step, since what it holds is none itself."""
+    if not is_float(dtype):
+        return te.comm_reducer(lambda a, b: tirx.max(a, b), lowest, name="largest_number")
+    return te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), lowest, name="largest_number")
+
+
 def is_nan(value: Any) -> Any:
     """NaN or not. (``value != value`` will not do: the simplifier takes it for false.)"""
     return tirx.isnan(value.astype("float32") if dtype_of(value) == "bfloat16" else value)

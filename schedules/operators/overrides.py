@@ -14,7 +14,7 @@ from tvm import te, tirx, topi
 
 from ..mathlib import BELOW_ZERO
 from ..operator import override
-from .common import dtype_of, elementwise, highest, is_float, larger, lowest, smaller
+from .common import dtype_of, elementwise, highest, is_float, larger, largest_number, lowest, smaller
 from .indexing import gathered
 from .standardised import standardised
 
@@ -103,7 +103,7 @@ def log_softmax(call: Any, x: te.Tensor) -> te.Tensor:
 def _exponentials(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Tensor, Any]:
     """The largest elements along ``axis``, exp(x - largest), the sums of those, and the row that an element is in."""
     shape = [d for a, d in enumerate(x.shape) if a != axis]
-    largest = te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), lowest, name="largest")
+    largest = largest_number("float32")
 
     def row(i: Any) -> list[Any]:
         return [p for a, p in enumerate(i) if a != axis]

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import te, tirx, topi
 
 from ..operator import define, override
-from .common import lowest, shape_of
+from .common import largest_number, lowest, shape_of
 
 
 def _padded(x: te.Tensor, begin: Sequence[int], end: Sequence[int], fill: Any) -> te.Tensor:
@@ -40,20 +40,29 @@ def _reach(
 
 
 def _largest(call: Any, x: te.Tensor) -> te.Tensor:
-    """The largest element of every window, -inf outside: Relax's own pads with the lowest finite number, which is more
-    than all of a window of -inf."""
+    """The largest element of every window that is no NaN, -inf outside and of a window of nothing else. (Relax's own
+    pads with the lowest finite number, which is more than all of a window of -inf.)"""
     attrs, spatial = call.attrs, len(x.shape) - 2
+    if not str(attrs.layout).startswith("NC"):
+        raise ValueError(f"max_pool in layout {attrs.layout} has no TE expression")
     padding = [int(p) for p in attrs.padding]
-    pool = {1: topi.nn.pool1d, 2: topi.nn.pool2d, 3: topi.nn.pool3d}[spatial]
     steps = [[int(n) for n in given] for given in (attrs.pool_size, attrs.strides, attrs.dilation)]
+    output = [int(d) for d in call.ty.shape][2:]
 
     def along(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
         """Windows over ``axes`` alone."""
-        sides = padding[:spatial], padding[spatial:]
-        begin, end = ([p if a in axes else 0 for a, p in enumerate(side)] for side in sides)
-        own = [[n if a in axes else 1 for a, n in enumerate(given)] for given in steps]
-        data = _padded(x, begin, end, lowest(x.dtype))
-        return pool(data, *own, [0] * len(padding), "max", bool(attrs.ceil_mode), str(attrs.layout))
+        begin = [p if a in axes else 0 for a, p in enumerate(padding[:spatial])]
+        kernel, strides, dilations = ([n if a in axes else 1 for a, n in enumerate(given)] for given in steps)
+        size = [o if a in axes else int(x.shape[2 + a]) for a, o in enumerate(output)]
+        reach = _reach(shape_of(x)[2:], kernel, strides, dilations, begin, size)
+        data = _padded(x, begin, reach, lowest(x.dtype))
+        taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(kernel)]
+        largest = largest_number(x.dtype)
+
+        def best(b: Any, ch: Any, *o: Any) -> Any:
+            return largest(data(b, ch, *[p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]), axis=taps)
+
+        return te.compute([*shape_of(x)[:2], *size], best, name="max_pool")
 
     depth, area = steps[0][0], math.prod(steps[0][1:])
     if spatial == 3 and area > 1 and depth * area > area * steps[1][0] + depth:
@@ -64,6 +73,19 @@ def _largest(call: Any, x: te.Tensor) -> te.Tensor:
 
 for _rank in (1, 2, 3):
     override(f"relax.nn.max_pool{_rank}d")(_largest)
+
+
+@define("halotile.global_max_pool")
+def global_max_pool(x: te.Tensor, *, axes: Sequence[int]) -> te.Tensor:
+    """The largest element over ``axes``, which stay with length one, that is no NaN; -inf if there is none."""
+    shape = shape_of(x)
+    along = {a: te.reduce_axis((0, shape[a]), name=f"k{a}") for a in axes}
+    largest = largest_number(x.dtype)
+    return te.compute(
+        [1 if a in along else d for a, d in enumerate(shape)],
+        lambda *i: largest(x(*[along.get(a, p) for a, p in enumerate(i)]), axis=list(along.values())),
+        name="global_max_pool",
+    )
 
 
 @define("halotile.window_sum")
@@ -116,15 +138,16 @@ def max_pool_with_indices(
     begin: Sequence[int],
     output: Sequence[int],
 ) -> list[te.Tensor]:
-    """The largest element of every window, and the flat position (int64) in the whole tensor of the first such."""
+    """The largest element of every window that is no NaN, and the flat position (int64) in the whole tensor of the
+    first such; -inf and the position of the first element, if there is nothing else."""
     n, c, *size = shape_of(x)
     end = _reach(size, kernel, strides, dilations, begin, output)
     data = _padded(x, begin, end, lowest(x.dtype))
     taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(kernel)]
     larger_first = te.comm_reducer(
         lambda p, q: (
-            tirx.Select(tirx.any(p[1] > q[1], tirx.all(p[1] == q[1], p[0] < q[0])), p[0], q[0]),
-            tirx.Select(p[1] > q[1], p[1], q[1]),
+            tirx.Select(tirx.any(q[1] > p[1], tirx.all(q[0] < p[0], tirx.Not(p[1] > q[1]))), q[0], p[0]),
+            tirx.Select(q[1] > p[1], q[1], p[1]),
         ),
         lambda _i, v: (tirx.max_value("int64"), lowest(v)),
         name="larger_first",

@@ -56,7 +56,7 @@ def roi_align(
         with k.loop(count, "parallel" if count * c * samples >= PARALLEL_WORK else "serial", "region") as region:
             number = tirx.max(tirx.min(cast("int32", k.load(ins[2], region)), n - 1), 0)
             start = k.bind(number * (c * pixels))
-            taps = [_Taps(k, b, ins[1], region * 4, scale, half_pixel, pixel, dtype) for b in bins]
+            taps = [_Taps(k, b, ins[1], region * 4, scale, half_pixel, pixel, dtype, not largest) for b in bins]
             _sum(k, outs[1] if turned else ins[0], start, channel, taps, largest, outs[0], (region, c))
 
     shapes = [((count, c, height, width), dtype), ((n, pixels, c) if turned else (1,), dtype)]
@@ -76,16 +76,17 @@ class _Bins:
 
 class _Taps:
     """Places of the lower and the upper element around every sample along an axis of a region, and their weights: zero
-    outside. Of a fixed number of samples they are kept."""
+    outside, and with ``halves`` two halves of an element that a sample falls on, so that none is zero inside. Of a
+    fixed number of samples they are kept."""
 
     def __init__(
         self, k: KernelBuilder, bins: _Bins, rois: Any, region: Any, scale: float, half_pixel: bool, pixel: int,
-        dtype: str,
+        dtype: str, halves: bool,
     ) -> None:  # fmt: skip
         def const(v: float) -> Any:
             return tirx.const(v, dtype)
 
-        self.k, self.bins, self.pixel, self.dtype = k, bins, pixel, dtype
+        self.k, self.bins, self.pixel, self.dtype, self.halves = k, bins, pixel, dtype, halves
         offset = const(0.5 if half_pixel else 0.0)
         first, last = (k.load(rois, region + bins.coordinate + i) * const(scale) - offset for i in (0, 2))
         self.start = k.bind(first)
@@ -123,8 +124,13 @@ class _Taps:
         kept = k.bind(tirx.max(tirx.min(at, const(length - 1)), const(0)))
         low = k.bind(tirx.floor(kept).astype("int32"))
         share = k.bind(kept - tirx.floor(kept))
-        places = [p * (self.bins.stride * self.pixel) for p in (low, tirx.min(low + 1, length - 1))]
-        return places + [tirx.Select(inside, weight, const(0)) for weight in (const(1) - share, share)]
+        upper, weights = tirx.min(low + 1, length - 1), [const(1) - share, share]
+        if self.halves:
+            between = k.bind(cast("int32", share > const(0))) > 0
+            upper = tirx.Select(between, upper, low)
+            weights = [tirx.Select(between, weight, const(0.5)) for weight in weights]
+        places = [p * (self.bins.stride * self.pixel) for p in (low, upper)]
+        return places + [tirx.Select(inside, weight, const(0)) for weight in weights]
 
 
 def _sum(
@@ -150,17 +156,28 @@ def _sum(
         with k.loop(down.ratio, name="iy") as iy:
             rows = down(y, iy)
             with k.loop(across.ratio, name="ix") as ix:
-                corners = [
-                    (k.bind(start + p + q), k.bind(a * b))
-                    for (p, a), (q, b) in itertools.product(rows, across(xx, ix))
-                ]
-                for total, begin in zip(totals, first):
-                    with k.loop(lanes, "vectorized") as v:
-                        value = total[v]
-                        for at, weight in corners:
-                            term = weight * k.load(x, at + (begin + v) * stride)
-                            value = larger(value, k.bind(term)) if largest else value + term
-                        k.store(total, v, value)
+                columns = across(xx, ix)
+                nothing = tirx.const(0, dtype)
+                inside = k.bind(tirx.all(rows[0][1] > nothing, columns[0][1] > nothing))
+                with k.when(inside):
+                    corners = [
+                        (k.bind(start + p + q), k.bind(a * b)) for (p, a), (q, b) in itertools.product(rows, columns)
+                    ]
+                    for total, begin in zip(totals, first):
+                        with k.loop(lanes, "vectorized") as v:
+                            value = total[v]
+                            for at, weight in corners:
+                                term = weight * k.load(x, at + (begin + v) * stride)
+                                if largest:
+                                    value = larger(value, k.bind(tirx.Select(weight > nothing, term, nothing)))
+                                else:
+                                    value = value + term
+                            k.store(total, v, value)
+                if largest:  # a sample outside of the image is 0
+                    with k.when(tirx.Not(inside)):
+                        for total in totals:
+                            with k.loop(lanes, "vectorized") as v:
+                                k.store(total, v, larger(total[v], nothing))
         for total, begin in zip(totals, first):
             with k.loop(lanes, "unroll") as v:
                 value = total[v]

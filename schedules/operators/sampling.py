@@ -10,9 +10,10 @@ from tvm import te, tirx
 
 from ..emit import KernelBuilder
 from ..operator import define
-from .common import dtype_of, shape_of
+from .common import dtype_of, is_nan, shape_of
 from .loops import PARALLEL_WORK, written
 
+FAR = 2.0**22  # a position beyond which is taken for that one, so that it can be a whole number
 LANES = 16  # positions side by side, whose places and weights all channels share
 
 
@@ -55,6 +56,19 @@ def _linear_weights(t: Any) -> list[Any]:
     return [tirx.const(1, dtype_of(t)) - t, t]
 
 
+def _shared(weights: list[Any], t: Any) -> list[Any]:
+    """``weights`` of neighbours; equal parts where ``t`` is 0 and all of them are the element itself (:func:`_apart`),
+    so that none is 0, and infinite elements stay what they are."""
+    part = tirx.const(1.0 / len(weights), dtype_of(t))
+    return [tirx.Select(t > tirx.const(0, dtype_of(t)), w, part) for w in weights]
+
+
+def _apart(offset: int, t: Any) -> Any:
+    """How far a neighbour lies from the element that a position is ``t`` above: nowhere, where only that one counts."""
+    zero = tirx.IntImm("int32", 0)
+    return tirx.Select(t > tirx.const(0, dtype_of(t)), tirx.IntImm("int32", offset), zero) if offset else zero
+
+
 def _cubic_weights(t: Any) -> list[Any]:
     """Keys' kernel with a = -0.75 at distances t + 1, t, 1 - t, 2 - t."""
     dtype = dtype_of(t)
@@ -76,7 +90,8 @@ def _cubic_weights(t: Any) -> list[Any]:
 def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align_corners: bool) -> te.Tensor:
     """x [N, C, ...] read at grid [N, ..., d], whose last axis holds positions in [-1, 1], the last axis of x first.
 
-    The read positions are made once (a stage of their own) and shared by all channels.
+    The read positions are made once (a stage of their own) and shared by all channels. Where one falls on an element,
+    that alone is read: a NaN beside it does not count. A NaN in the grid is taken for -1, as in PyTorch.
     """
     n, c, *size = shape_of(x)
     out = shape_of(grid)[1:-1]
@@ -110,16 +125,16 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
         if mode == "nearest":
             return read(b, ch, [p.astype("int32") for p in point])
         base = [tirx.floor(p) for p in point]
-        weights = [
-            (_linear_weights if mode == "linear" else _cubic_weights)(p - f) for p, f in zip(point, base)
-        ]
+        above = [p - f for p, f in zip(point, base)]
+        weights = [_shared((_linear_weights if mode == "linear" else _cubic_weights)(t), t) for t in above]
         first = 0 if mode == "linear" else -1
         total = None
         for taps in itertools.product(range(len(weights[0])), repeat=rank):
             weight = weights[0][taps[0]]
             for d in range(1, rank):
                 weight = weight * weights[d][taps[d]]
-            term = weight * read(b, ch, [f.astype("int32") + (t + first) for f, t in zip(base, taps)])
+            near = [f.astype("int32") + _apart(tap + first, t) for f, tap, t in zip(base, taps, above)]
+            term = weight * read(b, ch, near)
             total = term if total is None else total + term
         return total
 
@@ -129,7 +144,9 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
 def _source(g: Any, length: int, dtype: str, mode: str, padding: str, align_corners: bool) -> Any:
     """The position in elements of the normalised coordinate ``g``."""
     one, two, size = tirx.const(1, dtype), tirx.const(2, dtype), tirx.const(length, dtype)
+    g = tirx.Select(is_nan(g), -one, g)
     p = (g + one) / two * (size - one) if align_corners else ((g + one) * size - one) / two
+    p = tirx.max(tirx.min(p, tirx.const(FAR, dtype)), tirx.const(-FAR, dtype))
     if mode == "nearest":
         p = tirx.nearbyint(p)
     low, high = (0.0, length - 1.0) if align_corners else (-0.5, length - 0.5)
@@ -212,9 +229,10 @@ def _around(y: Any, x: Any, rows: int, columns: int, dtype: str, bind: Any) -> I
     ]
     base = [bind(tirx.floor(p)) for p in limit]
     corner = [bind(b.astype("int32")) for b in base]
-    weights = [_linear_weights(bind(p - f)) for p, f in zip(limit, base)]
+    above = [bind(p - f) for p, f in zip(limit, base)]
+    weights = [_shared(_linear_weights(t), t) for t in above]
     for dy in range(2):
         for dx in range(2):
-            i, j = corner[0] + dy, corner[1] + dx
+            i, j = corner[0] + _apart(dy, above[0]), corner[1] + _apart(dx, above[1])
             inside = tirx.all(_inside(i, rows), _inside(j, columns))
             yield weights[0][dy] * weights[1][dx], inside, _clamped(i, rows) * columns + _clamped(j, columns)

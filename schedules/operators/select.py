@@ -13,8 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from tvm import te, tirx
+from tvm.ir.prim import expr as prim
 
 from ..emit import KernelBuilder
+from ..inline import negation
+from ..mathlib import ordered
 from ..operator import define
 from .common import dtype_of, shape_of
 from .heap import Heap, order
@@ -23,7 +26,8 @@ from .loops import PARALLEL_WORK, cast, until, written
 
 @define("halotile.nonzero")
 def nonzero(x: te.Tensor) -> list[te.Tensor]:
-    """Positions of the elements that are not zero, in order: int64 [rank, elements], and their number: int64 [1]."""
+    """Positions of the elements that are not zero (NaN is not), in order: int64 [rank, elements], and their number:
+    int64 [1]."""
     shape = shape_of(x)
     elements, rank = math.prod(shape), len(shape)
 
@@ -32,7 +36,7 @@ def nonzero(x: te.Tensor) -> list[te.Tensor]:
         k.store(count, 0, tirx.IntImm("int64", 0))
         with k.loop(elements, name="e") as e:
             element = k.load(ins[0], e)
-            chosen = element if dtype_of(x) == "bool" else element != tirx.const(0, dtype_of(x))
+            chosen = element if dtype_of(x) == "bool" else negation(prim.EQ(element, tirx.const(0, dtype_of(x))))
             with k.when(chosen):
                 place, left = k.bind(cast("int32", count[0])), e
                 for d in range(rank - 1, -1, -1):
@@ -65,7 +69,8 @@ def non_max_suppression(
     n, how many of the N boxes there are (int64), m, how many to take at most (int64, from 0), o and a, thresholds of
     the overlap and of the scores in place of ``overlap`` and ``above``. Gives rows (batch, class, box),
     int64 [B * C * most, 3], and their number, int64 [1]; what follows is memory to work in. Of every class of every
-    image at most ``most`` are taken, of scores larger than ``above``, and equal scores in the order of the boxes.
+    image at most ``most`` are taken, of scores larger than ``above`` (a NaN is not larger than anything), and equal
+    scores in the order of the boxes.
 
     A class is a heap of its boxes with the best at the root; it is taken apart until enough are kept, so what costs is
     the boxes above the threshold, and log n for each that is looked at.
@@ -95,7 +100,7 @@ def non_max_suppression(
             size = k.local("size", "int32", 1)
             k.store(size, 0, tirx.IntImm("int32", 0))
             with k.loop(available, name="n") as n:
-                with k.when(tirx.IntImm("bool", 1) if least is None else score(n) > least):
+                with k.when(ordered(score(n)) if least is None else score(n) > least):
                     heap.put(size[0], n)
                     k.store(size, 0, size[0] + 1)
             half = k.bind(size[0] // 2)

@@ -74,7 +74,7 @@ def norm(node: Node, _output: int, box: Box) -> Needs | Refusal:
 
 RULES = {
     **{f"relax.{name}": reduction for name in ("mean", "sum", "max", "min", "prod", "std", "variance")},
-    **{f"halotile.{name}": reduction for name in ("argmax", "argmin")},
+    **{f"halotile.{name}": reduction for name in ("argmax", "argmin", "global_max_pool")},
     **{f"relax.nn.{name}": along for name in ("softmax", "log_softmax")},
     **{f"halotile.{name}": along for name in ("cumsum", "cumprod", "topk", "standardise", "centre")},
     **{f"relax.nn.{name}": norm for name in ("layer_norm", "rms_norm")},

@@ -72,7 +72,7 @@ def test_separated_windows(window: Any, width: int, blocked: bool) -> None:
         assert all((r[:, 19:] == 0).all() for r in results), "lanes beyond the last channel"
         results = [r[:, :19] for r in results]
     with np.errstate(invalid="ignore"):
-        most = windows(x, kernel, strides, pads, dilation, -np.inf).max((-1, -2))
+        most = np.fmax.reduce(windows(x, kernel, strides, pads, dilation, -np.inf), axis=(-1, -2))
         np.testing.assert_array_equal(results[0], np.where(most < 0, 0, most).astype(F))
         if dilation == (1, 1):
             mean = windows(x, kernel, strides, pads, dilation, 0).mean((-1, -2))
@@ -84,7 +84,7 @@ def test_windows_with_nothing_to_gain(kernel: Any, stride: int) -> None:
     x = data(3, 37)
     build = staged(module_of([x], lambda x: R.nn.max_pool2d(x, kernel, strides=(stride, stride))))
     assert "staged, 1 phases" in build.kernels[0].schedule
-    most = windows(x, kernel, (stride, stride), (0, 0, 0, 0), (1, 1), 0).max((-1, -2))
+    most = np.fmax.reduce(windows(x, kernel, (stride, stride), (0, 0, 0, 0), (1, 1), 0), axis=(-1, -2))
     np.testing.assert_array_equal(Compiled(build).run([x])[0], most.astype(F))
 
 
@@ -93,7 +93,7 @@ def test_a_map_before_the_window_joins_the_first_half() -> None:
     build = staged(module_of([x], lambda x: R.nn.max_pool2d(R.nn.relu(x), (5, 5))))
     assert all("2 phases" in k.schedule for k in build.kernels if "staged" in k.schedule)
     (result,) = Compiled(build).run([x])
-    most = windows(np.where(x < 0, 0, x), (5, 5), (1, 1), (0, 0, 0, 0), (1, 1), 0).max((-1, -2))
+    most = np.fmax.reduce(windows(np.where(x < 0, 0, x), (5, 5), (1, 1), (0, 0, 0, 0), (1, 1), 0), axis=(-1, -2))
     np.testing.assert_array_equal(result, most.astype(F))
 
 
@@ -105,7 +105,7 @@ def test_rows_side_by_side_fit_the_stack() -> None:
         text = str(build.kernels[0].function)
         (scratch,) = re.findall(r"= T.alloc_buffer\(\((\d+),", text)
         assert int(scratch) == rows * width
-        most = windows(x, (5, 5), (1, 1), (0, 0, 0, 0), (1, 1), 0).max((-1, -2))
+        most = np.fmax.reduce(windows(x, (5, 5), (1, 1), (0, 0, 0, 0), (1, 1), 0), axis=(-1, -2))
         np.testing.assert_array_equal(Compiled(build).run([x])[0], most.astype(F))
 
 
@@ -123,6 +123,6 @@ def test_rows_of_channel_lanes_are_not_side_by_side() -> None:
     (scratch,) = re.findall(r"= T.alloc_buffer\(\((\d+),\)\)", str(pool.function))
     assert int(scratch) == 23 * lanes
     mixed = np.einsum("oi,nihw->nohw", w[:, :, 0, 0].astype("f8"), x)
-    most = windows(mixed, (5, 5), (1, 1), (0, 0, 0, 0), (1, 1), 0).max((-1, -2))
+    most = np.fmax.reduce(windows(mixed, (5, 5), (1, 1), (0, 0, 0, 0), (1, 1), 0), axis=(-1, -2))
     wanted = np.einsum("oi,nihw->nohw", w[:, :, 0, 0], most)
     np.testing.assert_allclose(Compiled(build).run([x])[0], wanted, rtol=1e-4, atol=1e-3)

@@ -247,7 +247,10 @@ def where(node: Node) -> Value:
 
 @converts("IsNaN", since=9)
 def is_nan(node: Node) -> Value:
-    x = node.need(0)
+    return nan(node, node.need(0))
+
+
+def nan(node: Node, x: Value) -> Value:
     return node.do(R.isnan, node.cast(x, "float32") if x.dtype == "bfloat16" else x)
 
 

@@ -229,7 +229,7 @@ def global_average_pool(node: Node) -> Value:
 @converts("GlobalMaxPool")
 def global_max_pool(node: Node) -> Value:
     x = node.need(0)
-    return node.do(R.max, x, axis=_spatial(x), keepdims=True)
+    return node.own("halotile.global_max_pool", x, axes=_spatial(x))
 
 
 @converts("GlobalLpPool")

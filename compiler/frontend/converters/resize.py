@@ -341,7 +341,7 @@ def _interpolated(
 
     def run(v: Value) -> Value:
         for axis in axes:
-            _, index, weights = table(axis)
+            index, weights = _without_zeros(*table(axis)[1:])
             v = node.own(
                 "halotile.resample",
                 v,
@@ -356,6 +356,20 @@ def _interpolated(
 
 def _between(ratio: np.ndarray, _scale: float) -> tuple[np.ndarray, np.ndarray]:
     return _linear(ratio)
+
+
+def _without_zeros(index: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same sums without weights of 0, by which a NaN or an infinity beside a position would count: such a place
+    reads the row's heaviest element, half of whose weight it takes."""
+    index, weights = index.copy(), weights.copy()
+    rows = np.arange(len(weights))
+    heaviest = np.abs(weights).argmax(axis=1)
+    for column in range(weights.shape[1]):
+        zero = rows[weights[:, column] == 0]
+        index[zero, column] = index[zero, heaviest[zero]]
+        weights[zero, heaviest[zero]] /= 2
+        weights[zero, column] = weights[zero, heaviest[zero]]
+    return index, weights
 
 
 def _linear(ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

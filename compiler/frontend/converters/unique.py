@@ -2,7 +2,8 @@
 
     x = [2, 1, 1, 3]     order = [1, 2, 0, 3]     fresh = [1, 0, 1, 1]     groups = [0, 0, 1, 2]
 
-Equal elements stay in their order, so that the first of a group is where its value occurs first.
+Equal elements stay in their order, so that the first of a group is where its value occurs first. NaN equal each other
+and come last, as in NumPy.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..node import Node, normal_axis
 from ..parts import with_part
 from ..registry import Refusal, converts
 from ..value import Value
+from .elementwise import nan
 from .indexing import chosen, read
 
 R = relax.op
@@ -71,7 +73,7 @@ def _sorted(node: Node, x: Value) -> tuple[Value, Value]:
     if x.dtype == "bool":
         x = node.cast(x, "int32")
     values, order = node.own_many("halotile.topk", x, k=x.size, axis=0, largest=False)
-    return order, _fresh(node, node.do(R.not_equal, values, _before(node, values)))
+    return order, _fresh(node, _differ(node, values, _before(node, values)))
 
 
 def _sorted_rows(node: Node, x: Value, axis: int) -> tuple[Value, Value]:
@@ -85,9 +87,12 @@ def _sorted_rows(node: Node, x: Value, axis: int) -> tuple[Value, Value]:
     rows = node.transpose(x, [axis, *(a for a in range(x.rank) if a != axis)])
     rows = node.reshape(rows, (length, width))
     one, other = node.reshape(rows, (length, 1, width)), node.reshape(rows, (1, length, width))
-    differ = node.cast(node.do(R.not_equal, one, other), "int32")
+    differ = node.cast(_differ(node, one, other), "int32")
     where = node.own("halotile.argmax", differ, axis=2, keepdims=True, last=False)
-    less = node.cast(node.do(R.less, one, other), "int32")
+    less = node.do(R.less, one, other)
+    if x.is_float:  # of two that differ, where the second is NaN, the first is less
+        less = node.do(R.logical_or, less, nan(node, other))
+    less = node.cast(less, "int32")
     less = node.reshape(node.own("halotile.gather_elements", less, where, axis=2), (length, length))
     same = node.do(R.equal, node.do(R.max, differ, axis=[2]), node.const(0, "int32"))
     earlier = node.const(np.tri(length, k=-1).T, "bool")  # row i before row j
@@ -97,6 +102,15 @@ def _sorted_rows(node: Node, x: Value, axis: int) -> tuple[Value, Value]:
     pairs = node.do(R.add, order, node.do(R.multiply, _before(node, order), node.const([length], "int64")))
     alike = read(node, node.reshape(node.cast(same, "int32"), (length * length,)), pairs, 0)
     return order, _fresh(node, node.do(R.equal, alike, node.const(0, "int32")))
+
+
+def _differ(node: Node, one: Value, other: Value) -> Value:
+    """Where two differ; NaN do not."""
+    differ = node.do(R.not_equal, one, other)
+    if not one.is_float:
+        return differ
+    both = node.do(R.logical_and, nan(node, one), nan(node, other))
+    return node.do(R.logical_and, differ, node.do(R.logical_not, both))
 
 
 def _before(node: Node, vector: Value) -> Value:
