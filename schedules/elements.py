@@ -44,6 +44,7 @@ class _Elements:
 
     def __init__(self, inputs: Iterable[te.Tensor]) -> None:
         self._made: dict[Any, Any] = {t.op: t.op for t in inputs}
+        self._given = frozenset(self._made)
         self._named: set[Any] = set()  # variables that stand for elements
 
     def tensor(self, tensor: te.Tensor) -> te.Tensor:
@@ -134,9 +135,36 @@ class _Elements:
         dtype, source = str(expr.ty.dtype), str(expr.value.ty.dtype)
         if is_whole(source):
             return lambda value: converted(dtype, value)
-        if _limited(expr.value, dtype):
+        if self._limited(expr.value, dtype):
             return lambda value: tirx.Cast(expr.ty, value)
         return lambda value: truncated(dtype, value)
+
+    def _limited(self, value: Any, dtype: str) -> bool:
+        """True for a float that the operator itself holds within what ``dtype`` holds: min and max with such constants,
+        then rounded. It sees to NaN; what came before it does not."""
+        low, high = self._range(value)
+        bits = int(dtype.lstrip("uint"))
+        least, most = (0, 2**bits) if dtype.startswith("uint") else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+        return low >= least and high < most
+
+    def _range(self, value: Any) -> tuple[float, float]:
+        whatever = -float("inf"), float("inf")
+        if isinstance(value, prim.FloatImm):
+            return value.value, value.value
+        if isinstance(value, (prim.Min, prim.Max)):
+            choose = min if isinstance(value, prim.Min) else max
+            (a, b), (c, d) = self._range(value.a), self._range(value.b)
+            return choose(a, c), choose(b, d)
+        if isinstance(value, Call) and isinstance(value.op, Op):
+            name = value.op.name
+            if name == "te.tensor_load":
+                op = value.args[0].op
+                own = op not in self._given and isinstance(op, te.ComputeOp)
+                return self._range(op.body[int(value.args[0].value_index)]) if own else whatever
+            if name.removeprefix("tirx.") in _ROUNDINGS:
+                low, high = self._range(value.args[0])
+                return (low, high) if all(math.isinf(v) or v == math.floor(v) for v in (low, high)) else whatever
+        return whatever
 
 
 def _is_arithmetic(expr: Any, first: Any) -> bool:
@@ -144,32 +172,6 @@ def _is_arithmetic(expr: Any, first: Any) -> bool:
     if isinstance(expr, prim.Cast):
         return is_whole(str(expr.ty.dtype)) and str(first.ty.dtype) != "bool"
     return is_whole(str(first.ty.dtype))
-
-
-def _limited(value: Any, dtype: str) -> bool:
-    """True for a float that is held within what ``dtype`` holds: min and max with such constants, then rounded."""
-    low, high = _range(value)
-    bits = int(dtype.lstrip("uint"))
-    least, most = (0, 2**bits) if dtype.startswith("uint") else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-    return low >= least and high < most
-
-
-def _range(value: Any) -> tuple[float, float]:
-    whatever = -float("inf"), float("inf")
-    if isinstance(value, prim.FloatImm):
-        return value.value, value.value
-    if isinstance(value, (prim.Min, prim.Max)):
-        choose = min if isinstance(value, prim.Min) else max
-        (a, b), (c, d) = _range(value.a), _range(value.b)
-        return choose(a, c), choose(b, d)
-    if isinstance(value, Call) and isinstance(value.op, Op):
-        name = value.op.name
-        if name == "te.tensor_load" and isinstance(value.args[0].op, te.ComputeOp):
-            return _range(value.args[0].op.body[int(value.args[0].value_index)])
-        if name.removeprefix("tirx.") in _ROUNDINGS:
-            low, high = _range(value.args[0])
-            return (low, high) if all(math.isinf(v) or v == math.floor(v) for v in (low, high)) else whatever
-    return whatever
 
 
 def _again(expr: Any, old: Sequence[Any], new: Sequence[Any], make: Callable[..., Any]) -> Any:

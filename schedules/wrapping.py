@@ -21,8 +21,6 @@ from tvm import tirx
 from tvm.ir import Call, Op
 from tvm.ir.prim import expr as prim
 
-from .fence import fence
-
 _PURE = Op.get("tirx.call_llvm_pure_intrin")
 _SHIFT = tirx.call_llvm_pure_intrin("int32", "llvm.fshl", *[tirx.IntImm("int32", 0)] * 3).args[0]
 _RING = (prim.Add, prim.Sub, prim.Mul)
@@ -151,21 +149,29 @@ def converted(dtype: str, value: Any) -> Any:
 
 
 def truncated(dtype: str, value: Any) -> Any:
-    """A float as a whole number, rounded towards zero: by the machine's conversion to int32, or int64 for types of
-    more bits and uint32, of which narrower and unsigned types take the low bits."""
+    """A float as a whole number, rounded towards zero: an int32, or int64 for types of more bits and uint32, of which
+    narrower and unsigned types take the low bits; the least number for NaN and whatever that does not hold.
+
+    x86-64's conversions give that, ARM's hold at the ends and make 0 of NaN, and LLVM takes what they make for
+    anything: so what does not fit is told apart first.
+    """
     if str(value.ty.dtype) in ("float16", "bfloat16"):
         value = tirx.Cast("float32", value)
-    value = fence(value)  # LLVM would take what the machine makes of the others for anything
-    held = tirx.Cast("int32" if width(dtype) < 32 or dtype == "int32" else "int64", value)
+    wide = "int32" if width(dtype) < 32 or dtype == "int32" else "int64"
+    bits = width(wide)
+
+    def below(power: int) -> Any:
+        return tirx.abs(value) < tirx.FloatImm(value.ty, 2.0**power)
+
+    held = converted(dtype, tirx.Select(below(bits - 1), tirx.Cast(wide, value), number(-1 << (bits - 1), wide)))
     if dtype != "uint64":
-        return converted(dtype, held)
-    large = value >= tirx.FloatImm(value.ty, 2.0**63)
-    return tirx.Select(large, tirx.Cast(dtype, value), converted(dtype, held))
+        return held
+    large = tirx.all(value >= tirx.FloatImm(value.ty, 2.0**63), below(64))
+    return tirx.Select(large, tirx.Cast(dtype, value), held)
 
 
 def truncated_array(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The same of known floats. What lies outside of int32 (int64), or is NaN, is the least number, as x86-64, ONNX
-    Runtime and numpy have it there (ARM holds at the ends, and NaN is 0)."""
+    """The same of known floats."""
     bits = dtype.itemsize * 8
     wide = np.iinfo(np.int32 if bits < 32 or dtype == np.int32 else np.int64)
     whole = np.trunc(values.astype(np.float64))

@@ -28,12 +28,21 @@ def narrowed(node: Node, x: Value, dtype: str) -> Value:
     if not node.attr("saturate", 1):
         raise Refusal(f"what {dtype} can't hold is only supported to become the largest that it can (saturate)")
     x = node.cast(x, "float32")
-    limits = ml_dtypes.iinfo(dtype) if dtype in INTEGERS else ml_dtypes.finfo(dtype)
-    x = node.do(R.clip, x, min=float(limits.min), max=float(limits.max))
+    if dtype in INTEGERS:
+        x = saturated(node, x, dtype, "float32")
+    else:
+        limits = ml_dtypes.finfo(dtype)
+        x = node.do(R.clip, x, min=float(limits.min), max=float(limits.max))
     step = node.scalar(1, x) if dtype in INTEGERS else _step(node, x, ml_dtypes.finfo(dtype))
     result = Value(x.shape, dtype)
     result.carried = node.do(R.multiply, node.do(R.round, node.do(R.divide, x, step)), step)
     return result
+
+
+def saturated(node: Node, x: Value, limits: str, dtype: str) -> Value:
+    """``x`` within what the integer type ``limits`` holds, NaN at its low end, as ``dtype``."""
+    ends = ml_dtypes.iinfo(limits)
+    return node.own("halotile.saturated", x, low=float(ends.min), high=float(ends.max), dtype=dtype)
 
 
 def known(node: Node, x: Value, array: np.ndarray, dtype: str) -> Value:

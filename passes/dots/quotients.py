@@ -1,7 +1,7 @@
 """What becomes bytes again is computed by fewer instructions, with the same bits.
 
     x / s                                       ->      quotient(x, s, 1 / s)
-    uint8(clip(round(x) + zero, low, high))     ->      rounded(x): in whole numbers from where it is rounded on
+    saturated(round(x) + zero, low, high)       ->      rounded(x): in whole numbers from where it is rounded on
 
 A division takes as long as ten other operators of an epilogue: sixteen cycles a vector of sixteen floats on Golden
 Cove, where three multiply-adds take one and a half. They give what division does (P. Markstein, Computation of
@@ -16,6 +16,7 @@ to be one of these.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from ...targets.target import Target
 from ..simplify.graph import CONST, Node
 from ..simplify.identity import RESHAPES
 from ..simplify.patterns import split_constant
+from ..simplify.requantised import SATURATED
 from ..sweep import Build
 from .operands import BYTES
 
@@ -63,17 +65,15 @@ def quotient(target: Target, exact: bool, node: Node) -> Build | None:
 
 def rounded(target: Target, exact: bool, node: Node) -> Build | None:
     """Builds bytes of numbers that are known to be small; None if ``node`` is nothing like it."""
-    if node.op != "relax.astype" or node.dtype not in BYTES or not target.triple.startswith("x86_64"):
+    found = _saturated(node) if node.dtype in BYTES and target.triple.startswith("x86_64") else None
+    if found is None or found[0].dtype != "float32":
         return None
-    clip = node.inputs[0]
-    if clip.op != "relax.clip" or clip.dtype != "float32":
-        return None
-    low, high = clip.raw(1), clip.raw(2)
+    value, low, high = found
     whole = all(isinstance(n, (int, float)) and abs(n) < WHOLE and n == int(n) for n in (low, high))
     limits = np.iinfo(node.dtype)
     if not whole or not limits.min <= low <= high <= limits.max:
         return None
-    value, zero = clip.inputs[0], 0
+    zero = 0
     pair = split_constant(value) if value.op == "relax.add" else None
     if pair is not None:
         number = pair[1].array
@@ -87,6 +87,14 @@ def rounded(target: Target, exact: bool, node: Node) -> Build | None:
         return None
     own = {"zero": zero, "low": int(low), "high": int(high), "dtype": node.dtype}
     return lambda b: b.call(partial(call, ROUNDED), value.inputs[0], **own)
+
+
+def _saturated(node: Node) -> tuple[Node, Any, Any] | None:
+    """What ``node`` makes an integer of, and its limits. (NaN are known to be none, in which the two forms differ.)"""
+    if node.op == SATURATED:
+        return node.inputs[0], node.attr("low"), node.attr("high")
+    clip = node.inputs[0] if node.op == "relax.astype" else None
+    return (clip.inputs[0], clip.raw(1), clip.raw(2)) if clip is not None and clip.op == "relax.clip" else None
 
 
 def _fuses(target: Target) -> bool:

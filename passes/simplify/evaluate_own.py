@@ -112,11 +112,20 @@ def _running(function: Callable[..., Any]) -> Callable[[Node, Arrays], np.ndarra
     return apply
 
 
+def _saturated(node: Node, x: Arrays) -> np.ndarray:
+    """Within limits, NaN at the low one."""
+    a, low, high = x[0], node.attr("low"), node.attr("high")
+    with np.errstate(invalid="ignore"):
+        held = np.where(a > low, np.minimum(a, a.dtype.type(high)), a.dtype.type(low))
+    return held.astype(node.dtype)
+
+
 OWN: dict[str, Callable[[Node, Arrays], np.ndarray | None]] = {
     "halotile.integer_divide": _quotient,
     "halotile.modulo": _remainder,
     "halotile.bit_shift": _shifted,
     "halotile.integer_power": _power,
+    "halotile.saturated": _saturated,
     "halotile.bitcast": lambda node, x: np.asarray(x[0], order="C").view(node.dtype),
     "halotile.gather": _gather,
     "halotile.gather_elements": _gather_elements,

@@ -9,10 +9,11 @@ from .graph import CONST, Graph, Node
 from .rule import EXACT, Builder, Declined, Rewrite, Rule
 
 BYTES = ("uint8", "int8")
-_MAPS = frozenset(
-    f"relax.{name}"
-    for name in "astype add subtract multiply divide minimum maximum round clip nn.relu".split()
-)
+SATURATED = "halotile.saturated"
+_MAPS = frozenset((
+    SATURATED,
+    *(f"relax.{n}" for n in "astype add subtract multiply divide minimum maximum round clip nn.relu".split()),
+))  # fmt: skip
 _POOLS = frozenset(f"relax.nn.max_pool{d}d" for d in (1, 2, 3))
 _MOVES = _POOLS | {
     *("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.permute_dims", "relax.strided_slice"),
@@ -30,7 +31,7 @@ class MovedBytes(Rule):
     name = "moved-bytes"
     family = "data_movement"
     modes = EXACT
-    roots = frozenset(("relax.astype",))
+    roots = frozenset(("relax.astype", SATURATED))
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         if node.dtype not in BYTES or node.inputs[0].dtype in BYTES:

@@ -51,6 +51,22 @@ def quotient(x: te.Tensor, divisor: te.Tensor, inverse: te.Tensor) -> te.Tensor:
     return elementwise("quotient", apply, x, divisor, inverse)
 
 
+@define("halotile.saturated")
+def saturated(x: te.Tensor, *, low: float, high: float, dtype: str) -> te.Tensor:
+    """x from ``low`` to ``high``, a NaN for ``low``, as ``dtype``: float32, or a signed or unsigned integer of up to 32
+    bits that has both ends. Numbers between two whole ones are rounded towards zero.
+
+    A NaN costs nothing: ``x > low ? x : low`` is one maximum, of which x86-64 takes the second operand for NaN.
+    """
+    bottom, top = tirx.const(low, dtype_of(x)), tirx.const(high, dtype_of(x))
+
+    def apply(v: Any) -> Any:
+        held = tirx.min(tirx.Select(v > bottom, v, bottom), top)
+        return held.astype(dtype)
+
+    return te.compute(shape_of(x), lambda *i: apply(x(*i)), name="saturated", attrs={WITHIN: True})
+
+
 @define("halotile.rounded")
 def rounded(x: te.Tensor, *, zero: int, low: int, high: int, dtype: str) -> te.Tensor:
     """The whole number next to x, of two the even one, and ``zero``, from ``low`` to ``high``. It must be an int32."""

@@ -21,7 +21,7 @@ INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
 
 @converts("QuantizeLinear", since=10)
 def quantize_linear(node: Node) -> Value:
-    """saturate(round_half_even(x / scale) + zero_point)"""
+    """saturate(round_half_even(x / scale) + zero_point), the least number for NaN"""
     x, scale, zero = node.need(0), node.need(1), node[2]
     target = zero.dtype if zero is not None else (dtype_name(node.attr("output_dtype", 0)) or "uint8")
     if target not in (*narrow.INTEGERS, *narrow.FLOATS):
@@ -44,10 +44,11 @@ def _at_import(x: np.ndarray, spread: np.ndarray, offset: Value | None, precisio
     limits = np.iinfo(target)
     with np.errstate(all="ignore"):
         codes = np.rint((x.astype(precision) / spread.astype(precision)).astype("float32"))
+        codes = codes.astype("float64")  # float32 has no 2**31 - 1
         if offset is not None and offset.array is not None:
-            codes = codes + offset.array.astype("float32")
-        codes = np.clip(codes.astype("float64"), limits.min, limits.max)  # float32 has no 2**31 - 1
-    return Value.of_array(np.nan_to_num(codes, nan=0.0).astype(target))
+            codes = codes + offset.array
+        codes = np.fmin(np.fmax(codes, limits.min), limits.max)  # a NaN for the least
+    return Value.of_array(codes.astype(target))
 
 
 @converts("DequantizeLinear", since=10)
@@ -120,7 +121,8 @@ def dynamic_quantize_linear(node: Node) -> list[Value | None]:
 def by_own_range(node: Node, x: Value) -> tuple[Value, Value, Value]:
     """x as unsigned bytes of its own range, which holds zero; their scale, and their zero point in float32.
 
-    Where x is zero throughout the scale is 1, as ONNX Runtime has it (ONNX's function body divides zero by zero).
+    Where x is zero throughout the scale is 1, as ONNX Runtime has it (ONNX's function body divides zero by zero). A NaN
+    in x makes the scale one, and everything else 0.
     """
     zero, axes = node.scalar(0, x), list(range(x.rank))
     low = node.do(R.minimum, node.do(R.min, x, axis=axes), zero)
@@ -128,7 +130,7 @@ def by_own_range(node: Node, x: Value) -> tuple[Value, Value, Value]:
     scale = node.do(R.divide, node.do(R.subtract, high, low), node.scalar(255, x))
     scale = node.do(R.where, node.do(R.equal, high, low), node.scalar(1, x), scale)
     place = node.do(R.divide, node.do(R.subtract, zero, low), scale)
-    offset = node.do(R.clip, node.do(R.round, place), min=0.0, max=255.0)
+    offset = narrow.saturated(node, node.do(R.round, place), "uint8", "float32")
     return _quantized(node, node.do(R.divide, x, scale), offset, "uint8"), scale, offset
 
 
@@ -207,11 +209,11 @@ def _need_integer(dtype: str) -> None:
 
 def _quantized(node: Node, quotient: Value, zero: Value | None, target: str) -> Value:
     _need_integer(target)
-    limits = np.iinfo(target)
-    value = node.do(R.round, node.cast(quotient, "float32"))
+    wide = "float64" if target == "int32" else "float32"  # float32 has no 2**31 - 1
+    value = node.cast(node.do(R.round, node.cast(quotient, "float32")), wide)
     if zero is not None:
-        value = node.do(R.add, value, node.cast(zero, "float32"))
-    return node.cast(node.do(R.clip, value, min=float(limits.min), max=float(limits.max)), target)
+        value = node.do(R.add, value, node.cast(zero, wide))
+    return narrow.saturated(node, value, target, target)
 
 
 def _centred(
