@@ -177,6 +177,7 @@ _KINDS: dict[str, tuple[Step, int, list[str]]] = {
 def recurrent(node: Node) -> list[Value | None]:
     """Y [T, D, B, H] (or [B, T, D, H] with layout 1), the last state, and for LSTM the last cell."""
     step, gates, _ = _KINDS[node.operator]
+    _refuse_clip(node)
     x, w = node.need(0), node.need(1)
     batch_first = bool(node.attr("layout", 0))
     if batch_first:
@@ -288,6 +289,16 @@ def _direction(node: Node, value: Value, d: int) -> Value:
     return value if value.shape[0] == 1 else node.slice(value, 0, d, d + 1)
 
 
+def _refuse_clip(node: Node) -> None:
+    """ONNX says nothing of a limit that is not positive. ONNX Runtime refuses it but in an RNN, where 0 makes all sums
+    0 and less is none."""
+    limit = node.attr("clip")
+    if limit is not None and not limit > 0:
+        raise Refusal(f"its clip is {limit:g}, which has to be above 0; left out, nothing is clipped")
+
+
+# Where alpha and beta are left out: those of ONNX's operators, which names none for Affine and ScaledTanh. ONNX Runtime
+# has 0 for these two, which makes all results 0, and for ThresholdedRelu.
 _DEFAULTS = {
     "affine": (1.0, 0.0),
     "leakyrelu": (0.01, 0.0),
@@ -302,7 +313,10 @@ _ALPHA_ALONE = ("leakyrelu", "thresholdedrelu", "elu")
 def _activations(node: Node, d: int, directions: int) -> list[tuple[str, float, float]]:
     """(name in lower case, alpha, beta) of each activation of direction ``d``."""
     names = [n.lower() for n in node.attr("activations") or _KINDS[node.operator][2] * directions]
-    per = len(names) // directions
+    per = len(_KINDS[node.operator][2])
+    more = node.operator == "RNN" and len(names) > directions  # ONNX's own default has two
+    if len(names) != per * directions and not more:
+        raise Refusal(f"it has {len(names)} activations and needs {per * directions}: {per} for each direction")
     alphas, betas = list(node.attr("activation_alpha", [])), list(node.attr("activation_beta", []))
     found: list[tuple[str, float, float]] = []
     for name in names:
