@@ -37,6 +37,9 @@ def _check(model: onnx.ModelProto) -> None:
     in_order(model.graph)
     if _all_known(model):
         _check_nodes(model)
+        for function in model.functions:
+            if _has_own_opset(function, model):
+                _check_function(function)
         try:
             onnx.checker.check_model(_skeleton(model))
         except onnx.checker.ValidationError as error:
@@ -61,6 +64,28 @@ def _check_nodes(model: onnx.ModelProto) -> None:
         except onnx.checker.ValidationError as error:
             where = f"{label(node, index)} ({node.op_type})"
             raise ModelError(f"not a valid ONNX model: {where}: {_one_line(str(error))}") from None
+
+
+def _has_own_opset(function: onnx.FunctionProto, model: onnx.ModelProto) -> bool:
+    """True for a function whose operators are those of another version than the model's."""
+    theirs, own = (
+        {("" if o.domain == "ai.onnx" else o.domain): o.version for o in p.opset_import} for p in (model, function)
+    )
+    return any(domain in theirs and theirs[domain] != version for domain, version in own.items())
+
+
+def _check_function(function: onnx.FunctionProto) -> None:
+    """Its nodes by its own opsets, by which the walk reads them, too."""
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = onnx.IR_VERSION
+    context.opset_imports = {UNTOLD: 1} | {
+        ("" if o.domain == "ai.onnx" else o.domain): o.version for o in function.opset_import
+    }
+    try:
+        onnx.checker.check_function(function, context)
+    except onnx.checker.ValidationError as error:
+        where = f"function '{function.name}' of '{function.domain}'"
+        raise ModelError(f"not a valid ONNX model: {where}: {_one_line(str(error))}") from None
 
 
 def _check_opsets(model: onnx.ModelProto) -> None:
@@ -191,7 +216,14 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     # Before IR version 4 every initialiser had to be an input as well; a model that breaks that is still clear.
     skeleton = onnx.ModelProto(ir_version=max(model.ir_version, 4))
     skeleton.opset_import.extend(model.opset_import)
-    skeleton.functions.extend(model.functions)
+    for function in model.functions:
+        if _has_own_opset(function, model):  # which the checker does not allow: its body is checked by itself
+            named = onnx.FunctionProto()
+            named.CopyFrom(function)
+            del named.node[:], named.opset_import[:]
+            named.opset_import.extend(model.opset_import)
+            function = named
+        skeleton.functions.append(function)
     graph = skeleton.graph
     graph.name = model.graph.name or "graph"
     graph.input.extend(model.graph.input)
