@@ -39,8 +39,8 @@ def sums(x: np.ndarray, w: np.ndarray, groups: int, pads: int, strides: int) -> 
 def total(operator: str, inputs: list[Any], **attributes: Any) -> tuple[np.ndarray, list[str]]:
     model, feeds = one_node(operator, inputs, **attributes)
     results, schedules = [], []
-    for threads in (1, 2):
-        built = halotile.compile(model, threads=threads)
+    for threads, tile in ((1, "auto"), (2, "off")):  # whether a plan is worth it depends on the machine
+        built = halotile.compile(model, threads=threads, tile=tile)
         results.append(built(feeds)["o0"])
         schedules = [k["schedule"].split(" C")[0].split(",")[0] for k in built.report["kernels"]]
     np.testing.assert_array_equal(*results)
