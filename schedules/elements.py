@@ -131,8 +131,10 @@ class _Elements:
         return _again(expr, expr.args, new, lambda *a: Call(expr.op, list(a), expr.attrs, ret_ty=expr.ty)), True
 
     def _cast(self, expr: Any) -> Callable[[Any], Any]:
-        """How an element becomes an integer."""
+        """How an element becomes another type, an integer above all."""
         dtype, source = str(expr.ty.dtype), str(expr.value.ty.dtype)
+        if not is_whole(dtype):
+            return lambda value: tirx.Cast(expr.ty, value)
         if is_whole(source):
             return lambda value: converted(dtype, value)
         if self._limited(expr.value, dtype):
