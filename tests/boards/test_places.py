@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import struct
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +107,13 @@ def test_a_glibc_that_is_too_old(here: Path, tmp_path: Path, sshd) -> None:
     shutil.copytree(here, broken)
     (tmp_path / "main.c").write_text('#include <stdio.h>\nint main(void) { return printf("%d", 1) < 0; }\n')
     assert os.system(f"cc -O1 {tmp_path}/main.c -o {tmp_path}/dynamic") == 0
-    (broken / "model_run").write_bytes(of_the_future((tmp_path / "dynamic").read_bytes()))
+    future, was = of_the_future((tmp_path / "dynamic").read_bytes()), (broken / "model_run").read_bytes()
+    (broken / "model_run").write_bytes(future)
+    manifest = (broken / "manifest.json").read_text()
+    for old, new in ((sha256(was).hexdigest(), sha256(future).hexdigest()), (f": {len(was)}", f": {len(future)}")):
+        assert old in manifest
+        manifest = manifest.replace(old, new)
+    (broken / "manifest.json").write_text(manifest)
     refused(
         halotile("run", broken, "--on", sshd.url, cwd=tmp_path, PATH=sshd.path), "older than glibc 2.99", "--static"
     )

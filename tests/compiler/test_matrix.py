@@ -11,10 +11,12 @@ import pytest
 from halotile.benchmarks.bench import ABLATIONS
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.recipe import describe_options, options_of
+from halotile.compiler.runtime.recorded import Recorded
 from halotile.schedules import dispatch
 from halotile.schedules.group import Request
 from halotile.schedules.matrix.unit import may_split
 from halotile.targets.resolve import resolve
+from msgspec import convert
 from onnx import TensorProto, helper, numpy_helper
 
 NAMED = "x86_64-linux-gnu+sapphirerapids"
@@ -66,14 +68,20 @@ def test_who_may_multiply_in_parts(
     assert found and all(may_split(request) == expected for request in found)
 
 
+def made(options: dict[str, Any], target: dict[str, Any]) -> Recorded:
+    """A manifest of a build by these options."""
+    data = {"options": options, "target": target}
+    return convert({**data, "everything": data}, Recorded)
+
+
 def test_the_choice_is_recorded_and_ablated() -> None:
     options = Options(resolve(NAMED), matrix=False)
     recorded = describe_options(options)
     assert recorded["matrix"] is False and describe_options(replace(options, matrix=True))["matrix"] is True
     target = {"id": NAMED, "triple": options.target.triple, "cpu": options.target.cpu}
-    assert options_of({"options": recorded, "target": target}).matrix is False
+    assert options_of(made(recorded, target)).matrix is False
     del recorded["matrix"]  # of an earlier version, whose builds had none: the version tells
-    assert options_of({"options": recorded, "target": target}).matrix is True
+    assert options_of(made(recorded, target)).matrix is True
     assert ABLATIONS["matrix"] == {"matrix": False}
 
 

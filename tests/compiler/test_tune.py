@@ -156,7 +156,7 @@ def test_a_file_that_is_no_database(text: str | bytes | None, words: str, tmp_pa
         ({"seconds": float("nan")}, "how long"),
         ({"seconds": 0}, "how long"),
         ({"database": "nowhere/t.json"}, "can't be written"),
-        ({"database": "."}, "directory"),
+        ({"database": "."}, "not a file"),
         ({"database": None}, "name the file"),
     ],
 )
