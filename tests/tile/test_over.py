@@ -24,6 +24,10 @@ from halotile.schedules.tileplan import TilePlan
 from interleaved import interleaved
 from tile_forms import finished, given, untiled
 
+# Values that are taken over where two cores share 28 columns: a register tile of 16 lanes has 14, of fewer lanes other
+# divisors.
+BY_FOURTEEN = 3 if native().lanes("float32") == 16 else 0
+
 
 def bottlenecks(count: int = 3, width: int = 28, kernel: int = 3, seed: int | None = None) -> Build:
     """x + 1x1(3x3(1x1(x))), several times; with a ``seed``, of random kernels, a layer more or fewer in each."""
@@ -141,7 +145,7 @@ def test_plain_sums_of_few_channels_take_no_window() -> None:
         (1, 1, 64, 28, 3),
         (2, 1, 64, 28, 3),
         (1, 2, 64, 28, 3),
-        (1, 2, 1, 28, 3),
+        (1, 2, 1, 28, BY_FOURTEEN),
         (1, 2, 1, 76, 3),  # 36 and 40 columns
         (1, 2, 1, 66, 0),  # 32 and 34: tiles of two columns or one are too slow
         (1, 3, 1, 60, 3),
@@ -169,7 +173,7 @@ def test_the_bits_are_those_of_the_whole(
         (7, 2, 1, 64, 28, 3),
         (12, 1, 2, 64, 28, 3),
         (3, 1, 1, 64, 28, 2),
-        (12, 1, 2, 1, 28, 3),
+        (12, 1, 2, 1, 28, BY_FOURTEEN),
         (12, 1, 2, 1, 204, 3),  # 96 and 108 columns
     ],
 )
@@ -187,7 +191,7 @@ def test_windows_with_places_outside_are_taken(
     monkeypatch.setattr(sharing_module, "WIDE", wide)
     build = blocks(width=width, winograd=winograd)
     plan = planned(build, rows, bands, sharing)
-    assert len(plan.inplace) == taken
+    assert len(plan.inplace) == (taken or 3 * winograd)  # whose tiles are as wide on every machine
     for output, read in plan.inplace.items():
         layout = plan.windows[output].layout
         assert layout.shape[3] == width + 2 and plan.windows[read].layout == layout
@@ -219,4 +223,4 @@ def test_random_bottlenecks_have_the_bits_of_the_whole(monkeypatch: pytest.Monke
             tiled, whole = finished(build, plan), finished(bottlenecks(count, width, seed=seed))
             x = np.random.default_rng(seed).standard_normal(build.graph.inputs[0].shape).astype(np.float32)
             np.testing.assert_array_equal(tiled.run([x])[0], whole.run([x])[0], err_msg=f"seed {seed}")
-    assert taken >= 24 and by_columns >= 6
+    assert taken >= 24 and by_columns >= (6 if BY_FOURTEEN else 3)
