@@ -84,7 +84,10 @@ def with_statistics(n: Norms, shape: tuple[int, ...], which: int, dtype: str = "
 
     def body(x: str) -> str:
         y, mean, inverse = n.op("LayerNormalization", x, *weights, outputs=3)
-        return str(n.op("Add", y, n.op("Sub", mean, mean)) if which == 1 else n.op("Div", y, inverse))
+        if which == 2:
+            return str(n.op("Div", y, inverse))
+        nothing = n.op("Sub", mean, mean)  # statistics are float32, whatever the data are
+        return str(n.op("Add", y, n.op("Cast", nothing, to=TYPES[dtype]) if dtype != "float32" else nothing))
 
     def wanted(x: np.ndarray) -> np.ndarray:
         return standard(x, (-1,), 1e-5) if which == 1 else x - x.mean(-1, keepdims=True)

@@ -32,7 +32,8 @@ def _image(*steps: tuple[str, list[str], dict[str, object]], **constants: np.nda
     nodes, last = [], "x"
     for i, (operator, others, attributes) in enumerate(steps):
         made = "y" if i == len(steps) - 1 else f"t{i}"
-        nodes.append(helper.make_node(operator, [last, *others], [made], name=f"n{i}", **attributes))
+        unread = [f"{made}_{n}" for n in range(1, onnx.defs.get_schema(operator, 18).min_output)]
+        nodes.append(helper.make_node(operator, [last, *others], [made, *unread], name=f"n{i}", **attributes))
         last = made
     return _model(nodes, [1, 4, 6, 6], **constants)
 
