@@ -176,7 +176,7 @@ def _engine(model: Any, given: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 def _te(model: Any, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     from halotile.compiler.frontend import import_model
-    from halotile.schedules.reference import compile_reference
+    from halotile.schedules.operators.reference import compile_reference
 
     imported = import_model(model)
     results = compile_reference(imported.module)(*(given[i.name] for i in imported.inputs))

@@ -105,7 +105,7 @@ class Meter:
                 for size in self._sizes(threads)
             )
         # imports TVM: not before a command's options are read
-        from ..schedules.matrix.unit import has_matrix_unit
+        from ..schedules.instructions.amx import has_matrix_unit
 
         flops = _run(self._program, "fma", threads, seconds)
         matrix = _run(self._program, "matrix", threads, seconds) if has_matrix_unit(self._target) else 0.0

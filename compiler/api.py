@@ -140,7 +140,7 @@ def tune(
     ``compile(..., tuning=database)``. ``seconds`` is how long to measure, besides compiling the model once for each of
     at most ``candidates`` (8) candidates. Returns the winners, and seconds of a run before and after.
     """
-    from ..schedules.tuning import MOST
+    from ..schedules.words.candidates import MOST
     from ..targets.resolve import resolve
     from .options import checked_fixed, checked_path, checked_shapes, checked_threads
     from .pipeline import Options

@@ -38,11 +38,11 @@ _TURN = threading.RLock()  # TVM's builders are one stack for the whole process:
 class Options:
     """What a build is asked for. ``shapes`` fixes open dimensions, ``fixed`` values of inputs; ``threads`` None takes
     the target's cores; ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``:
-    auto, off, or a wish (passes/tile/forced.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are choices
-    that were measured (schedules/tuning.py), ``candidate`` which of each kernel's candidates to build for such a
-    measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction. ``matrix``:
-    products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or float16 for those of
-    convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones as zero."""
+    auto, off, or a wish (passes/tile/user_request.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are
+    choices that were measured (schedules/words/candidates.py), ``candidate`` which of each kernel's candidates to build
+    for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction.
+    ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or float16 for
+    those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones as zero."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -265,7 +265,7 @@ def layout(build: Build) -> None:
     from ..passes.fuse.closing import closing_values
     from ..passes.layout.assign import AssignLayouts
     from ..passes.memory.places import Places
-    from ..schedules.matmul.shared import SharedWeights
+    from ..schedules.matmul.shared_weights import SharedWeights
 
     result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.target)
     build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
@@ -276,13 +276,13 @@ def layout(build: Build) -> None:
 
 
 def tile(build: Build) -> None:
-    from ..passes.tile.estimate import Halves
+    from ..passes.tile.search.model import Halves
     from ..passes.tile.tile import Tile
     from ..schedules.tiled import PartSizes
 
     options = build.options
     if options.target.memory_kind == "scratchpad" and options.tile != "off":
-        from ..passes.tile.stripes import Stripes
+        from ..passes.tile.scratchpad.stripes import Stripes
 
         striped = Stripes.of(options.tile or "auto", options.exact, options.winograd, options.matrix).apply(
             build.groups, build.layouts, build.places, build.graph.outputs, options.target
@@ -327,10 +327,11 @@ def schedule(build: Build) -> None:
 
 def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any:
     from ..schedules.dispatch import build_kernel
-    from ..schedules.group import Request
-    from ..schedules.repeated import Repeats
-    from ..schedules.stripeplan import StripePlan
-    from ..schedules.tiled import build_striped, build_tiled
+    from ..schedules.kernel.cache import Repeats
+    from ..schedules.scratchpad.kernel import build_striped
+    from ..schedules.tiled import build_tiled
+    from ..schedules.words.group import Request
+    from ..schedules.words.stripe_plan import StripePlan
 
     options = build.options
     choices, workers = _choices(build, group, room)
@@ -379,7 +380,7 @@ def plan(build: Build) -> None:
 
 
 def assemble(build: Build) -> None:
-    from ..schedules.group import Packed, Scratchpad
+    from ..schedules.words.group import Packed, Scratchpad
     from .codegen import module
     from .codegen.library import LibrarySpec
     from .codegen.streaming import streamed

@@ -26,7 +26,7 @@ def plans(model: Any, options: Options) -> dict[str, Any]:
 def planned(build: Build) -> list[dict[str, Any]]:
     """The tile groups of a build, in order, as plain data."""
     from ..passes.tile.describe import plan_data
-    from ..schedules.tileplan import TilePlan
+    from ..schedules.words.tile_plan import TilePlan
 
     found: Mapping[Any, Any] = build.tiled
     return [plan_data(g.name, found[g]) for g in build.groups if isinstance(found.get(g), TilePlan)]

@@ -130,7 +130,7 @@ def read_bytes(group: Any, value: Any) -> int:
 
 
 def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
-    from ..schedules.dots import per_word
+    from ..schedules.instructions.int8_dot import per_word
     from .codegen.module import matrix_work
 
     group, kernel = build.groups[index], build.kernels[index]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..passes.fuse.graph import Graph
-from ..schedules.group import Value
+from ..schedules.words.group import Value
 from ..targets.target import Target
 
 KEPT = 64 << 20

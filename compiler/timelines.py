@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import TargetError
-from ..passes.tile.timeline import Timeline, predict
+from ..passes.tile.scratchpad.timeline import Timeline, predict
 from ..targets.target import Target
 from .options import Fixed
 
@@ -52,8 +52,8 @@ def timelines(
     fixed: Mapping[str, Fixed] | None = None,
 ) -> tuple[Chain, ...]:
     """The chains that a build for ``target`` computes in stripes (of ``rows`` rows; None chooses)."""
-    from ..passes.tile.stripe_costs import stripe_costs
-    from ..schedules.stripeplan import StripePlan
+    from ..passes.tile.scratchpad.costs import stripe_costs
+    from ..schedules.words.stripe_plan import StripePlan
     from ..targets.resolve import resolve
     from .pipeline import Options, run_pipeline
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TargetError
-from ..schedules.tuning import MOST
+from ..schedules.words.candidates import MOST
 from .pipeline import Build, Options, run_pipeline
 from .runtime.loader import LoadedModel, load
 from .sample import random_inputs

@@ -4,7 +4,7 @@
      "machines": {fingerprint: {"cpu": "znver4", "threads": 2, "kernels": {key: {"chosen": ..., ...}}}}}
 
 The fingerprint is a digest of the target's facts and the number of threads: what was measured on one machine is never
-taken on another. Keys and names are those of schedules/tuning.py.
+taken on another. Keys and names are those of schedules/words/candidates.py.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from .attention import attention_facts, build_attention
-from .channel_norm import build_channel_norm, norms_channels
-from .classify import Facts
 from .conv import build_conv, builds_conv
-from .group import Group, Kernel, Request
+from .general.channel_norm import build_channel_norm, norms_channels
+from .general.channel_shuffle import build_shuffle, shuffles_channels
+from .general.generator import build_staged
+from .general.loop_operators import build_opaque
 from .matmul import build_matmul, makes_one_column, supports_matmul
-from .opaque import build_opaque
-from .shuffle import build_shuffle, shuffles_channels
-from .staged import build_staged
+from .operators.kind import Facts
+from .words.group import Group, Kernel, Request
 
 
 def build_kernel(request: Request) -> Kernel:

@@ -79,7 +79,7 @@ def _compiler() -> str:
 
 
 def _target() -> str:
-    from ...schedules.matrix.unit import has_matrix_unit
+    from ...schedules.instructions.amx import has_matrix_unit
     from ...targets.resolve import resolve
 
     target = resolve("native")

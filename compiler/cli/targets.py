@@ -55,7 +55,7 @@ def detect(as_json: bool) -> None:
 
 
 def _show(target: Any, as_json: bool) -> None:
-    from ...schedules.matrix.unit import has_matrix_unit
+    from ...schedules.instructions.amx import has_matrix_unit
 
     facts = _data(target)
     facts["instructions"] = _instructions(target)

@@ -16,7 +16,7 @@ def show(
     svg: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Prints the timelines of all chains; ``svg`` is a file that gets their picture."""
-    from ...passes.tile.timeline_text import as_svg, as_text, seconds
+    from ...passes.tile.scratchpad.timeline_text import as_svg, as_text, seconds
     from ..timelines import timelines
 
     chains = timelines(model, shapes, target, fixed=fixed)

@@ -27,11 +27,11 @@ from tvm import tirx
 from ...errors import UnsupportedError
 from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
-from ...schedules.context import SLACK
-from ...schedules.emit import sequence
-from ...schedules.group import Kernel, Packed, Scratchpad, Value
-from ...schedules.matrix.unit import work_of
+from ...schedules.emit.builder import sequence
+from ...schedules.instructions.amx import work_of
+from ...schedules.kernel.context import SLACK
 from ...schedules.tiled import TiledKernel
+from ...schedules.words.group import Kernel, Packed, Scratchpad, Value
 from ...targets.target import Target
 from .streaming import ATTRIBUTE, stream
 

@@ -24,9 +24,9 @@ from tvm.tirx.stmt import ForKind
 
 from ...passes.memory.places import Places
 from ...passes.memory.plan import MemoryPlan
-from ...schedules.group import Kernel, Value
-from ...schedules.hints import KEPT, LINE, can_stream
+from ...schedules.instructions.prefetch import KEPT, LINE, can_stream
 from ...schedules.tiled import TiledKernel
+from ...schedules.words.group import Kernel, Value
 from ...targets.target import Target
 
 ATTRIBUTE = "streamed"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...schedules import operator as own
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
+from ...schedules.operators import registry as own
 from .ahead import LARGEST, Recipe, computed, evaluated, is_known, recipe
 from .dims import Dim, Open, as_dim, is_open, to_relax
 from .origins import Writer

@@ -1,4 +1,4 @@
-"""What is written while a node of the model is converted carries that node's name (schedules/provenance.py).
+"""What is written while a node of the model is converted carries that node's name (schedules/words/provenance.py).
 
 There is a limit to it: rounds of loops, calls of functions and steps of recurrent layers are written out one by one,
 they multiply where they are nested, and a file of some hundred bytes can ask for millions.
@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from ...errors import UnsupportedError
-from ...schedules.provenance import span_of
+from ...schedules.words.provenance import span_of
 from .ahead import Limits
 
 WRITTEN_OUT = 1 << 16  # steps: operators written, and twice the nodes looked at; some ten seconds of import

@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 from tvm import relax
 
-from ...schedules.conv.bytes import winograd_is_faster
+from ...schedules.conv.direct.int8_dot import winograd_is_faster
 from ...schedules.conv.facts import ConvFacts
-from ...schedules.dots import data_dtype
-from ...schedules.group import Value
-from ...schedules.operator import call
+from ...schedules.instructions.int8_dot import data_dtype
+from ...schedules.operators.registry import call
+from ...schedules.words.group import Value
 from ...targets.target import Target
 from ..simplify.anchors import CONVOLUTIONS, weight_index
 from ..simplify.graph import Node

@@ -1,7 +1,8 @@
 """The pass: sums of products of bytes, which models compute in float32 between scales, become sums in int32.
 
 Nothing is known of where numbers come from: whatever is bytes less a whole number, times weights that are multiples of
-few steps, is such a sum. Where the target has no instruction for it (:mod:`...schedules.dots`), nothing is done.
+few steps, is such a sum. Where the target has no instruction for it (:mod:`...schedules.instructions.int8_dot`),
+nothing is done.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import partial
 
 from tvm.ir import IRModule
 
-from ...schedules.dots import data_dtype
+from ...schedules.instructions.int8_dot import data_dtype
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.common import share_common

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from ...schedules.dots import data_dtype
+from ...schedules.instructions.int8_dot import data_dtype
 from ...targets.target import Target
 from ..simplify.graph import CONST, Node
 from ..simplify.rule import Builder

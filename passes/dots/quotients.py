@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...schedules.operator import call
+from ...schedules.operators.registry import call
 from ...targets import llvm
 from ...targets.target import Target
 from ..simplify.graph import CONST, Node

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from ...schedules.dots import PAIRS
+from ...schedules.instructions.int8_dot import PAIRS
 from ..simplify.graph import Node
 from ..simplify.patterns import split_constant
 from ..simplify.rule import Builder

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from ...schedules.dots import PAIRS
+from ...schedules.instructions.int8_dot import PAIRS
 from ...targets.target import Target
 from ..simplify.graph import CONST, Node
 from ..simplify.patterns import ints, split_constant

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...schedules.attention import AttentionFacts, attention_facts
-from ...schedules.group import Node, Value
 from ...schedules.matmul import moves_problem, supports_matmul
+from ...schedules.words.group import Node, Value
 from .moves import TOO_LONG, group_of, is_attention, next_move, prologue, take
 
 if TYPE_CHECKING:

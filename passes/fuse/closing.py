@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...schedules.classify import ANCHORS
-from ...schedules.group import Group, Value
+from ...schedules.operators.kind import ANCHORS
+from ...schedules.words.group import Group, Value
 from .outputs import root_of
 
 

@@ -22,11 +22,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...schedules.classify import Facts
-from ...schedules.group import Group, Node, Value, dtype_bytes
-from ...schedules.lengths import LONGEST, Lengths
+from ...schedules.general.channel_shuffle import channel_tables
 from ...schedules.matmul import supports_matmul
-from ...schedules.shuffle import channel_tables
+from ...schedules.operators.expression_lengths import LONGEST, Lengths
+from ...schedules.operators.kind import Facts
+from ...schedules.words.group import Group, Node, Value, dtype_bytes
 from .attention import merge_attention, stays_whole
 from .graph import Graph
 from .images import merge_images

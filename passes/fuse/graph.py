@@ -14,8 +14,8 @@ from tvm import relax
 from tvm.ir import Call
 
 from ...errors import UnsupportedError
-from ...schedules.group import Node, Value
-from ...schedules.provenance import names_of
+from ...schedules.words.group import Node, Value
+from ...schedules.words.provenance import names_of
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...schedules.conv import supports_conv
-from ...schedules.group import Node, Value
+from ...schedules.words.group import Node, Value
 
 if TYPE_CHECKING:
     from .fuse import _Draft, _Fuser

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...schedules.group import Group, Node, Value
 from ...schedules.matmul import moves_problem, supports_matmul
+from ...schedules.words.group import Group, Node, Value
 
 TOO_LONG = "their expression would be too long for one kernel"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tvm.ir import Call
 
 from ...schedules import operators  # noqa: F401  (registers halotile.copy)
-from ...schedules.group import Group, Node, Value
-from ...schedules.operator import call
+from ...schedules.operators.registry import call
+from ...schedules.words.group import Group, Node, Value
 from .fuse import Fusion
 from .graph import Graph
 

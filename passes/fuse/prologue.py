@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...schedules.classify import Facts
 from ...schedules.conv import ConvFacts, supports_conv
-from ...schedules.conv.build import TRANSPOSED
-from ...schedules.conv.matrix_choose import times_split
-from ...schedules.conv.winograd_choose import choose_plan
-from ...schedules.group import Group, Node, Value
-from ...schedules.matrix.unit import has_matrix_unit
-from ...schedules.preserving import preserves_channels
+from ...schedules.conv.amx.choose import times_split
+from ...schedules.conv.family import TRANSPOSED
+from ...schedules.conv.winograd.choose import choose_plan
+from ...schedules.general.channel_lanes import preserves_channels
+from ...schedules.instructions.amx import has_matrix_unit
+from ...schedules.operators.kind import Facts
+from ...schedules.words.group import Group, Node, Value
 
 if TYPE_CHECKING:
     from .fuse import _Draft, _Fuser

@@ -3,7 +3,7 @@
     concat(a, b) -> reshape -> transpose -> reshape -> slice (first half), slice (second half)      ->      one map
 
 Each channel of its outputs is one of ``a`` or ``b``, so in channel blocks a vector is a permutation of a few: the whole
-is never written, nor any part of it plain (schedules/shuffle.py).
+is never written, nor any part of it plain (schedules/general/channel_shuffle.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...schedules.conv import supports_conv
-from ...schedules.group import Group, Node
-from ...schedules.shuffle import MOVES, channel_tables
+from ...schedules.general.channel_shuffle import MOVES, channel_tables
+from ...schedules.words.group import Group, Node
 from .moves import group_of, take
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...schedules.channel_norm import norms_channels
-from ...schedules.classify import Facts
 from ...schedules.conv import input_needs, supports_conv
+from ...schedules.conv.direct.few_outputs import is_few
 from ...schedules.conv.facts import FEW_CHANNELS
-from ...schedules.conv.few import is_few
 from ...schedules.dispatch import works_on_plain
-from ...schedules.group import Group, Value
-from ...schedules.layout import Layout
-from ...schedules.matmul.moves import producers
-from ...schedules.preserving import preserves_channels
-from ...schedules.shuffle import channel_tables, permutes_vectors, shuffles_channels
+from ...schedules.general.channel_lanes import preserves_channels
+from ...schedules.general.channel_norm import norms_channels
+from ...schedules.general.channel_shuffle import channel_tables, permutes_vectors, shuffles_channels
+from ...schedules.matmul.folded_moves import producers
+from ...schedules.operators.kind import Facts
+from ...schedules.words.group import Group, Value
+from ...schedules.words.layout import Layout
 from ..fuse.outputs import copy_group, root_of
 from .moves import without_moves
 from .rename import anchor_reading, reading, result_renamed

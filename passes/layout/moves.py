@@ -2,8 +2,9 @@
 
     relu(concat(resize(a), b) * s), 9 and 13 channels     ->     v = resize(a)    y = concat(v, b)    relu(y * s)
 
-The second is a kernel of vectors (schedules/shuffle.py), the others run over channel lanes; in one they would be plain
-memory, with a conversion behind. A plain image that is joined is converted first, if it is the smaller part.
+The second is a kernel of vectors (schedules/general/channel_shuffle.py), the others run over channel lanes; in one they
+would be plain memory, with a conversion behind. A plain image that is joined is converted first, if it is the smaller
+part.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...schedules.group import Group, Node, Value
-from ...schedules.preserving import preserves_channels
-from ...schedules.shuffle import permutes_vectors
+from ...schedules.general.channel_lanes import preserves_channels
+from ...schedules.general.channel_shuffle import permutes_vectors
+from ...schedules.words.group import Group, Node, Value
 
 
 def without_moves(group: Group, blocked: dict[Value, int], lanes: int) -> list[Group]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...schedules.group import Group, Node, Value
+from ...schedules.words.group import Group, Node, Value
 
 
 def result_renamed(group: Group, old: Value, new: Value) -> Group:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ...schedules.group import Group, Value
-from ...schedules.operator import attributes
+from ...schedules.operators.registry import attributes
+from ...schedules.words.group import Group, Value
 
 OPERATOR = "halotile.grid_sample"
 SAVED = 4  # elements that are laid out anew in the time that one read of an element takes longer than that of a vector

@@ -16,11 +16,11 @@ from typing import Any
 from tvm import sym
 from tvm.ir.prim import expr as prim
 
-from ...schedules.classify import Facts
 from ...schedules.dispatch import works_on_plain
-from ...schedules.group import Group, Node, Value, dtype_bytes
-from ...schedules.inline import narrow
-from ...schedules.layout import Layout
+from ...schedules.emit.inline import narrow
+from ...schedules.operators.kind import Facts
+from ...schedules.words.group import Group, Node, Value, dtype_bytes
+from ...schedules.words.layout import Layout
 
 
 @dataclass(frozen=True)

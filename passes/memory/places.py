@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...schedules.group import Value
+from ...schedules.words.group import Value
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...schedules.group import Kernel, Scratch, Scratchpad, Value, dtype_bytes
-from ...schedules.layout import Layout
+from ...schedules.words.group import Kernel, Scratch, Scratchpad, Value, dtype_bytes
+from ...schedules.words.layout import Layout
 from .placement import Life, place
 from .places import Places, places_of
 

@@ -3,8 +3,8 @@
     take(W, ids)           ->    float32(take(q, ids)) * s               tables of embeddings, whatever their size
     recurrent(x, W)        ->    recurrent(x, q, s)                      LSTM, GRU and RNN, whose floats leave the cache
 
-Every bit is as before (:mod:`...schedules.numbers`). Weights of products are their kernels' own affair
-(schedules/matmul/numbers.py): these pack them. A recurrent layer reads its weights once a step: from beyond the
+Every bit is as before (:mod:`...schedules.math.scaled_integers`). Weights of products are their kernels' own affair
+(schedules/matmul/scaled_integers.py): these pack them. A recurrent layer reads its weights once a step: from beyond the
 second-level cache a quarter of the bytes is faster (1.15 times, 256 units; Zen 3), from within widening would cost it
 a quarter of its time.
 """
@@ -19,9 +19,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from ...schedules.numbers import numbers_of
-from ...schedules.operator import attributes, call
+from ...schedules.math.scaled_integers import numbers_of
 from ...schedules.operators.recurrent import SCALES
+from ...schedules.operators.registry import attributes, call
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.graph import CONST, Node

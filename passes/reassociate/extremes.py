@@ -15,7 +15,7 @@ from typing import Any
 
 from tvm import relax
 
-from ...schedules.operator import call as own
+from ...schedules.operators.registry import call as own
 from ..simplify.graph import Node
 from ..simplify.identity import permutation
 from ..simplify.patterns import ints

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...schedules.operator import call
+from ...schedules.operators.registry import call
 from ..simplify.anchors import CONVOLUTIONS, TRANSPOSED
 from ..simplify.graph import CONST, Node
 from ..simplify.identity import RESHAPES

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, GenericConst, IRModule, Op, Tuple, TupleGetItem, Var
 
-from ...schedules.provenance import names_of, span_of
+from ...schedules.words.provenance import names_of, span_of
 from .graph import CONST, INPUT, ITEM, OPAQUE, TUPLE, Graph, Node
 
 

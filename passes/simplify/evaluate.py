@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...schedules.wrapping import truncated_array
+from ...schedules.math.wrapping import truncated_array
 from .evaluate_own import OWN
 from .graph import ITEM, Node
 from .patterns import ints

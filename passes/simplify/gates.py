@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
-from ...schedules.operator import call
+from ...schedules.operators.registry import call
 from .activations import close, one_plus, product_form, scaled
 from .clips import limits
 from .graph import Graph, Node

@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-from ...schedules import operator
+from ...schedules.operators import registry as operator
 from .convert import expression
 from .evaluate import evaluate
 from .graph import CONST, ITEM, OPAQUE, Node

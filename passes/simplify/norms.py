@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
-from ...schedules.operator import call
+from ...schedules.operators.registry import call
 from .graph import CONST, Graph, Node
 from .patterns import is_float, scalar, split_constant
 from .rule import STRICT, Declined, Rewrite, Rule

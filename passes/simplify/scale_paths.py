@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...schedules.open_shapes import same_dim
+from ...schedules.operators.open_shapes import same_dim
 from .anchors import ANCHORS, scale_output, weight_index
 from .graph import CONST, Node
 from .identity import RESHAPES, permutation

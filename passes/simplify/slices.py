@@ -9,8 +9,8 @@ from typing import Any
 from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
-from ...schedules.operator import call as own_call
 from ...schedules.operators.movement import MOST_PARTS
+from ...schedules.operators.registry import call as own_call
 from .graph import ITEM, Graph, Node
 from .patterns import ints
 from .rule import EXACT, Builder, Declined, Rewrite, Rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...schedules.tileplan import Compute, Copy, Fill, Shift, TilePlan
+from ...schedules.words.tile_plan import Compute, Copy, Fill, Shift, TilePlan
 
 
 def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Chains of groups are computed tile by tile.
 
 g1 -> g2 -> g3, each whole      one entry in the list of groups, with a plan: windows of g1's and g2's results,
-                                and the steps that compute them stripe by stripe (schedules/tileplan.py)
+                                and the steps that compute them stripe by stripe (schedules/words/tile_plan.py)
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import HalotileError
-from ...schedules.group import Group, Kernel, Value
-from ...schedules.layout import Layout
-from ...schedules.tileplan import TilePlan
+from ...schedules.words.group import Group, Kernel, Value
+from ...schedules.words.layout import Layout
+from ...schedules.words.tile_plan import TilePlan
 from ...targets.target import Target
 from ..memory.places import Places
 from ..memory.plan import plan_memory
-from .candidates import Program
-from .concatenations import with_concatenations
-from .decide import Decision, decide, points, untiled
-from .estimate import Halves, Model
-from .forced import forced
-from .search import Rooms, Search
+from .search.decide import Decision, decide, points, untiled
+from .search.model import Halves, Model
+from .search.program import Program
+from .search.reinstate_concats import with_concatenations
+from .search.search import Rooms, Search
+from .user_request import forced
 
 Build = Callable[[Group, TilePlan | None, int | None], Kernel]  # the last: a whole group's room
 Size = Callable[[Group, TilePlan], Kernel]  # the same of a tile group, as far as its memory goes
@@ -45,7 +45,7 @@ class TileResult:
 
 @dataclass(frozen=True)
 class Tile:
-    """``tile``: "auto", "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see forced.py).
+    """``tile``: "auto", "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see user_request.py).
     ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``halves``: which
     layers may be seven products of halves. ``matrix``: products of float32 may be in parts, on a matrix unit."""
 

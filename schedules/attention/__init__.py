@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .build import build_attention
 from .facts import AttentionFacts, attention_facts
+from .kernel import build_attention
 
 __all__ = ["AttentionFacts", "attention_facts", "build_attention"]

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..classify import Facts
-from ..group import Group, Node, Value
-from ..matmul.moves import along_memory, behind, outgoing, producers
-from ..phases import plan_phases
-from ..tegraph import GroupGraph
+from ..general.phases import plan_phases
+from ..matmul.folded_moves import along_memory, behind, outgoing, producers
+from ..operators.kind import Facts
+from ..operators.te_graph import GroupGraph
+from ..words.group import Group, Node, Value
 
 DTYPES = ("float32", "float64")
 

@@ -1,7 +1,7 @@
 """The work between the products: phases on one row of scores, which lies in scratch and is overwritten.
 
-The phases are those of the general generator (:mod:`..phases`), so a softmax here does what it does alone, in the same
-order. Each phase as wide as a row takes over the memory of the rows that nothing reads after it.
+The phases are those of the general generator (:mod:`..general.phases`), so a softmax here does what it does alone, in
+the same order. Each phase as wide as a row takes over the memory of the rows that nothing reads after it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
-from ..context import Context
-from ..emit import KernelBuilder
-from ..group import Request, Value
-from ..inline import key
-from ..nest import Nest, StageMemory
-from ..phases import Phase, Plan, _reads
-from ..reduction import ReductionNest
-from ..tegraph import GroupGraph
+from ..emit.builder import KernelBuilder
+from ..emit.inline import key
+from ..general.loop_nest import Nest, StageMemory
+from ..general.phases import Phase, Plan, _reads
+from ..general.reduction_nest import ReductionNest
+from ..kernel.context import Context
+from ..operators.te_graph import GroupGraph
+from ..words.group import Request, Value
 
 if TYPE_CHECKING:
     from .facts import AttentionFacts

@@ -20,13 +20,13 @@ from typing import Any
 
 from tvm import tirx
 
-from ..context import Context
-from ..group import Request, Value
-from ..inline import key
-from ..mathlib import exp_of_negative
-from ..nest import StageMemory
-from ..phases import _reads, plan_phases
-from ..tegraph import GroupGraph
+from ..emit.inline import key
+from ..general.loop_nest import StageMemory
+from ..general.phases import _reads, plan_phases
+from ..kernel.context import Context
+from ..math.exponential import exp_of_negative
+from ..operators.te_graph import GroupGraph
+from ..words.group import Request, Value
 from .facts import AttentionFacts
 from .rows import own_element
 

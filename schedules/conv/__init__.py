@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .build import InputNeeds, build_conv, builds_conv, input_needs, overwritten_in_boxes, supports_conv
 from .facts import ConvFacts
-from .rooms import Beside, besides, held_in_box
+from .family import InputNeeds, build_conv, builds_conv, input_needs, overwritten_in_boxes, supports_conv
+from .scratch import Beside, besides, held_in_box
 
 __all__ = [
     "Beside",

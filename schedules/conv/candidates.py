@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from ..group import Kernel, Request
-from ..matrix.unit import may_split
-from ..tuning import Candidate, alternating, conditions, own_first
-from .choose import Tile, best_tiles
-from .depthwise import column_counts
-from .direct import own_window, tile_space
+from ..instructions.amx import may_split
+from ..words.candidates import Candidate, alternating, conditions, own_first
+from ..words.group import Kernel, Request
+from .amx.choose import MatrixPlan, few_plan, matrix_plan
+from .amx.int8_choose import BytesPlan
+from .direct.depthwise import column_counts
+from .direct.kernel import own_window, tile_space
 from .facts import ConvFacts
-from .matrix_bytes_choose import BytesPlan
-from .matrix_choose import MatrixPlan, few_plan, matrix_plan
-from .winograd_choose import applies, sorted_plans
-from .winograd_plan import Plan, held_bytes
+from .register_tile import Tile, best_tiles
+from .winograd.choose import applies, sorted_plans
+from .winograd.plan import Plan, held_bytes
 
 FEW, HALVES, DEPTHWISE, GROUPED = "few outputs", "seven products of halves", "depthwise", "small groups"
 DOTS = "bytes"

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..group import Node, Value
-from ..operator import attributes
+from ..operators.registry import attributes
+from ..words.group import Node, Value
 
 BYTES = "halotile.dot_conv"
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")

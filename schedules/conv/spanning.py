@@ -19,7 +19,7 @@ from typing import Any
 from tvm import tirx
 
 from .facts import ConvFacts
-from .tile import ConvKernel
+from .kernel import ConvKernel
 
 
 @dataclass(frozen=True)

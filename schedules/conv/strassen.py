@@ -29,15 +29,15 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from ..bands import has_bands
-from ..group import Kernel, Packed, Request, Scratch, dtype_bytes
-from ..matmul.moves import producers
+from ..kernel.work_sharing import has_bands
+from ..matmul.folded_moves import producers
 from ..matmul.strassen import PRODUCTS
-from .choose import Space, Tile, choose_tile, step_cycles
-from .direct import OWN_GROUPS, tile_space
+from ..words.group import Kernel, Packed, Request, Scratch, dtype_bytes
+from .direct.kernel import OWN_GROUPS, tile_space
 from .facts import ConvFacts
-from .prefetch import next_panel, prefetch
-from .tile import PARALLEL_FLOPS, ConvKernel, finish, new_context
+from .kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
+from .register_tile import Space, Tile, choose_tile, step_cycles
+from .weight_prefetch import next_panel, prefetch
 
 STATE_COST = 30  # cycles for each vector of a quarter of the outputs: what passes through U and W
 SUM_COST = 18  # and for each vector of a quarter of the input: loads, sums and five stores

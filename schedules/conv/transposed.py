@@ -6,8 +6,8 @@ of the taps, in reverse; its outputs lie ``stride`` apart:
 
     y[phase + stride * q] = conv(x, w[taps of phase])[q]          one nest of the direct kernel a phase
 
-Phases of several taps take Winograd's algorithm where that is faster (:mod:`.winograd_phases`): 4x4/2 for 64 channels
-at 64 x 64 takes 0.5 of the time.
+Phases of several taps take Winograd's algorithm where that is faster (:mod:`.winograd.transposed_phases`): 4x4/2 for 64
+channels at 64 x 64 takes 0.5 of the time.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from ..group import Kernel, Node, Request, Value
-from ..matrix.unit import may_split
-from ..operator import attributes
-from .choose import Tile
-from .direct import emit_direct
+from ..instructions.amx import may_split
+from ..operators.registry import attributes
+from ..words.group import Kernel, Node, Request, Value
+from .amx.strips import Strip
+from .amx.transposed import Together, build_together, plan_together
+from .direct.kernel import emit_direct
 from .facts import ConvFacts
-from .matrix_transposed import Together, build_together, plan_together
-from .strips import Strip
-from .tile import ConvKernel, finish, new_context
-from .winograd import emit_winograd
-from .winograd_phases import PhasePlans, plan_phases
+from .kernel import ConvKernel, finish, new_context
+from .register_tile import Tile
+from .winograd.kernel import emit_winograd
+from .winograd.transposed_phases import PhasePlans, plan_phases
 
 SCRATCH = ("data", "products")  # of Winograd's transforms
 

@@ -4,13 +4,13 @@ graph."""
 from __future__ import annotations
 
 from ...targets.target import Target
-from ..group import Request, dtype_bytes
-from ..matrix.unit import has_matrix_unit
+from ..instructions.amx import has_matrix_unit
+from ..words.group import Request, dtype_bytes
+from .amx_blocks import STAYS, Shape, choose_registers
+from .amx_kernel import fits_unit
 from .blocking import PARALLEL_FLOPS
-from .choose import least_cost
 from .facts import MatmulFacts
-from .matrix import fits_unit
-from .registers import STAYS, Shape, choose_registers
+from .register_tile import least_cost
 from .strassen import rows_of_image, seven_cycles, strassen_pays
 
 LAUNCH_CYCLES = 4000  # a parallel loop: cores are woken, and the last one waited for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..dots import per_word
-from ..group import Node, Value, dtype_bytes
+from ..instructions.int8_dot import per_word
+from ..words.group import Node, Value, dtype_bytes
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class MatmulFacts:
 
     @property
     def of_bytes(self) -> bool:
-        """True for sums of products of bytes (:mod:`.bytes`)."""
+        """True for sums of products of bytes (:mod:`.int8_dot`)."""
         return self.output.dtype == "int32"
 
     @property

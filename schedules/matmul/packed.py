@@ -5,7 +5,7 @@
         for part of K                       one part: the accumulators go straight to the epilogue
           for tile of rows                  last one moved back, never smaller
             acc[rows][vectors][lanes] = 0, or what the part before left in scratch
-            for k                           rolled, or few steps written out (:mod:`..steps`): registers hold the tile
+            for k                           rolled, or few steps written out (unrolled_steps.py): registers hold it
               acc[r][v] += a[row r, k] (broadcast) * b[panel][k][v]
                                             after every few of the first steps, hints for a row of the results
         epilogue(acc)
@@ -14,9 +14,9 @@ Where all of B stays in half of the second-level cache, tiles of rows come first
 results pass by once: 784 x 768 x 192 takes 0.99, 3136 x 96 x 384 0.98 of the time so (Emerald Rapids).
 
 A constant B lies in panels [N / (vectors * lanes)][K][vectors][lanes], zero-padded, and each panel is read from start
-to end, or its vectors side by side (:mod:`.streams`). A variable B is brought into that form first where it is large
-and many rows of A meet it; else it is read in place, a row of the panel at a time, its last, narrower panel as a nest
-of its own. A is read through whatever moves lie before it, and the output written through those behind it.
+to end, or its vectors side by side (:mod:`.streamed_panels`). A variable B is brought into that form first where it is
+large and many rows of A meet it; else it is read in place, a row of the panel at a time, its last, narrower panel as a
+nest of its own. A is read through whatever moves lie before it, and the output written through those behind it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ import numpy as np
 from tvm import tirx
 
 from ...targets.target import Target
-from ..classify import is_long
-from ..context import Context
-from ..group import Kernel, Packed, Request, Scratch, Value, dtype_bytes
-from ..hints import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
-from ..inline import key
-from ..steps import each_step
-from ..tegraph import GroupGraph
+from ..emit.inline import key
+from ..instructions.prefetch import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
+from ..kernel.context import Context
+from ..kernel.unrolled_steps import each_step
+from ..operators.kind import is_long
+from ..operators.te_graph import GroupGraph
+from ..words.group import Kernel, Packed, Request, Scratch, Value, dtype_bytes
 from .blocking import PARALLEL_FLOPS, Blocks, choose_blocks
 from .facts import MatmulFacts
-from .follow import ask_for_rows, follow, follows_late
-from .moves import outgoing, producers
-from .shared import shared_tile
-from .streams import reads_streams
+from .folded_moves import outgoing, producers
+from .prefetch import ask_for_rows, follow, follows_late
+from .shared_weights import shared_tile
+from .streamed_panels import reads_streams
 
 ROW_STEPS = 4  # steps of K after the hints for one row of a tile's results: no burst holds up the loads
 LONG = 512  # steps of K after which waiting for the lines of the results counts for nothing

@@ -28,14 +28,14 @@ import numpy as np
 from tvm import tirx
 
 from ...targets.target import Target
-from ..group import Kernel, Packed, Request, Scratch
-from ..steps import each_step
+from ..kernel.unrolled_steps import each_step
+from ..words.group import Kernel, Packed, Request, Scratch
 from .blocking import PARALLEL_FLOPS, SUMS_BYTES, Blocks
-from .choose import choose_tile, first_level_ways, rows_in_cache
 from .facts import MatmulFacts
-from .follow import follow, follows_late
-from .moves import producers
+from .folded_moves import producers
 from .packed import Region, _Matmul
+from .prefetch import follow, follows_late
+from .register_tile import choose_tile, first_level_ways, rows_in_cache
 
 PRODUCTS = 7
 STATE_COST = 20  # cycles for each vector of a quarter of the outputs: what passes through U and W

@@ -9,8 +9,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..operator import define
 from .common import dtype_of, elementwise, larger, smaller
+from .registry import define
 from .standardised import centred, standardised
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..emit import KernelBuilder
-from ..operator import define
-from ..wrapping import plus
+from ..emit.builder import KernelBuilder
+from ..math.wrapping import plus
 from .common import dtype_of, shape_of
 from .loops import PARALLEL_WORK, written
+from .registry import define
 
 LINE = 4096  # elements of a line whose sums are held on the stack
 

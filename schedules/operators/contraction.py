@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.ir import Call
 
-from ..operator import override
+from .registry import override
 
 
 @override("relax.nn.conv1d")

@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..operator import define
 from .common import shape_of
+from .registry import define
 
 
 @define("halotile.conv_transpose")

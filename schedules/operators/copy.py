@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import te
 
-from ..operator import define
+from .registry import define
 
 
 @define("halotile.copy")

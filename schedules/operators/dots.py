@@ -1,4 +1,5 @@
-"""Convolution of bytes, summed in 32 bits: what the dot-product instructions compute (:mod:`..dots`)."""
+"""Convolution of bytes, summed in 32 bits: what the dot-product instructions compute
+(:mod:`..instructions.int8_dot`)."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..operator import define
 from .common import shape_of
+from .registry import define
 
 
 @define("halotile.dot_conv")

@@ -6,10 +6,10 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..elements import WITHIN
-from ..operator import define
-from ..wrapping import number, width
+from ..math.wrapping import number, width
 from .common import broadcast_read, broadcast_shape, dtype_of, elementwise, shape_of
+from .registry import define
+from .wrapping_elements import WITHIN
 
 
 @define("halotile.libm")

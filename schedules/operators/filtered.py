@@ -15,8 +15,8 @@ from typing import Any
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
-from ..emit import KernelBuilder
-from ..inline import negation
+from ..emit.builder import KernelBuilder
+from ..emit.inline import negation
 from .common import is_float
 from .heap import RankHeap
 from .loops import cast

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..emit import KernelBuilder, sequence
+from ..emit.builder import KernelBuilder, sequence
 from .common import is_float, is_nan
 from .loops import cast, until
 

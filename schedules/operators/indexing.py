@@ -6,9 +6,9 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..extremes import ATTRIBUTE, FIRST, LARGEST, LAST, SMALLEST
-from ..operator import define
+from ..general.argmax import ATTRIBUTE, FIRST, LARGEST, LAST, SMALLEST
 from .common import highest, is_float, is_nan, lowest, shape_of
+from .registry import define
 
 
 def wrapped(index: Any, length: int) -> Any:

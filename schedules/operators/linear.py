@@ -6,8 +6,8 @@ from typing import Any
 
 from tvm import te
 
-from ..operator import define
 from .common import shape_of
+from .registry import define
 
 
 def parse_einsum(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:

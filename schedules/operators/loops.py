@@ -2,8 +2,9 @@
 
     written("cumsum", [x], [(shape, dtype)], write)     write(k, [x flat], [y flat]) emits the loops by a KernelBuilder
 
-TE sees one opaque stage, so such an operator is a kernel of its own in plain layout (schedules/opaque.py, which asks
-for the stage with :func:`recording`), and what the reference evaluator runs is the same loops.
+TE sees one opaque stage, so such an operator is a kernel of its own in plain layout
+(schedules/general/loop_operators.py, which asks for the stage with :func:`recording`), and what the reference evaluator
+runs is the same loops.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..emit import KernelBuilder, dtype_size, sequence
+from ..emit.builder import KernelBuilder, dtype_size, sequence
 from .common import shape_of
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves

@@ -7,8 +7,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..operator import define
 from .common import shape_of
+from .registry import define
 
 #: Tensors that one kernel joins: it chooses among them for every element, and of a chain of choices each read stands
 #: under the conditions of all before it, so that code for many grows with the square of their number.

@@ -12,10 +12,10 @@ from typing import Any
 import tvm
 from tvm import te, tirx, topi
 
-from ..mathlib import BELOW_ZERO
-from ..operator import override
+from ..math.exponential import BELOW_ZERO
 from .common import dtype_of, elementwise, highest, is_float, larger, largest_number, lowest, smaller
 from .indexing import gathered
+from .registry import override
 from .standardised import standardised
 
 

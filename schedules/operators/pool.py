@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
-from ..operator import define, override
 from .common import largest_number, lowest, shape_of
+from .registry import define, override
 
 
 def _padded(x: te.Tensor, begin: Sequence[int], end: Sequence[int], fill: Any) -> te.Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..emit import KernelBuilder
+from ..emit.builder import KernelBuilder
 from .common import is_float, is_nan
 from .heap import position_of
 from .loops import cast

@@ -8,9 +8,9 @@
                 new state from acc by the cell's equations, in vectors
 
 The input's part of the gates comes in as ``projected`` (one matrix product over all steps, made before). Weights are
-packed so that a step reads them once, front to back; whole numbers (:mod:`..numbers`) with a scale for each lane of a
-gate. The state lies in two slots, of which a step reads one and writes
-the other: blocks may overlap where 16 does not divide the hidden size.
+packed so that a step reads them once, front to back; whole numbers (:mod:`..math.scaled_integers`) with a scale for
+each lane of a gate. The state lies in two slots, of which a step reads one and writes the other: blocks may overlap
+where 16 does not divide the hidden size.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from .. import mathlib
-from ..emit import KernelBuilder
-from ..operator import define
+from ..emit.builder import KernelBuilder
+from ..math import exponential
 from .common import dtype_of, larger, shape_of, smaller
 from .loops import PARALLEL_WORK, accumulator, cast, written
+from .registry import define
 
 LANES = 16
 ROWS = 2  # of the batch in one register tile, at least
@@ -55,7 +55,7 @@ def _known(name: str) -> Function:
 
     def apply(k: KernelBuilder, x: Any) -> Any:
         if str(x.ty.dtype) == "float32":
-            return mathlib.FLOAT32[f"tirx.{name}"](k.bind(x), k.bind)
+            return exponential.FLOAT32[f"tirx.{name}"](k.bind(x), k.bind)
         return getattr(tirx, name)(x)
 
     return apply
@@ -263,9 +263,9 @@ def _rounded(k: KernelBuilder, work: Any, at: Any, to: int, size: int, wide: str
         k.store(high, 0, tirx.max(high[0], number))
     span = k.bind(high[0] - low[0])
     scale = k.bind(tirx.Select(span == zero, tirx.FloatImm(wide, 1.0), span / most))
-    offset = k.bind(mathlib.nearest(k.bind((zero - low[0]) / scale), k.bind))
+    offset = k.bind(exponential.nearest(k.bind((zero - low[0]) / scale), k.bind))
     with k.loop(size, name="i") as i:
-        byte = mathlib.nearest(k.bind(k.load(work, at + i) / scale), k.bind) + offset
+        byte = exponential.nearest(k.bind(k.load(work, at + i) / scale), k.bind) + offset
         k.store(work, to + i, (_held(k, byte, 0, 255) - offset) * scale)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from ..fence import fence
-from ..operator import define
+from ..instructions.opaque_numbers import fence
 from .common import dtype_of, shape_of
+from .registry import define
 
 UNROLLED = 8  # taps up to this many are one expression (inlined by consumers), more are a reduction
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..emit import KernelBuilder
-from ..operator import define
+from ..emit.builder import KernelBuilder
 from .common import dtype_of, larger, lowest, shape_of
 from .loops import PARALLEL_WORK, cast, written
+from .registry import define
 
 LANES = 16  # channels side by side
 ACCUMULATORS = 8  # vectors of channels that one pass over the samples of a bin sums

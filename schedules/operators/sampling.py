@@ -8,10 +8,10 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..emit import KernelBuilder
-from ..operator import define
+from ..emit.builder import KernelBuilder
 from .common import dtype_of, is_nan, shape_of
 from .loops import PARALLEL_WORK, written
+from .registry import define
 
 FAR = 2.0**22  # a position beyond which is taken for that one, so that it can be a whole number
 LANES = 16  # positions side by side, whose places and weights all channels share

@@ -6,14 +6,14 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..emit import KernelBuilder
-from ..operator import define
-from ..wrapping import plus, times
+from ..emit.builder import KernelBuilder
+from ..math.wrapping import plus, times
 from .common import dtype_of, is_float, shape_of
 from .filtered import offer_all
 from .heap import Before, Heap, RankHeap, order, rank_of
 from .loops import PARALLEL_WORK, accumulator, cast, split_at, written
 from .radix import key_of, radix_pays, sort_descending
+from .registry import define
 
 LANES = 16  # running sums side by side, where the axis is not the innermost one
 

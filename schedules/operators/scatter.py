@@ -12,11 +12,11 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..emit import KernelBuilder
-from ..operator import define
-from ..wrapping import plus, times
+from ..emit.builder import KernelBuilder
+from ..math.wrapping import plus, times
 from .common import dtype_of, larger, shape_of, smaller
 from .loops import PARALLEL_WORK, written
+from .registry import define
 
 LANES = 16
 COLUMNS = 64  # neighbouring columns that one task takes, so that it reads whole cache lines

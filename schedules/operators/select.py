@@ -15,13 +15,13 @@ from typing import Any
 from tvm import te, tirx
 from tvm.ir.prim import expr as prim
 
-from ..emit import KernelBuilder
-from ..inline import negation
-from ..mathlib import ordered
-from ..operator import define
+from ..emit.builder import KernelBuilder
+from ..emit.inline import negation
+from ..math.exponential import ordered
 from .common import dtype_of, shape_of
 from .heap import Heap, order
 from .loops import PARALLEL_WORK, cast, until, written
+from .registry import define
 
 
 @define("halotile.nonzero")

@@ -17,7 +17,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..phases import STORED
+from .te_stages import STORED
 
 
 class Moments:

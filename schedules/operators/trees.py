@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from ..emit import KernelBuilder
-from ..operator import define
+from ..emit.builder import KernelBuilder
 from .common import shape_of
 from .loops import PARALLEL_WORK, until, written
+from .registry import define
 
 LANES = 16
 ROWS = 128  # of a task, which takes all of them through a tree before the next

@@ -10,8 +10,8 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ..emit import KernelBuilder
-from ..group import Kernel, Packed, Scratch
+from ..emit.builder import KernelBuilder
+from ..words.group import Kernel, Packed, Scratch
 from .program import Loop, LoopedCall, Program
 
 

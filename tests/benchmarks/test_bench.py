@@ -25,7 +25,7 @@ from halotile.benchmarks.results import EngineResult, ModelResult
 from halotile.compiler.options import checked_fixed
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.errors import HalotileError, ModelError, OutputError
-from halotile.schedules.matrix.unit import has_matrix_unit
+from halotile.schedules.instructions.amx import has_matrix_unit
 from halotile.targets.detect import native
 from onnx import numpy_helper
 

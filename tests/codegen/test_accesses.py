@@ -11,8 +11,8 @@ import pytest
 from accesses import outside
 from compiled import Compiled, module_of, narrow, native, staged, weight
 from halotile.compiler.pipeline import Build, Options, run_pipeline
-from halotile.schedules.context import Context
-from halotile.schedules.group import Packed
+from halotile.schedules.kernel.context import Context
+from halotile.schedules.words.group import Packed
 from halotile.targets.resolve import resolve
 from onnx.backend.test.case.node import collect_testcases
 from tvm import relax

@@ -20,7 +20,7 @@ from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.remote.model import RemoteModel
 from halotile.compiler.verify import default_rtol, verify
 from halotile.errors import HalotileError, TargetError
-from halotile.schedules.halves import LEAST, narrowed
+from halotile.schedules.math.float16 import LEAST, narrowed
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 

@@ -13,7 +13,7 @@ from halotile.compiler.codegen.library import LibrarySpec, build_library
 from halotile.compiler.codegen.module import MAIN, build_object
 from halotile.compiler.runtime.loader import load
 from halotile.compiler.spec import TensorSpec
-from halotile.schedules.emit import KernelBuilder
+from halotile.schedules.emit.builder import KernelBuilder
 from tvm import IRModule, relax, tirx
 
 R = relax.op
@@ -112,7 +112,7 @@ def test_threads_of_a_library_give_the_same_bits() -> None:
 @pytest.mark.parametrize(("dtype", "flat"), [("float32", True), ("bool", False)])
 def test_buffers_of_bool_are_flattened_by_tvm(dtype: str, flat: bool) -> None:
     from halotile.compiler.codegen.module import is_flat
-    from halotile.schedules.emit import KernelBuilder
+    from halotile.schedules.emit.builder import KernelBuilder
 
     k = KernelBuilder("copy")
     x, y = k.pointer("x", dtype, 64), k.pointer("y", dtype, 64)

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from compiled import native
-from halotile.schedules.matmul import numbers as products
-from halotile.schedules.numbers import LEAST, Numbers, numbers_of
+from halotile.schedules.math.scaled_integers import LEAST, Numbers, numbers_of
+from halotile.schedules.matmul import scaled_integers as products
 from onnx import TensorProto, helper, numpy_helper
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from halotile.compiler.codegen.module import constant_of, gather_weights
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.group import Kernel, Packed
+from halotile.schedules.words.group import Kernel, Packed
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 

@@ -127,7 +127,7 @@ def test_each_task_ends_with_a_fence(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_is_read_back_is_stored_as_ever() -> None:
     """A function that reads its own result, one whose vectors are off their lines, and one that does neither."""
-    from halotile.schedules.emit import KernelBuilder
+    from halotile.schedules.emit.builder import KernelBuilder
     from tvm import IRModule, tirx
 
     def function(shift: int, reads: bool) -> Any:

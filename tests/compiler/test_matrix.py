@@ -13,8 +13,8 @@ from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.recipe import describe_options, options_of
 from halotile.compiler.runtime.recorded import Recorded
 from halotile.schedules import dispatch
-from halotile.schedules.group import Request
-from halotile.schedules.matrix.unit import may_split
+from halotile.schedules.instructions.amx import may_split
+from halotile.schedules.words.group import Request
 from halotile.targets.resolve import resolve
 from msgspec import convert
 from onnx import TensorProto, helper, numpy_helper

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.errors import HalotileError
-from halotile.schedules.provenance import names_of, span_of
+from halotile.schedules.words.provenance import names_of, span_of
 from halotile.targets.detect import native
 from onnx import TensorProto, helper, numpy_helper
 

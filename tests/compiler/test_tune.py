@@ -21,7 +21,7 @@ from halotile.compiler.runtime.loader import load
 from halotile.compiler.sample import random_inputs
 from halotile.compiler.verify import verify
 from halotile.errors import HalotileError, TargetError
-from halotile.schedules.tuning import MOST
+from halotile.schedules.words.candidates import MOST
 from halotile.targets.resolve import resolve
 
 

@@ -14,7 +14,7 @@ from halotile.benchmarks.peak import Peak
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.dots.operands import whole_steps
 from halotile.schedules.conv import ConvFacts
-from halotile.schedules.dots import PAIRS, data_dtype, per_word
+from halotile.schedules.instructions.int8_dot import PAIRS, data_dtype, per_word
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 

@@ -9,8 +9,8 @@ import pytest
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.passes.dots import Dots
 from halotile.passes.dots.quotients import _fuses
-from halotile.schedules.dots import data_dtype
-from halotile.schedules.operator import call
+from halotile.schedules.instructions.int8_dot import data_dtype
+from halotile.schedules.operators.registry import call
 from tvm import relax
 
 R = relax.op

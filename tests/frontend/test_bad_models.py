@@ -10,7 +10,7 @@ import onnx
 import pytest
 from halotile.compiler.frontend import import_model, registry
 from halotile.errors import HalotileError, ModelError, ShapeError, UnsupportedError
-from halotile.schedules.reference import compile_reference
+from halotile.schedules.operators.reference import compile_reference
 from onnx import TensorProto, helper, numpy_helper
 from small_models import model_of, tiny
 

@@ -9,7 +9,7 @@ import pytest
 from evaluate import peer
 from halotile.compiler.frontend import import_model
 from halotile.errors import UnsupportedError
-from halotile.schedules.reference import compile_reference
+from halotile.schedules.operators.reference import compile_reference
 from onnx import TensorProto, helper, numpy_helper
 
 

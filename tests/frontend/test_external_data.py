@@ -9,7 +9,7 @@ import onnx
 import pytest
 from halotile.compiler.frontend import import_model
 from halotile.errors import ModelError
-from halotile.schedules.reference import compile_reference
+from halotile.schedules.operators.reference import compile_reference
 from onnx import TensorProto, helper
 
 

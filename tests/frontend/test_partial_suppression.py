@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from evaluate import peer
 from halotile.compiler.frontend import import_model
-from halotile.schedules.emit import KernelBuilder
+from halotile.schedules.emit.builder import KernelBuilder
 from halotile.schedules.operators import select
 from onnx import TensorProto
 from partial_models import RNG, boxes_of, close, model_of, node, same

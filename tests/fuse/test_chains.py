@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.fuse.graph import build_graph
-from halotile.schedules.classify import Facts
-from halotile.schedules.lengths import LONGEST, Lengths
+from halotile.schedules.operators.expression_lengths import LONGEST, Lengths
+from halotile.schedules.operators.kind import Facts
 from halotile.targets.resolve import resolve
 from onnx import helper, numpy_helper
 

@@ -11,12 +11,12 @@ import pytest
 from compiled import Compiled, staged, weight
 from halotile.passes.fuse.fuse import MOST_NODES, Fuse, Fusion
 from halotile.passes.fuse.graph import Graph, build_graph
-from halotile.schedules import nest
-from halotile.schedules import staged as kernels
 from halotile.schedules.attention import AttentionFacts, attention_facts
-from halotile.schedules.classify import Facts
-from halotile.schedules.conv import tile
+from halotile.schedules.conv import kernel as tile
+from halotile.schedules.general import generator as kernels
+from halotile.schedules.general import loop_nest
 from halotile.schedules.matmul import packed
+from halotile.schedules.operators.kind import Facts
 from tvm import relax
 
 R = relax.op
@@ -257,7 +257,7 @@ def test_random_graphs_give_the_same_numbers(seed: int, monkeypatch: pytest.Monk
     arrays = [random_.standard_normal(SHAPE).astype(F) for _ in range(2)]
     with monkeypatch.context() as patch:
         if seed % 2:
-            for room, limit in ((nest, "WORK"), (kernels, "WORK"), (tile, "FLOPS"), (packed, "FLOPS")):
+            for room, limit in ((loop_nest, "WORK"), (kernels, "WORK"), (tile, "FLOPS"), (packed, "FLOPS")):
                 patch.setattr(room, f"PARALLEL_{limit}", 32)
         whole = staged(random_module(seed))
     plain = staged(random_module(seed), fuse=False, layout=False)

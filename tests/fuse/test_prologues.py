@@ -12,8 +12,8 @@ import pytest
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.passes.fuse.fuse import Fuse, Fusion
 from halotile.passes.fuse.graph import build_graph
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.operator import call
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.operators.registry import call
 from halotile.targets.target import Target
 from tvm import relax
 

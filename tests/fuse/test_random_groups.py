@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import winograd_choose as choose
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import choose as choose
 from random_groups import CONVS, random_case, run
 
 ROUND = 12

@@ -123,7 +123,7 @@ def test_a_transpose_of_the_image_is_none() -> None:
 
 
 def test_images_too_large_to_follow_stay_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halotile.schedules.shuffle.MOST_ELEMENTS", 100)
+    monkeypatch.setattr("halotile.schedules.general.channel_shuffle.MOST_ELEMENTS", 100)
     kernels = agrees(unit(9, "slice"))  # slices alone are followed by their channels
     assert shuffles(kernels) == [["relax.strided_slice"]] * 2
     turned = [k["schedule"] for k in kernels if "relax.permute_dims" in k["operators"]]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from compiled import Compiled, narrow, staged, weight
 from halotile.compiler.pipeline import Build
-from halotile.schedules.group import Value
-from halotile.schedules.layout import Layout
+from halotile.schedules.words.group import Value
+from halotile.schedules.words.layout import Layout
 from tvm import relax
 
 R = relax.op

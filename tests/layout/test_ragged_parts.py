@@ -129,7 +129,7 @@ def test_they_are_members_of_tile_groups(make: Callable[[], tuple[Any, int]], sh
 
 def test_an_image_of_any_size_is_followed_by_its_channels() -> None:
     """A join of more elements than are followed one by one."""
-    from halotile.schedules.shuffle import MOST_ELEMENTS
+    from halotile.schedules.general.channel_shuffle import MOST_ELEMENTS
 
     size = (1, 1, 1025, 1031)
     net = Net()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from halotile.passes.memory.places import Places
 from halotile.passes.memory.plan import ALIGNMENT, MemoryPlan, plan_memory
-from halotile.schedules.group import Kernel, Scratch, Value
-from halotile.schedules.layout import Layout
+from halotile.schedules.words.group import Kernel, Scratch, Value
+from halotile.schedules.words.layout import Layout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

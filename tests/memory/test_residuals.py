@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from compiled import Compiled, native
 from halotile.compiler.pipeline import Build, Options, run_pipeline
-from halotile.schedules.group import Kernel
+from halotile.schedules.words.group import Kernel
 from onnx import TensorProto, helper, numpy_helper
 
 CHANNELS = 48  # whole vectors on every machine

@@ -11,7 +11,7 @@ from halotile.benchmarks.models import MODELS
 from halotile.compiler.frontend import ImportedModel, import_model
 from halotile.passes.result import Result
 from halotile.passes.simplify import Simplify
-from halotile.schedules.reference import compile_reference
+from halotile.schedules.operators.reference import compile_reference
 from halotile.targets.resolve import resolve
 from tvm import relax
 from tvm.ir import Call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, staged
-from halotile.schedules import operator
+from halotile.schedules.operators import registry as operator
 from halotile.schedules.operators.filtered import LONG
 
 

@@ -15,7 +15,7 @@ from halotile.compiler.frontend import import_model
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.verify import Reference
 from halotile.errors import UnsupportedError
-from halotile.schedules.dots import data_dtype
+from halotile.schedules.instructions.int8_dot import data_dtype
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from evaluate import one_node
 from halotile.compiler.frontend.converters.whole import LIMIT, MOST_PARTS, cuts
-from halotile.schedules.dots import data_dtype
+from halotile.schedules.instructions.int8_dot import data_dtype
 from halotile.targets.resolve import resolve
 
 RNG = np.random.default_rng(21)

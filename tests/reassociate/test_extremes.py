@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from halotile.passes.reassociate import Reassociate
-from halotile.schedules.operator import call
+from halotile.schedules.operators.registry import call
 from relax_modules import module, operators, values
 from tvm import relax
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from halotile.passes.reassociate import Reassociate
-from halotile.schedules.operator import call
+from halotile.schedules.operators.registry import call
 from relax_modules import const, f32, module, operators, values
 from tvm import relax
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from compiled import native
 from halotile.passes.reassociate import Reassociate
-from halotile.schedules.operator import call
+from halotile.schedules.operators.registry import call
 from halotile.targets.resolve import resolve
 from relax_modules import const, f32, module, operators, values
 from tvm import relax

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from halotile.schedules.regions import Refusal, Span, node_needs, read_boxes
-from halotile.schedules.regions.shapes import _digits
-from halotile.schedules.regions.slices import _modulo, stepped
-from halotile.schedules.regions.transposed import axis_reads
-from halotile.schedules.regions.windows import window
+from halotile.schedules.operators.regions import Refusal, Span, node_needs, read_boxes
+from halotile.schedules.operators.regions.shapes import _digits
+from halotile.schedules.operators.regions.slices import _modulo, stepped
+from halotile.schedules.operators.regions.transposed import axis_reads
+from halotile.schedules.operators.regions.windows import window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polyhedra import image
@@ -103,7 +103,7 @@ def rational(span: Span, n: int, slope: Fraction, start: Fraction, rounding: str
 
 def region(graph: object, span: Span, n: int) -> Span:
     """The rows of the graph's input behind rows ``span`` of its output (axis 2)."""
-    from halotile.schedules.regions import Demand, demand
+    from halotile.schedules.operators.regions import Demand, demand
 
     out, into = graph.outputs[0], graph.inputs[0]  # type: ignore[attr-defined]
     found = demand(graph.nodes, {out: ((0, 1), (0, 1), span, (0, 1))})  # type: ignore[attr-defined]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from halotile.passes.fuse.graph import Graph
-from halotile.schedules.group import Value
-from halotile.schedules.regions import Demand, demand
+from halotile.schedules.operators.regions import Demand, demand
+from halotile.schedules.words.group import Value
 from region_cases import build, chain_of, ones
 
 Rectangle = tuple[int, int, int, int]  # x0, y0, x1, y1

@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 from halotile.passes.fuse.fuse import Fuse
 from halotile.passes.fuse.graph import Graph
-from halotile.schedules.group import Group, Value
-from halotile.schedules.regions import Box, Demand, Refusal, Span, demand, group_needs, node_needs, read_boxes
+from halotile.schedules.operators.regions import (
+    Box,
+    Demand,
+    Refusal,
+    Span,
+    demand,
+    group_needs,
+    node_needs,
+    read_boxes,
+)
+from halotile.schedules.words.group import Group, Value
 from region_cases import build, chain_of, graph_of, ones
 
 

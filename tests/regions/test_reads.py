@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from dependence import Dependence
 from halotile.passes.fuse.graph import Graph
-from halotile.schedules.group import Node, Value
-from halotile.schedules.regions import Box, Refusal, node_needs, read_boxes
+from halotile.schedules.operators.regions import Box, Refusal, node_needs, read_boxes
+from halotile.schedules.words.group import Node, Value
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from region_cases import graph_of

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from halotile.passes.fuse.graph import Graph
-from halotile.schedules.group import Node, Value
-from halotile.schedules.regions import Box, Demand, Need, Refusal, Span, demand, node_needs
+from halotile.schedules.operators.regions import Box, Demand, Need, Refusal, Span, demand, node_needs
+from halotile.schedules.words.group import Node, Value
 from region_cases import chain_of, graph_of, ones
 
 

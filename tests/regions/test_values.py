@@ -9,8 +9,8 @@ import pytest
 from evaluate import one_node
 from halotile.compiler.frontend import import_model
 from halotile.passes.fuse.graph import build_graph
-from halotile.schedules.reference import compile_reference
-from halotile.schedules.regions import Demand, demand, read_boxes
+from halotile.schedules.operators.reference import compile_reference
+from halotile.schedules.operators.regions import Demand, demand, read_boxes
 from region_cases import ones
 from tile_models import random_model
 

@@ -15,9 +15,9 @@ from halotile.compiler.codegen.library import LibrarySpec, build_library
 from halotile.compiler.codegen.module import build_object
 from halotile.compiler.codegen.processor import processor_check, required_features
 from halotile.compiler.spec import TensorSpec
-from halotile.schedules.emit import KernelBuilder
-from halotile.schedules.matrix.parts import THREE, WORDS, order, pack, parts_of, split
-from halotile.schedules.matrix.unit import MatrixUnit, Rows, has_matrix_unit, work_of
+from halotile.schedules.emit.builder import KernelBuilder
+from halotile.schedules.instructions.amx import MatrixUnit, Rows, has_matrix_unit, work_of
+from halotile.schedules.instructions.bf16_parts import THREE, WORDS, order, pack, parts_of, split
 from halotile.targets import detect
 from halotile.targets.resolve import resolve
 

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from halotile.passes.tile.timeline import StripeCosts, predict
-from halotile.schedules.sequence import double_buffered
+from halotile.passes.tile.scratchpad.timeline import StripeCosts, predict
+from halotile.schedules.scratchpad.double_buffer import double_buffered
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = ROOT / "compiler" / "runtime" / "scratchpad"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from halotile.schedules.ahead import PAIRED, free_registers
-from halotile.schedules.conv.choose import Space
-from halotile.schedules.conv.choose import choose_tile as conv_tile
-from halotile.schedules.conv.prefetch import prefetch
-from halotile.schedules.emit import KernelBuilder
-from halotile.schedules.halves import Widened
-from halotile.schedules.matmul.choose import choose_tile as matmul_tile
+from halotile.schedules.conv.register_tile import Space
+from halotile.schedules.conv.register_tile import choose_tile as conv_tile
+from halotile.schedules.conv.weight_prefetch import prefetch
+from halotile.schedules.emit.builder import KernelBuilder
+from halotile.schedules.kernel.register_budget import PAIRED, free_registers
+from halotile.schedules.math.float16 import Widened
+from halotile.schedules.matmul.register_tile import choose_tile as matmul_tile
 from halotile.targets.boards import boards
 from halotile.targets.resolve import resolve
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.bands import bands
-from halotile.schedules.context import Context
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import direct
-from halotile.schedules.group import Group, Request
-from halotile.schedules.tegraph import GroupGraph
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.direct import kernel as direct
+from halotile.schedules.kernel.context import Context
+from halotile.schedules.kernel.work_sharing import bands
+from halotile.schedules.operators.te_graph import GroupGraph
+from halotile.schedules.words.group import Group, Request
 from tvm import relax, tirx
 from tvm.ir.prim import expr as prim
 from tvm.tirx.stmt import ForKind
@@ -205,8 +205,8 @@ def test_small_images_are_shared_by_channels_from_the_layer_that_widens_them(
         orders.append(arguments[5])
         return bands(*arguments, **options)
 
-    monkeypatch.setattr("halotile.schedules.conv.tile.bands", noted)
-    monkeypatch.setattr("halotile.schedules.conv.tile.PARALLEL_FLOPS", 0)
+    monkeypatch.setattr("halotile.schedules.conv.kernel.bands", noted)
+    monkeypatch.setattr("halotile.schedules.conv.kernel.PARALLEL_FLOPS", 0)
     found = Compiled(build([x], body, 2)).run([x], tasks=2)[0]
     assert sorted(orders) == (["bands", "groups", "groups"] if shared == "channels" else ["bands"] * 3)
     np.testing.assert_array_equal(found, Compiled(build([x], body, 1)).run([x], tasks=1)[0])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from compiled import Compiled, module_of, narrow, native, staged, weight
 from halotile.compiler.pipeline import Build
-from halotile.schedules.group import Value
-from halotile.schedules.layout import Layout
-from halotile.schedules.preserving import preserves_channels
+from halotile.schedules.general.channel_lanes import preserves_channels
+from halotile.schedules.words.group import Value
+from halotile.schedules.words.layout import Layout
 from tvm import relax
 
 R = relax.op

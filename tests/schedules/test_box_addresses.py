@@ -12,8 +12,8 @@ from compiled import Compiled, native
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.group import Kernel
 from halotile.schedules.tiled import TiledKernel
+from halotile.schedules.words.group import Kernel
 
 WIDE = 'T.Cast("int64"'
 

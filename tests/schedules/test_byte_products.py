@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, narrow, native, staged, weight
-from halotile.schedules.dots import PAIRS, data_dtype
-from halotile.schedules.group import Request
-from halotile.schedules.matmul.bytes import build_bytes
+from halotile.schedules.instructions.int8_dot import PAIRS, data_dtype
 from halotile.schedules.matmul.facts import MatmulFacts
+from halotile.schedules.matmul.int8_dot import build_bytes
+from halotile.schedules.words.group import Request
 from tvm import relax
 
 R = relax.op

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from byte_sums import numbers, reference, value_range
 from compiled import Compiled, module_of, narrow, native, staged, weight
-from halotile.schedules.dots import data_dtype
-from halotile.schedules.operator import call
+from halotile.schedules.instructions.int8_dot import data_dtype
+from halotile.schedules.operators.registry import call
 from tvm import relax
 
 DTYPE = data_dtype(native())

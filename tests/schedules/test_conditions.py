@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Suite, weight
-from halotile.schedules.operator import call
+from halotile.schedules.operators.registry import call
 from tvm import relax
 
 R = relax.op

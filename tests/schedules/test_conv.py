@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
-from halotile.schedules.conv.choose import Space, Tile, choose_tile, left_over
+from halotile.schedules.conv.register_tile import Space, Tile, choose_tile, left_over
 from halotile.targets.target import Target
 from tvm import relax
 from winograd_layers import compiled_directly

@@ -12,14 +12,15 @@ from compiled import Suite, machine, native, weight
 from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import matrix_choose, matrix_transposed
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.amx import choose as matrix_choose
+from halotile.schedules.conv.amx import transposed
+from halotile.schedules.conv.amx.kernel import pack_weights
+from halotile.schedules.conv.amx.pixel_strips import pixel_strips
+from halotile.schedules.conv.amx.strips import Strip, strips_of
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.matrix import pack_weights
-from halotile.schedules.conv.pixels import pixel_strips
-from halotile.schedules.conv.strips import Strip, strips_of
-from halotile.schedules.group import Value
-from halotile.schedules.matrix.unit import has_matrix_unit
+from halotile.schedules.instructions.amx import has_matrix_unit
+from halotile.schedules.words.group import Value
 from halotile.targets.resolve import resolve
 from tvm import relax
 from winograd_layers import facts_of, random
@@ -337,7 +338,7 @@ def test_phases_of_transposed_convolutions_share_what_is_split(name: str, monkey
     model = g.finish(y=g.op("Relu", y))
     wanted = scattered(exact(x, first, (1,) * 5 + (1, 1, 1, 1, 1, 1, 0, 0, 0, 0)), k, TRANSPOSED[name])
     wanted = np.maximum(wanted + b[:, None, None], 0)
-    monkeypatch.setattr(matrix_transposed, "MARGIN", 100.0)
+    monkeypatch.setattr(transposed, "MARGIN", 100.0)
     for threads in (1, 2):
         found = compile_model(model, threads=threads, tile="off")
         assert any("transposed matrix conv" in kernel["schedule"] for kernel in found.report["kernels"])

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.conv import following, panels, tile
-from halotile.schedules.conv.choose import Space, Tile, choose_tile, step_cycles, tiles_of
+from halotile.schedules.conv import kernel as tile
+from halotile.schedules.conv.direct import data_prefetch, weight_panels
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.prefetch import MANY, MOST, Next, next_panel, spread_runs
-from halotile.schedules.emit import KernelBuilder
-from halotile.schedules.group import Request, Scratch
-from halotile.schedules.halves import Widened
+from halotile.schedules.conv.register_tile import Space, Tile, choose_tile, step_cycles, tiles_of
+from halotile.schedules.conv.weight_prefetch import MANY, MOST, Next, next_panel, spread_runs
+from halotile.schedules.emit.builder import KernelBuilder
+from halotile.schedules.math.float16 import Widened
+from halotile.schedules.words.group import Request, Scratch
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from hypothesis import given
@@ -115,12 +116,12 @@ def test_the_channels_of_a_block_ask_for_all_lines_of_the_next(stride: int, bloc
     request = Request(group, build.layouts, TWO)
     conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), LOW, 16, tile.new_context(request))
     conv.bind = lambda value, extent: value  # type: ignore[method-assign]
-    begin = following.next_data(conv, 0, tirx.IntImm("int32", block), blocks, [5], 0)
+    begin = data_prefetch.next_data(conv, 0, tirx.IntImm("int32", block), blocks, [5], 0)
     asked: set[int] = set()
     for channel in range(16):
         found = Lines(4)
         conv.k = found  # type: ignore[assignment]
-        following.ask_beside(conv, tirx_value(begin), channel)
+        data_prefetch.ask_beside(conv, tirx_value(begin), channel)
         asked |= set(found.found)
     first, after = (0, 7 * stride) if block + 1 == blocks else (block + 1, 0)
     layout = build.layouts[conv.facts.data]
@@ -151,12 +152,12 @@ def test_the_tiles_of_a_row_ask_for_the_next_rows(stride: int, first: int, rows:
     request = Request(group, build.layouts, replace(TWO, l2_bytes=64 << 10))
     conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), WIDE, 16, tile.new_context(request))
     conv.order, columns, groups = "rows", -(-28 // stride // 7), 2 * stride
-    below = conv.below = following.below_of(conv, groups)
+    below = conv.below = data_prefetch.below_of(conv, groups)
     assert below is not None
     layout, asked = build.layouts[conv.facts.data], set()
     for number in range(groups * columns):
         conv.across = number % columns
-        begin = following.row_below(conv, 0, number // columns, [8])(3)
+        begin = data_prefetch.row_below(conv, 0, number // columns, [8])(3)
         steps = range(below.lines)
         asked |= {int(tirx_value(begin + step * below.line)) // 16 for step in steps}
     wanted = [[0, 0, y, x] for y in range(first, first + rows) for x in range(28)]
@@ -329,12 +330,12 @@ def test_parts_change_no_bit(
         return R.nn.relu(R.nn.conv2d(x, weight(w), padding=1) + weight(b)) + y
 
     target = replace(native(), cores=cores, fma_ports=2, l2_bytes=256 << 10, far_bytes=1)
-    for module in (panels, tile):
+    for module in (weight_panels, tile):
         monkeypatch.setattr(module, "STACK_SUMS", stack)
     found = []
     for panel in (1 / 16, 1 << 20):
-        monkeypatch.setattr(panels, "PANEL", panel)
-        monkeypatch.setattr(panels, "FIRST", panel)
+        monkeypatch.setattr(weight_panels, "PANEL", panel)
+        monkeypatch.setattr(weight_panels, "FIRST", panel)
         build = staged(module_of([x, y], body), target, tiled=False, exact=True)
         assert any(turns(k) > 1 for k in build.kernels) == (panel < 1)
         scratch = [o for k in build.kernels for o in k.operands if isinstance(o, Scratch)]

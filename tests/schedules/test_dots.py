@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from halotile.schedules.dots import data_dtype, words
+from halotile.schedules.instructions.int8_dot import data_dtype, words
 from halotile.targets.resolve import resolve
 
 

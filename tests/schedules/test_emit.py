@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import tvm
-from halotile.schedules.emit import KernelBuilder
+from halotile.schedules.emit.builder import KernelBuilder
 
 
 def test_where_a_loop_begins_is_named_first() -> None:

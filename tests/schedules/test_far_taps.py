@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.group import Value
+from halotile.schedules.words.group import Value
 from tvm import relax
 
 R = relax.op

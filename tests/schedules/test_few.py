@@ -12,9 +12,9 @@ from compiled import Compiled, module_of, narrow, native, staged, weight
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.conv import few
+from halotile.schedules.conv.direct import few_outputs
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.group import Value
+from halotile.schedules.words.group import Value
 from halotile.targets.target import Target
 from tvm import relax
 
@@ -54,7 +54,7 @@ def test_tiles_hide_the_latency_in_the_registers(outputs: int) -> None:
     x, y = Value("x", (1, 32, 40, 40), F), Value("y", (1, outputs, 40, 40), F)
     one = (1, 1)
     facts = ConvFacts(x, Value("w", (outputs, 32, 3, 3), F), y, (3, 3), one, one, one, one, 1)
-    tile = few.choose_few_tile(target, facts, 16)
+    tile = few_outputs.choose_few_tile(target, facts, 16)
     assert tile.positions * outputs >= 8
     assert tile.positions * outputs + outputs + 1 <= 32
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, native, staged, weight
-from halotile.schedules.emit import KernelBuilder
-from halotile.schedules.halves import Widened
-from halotile.schedules.matmul.follow import LINE, follow, follows_late
+from halotile.schedules.emit.builder import KernelBuilder
+from halotile.schedules.math.float16 import Widened
+from halotile.schedules.matmul.prefetch import LINE, follow, follows_late
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax, tirx

@@ -16,10 +16,10 @@ from compiled import native
 from halotile import compile as compile_model
 from halotile import load
 from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.schedules.conv.direct.shared_taps import window_of
+from halotile.schedules.conv.direct.small_groups import MOST_UNROLLED, choose_grouped_tile, has_small_groups
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.grouped import MOST_UNROLLED, choose_grouped_tile, has_small_groups
-from halotile.schedules.conv.shared import window_of
-from halotile.schedules.group import Value
+from halotile.schedules.words.group import Value
 from onnx import TensorProto, helper, numpy_helper
 
 

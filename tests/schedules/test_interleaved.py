@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from halotile import compile as compile_model
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.interleaved import MOST, NOTE
+from halotile.schedules.general.pixel_shuffle import MOST, NOTE
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper
 

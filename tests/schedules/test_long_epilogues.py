@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.classify import MOST_WRITTEN_OUT
+from halotile.schedules.operators.kind import MOST_WRITTEN_OUT
 from halotile.targets.detect import native
 from onnx import TensorProto, helper, numpy_helper
 

@@ -1,4 +1,4 @@
-"""The float32 functions of mathlib.py against float64: every exponent, both signs, and the special values."""
+"""The float32 functions of math/exponential.py against float64: every exponent, both signs, and the special values."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from compiled import Suite
-from halotile.schedules.inline import LIBM, Inliner, key
-from halotile.schedules.operator import call as own
+from halotile.schedules.emit.inline import LIBM, Inliner, key
+from halotile.schedules.operators.registry import call as own
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax, te, tirx

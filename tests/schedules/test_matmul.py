@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from compiled import Suite, narrow, native, weight
 from halotile.schedules.matmul.blocking import FEWEST_ROWS, choose_blocks
-from halotile.schedules.matmul.choose import choose_tile, first_level_ways, rows_in_cache
+from halotile.schedules.matmul.register_tile import choose_tile, first_level_ways, rows_in_cache
 from halotile.targets.target import Target
 from tvm import relax
 

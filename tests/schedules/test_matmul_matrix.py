@@ -12,12 +12,12 @@ from compiled import Compiled, Suite, machine, module_of, staged, unitless, weig
 from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
 from halotile.compiler import pipeline
-from halotile.schedules.group import Group, Node, Request, Value
+from halotile.schedules.instructions.amx import SUMS, has_matrix_unit
+from halotile.schedules.matmul.amx_blocks import Shape, choose_registers, heights, pieces
+from halotile.schedules.matmul.amx_kernel import fits_unit
 from halotile.schedules.matmul.estimate import matrix_pays, product_cycles
 from halotile.schedules.matmul.facts import MatmulFacts
-from halotile.schedules.matmul.matrix import fits_unit
-from halotile.schedules.matmul.registers import Shape, choose_registers, heights, pieces
-from halotile.schedules.matrix.unit import SUMS, has_matrix_unit
+from halotile.schedules.words.group import Group, Node, Request, Value
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax
@@ -72,7 +72,7 @@ def bound(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("target", [TWO, ONE, SMALL], ids=["two cores", "one core", "small cache"])
 def test_equals_numpy(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a bias, a residual and an activation behind it; also where it would not pay."""
-    monkeypatch.setattr("halotile.schedules.matmul.build.matrix_pays", fits_unit)
+    monkeypatch.setattr("halotile.schedules.matmul.family.matrix_pays", fits_unit)
     suite = Suite(target)
     for i, (shape, n) in enumerate(SHAPES):
         a, b, bias, other = random(i, shape, (shape[-1], n), (n,), (*shape[:-1], n))
@@ -91,7 +91,7 @@ def test_equals_numpy(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_unit
 def test_costly_epilogues_and_moves_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long activation; heads that are parted in the store, a slice that is read in place; a batch of B's axes."""
-    monkeypatch.setattr("halotile.schedules.matmul.build.matrix_pays", fits_unit)
+    monkeypatch.setattr("halotile.schedules.matmul.family.matrix_pays", fits_unit)
     suite = Suite(TWO)
     a, b = random(1, (2, 50, 96), (96, 128))
     b /= 10

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from byte_sums import numbers, reference
 from compiled import Compiled, machine, module_of, staged, weight
-from halotile.schedules.conv import matrix_bytes_choose as choose
+from halotile.schedules.conv.amx import int8_choose as choose
+from halotile.schedules.conv.amx.int8_choose import BytesPlan, held_bytes, plans_of, vector_cycles
+from halotile.schedules.conv.amx.int8_kernel import pack_weights
+from halotile.schedules.conv.amx.strips import Strip
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.matrix_bytes import pack_weights
-from halotile.schedules.conv.matrix_bytes_choose import BytesPlan, held_bytes, plans_of, vector_cycles
-from halotile.schedules.conv.strips import Strip
-from halotile.schedules.group import Value
-from halotile.schedules.matrix.unit import has_matrix_unit
-from halotile.schedules.operator import call
+from halotile.schedules.instructions.amx import has_matrix_unit
+from halotile.schedules.operators.registry import call
+from halotile.schedules.words.group import Value
 from halotile.targets.resolve import resolve
 from tvm import relax
 
@@ -187,9 +187,9 @@ SHAPES = [(16, 64, 16), (17, 63, 31), (49, 130, 65), (128, 384, 384), (33, 1031,
 def test_products_are_exact(
     shape: tuple[int, int, int], workers: int, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from halotile.schedules.matmul import matrix_bytes
+    from halotile.schedules.matmul import amx_int8
 
-    monkeypatch.setattr(matrix_bytes, "MARGIN", float("inf"))
+    monkeypatch.setattr(amx_int8, "MARGIN", float("inf"))
     m, k, n = shape
     rng = np.random.default_rng(m + k + n)
     a, b = numbers(rng, "uint8", (*batch, m, k)), numbers(rng, "int8", (k, n))

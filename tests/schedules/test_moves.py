@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Suite, native, weight
-from halotile.schedules.group import Group, Value
-from halotile.schedules.matmul.moves import along_memory, outgoing
-from halotile.schedules.tegraph import GroupGraph
+from halotile.schedules.matmul.folded_moves import along_memory, outgoing
+from halotile.schedules.operators.te_graph import GroupGraph
+from halotile.schedules.words.group import Group, Value
 from tvm import relax
 
 R = relax.op

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.conv import build as family
-from halotile.schedules.conv import direct
-from halotile.schedules.conv.choose import Space, Tile, choose_tile, narrow_pays, narrow_tile
+from halotile.schedules.conv import family as family
+from halotile.schedules.conv.direct import kernel as direct
+from halotile.schedules.conv.register_tile import Space, Tile, choose_tile, narrow_pays, narrow_tile
 from tvm import relax
 
 R = relax.op

@@ -7,8 +7,8 @@ import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.conv import winograd_weights
-from halotile.schedules.group import Packed
+from halotile.schedules.conv.winograd import weights as winograd_weights
+from halotile.schedules.words.group import Packed
 
 
 def test_data_is_made_once_when_it_is_read() -> None:

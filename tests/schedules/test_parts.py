@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from halotile.schedules.conv.winograd_math import F2, F4, F6, S2, S4, Transform, error_bound
-from halotile.schedules.conv.winograd_plan import products_for
-from halotile.schedules.matrix.parts import LEFT_OUT, SIX, THREE, split_array
+from halotile.schedules.conv.winograd.plan import products_for
+from halotile.schedules.conv.winograd.transform import F2, F4, F6, S2, S4, Transform, error_bound
+from halotile.schedules.instructions.bf16_parts import LEFT_OUT, SIX, THREE, split_array
 from unit_sums import LOST, unit_product
 
 WORST = np.uint32(0x3F808040).view(np.float32)  # 1.0039139: half a step of eight bits, and half a step of its tail

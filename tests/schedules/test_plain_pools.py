@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, narrow, native, staged
-from halotile.schedules import operator
+from halotile.schedules.operators import registry as operator
 from tvm import relax
 
 R = relax.op

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiled import Suite
-from halotile.schedules.operator import call as own
+from halotile.schedules.operators.registry import call as own
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value")
 

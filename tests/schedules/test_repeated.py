@@ -13,8 +13,8 @@ from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.passes.reassociate import compose
 from halotile.schedules import dispatch
-from halotile.schedules.group import Packed, Scratch, Value
-from halotile.schedules.repeated import Repeats
+from halotile.schedules.kernel.cache import Repeats
+from halotile.schedules.words.group import Packed, Scratch, Value
 from halotile.targets.detect import native
 from onnx import TensorProto, helper, numpy_helper
 

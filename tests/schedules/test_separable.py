@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, narrow, staged, weight
-from halotile.schedules.layout import Layout
+from halotile.schedules.words.layout import Layout
 from tvm import relax
 
 R = relax.op

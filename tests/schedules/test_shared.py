@@ -13,12 +13,12 @@ from compiled import Compiled, narrow, native
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.conv.choose import Space, Tile, Window, choose_tile, step_cycles
-from halotile.schedules.conv.direct import pack_weights
+from halotile.schedules.conv.direct.kernel import pack_weights
+from halotile.schedules.conv.direct.reduction_steps import Segment
+from halotile.schedules.conv.direct.shared_taps import shared_window
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.shared import shared_window
-from halotile.schedules.conv.steps import Segment
-from halotile.schedules.group import Value
+from halotile.schedules.conv.register_tile import Space, Tile, Window, choose_tile, step_cycles
+from halotile.schedules.words.group import Value
 
 F = "float32"
 TWO = replace(native(), vector_bits=512, vector_registers=32, fma_ports=2, fma_latency=4, in_order=False)

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules import sliding
+from halotile.schedules.general import sliding_windows
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
@@ -45,9 +45,9 @@ def test_equals_one_by_one(
     results, target = [], replace(native(), cores=cores)
     for side in (True, False):
         if not side:
-            monkeypatch.setattr("halotile.schedules.reduction.slides", lambda _: False)
+            monkeypatch.setattr("halotile.schedules.general.reduction_nest.slides", lambda _: False)
         build = staged(module_of([x], body), target, tiled=False)
-        assert any(sliding.NOTE in k.notes for k in build.kernels) is side
+        assert any(sliding_windows.NOTE in k.notes for k in build.kernels) is side
         results.append(Compiled(build).run([x], tasks=cores)[0])
     np.testing.assert_array_equal(*results)
 
@@ -59,7 +59,7 @@ def test_not_for_sums_of_images() -> None:
         return R.nn.conv2d(R.mean(R.nn.conv2d(x, weight(w)), [2, 3], keepdims=True), weight(w))
 
     build = staged(module_of([x], body), native(), tiled=False)
-    assert not any(sliding.NOTE in k.notes for k in build.kernels)
+    assert not any(sliding_windows.NOTE in k.notes for k in build.kernels)
 
 
 def test_a_window_that_is_a_row_by_itself() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, narrow, native, staged
-from halotile.schedules.interchange import NOTE
-from halotile.schedules.squares import side_of
+from halotile.schedules.emit.register_transpose import side_of
+from halotile.schedules.general.loop_interchange import NOTE
 from tvm import relax
 
 R = relax.op

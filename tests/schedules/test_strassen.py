@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, native, staged, weight
 from halotile.compiler import pipeline
-from halotile.schedules.group import Group, Node, Request, Value
 from halotile.schedules.matmul.facts import MatmulFacts
 from halotile.schedules.matmul.strassen import strassen_pays
+from halotile.schedules.words.group import Group, Node, Request, Value
 from halotile.targets.target import Target
 from tvm import relax
 

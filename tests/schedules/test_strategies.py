@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from compiled import module_of, staged, weight
 from halotile.passes.fuse import closing
-from halotile.schedules.conv.choose import Space, choose_tile
+from halotile.schedules.conv.register_tile import Space, choose_tile
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.group import Kernel
-from halotile.schedules.matmul.streams import even_width
+from halotile.schedules.matmul.streamed_panels import even_width
+from halotile.schedules.words.group import Kernel
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax

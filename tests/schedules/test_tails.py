@@ -14,10 +14,10 @@ from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.conv.choose import Tile
+from halotile.schedules.conv.direct.last_vector import pack_tail
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.tails import pack_tail
-from halotile.schedules.group import Value
+from halotile.schedules.conv.register_tile import Tile
+from halotile.schedules.words.group import Value
 from onnx.reference import ReferenceEvaluator
 from tvm import relax
 from winograd_layers import compiled_directly

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.conv import direct, panels, tile
-from halotile.schedules.conv.choose import Tile
+from halotile.schedules.conv import kernel as tile
+from halotile.schedules.conv.direct import kernel as direct
+from halotile.schedules.conv.direct import weight_panels
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.group import Request, Value
-from halotile.schedules.layout import Layout
+from halotile.schedules.conv.register_tile import Tile
+from halotile.schedules.words.group import Request, Value
+from halotile.schedules.words.layout import Layout
 from tvm import relax
 
 R = relax.op
@@ -29,7 +31,7 @@ def order(cin: int, cout: int, size: int, kernel: int, rows: int, stride: int = 
     request = Request(group, build.layouts, target)
     assert group.anchor is not None
     conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), Tile(rows, 7, 1), 16, tile.new_context(request))
-    return panels.rows_first(conv, k.nbytes)
+    return weight_panels.rows_first(conv, k.nbytes)
 
 
 @pytest.mark.parametrize(

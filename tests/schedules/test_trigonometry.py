@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiled import Suite
-from halotile.schedules.operator import call as own
-from halotile.schedules.trigonometry import _NEAR
+from halotile.schedules.math.trigonometry import _NEAR
+from halotile.schedules.operators.registry import call as own
 from tvm import relax
 
 LIMIT = float(np.uint32(_NEAR).view(np.float32))

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, native, staged, weight
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv.winograd import STACK_BYTES
-from halotile.schedules.conv.winograd_math import F2, F4, F6, Transform
-from halotile.schedules.group import Scratch
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd.kernel import STACK_BYTES
+from halotile.schedules.conv.winograd.transform import F2, F4, F6, Transform
+from halotile.schedules.words.group import Scratch
 from tvm import relax
 from winograd_layers import Pads, conv, convolution, plans_of, random
 

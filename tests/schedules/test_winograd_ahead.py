@@ -18,13 +18,14 @@ from halotile.benchmarks import layers
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import winograd_ahead, winograd_plan
-from halotile.schedules.conv import winograd_choose as choose
-from halotile.schedules.conv.winograd_ahead import Ahead
-from halotile.schedules.conv.winograd_math import F4, F6, Transform
-from halotile.schedules.group import Kernel
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import choose as choose
+from halotile.schedules.conv.winograd import plan as winograd_plan
+from halotile.schedules.conv.winograd import prefetch as winograd_ahead
+from halotile.schedules.conv.winograd.prefetch import Ahead
+from halotile.schedules.conv.winograd.transform import F4, F6, Transform
 from halotile.schedules.tiled import TiledKernel
+from halotile.schedules.words.group import Kernel
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax, sym

@@ -10,11 +10,13 @@ from compiled import module_of, native, staged
 from halotile.compiler import pipeline
 from halotile.compiler.pipeline import Build, Options
 from halotile.schedules import operators  # noqa: F401  (defines them)
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import winograd_choose as choose
-from halotile.schedules.conv import winograd_cost, winograd_plan, winograd_weights
+from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.winograd_math import F2, F4, F6
+from halotile.schedules.conv.winograd import choose as choose
+from halotile.schedules.conv.winograd import cost as winograd_cost
+from halotile.schedules.conv.winograd import plan as winograd_plan
+from halotile.schedules.conv.winograd import weights as winograd_weights
+from halotile.schedules.conv.winograd.transform import F2, F4, F6
 from winograd_layers import conv, facts_of, random, server
 
 

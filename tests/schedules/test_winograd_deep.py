@@ -10,12 +10,13 @@ import pytest
 from compiled import Suite, native, weight
 from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import winograd_choose as choose
-from halotile.schedules.conv import winograd_cost, winograd_plan
+from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.winograd_math import F2, F4, F6, S2, S4
-from halotile.schedules.group import Value
+from halotile.schedules.conv.winograd import choose as choose
+from halotile.schedules.conv.winograd import cost as winograd_cost
+from halotile.schedules.conv.winograd import plan as winograd_plan
+from halotile.schedules.conv.winograd.transform import F2, F4, F6, S2, S4
+from halotile.schedules.words.group import Value
 from tvm import relax
 from winograd_layers import convolution, facts_of, plans_of, random, server
 

@@ -10,8 +10,8 @@ from compiled import Suite, native, weight
 from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv.winograd_math import F2, F4, F6
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd.transform import F2, F4, F6
 from tvm import relax
 from winograd_layers import convolution, plans_of, random
 

@@ -15,11 +15,11 @@ from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.passes.tile.cost import member_cost
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import winograd_choose as choose
-from halotile.schedules.conv import winograd_plan
-from halotile.schedules.conv.winograd_math import error_bound
+from halotile.passes.tile.search.member_cost import member_cost
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import choose as choose
+from halotile.schedules.conv.winograd import plan as winograd_plan
+from halotile.schedules.conv.winograd.transform import error_bound
 from tvm import relax
 from winograd_layers import Pads, add_strided, convolution, facts_of, plans_of, random, server
 

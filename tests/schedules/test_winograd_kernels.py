@@ -13,11 +13,19 @@ from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import winograd_choose as choose
-from halotile.schedules.conv import winograd_cost, winograd_plan
-from halotile.schedules.conv.winograd_axes import axis
-from halotile.schedules.conv.winograd_math import F6, MOST_GROWTH, SIZES, Transform, error_bound, transforms
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import choose as choose
+from halotile.schedules.conv.winograd import cost as winograd_cost
+from halotile.schedules.conv.winograd import plan as winograd_plan
+from halotile.schedules.conv.winograd.axis_transform import axis
+from halotile.schedules.conv.winograd.transform import (
+    F6,
+    MOST_GROWTH,
+    SIZES,
+    Transform,
+    error_bound,
+    transforms,
+)
 from tvm import relax
 from winograd_layers import Pads, add_strided, convolution, facts_of, plans_of, random, server
 

@@ -13,13 +13,13 @@ from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as layer
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import winograd_choose as choose
-from halotile.schedules.conv import winograd_plan
-from halotile.schedules.conv.winograd_math import F2, F4, F6, S2, S4, Transform, error_bound
-from halotile.schedules.conv.winograd_matrix import pack_parts, terms_of
-from halotile.schedules.matrix.parts import SIX, THREE, parts_of
-from halotile.schedules.matrix.unit import has_matrix_unit
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import choose as choose
+from halotile.schedules.conv.winograd import plan as winograd_plan
+from halotile.schedules.conv.winograd.amx_products import pack_parts, terms_of
+from halotile.schedules.conv.winograd.transform import F2, F4, F6, S2, S4, Transform, error_bound
+from halotile.schedules.instructions.amx import has_matrix_unit
+from halotile.schedules.instructions.bf16_parts import SIX, THREE, parts_of
 from halotile.schedules.tiled import TiledKernel
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, staged
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv.winograd_math import F2, F4, F6, Transform, error_bound
-from halotile.schedules.conv.winograd_weights import pack_weights
+from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd.transform import F2, F4, F6, Transform, error_bound
+from halotile.schedules.conv.winograd.weights import pack_weights
 from winograd_layers import conv, convolution, plans_of, random
 
 UNSTRIDED = pytest.mark.parametrize("t", [F2, F4, F6], ids=["F2", "F4", "F6"])

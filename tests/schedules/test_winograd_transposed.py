@@ -9,11 +9,11 @@ from compiled import Compiled, native
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
 from halotile.compiler.pipeline import Build, Options, run_pipeline
-from halotile.schedules.conv import winograd_phases
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.winograd_choose import applies, best_plan
-from halotile.schedules.conv.winograd_plan import STACK_BYTES, Plan
-from halotile.schedules.group import Scratch
+from halotile.schedules.conv.winograd import transposed_phases
+from halotile.schedules.conv.winograd.choose import applies, best_plan
+from halotile.schedules.conv.winograd.plan import STACK_BYTES, Plan
+from halotile.schedules.words.group import Scratch
 from halotile.targets.target import Target
 from onnx.reference import ReferenceEvaluator
 from winograd_layers import random
@@ -56,7 +56,7 @@ def build_of(name: str, **options: object) -> Build:
 @pytest.mark.parametrize("name", SHAPES)
 def test_equals_double_precision(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With any number of tasks the same bits."""
-    monkeypatch.setattr(winograd_phases, "choose_plan", wherever_it_applies)
+    monkeypatch.setattr(transposed_phases, "choose_plan", wherever_it_applies)
     build = build_of(name)
     schedules = [k.schedule for k in build.kernels if k.schedule.startswith("transposed")]
     assert len(schedules) == 1 and "winograd F(" in schedules[0]

@@ -9,8 +9,8 @@ import halotile
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
-from halotile.schedules import operator
-from halotile.schedules.layout import Layout
+from halotile.schedules.operators import registry as operator
+from halotile.schedules.words.layout import Layout
 from onnx import helper, numpy_helper
 from tvm import relax
 

@@ -8,7 +8,7 @@ import halotile.schedules.operators  # noqa: F401
 import numpy as np
 import pytest
 from halotile.passes.simplify import Simplify
-from halotile.schedules.operator import call
+from halotile.schedules.operators.registry import call
 from tvm import relax
 
 op = relax.op

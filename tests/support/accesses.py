@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import tvm
-from halotile.schedules.context import SLACK
-from halotile.schedules.group import Kernel, Packed, Scratch, Value, dtype_bytes
+from halotile.schedules.kernel.context import SLACK
 from halotile.schedules.tiled import TiledKernel
+from halotile.schedules.words.group import Kernel, Packed, Scratch, Value, dtype_bytes
 from tvm import tirx
 from tvm.ir import Call
 from tvm.ir.expr import TensorLoad

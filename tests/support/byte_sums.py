@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from halotile.schedules.dots import PAIRS
+from halotile.schedules.instructions.int8_dot import PAIRS
 
 
 def reference(

@@ -31,9 +31,9 @@ from halotile.compiler import pipeline
 from halotile.compiler.frontend.importer import ImportedModel
 from halotile.compiler.pipeline import Build, Options
 from halotile.compiler.spec import TensorSpec
-from halotile.schedules.group import Value
-from halotile.schedules.layout import Layout
-from halotile.schedules.matrix.unit import has_matrix_unit
+from halotile.schedules.instructions.amx import has_matrix_unit
+from halotile.schedules.words.group import Value
+from halotile.schedules.words.layout import Layout
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax

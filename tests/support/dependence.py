@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import tvm
-from halotile.schedules.classify import Facts
-from halotile.schedules.group import Node, Value
-from halotile.schedules.inline import key
+from halotile.schedules.emit.inline import key
+from halotile.schedules.operators.kind import Facts
+from halotile.schedules.words.group import Node, Value
 from tvm import te, tirx
 from tvm.ir import Call
 from tvm.ir.prim import expr as prim

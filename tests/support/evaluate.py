@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from halotile.compiler.frontend import import_model
 from halotile.compiler.verify import session
-from halotile.schedules.reference import compile_reference
+from halotile.schedules.operators.reference import compile_reference
 from onnx import helper, numpy_helper
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from halotile.schedules.tiled.sharing import Sharing
-from halotile.schedules.tileplan import Step, TilePlan
+from halotile.schedules.tiled.core_sharing import Sharing
+from halotile.schedules.words.tile_plan import Step, TilePlan
 
 
 def interleaved(plan: TilePlan, last_first: bool) -> TilePlan:

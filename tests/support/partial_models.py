@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from evaluate import peer
 from halotile.compiler.frontend import import_model
-from halotile.schedules.reference import compile_reference
+from halotile.schedules.operators.reference import compile_reference
 from onnx import TensorProto, helper, numpy_helper
 
 RNG = np.random.default_rng(3)

@@ -16,13 +16,13 @@ from compiled import Compiled, module_of, native, weight
 from halotile.compiler import pipeline
 from halotile.compiler.pipeline import Build, Options
 from halotile.passes.fuse.graph import Graph, build_graph
-from halotile.schedules.classify import Facts
 from halotile.schedules.conv import input_needs, supports_conv
-from halotile.schedules.group import Group, Node, Value
-from halotile.schedules.layout import Layout
-from halotile.schedules.matmul.moves import producers
-from halotile.schedules.operator import call
-from halotile.schedules.preserving import preserves_channels
+from halotile.schedules.general.channel_lanes import preserves_channels
+from halotile.schedules.matmul.folded_moves import producers
+from halotile.schedules.operators.kind import Facts
+from halotile.schedules.operators.registry import call
+from halotile.schedules.words.group import Group, Node, Value
+from halotile.schedules.words.layout import Layout
 from tvm import relax
 
 R = relax.op

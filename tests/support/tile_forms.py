@@ -11,14 +11,14 @@ import numpy as np
 from compiled import Compiled
 from halotile.compiler import pipeline
 from halotile.compiler.pipeline import Build
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.form import MATERIALISE, RECOMPUTE, RING, Form, Untileable
-from halotile.passes.tile.lower import lower
+from halotile.passes.tile.plan.form import MATERIALISE, RECOMPUTE, RING, Form, Untileable
+from halotile.passes.tile.plan.lower import lower
+from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.tile import replaced
 from halotile.schedules.conv import overwritten_in_boxes
-from halotile.schedules.group import Group, Request, Value
-from halotile.schedules.tiled.sharing import by_rows, column_unit
-from halotile.schedules.tileplan import TilePlan
+from halotile.schedules.tiled.core_sharing import by_rows, column_unit
+from halotile.schedules.words.group import Group, Request, Value
+from halotile.schedules.words.tile_plan import TilePlan
 
 MODES = (RING, RECOMPUTE, MATERIALISE)
 

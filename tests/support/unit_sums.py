@@ -8,7 +8,7 @@ read or written.
 from __future__ import annotations
 
 import numpy as np
-from halotile.schedules.matrix.parts import order, parts_of, split_array
+from halotile.schedules.instructions.bf16_parts import order, parts_of, split_array
 
 LOST = 2.0**-126
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Suite, native, weight
-from halotile.schedules.conv import build as conv_build
-from halotile.schedules.conv import winograd_choose as choose
-from halotile.schedules.conv import winograd_plan
+from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.winograd_math import Transform
-from halotile.schedules.group import Value
+from halotile.schedules.conv.winograd import choose as choose
+from halotile.schedules.conv.winograd import plan as winograd_plan
+from halotile.schedules.conv.winograd.transform import Transform
+from halotile.schedules.words.group import Value
 from halotile.targets.target import Target
 from tvm import relax
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from halotile.schedules.matrix.unit import has_matrix_unit
+from halotile.schedules.instructions.amx import has_matrix_unit
 from halotile.targets import detect, llvm
 from halotile.targets import flags as kernel_flags
 from halotile.targets.detect import Machine, describe, parse_cpuinfo, read_caches

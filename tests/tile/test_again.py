@@ -11,7 +11,7 @@ from compiled import native
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.compiler.runtime.loader import load
-from halotile.passes.tile.checker import check_plan
+from halotile.passes.tile.plan.checker import check_plan
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.passes.tile.form import banded, largest
+from halotile.passes.tile.plan.form import banded, largest
 from hypothesis import given
 from hypothesis import strategies as st
 

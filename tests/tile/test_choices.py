@@ -15,10 +15,10 @@ from halotile.compiler.options import checked_budget, checked_optimize, checked_
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.compiler.runtime.loader import load
 from halotile.errors import HalotileError
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.estimate import Model
-from halotile.passes.tile.search import Search
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.search.model import Model
+from halotile.passes.tile.search.program import Program
+from halotile.passes.tile.search.search import Search
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from halotile.benchmarks.layers import activation, conv
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.runtime.loader import load
-from halotile.passes.tile import lower
-from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.parts import Parts
-from halotile.schedules.joined import NOTE
+from halotile.passes.tile.plan import lower
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.plan.concat_parts import Parts
+from halotile.schedules.general.concat_order import NOTE
 from halotile.schedules.tiled import build_tiled
 
 

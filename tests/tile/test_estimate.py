@@ -11,16 +11,16 @@ import pytest
 from compiled import module_of, native, staged, weight
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.passes.tile import grow
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.decide import plan_segment
-from halotile.passes.tile.estimate import Model, Shape, shapes
-from halotile.passes.tile.form import RECOMPUTE, RING
-from halotile.passes.tile.grow import segments_of
-from halotile.passes.tile.rates import Rates
-from halotile.schedules.group import Scratch
-from halotile.schedules.tileplan import Compute
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.plan.form import RECOMPUTE, RING
+from halotile.passes.tile.search import segments as grow
+from halotile.passes.tile.search.bandwidth import Rates
+from halotile.passes.tile.search.decide import plan_segment
+from halotile.passes.tile.search.model import Model, Shape, shapes
+from halotile.passes.tile.search.program import Program
+from halotile.passes.tile.search.segments import segments_of
+from halotile.schedules.words.group import Scratch
+from halotile.schedules.words.tile_plan import Compute
 from halotile.targets.resolve import resolve
 from tvm import relax
 

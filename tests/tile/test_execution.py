@@ -20,12 +20,12 @@ import pytest
 from compiled import Compiled, native
 from halotile.compiler import pipeline
 from halotile.compiler.pipeline import Build, Options, run_pipeline
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.checker import check_plan
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.tile import replaced
 from halotile.schedules.tiled import TiledKernel
-from halotile.schedules.tiled import sharing as sharing_module
-from halotile.schedules.tileplan import Copy, TilePlan
+from halotile.schedules.tiled import core_sharing as sharing_module
+from halotile.schedules.words.tile_plan import Copy, TilePlan
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from interleaved import interleaved

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 from compiled import module_of, native, staged, weight
-from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.lower import plan_group
-from halotile.schedules.tileplan import Compute, Fill, TilePlan
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.plan.lower import plan_group
+from halotile.schedules.words.tile_plan import Compute, Fill, TilePlan
 from tvm import relax
 
 R = relax.op

@@ -10,11 +10,11 @@ import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Build, Options, run_pipeline
-from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.lower import plan_group
-from halotile.passes.tile.regions import group_needs_of
-from halotile.passes.tile.work import macs
-from halotile.schedules.tileplan import Compute, Fill, Task, TilePlan
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.plan.lower import plan_group
+from halotile.passes.tile.plan.needs import group_needs_of
+from halotile.passes.tile.plan.work import macs
+from halotile.schedules.words.tile_plan import Compute, Fill, Task, TilePlan
 from onnx import TensorProto, helper, numpy_helper
 
 # output tile (x0, y0, x1, y1): input box, box of conv1 and conv2, pads (l, t, r, b), box that conv3 needs

@@ -11,11 +11,11 @@ from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv, max_pool
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Build, Options, run_pipeline
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.cost import LONG, SHORT
-from halotile.passes.tile.estimate import Model, Shape
-from halotile.passes.tile.form import RING
-from halotile.passes.tile.grow import segments_of
+from halotile.passes.tile.plan.form import RING
+from halotile.passes.tile.search.member_cost import LONG, SHORT
+from halotile.passes.tile.search.model import Model, Shape
+from halotile.passes.tile.search.program import Program
+from halotile.passes.tile.search.segments import segments_of
 from halotile.targets.target import Target
 
 SERVER = replace(

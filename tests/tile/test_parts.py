@@ -14,21 +14,21 @@ from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv, conv_transpose, max_pool
 from halotile.benchmarks.models import MODELS as MODELS_OF_THE_HARNESS
 from halotile.compiler.pipeline import Build, Options, run_pipeline
-from halotile.passes.tile import grow as grow_module
-from halotile.passes.tile import lower as lower_module
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.concatenations import reinstated
 from halotile.passes.tile.describe import plan_data, plan_text
-from halotile.passes.tile.estimate import Model, Shape
-from halotile.passes.tile.form import RING, Form
-from halotile.passes.tile.grow import segments_of
-from halotile.passes.tile.lower import lower
-from halotile.passes.tile.parts import Parts, parts_of
-from halotile.schedules.joined import NOTE
+from halotile.passes.tile.plan import lower as lower_module
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.plan.concat_parts import Parts, parts_of
+from halotile.passes.tile.plan.form import RING, Form
+from halotile.passes.tile.plan.lower import lower
+from halotile.passes.tile.search import segments as grow_module
+from halotile.passes.tile.search.model import Model, Shape
+from halotile.passes.tile.search.program import Program
+from halotile.passes.tile.search.reinstate_concats import reinstated
+from halotile.passes.tile.search.segments import segments_of
+from halotile.schedules.general.concat_order import NOTE
 from halotile.schedules.tiled import build_tiled
-from halotile.schedules.tiled import sharing as sharing_module
-from halotile.schedules.tileplan import Copy, Shift, TilePlan
+from halotile.schedules.tiled import core_sharing as sharing_module
+from halotile.schedules.words.tile_plan import Copy, Shift, TilePlan
 from interleaved import interleaved
 from tile_forms import finished, given, taken, untiled
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from compiled import native
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.form import Form, Untileable
-from halotile.passes.tile.lower import lower
-from halotile.schedules.tileplan import Compute, Fill, Shift, TilePlan
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.plan.form import Form, Untileable
+from halotile.passes.tile.plan.lower import lower
+from halotile.passes.tile.search.program import Program
+from halotile.schedules.words.tile_plan import Compute, Fill, Shift, TilePlan
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tile_forms import planned

@@ -10,13 +10,13 @@ import pytest
 from evaluate import peer
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.compiler.runtime.loader import load
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.form import RECOMPUTE, RING, Untileable
-from halotile.passes.tile.stripe_checker import check_stripes
-from halotile.passes.tile.stripes import stripe_plan
-from halotile.schedules.sequence import double_buffered
-from halotile.schedules.stripeplan import StripePlan
-from halotile.schedules.tiled.striped import StripedKernel
+from halotile.passes.tile.plan.form import RECOMPUTE, RING, Untileable
+from halotile.passes.tile.scratchpad.checker import check_stripes
+from halotile.passes.tile.scratchpad.stripes import stripe_plan
+from halotile.passes.tile.search.program import Program
+from halotile.schedules.scratchpad.double_buffer import double_buffered
+from halotile.schedules.scratchpad.kernel import StripedKernel
+from halotile.schedules.words.stripe_plan import StripePlan
 from halotile.targets.resolve import resolve
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st

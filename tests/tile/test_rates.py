@@ -9,9 +9,9 @@ import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.passes.tile.cost import member_cost
-from halotile.passes.tile.rates import STAY, Rates
-from halotile.schedules.tileplan import Compute
+from halotile.passes.tile.search.bandwidth import STAY, Rates
+from halotile.passes.tile.search.member_cost import member_cost
+from halotile.schedules.words.tile_plan import Compute
 from halotile.targets.target import Target
 
 WIDE = replace(native(), vector_bits=512, vector_registers=32)

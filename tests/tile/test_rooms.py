@@ -13,12 +13,12 @@ import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS, random_inputs
 from halotile.compiler.pipeline import Options, run_pipeline
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.estimate import Model
-from halotile.passes.tile.refine import refined
-from halotile.passes.tile.search import Choice, Live
+from halotile.passes.tile.search.model import Model
+from halotile.passes.tile.search.program import Program
+from halotile.passes.tile.search.refine import refined
+from halotile.passes.tile.search.search import Choice, Live
 from halotile.schedules.dispatch import build_kernel
-from halotile.schedules.group import Scratch
+from halotile.schedules.words.group import Scratch
 
 # Whatever runs the tests: with one multiply-add a cycle the same layers are transformed otherwise and leave no choice.
 TWO_PORTS = replace(native(), vector_bits=512, vector_registers=32, fma_ports=2, fma_latency=4, l2_bytes=2 << 20)

@@ -13,19 +13,20 @@ from halotile.benchmarks.layers import activation, conv
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.errors import HalotileError
-from halotile.passes.tile import tile, windows
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.decide import untiled
-from halotile.passes.tile.estimate import Model, shapes
-from halotile.passes.tile.form import Form, Untileable
-from halotile.passes.tile.lower import lower
-from halotile.passes.tile.search import Search
-from halotile.schedules.group import Scratch
+from halotile.passes.tile import tile
+from halotile.passes.tile.plan import windows
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.plan.form import Form, Untileable
+from halotile.passes.tile.plan.lower import lower
+from halotile.passes.tile.search.decide import untiled
+from halotile.passes.tile.search.model import Model, shapes
+from halotile.passes.tile.search.program import Program
+from halotile.passes.tile.search.search import Search
 from halotile.schedules.tiled import PartSizes, TiledKernel, sized_tiled
-from halotile.schedules.tiled import sharing as sharing_module
-from halotile.schedules.tiled.sharing import Sharing
-from halotile.schedules.tileplan import Copy, Shift, TilePlan
+from halotile.schedules.tiled import core_sharing as sharing_module
+from halotile.schedules.tiled.core_sharing import Sharing
+from halotile.schedules.words.group import Scratch
+from halotile.schedules.words.tile_plan import Copy, Shift, TilePlan
 from interleaved import interleaved
 from tile_forms import finished
 

@@ -10,16 +10,16 @@ from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import Build, Options, run_pipeline
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.decide import plan_segment
-from halotile.passes.tile.estimate import Model, Segment, Shape, shapes
-from halotile.passes.tile.form import RING, Form
-from halotile.passes.tile.grow import segments_of
-from halotile.passes.tile.lower import lower
-from halotile.schedules.tiled import sharing as sharing_module
-from halotile.schedules.tiled.sharing import Sharing, column_cuts
-from halotile.schedules.tileplan import Compute, TilePlan
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.plan.form import RING, Form
+from halotile.passes.tile.plan.lower import lower
+from halotile.passes.tile.search.decide import plan_segment
+from halotile.passes.tile.search.model import Model, Segment, Shape, shapes
+from halotile.passes.tile.search.program import Program
+from halotile.passes.tile.search.segments import segments_of
+from halotile.schedules.tiled import core_sharing as sharing_module
+from halotile.schedules.tiled.core_sharing import Sharing, column_cuts
+from halotile.schedules.words.tile_plan import Compute, TilePlan
 from interleaved import interleaved, phases
 from tile_forms import taken
 

@@ -8,13 +8,13 @@ from halotile.benchmarks.models import MODELS
 from halotile.compiler import pipeline
 from halotile.compiler.pipeline import Options, run_pipeline
 from halotile.errors import HalotileError
-from halotile.passes.tile import decide
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.decide import plan_segment
-from halotile.passes.tile.estimate import Model
-from halotile.passes.tile.search import Search
-from halotile.schedules.group import Scratch, Value
+from halotile.passes.tile.search import decide
+from halotile.passes.tile.search.decide import plan_segment
+from halotile.passes.tile.search.model import Model
+from halotile.passes.tile.search.program import Program
+from halotile.passes.tile.search.search import Search
 from halotile.schedules.tiled import PartSizes, TiledKernel, build_tiled, sized_tiled
+from halotile.schedules.words.group import Scratch, Value
 
 
 @pytest.mark.parametrize("name", ["edsr", "unet", "mobilenet_v2", "segformer"])

@@ -17,11 +17,11 @@ from evaluate import peer
 from halotile.compiler.pipeline import Build, Options, run_pipeline
 from halotile.compiler.runtime.loader import LoadedModel, load
 from halotile.errors import HalotileError
-from halotile.passes.tile.stripe_checker import check_stripes
-from halotile.schedules.sequence import double_buffered
-from halotile.schedules.stripeplan import StripePlan
-from halotile.schedules.tiled.striped import StripedKernel
-from halotile.schedules.tileplan import Fill
+from halotile.passes.tile.scratchpad.checker import check_stripes
+from halotile.schedules.scratchpad.double_buffer import double_buffered
+from halotile.schedules.scratchpad.kernel import StripedKernel
+from halotile.schedules.words.stripe_plan import StripePlan
+from halotile.schedules.words.tile_plan import Fill
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 

@@ -12,15 +12,15 @@ from halotile.benchmarks.graph import Form as Style
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv, conv_transpose, max_pool
 from halotile.compiler.pipeline import Build, Options, run_pipeline
-from halotile.passes.tile.candidates import Program
-from halotile.passes.tile.checker import check_plan
-from halotile.passes.tile.concatenations import reinstated
-from halotile.passes.tile.estimate import Model, Shape
-from halotile.passes.tile.form import RECOMPUTE, RING, Form
-from halotile.passes.tile.grow import segments_of
-from halotile.passes.tile.lower import lower
-from halotile.schedules.tiled import sharing as sharing_module
-from halotile.schedules.tileplan import TilePlan
+from halotile.passes.tile.plan.checker import check_plan
+from halotile.passes.tile.plan.form import RECOMPUTE, RING, Form
+from halotile.passes.tile.plan.lower import lower
+from halotile.passes.tile.search.model import Model, Shape
+from halotile.passes.tile.search.program import Program
+from halotile.passes.tile.search.reinstate_concats import reinstated
+from halotile.passes.tile.search.segments import segments_of
+from halotile.schedules.tiled import core_sharing as sharing_module
+from halotile.schedules.words.tile_plan import TilePlan
 from interleaved import interleaved
 from tile_forms import finished, given, taken, untiled
 

@@ -6,9 +6,9 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
-from halotile.passes.tile.timeline import StripeCosts, predict
-from halotile.passes.tile.timeline_text import as_svg, as_text
-from halotile.schedules.sequence import double_buffered
+from halotile.passes.tile.scratchpad.timeline import StripeCosts, predict
+from halotile.passes.tile.scratchpad.timeline_text import as_svg, as_text
+from halotile.schedules.scratchpad.double_buffer import double_buffered
 from hypothesis import given
 from hypothesis import strategies as st
 

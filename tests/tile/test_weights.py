@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled import module_of, staged, weight
-from halotile.passes.tile.lower import plan_group
+from halotile.passes.tile.plan.lower import plan_group
 from halotile.schedules.tiled import TiledKernel, build_tiled
 from halotile.targets.resolve import resolve
 from tvm import relax

@@ -8,7 +8,7 @@ from typing import Any
 
 import halotile.schedules.operators  # noqa: F401
 import numpy as np
-from halotile.schedules.operator import call
+from halotile.schedules.operators.registry import call
 from tvm import relax
 
 op = relax.op

@@ -1,0 +1,1 @@
+"""Plans for machines with a scratchpad: chains in double-buffered stripes, and their predicted timelines."""

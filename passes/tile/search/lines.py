@@ -1,0 +1,78 @@
+"""The rows and columns of a tile group's members as straight lines: numbers by shape, see segments.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .linear_reach import Reach
+from .member_cost import Numbers
+
+
+@dataclass
+class Line:
+    """Numbers of one member, in rows and columns of its own output; see the module's words."""
+
+    row_scale: float
+    column_scale: float
+    end: Numbers
+    start: Numbers
+    first: Numbers
+    left: Numbers
+    right: Numbers
+    window: Numbers = 0.0  # bytes
+    whole: bool = False  # its outputs lie whole in memory
+    fresh: Numbers = 0.0  # rows that a call computes
+    low: Numbers = 0.0  # of its window: its first row, and the one after its last
+    high: Numbers = 0.0
+    part: Numbers = False  # where it is computed in the window of a concatenation
+    own: Numbers = False  # where the window may be that of a chain
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Members whose windows are one: the ``steps`` of a stripe in which it lives, in which shapes, its bytes and the
+    rows from ``low`` to ``high``."""
+
+    steps: dict[int, Numbers]
+    window: Numbers
+    low: Numbers
+    high: Numbers
+
+    def with_others(self, other: Chain, able: Numbers, row: Numbers) -> Chain:
+        """One window for both in the ``able`` shapes."""
+        steps = dict(self.steps)
+        for step, own in other.steps.items():
+            steps[step] = steps.get(step, False) | (own & able)
+        low: Numbers = np.where(able, np.minimum(self.low, other.low), self.low)
+        high: Numbers = np.where(able, np.maximum(self.high, other.high), self.high)
+        return Chain(steps, np.where(able, (high - low) * row, self.window), low, high)
+
+
+def merged(found: Line | None, reader: Line, rows: Reach, columns: Reach) -> Line | None:
+    """What a member must do for ``reader`` as well; None if their scales differ."""
+    slope, before, after = rows.slope, rows.before, rows.after
+    wide, left, right = columns.slope, columns.before, columns.after
+    new = Line(
+        slope * reader.row_scale,
+        wide * reader.column_scale,
+        slope * (reader.end - 1) + after,
+        slope * reader.start + before,
+        slope * reader.first + before,
+        wide * reader.left + left,
+        wide * (reader.right - 1) + right,
+    )
+    if found is None:
+        return new
+    if abs(found.row_scale - new.row_scale) > 0.1 * new.row_scale:
+        return None
+    return Line(
+        new.row_scale,
+        new.column_scale,
+        np.maximum(found.end, new.end),
+        np.minimum(found.start, new.start),
+        np.minimum(found.first, new.first),
+        np.minimum(found.left, new.left),
+        np.maximum(found.right, new.right),
+    )

@@ -1,0 +1,387 @@
+"""Attention in blocks of queries: the scores of one block live in scratch, the score matrix nowhere.
+
+    parallel for head, block of queries
+      K -> panels [S / (vectors * lanes)][D][vectors * lanes],  V -> panels [E / (vectors * lanes)][S][vectors * lanes]
+      Q -> [rows][D]
+      for panel of K, tile of rows:   acc = sum over d of q[row, d] * k[panel, d]       scores[rows][S], in cache
+      for row:                        the phases between the products (scale, mask, softmax), in place
+      for panel of V, tile of rows:   acc = sum over s of p[row, s] * v[panel, s]       the output, where it belongs
+
+A whole row of scores is there when its softmax begins, so nothing is rescaled. Under ``exact`` the sums are those of
+the operators one by one, in the same order; else a softmax leaves its division to the rows of the output
+(:mod:`.softmax`). Where there are enough heads for the cores, a task is a head and packs for itself; else one launch
+packs and another computes. Packing reads Q, K and V through whatever lies before them; the output goes through whatever
+lies behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..emit.inline import key
+from ..general.phases import plan_phases
+from ..kernel.context import Context
+from ..matmul.folded_moves import outgoing
+from ..matmul.register_tile import choose_tile, least_cost
+from ..operators.kind import is_long
+from ..operators.te_graph import GroupGraph
+from ..words.group import Kernel, Request, Scratch, Value, dtype_bytes
+from .facts import AttentionFacts
+from .panels import Panels, Region
+from .rows import Rows
+from .softmax import SoftmaxRows, softmax_source
+from .transposed_pack import lies_turned, turn
+
+PARALLEL_FLOPS = 200_000
+BLOCK_ROWS, LEAST_ROWS = 64, 16  # queries of a block: each panel of K serves that many
+FAR_COST = 1.03  # of products whose left operand comes from the second level
+NEAR_BEST = 1.01  # of the least estimate: then the larger block
+STACK_BYTES = 64 * 1024  # larger locals come from the worker's workspace
+
+
+def build_attention(request: Request, facts: AttentionFacts) -> Kernel:
+    """A kernel whose operands and outputs are plain."""
+    return _Attention(request, facts).build()
+
+
+class _Attention:
+    def __init__(self, request: Request, facts: AttentionFacts) -> None:
+        self.request, self.facts = request, facts
+        self.graph = GroupGraph(request.group, [facts.first, facts.second])
+        self.ctx = Context(request, self.graph, request.group.name)
+        self.k = self.ctx.k
+        self.dtype = facts.output.dtype
+        self.heads = int(np.prod(facts.batch, dtype=np.int64))
+        lanes = request.target.lanes(self.dtype)
+        self.block_rows = self._block_rows(-(-facts.keys // lanes) * lanes)
+        self.blocks = -(-facts.rows // self.block_rows)
+        self.keys = self._panels(facts.keys, facts.depth, lanes)
+        self.values = self._panels(facts.width, facts.keys, lanes)
+        # an odd number of lines from row to row, so that the rows of a tile lie in different sets of the cache
+        line = max(1, request.target.line_bytes // dtype_bytes(self.dtype))
+        self.stride = (-(-self.keys.padded // line) | 1) * line
+        self.turned = facts.depth >= lanes > 1 and lies_turned(request.group, self.graph, facts.k)
+        self.rows = Rows(request, self.ctx, self.graph, plan_phases(self.graph, (facts.weights,)), facts)
+        source = softmax_source(request, self.graph, facts)
+        self.softmax = None if source is None else SoftmaxRows(self.ctx, self.graph, facts, source, lanes)
+        places = outgoing(request.group, facts.second)
+        assert places is not None
+        self.places = places
+        self.costly = is_long(facts.epilogue)
+        self.workspace = 0
+
+    def _block_rows(self, stride: int) -> int:
+        """Queries of a block: few where a row is long, so that a block's scores stay in the second-level cache. Blocks
+        of equal size, and a size that wastes little in tiles; scores that leave room in the first level are read
+        faster from there."""
+        target, facts = self.request.target, self.facts
+        row, lanes = stride * dtype_bytes(self.dtype), target.lanes(self.dtype)
+        fit = max(8, (target.l2_bytes or 1 << 18) // 4 // row)
+        fewest = -(-facts.rows // min(BLOCK_ROWS, fit, facts.rows))
+        costs: dict[int, float] = {}
+        for blocks in range(fewest, 1 + max(fewest, facts.rows // LEAST_ROWS)):
+            rows = -(-facts.rows // blocks)
+            cost = facts.depth * least_cost(target, rows, -(-facts.keys // lanes))
+            cost += facts.keys * least_cost(target, rows, -(-facts.width // lanes))
+            far = rows * row > target.l1_bytes * 3 // 4 > 0
+            costs[rows] = min(costs.get(rows, math.inf), blocks * cost * (FAR_COST if far else 1))
+        return max(rows for rows, cost in costs.items() if cost <= NEAR_BEST * min(costs.values()))
+
+    def _panels(self, columns: int, depth: int, lanes: int) -> Panels:
+        height, width = choose_tile(self.request.target, self.block_rows, -(-columns // lanes))
+        return Panels(columns, depth, lanes, width, height)
+
+    # -- the whole kernel ------------------------------------------------------------------------
+
+    def build(self) -> Kernel:
+        cores = max(1, self.request.target.cores)
+        parallel = self.facts.flops >= PARALLEL_FLOPS
+        together = not parallel or self.blocks == 1 or self.heads % cores == 0 or self.heads >= 4 * cores
+        if together:
+            self._heads(parallel)
+        else:
+            self._packed_first()
+        form = "a task is a head" if together else "packed first"
+        if self.turned:
+            form += ", keys turned in registers"
+        if self.softmax is not None:
+            form += ", rows of the output scaled"
+        return Kernel(
+            function=self.k.finish(),
+            operands=tuple(self.ctx.operands),
+            outputs=self.request.group.outputs,
+            schedule=f"attention, {self.block_rows} rows, tiles {self.keys} and {self.values}, {form}",
+            flops=self.facts.flops,
+            workspace=self.workspace,
+        )
+
+    def _heads(self, parallel: bool) -> None:
+        """A task is a head: it packs K and V into scratch of its own, then goes through the blocks."""
+        inside = parallel and self.heads > 1
+        keys, values = (None, None) if inside else self._operand_memory(1, False)
+        scratch = None if inside else self._scratch(False)
+        with self.k.loop(self.heads, "parallel" if inside else "serial", "h") as head:
+            self.ctx.ranged(head, self.heads)
+            batch = self._batch(head)
+            if inside:
+                keys, values = self._operand_memory(1, True)
+                scratch = self._scratch(True)
+            self._pack_keys(keys, 0, batch, 0, self.facts.depth)
+            self._pack_values(values, 0, batch, 0, self.facts.keys)
+            with self.k.loop(self.blocks, name="q") as block:
+                self.ctx.ranged(block, self.blocks)
+                self._block(batch, block, (keys, 0), (values, 0), scratch)
+
+    def _packed_first(self) -> None:
+        """Few heads: launches pack them all, a line of K and a chunk of V a task; another computes blocks."""
+        k, facts, heads = self.k, self.facts, self.heads
+        keys, values = self._operand_memory(heads, False)
+        line = max(1, 64 // dtype_bytes(self.dtype))
+        for size, extent, pack, memory, panels in (
+            (line, facts.depth, self._pack_keys, keys, self.keys),
+            (64, facts.keys, self._pack_values, values, self.values),
+        ):
+            parts = -(-extent // size)
+            with k.loop(heads * parts, "parallel", "p") as p:
+                self.ctx.ranged(p, heads * parts)
+                head, part = self._split(p, parts, heads)
+                count: Any = min(size, extent) if extent % size == 0 or parts == 1 else tirx.min(
+                    extent - part * size, size
+                )
+                pack(memory, head * panels.elements, self._batch(head), part * size, count)
+        total = heads * self.blocks
+        with k.loop(total, "parallel", "p") as p:
+            self.ctx.ranged(p, total)
+            head, block = self._split(p, self.blocks, heads)
+            scratch = self._scratch(True)
+            places = ((keys, head * self.keys.elements), (values, head * self.values.elements))
+            self._block(self._batch(head), block, *places, scratch)
+
+    # -- memory and coordinates ------------------------------------------------------------------
+
+    def _memory(self, name: str, elements: int, task: bool) -> Any:
+        """Memory of one task (the stack, or the worker's workspace), or of the whole kernel, from the plan."""
+        size = elements * dtype_bytes(self.dtype)
+        if task:
+            if size > STACK_BYTES:
+                self.workspace += -(-size // 64) * 64 + 64
+            return self.k.local(name, self.dtype, elements, "global")
+        buffer = self.k.pointer(self.k.fresh(name), self.dtype, elements)
+        self.ctx.operands.append(Scratch(size))
+        return buffer
+
+    def _operand_memory(self, heads: int, task: bool) -> tuple[Any, Any]:
+        return (
+            self._memory("keys", heads * self.keys.elements, task),
+            self._memory("values", heads * self.values.elements, task),
+        )
+
+    def _scratch(self, task: bool) -> tuple[Any, Any, list[Any]]:
+        """Queries, scores, and rows for phases that can't work in place; or one of inverse sums, if it is a softmax."""
+        queries = self._memory("queries", self.block_rows * self.facts.depth, task)
+        scores = self._memory("scores", self.block_rows * self.stride, task)
+        if self.softmax is not None:
+            return queries, scores, [self._memory("inverses", self.block_rows, task)]
+        return queries, scores, [self._memory("row", self.stride, task) for _ in range(self.rows.own_rows)]
+
+    def _split(self, p: Any, inner: int, outer: int) -> tuple[Any, Any]:
+        return self._bind(tirx.floordiv(p, inner), outer), self._bind(tirx.floormod(p, inner), inner)
+
+    def _bind(self, value: Any, extent: int) -> Any:
+        value = self.ctx.analyzer.simplify(value)
+        if isinstance(value, (int, tirx.IntImm, tirx.Var)):
+            return value
+        return self.ctx.ranged(self.k.bind(value, "o"), extent)
+
+    def _batch(self, head: Any) -> list[Any]:
+        """Indices of the batch axes from the number of a head."""
+        found: list[Any] = []
+        for extent in reversed(self.facts.batch):
+            found.append(self._bind(tirx.floormod(head, extent), extent))
+            head = tirx.floordiv(head, extent)
+        return found[::-1]
+
+    # -- packing ---------------------------------------------------------------------------------
+
+    def _read(self, value: Value, batch: list[Any], row: Any, column: Any) -> Any:
+        """The element of an operand of a product; batch axes of size 1 broadcast, missing ones are not there."""
+        lead = value.shape[:-2]
+        own = batch[len(batch) - len(lead) :]
+        indices = [tirx.IntImm("int32", 0) if e == 1 else i for e, i in zip(lead, own)]
+        return self.ctx.inliner().at(self.graph.tensors[value], [*indices, row, column])
+
+    def _pack_keys(self, keys: Any, base: Any, batch: list[Any], first: Any, count: Any) -> None:
+        """Depths ``first + [0, count)`` of all panels: squares that are turned where K lies along its depth, else a
+        vector of keys at a time, so that lines serve all depths."""
+        if self.turned:
+            self._turn_keys(keys, base, batch, first, count)
+            return
+
+        def line(start: Any, width: int, zero: bool) -> None:
+            with self.k.loop(count, name="d") as d:
+                if isinstance(count, int):
+                    self.ctx.ranged(d, count)
+                depth = first + d
+                at = self.keys.position(base, depth, start)
+                with self.k.loop(width, "vectorized", "v") as v:
+                    self.ctx.ranged(v, width)
+                    value = tirx.const(0, self.dtype) if zero else self._read(self.facts.k, batch, depth, start + v)
+                    self.k.store(keys, at + v, value)
+
+        self._lines(self.keys, line)
+
+    def _turn_keys(self, keys: Any, base: Any, batch: list[Any], first: Any, count: Any) -> None:
+        """The last square of depths is moved back where lanes don't divide them."""
+        k, depth, lanes = self.k, self.facts.depth, self.keys.lanes
+
+        def line(start: Any, width: int, zero: bool) -> None:
+            if zero:
+                return  # the square writes the zeros beside its columns
+            squares = tirx.floordiv(count + (lanes - 1), lanes)
+            with k.loop(self.ctx.analyzer.simplify(squares), name="d") as d:
+                self.ctx.ranged(d, -(-depth // lanes))
+                at = self._bind(tirx.min(first + d * lanes, depth - lanes), depth - lanes + 1)
+
+                def read(i: int, local: Any) -> None:
+                    with k.loop(lanes, "vectorized", "v") as v:
+                        self.ctx.ranged(v, lanes)
+                        k.store(local, v, self._read(self.facts.k, batch, at + v, start + i))
+
+                def write(j: int, vector: Any) -> None:
+                    k.store(keys, tirx.Ramp(self.keys.position(base, at + j, start), 1, lanes), vector)
+
+                turn(k, lanes, self.dtype, width, read, write)
+
+        self._lines(self.keys, line)
+
+    def _pack_values(self, values: Any, base: Any, batch: list[Any], first: Any, count: Any) -> None:
+        """Rows ``first + [0, count)`` of V."""
+        with self.k.loop(count, name="s") as s:
+            if isinstance(count, int):
+                self.ctx.ranged(s, count)
+
+            def line(start: Any, width: int, zero: bool) -> None:
+                at = self.values.position(base, first + s, start)
+                with self.k.loop(width, "vectorized", "v") as v:
+                    self.ctx.ranged(v, width)
+                    value = tirx.const(0, self.dtype) if zero else self._read(self.facts.v, batch, first + s, start + v)
+                    self.k.store(values, at + v, value)
+
+            self._lines(self.values, line)
+
+    def _lines(self, panels: Panels, line: Any) -> None:
+        """Whole vectors of columns, then the last one's columns and the zeros beside them."""
+        whole, rest = divmod(panels.columns, panels.lanes)
+        if whole:
+            with self.k.loop(whole, name="j") as j:
+                self.ctx.ranged(j, whole)
+                line(j * panels.lanes, panels.lanes, False)
+        if rest:
+            line(tirx.IntImm("int32", whole * panels.lanes), panels.lanes, True)
+            line(tirx.IntImm("int32", whole * panels.lanes), rest, False)
+
+    # -- one block of queries --------------------------------------------------------------------
+
+    def _block(self, batch: list[Any], block: Any, keys: Any, values: Any, scratch: Any) -> None:
+        k, facts, rows = self.k, self.facts, self.block_rows
+        queries, scores, spare = scratch
+        start = block * rows if facts.rows % rows == 0 else tirx.min(block * rows, facts.rows - rows)
+        first = self._bind(start, facts.rows - rows + 1)
+        with k.loop(rows, name="r") as r:
+            self.ctx.ranged(r, rows)
+            self._pack_row(queries, r, batch, first + r)
+        stride = self.stride
+
+        def keep(region: Region, acc: Any, panel: Any, row: Any) -> None:
+            lanes, width = self.keys.lanes, region.vectors
+            with k.loop(self.keys.height, "unroll", "r") as r, k.loop(width, "unroll", "b") as b:
+                with k.loop(lanes, "vectorized", "v") as v:
+                    at = (row + r) * stride + (panel * self.keys.width + b) * lanes + v
+                    k.store(scores, at, acc[(r * width + b) * lanes + v])
+
+        for region in self.keys.regions():
+            self._product(self.keys, region, (queries, facts.depth), keys, keep)
+        with k.loop(rows, name="r") as r:
+            self.ctx.ranged(r, rows)
+            indices = [*batch, self._bind(first + r, facts.rows)]
+            if self.softmax is not None:
+                self.softmax.emit(indices, scores, r * stride, spare[0], r)
+            else:
+                self.rows.emit(indices, scores, r * stride, spare)
+
+        def write(region: Region, acc: Any, panel: Any, row: Any) -> None:
+            self._out(region, acc, batch, panel, first, row, None if self.softmax is None else spare[0])
+
+        for region in self.values.regions():
+            self._product(self.values, region, (scores, stride), values, write)
+
+    def _pack_row(self, queries: Any, r: Any, batch: list[Any], row: Any) -> None:
+        depth, lanes = self.facts.depth, self.keys.lanes
+        whole, rest = divmod(depth, lanes)
+        for count, begin, width in ((whole, 0, lanes), (1, whole * lanes, rest)):
+            if count and width:
+                with self.k.loop(count, name="j") as j, self.k.loop(width, "vectorized", "v") as v:
+                    self.ctx.ranged(j, count)
+                    self.ctx.ranged(v, width)
+                    d = begin + j * lanes + v
+                    self.k.store(queries, r * depth + d, self._read(self.facts.q, batch, row, d))
+
+    def _product(self, panels: Panels, region: Region, left: Any, right: Any, then: Any) -> None:
+        """All tiles of one region; ``then`` takes the region, each accumulated tile, its panel and its first row."""
+        k, lanes, width = self.k, panels.lanes, region.vectors
+        height, rows, size = panels.height, self.block_rows, panels.width * panels.lanes
+        (source, stride), (packed, base) = left, right
+        tiles = -(-rows // height)
+        with k.loop(region.count, name="p") as number, k.loop(tiles, name="t") as tile:
+            self.ctx.ranged(number, region.count)
+            self.ctx.ranged(tile, tiles)
+            panel = region.first + number
+            row = self._bind(tirx.min(tile * height, rows - height) if rows % height else tile * height, rows)
+            acc = k.local("acc", self.dtype, height * width * lanes)
+            with k.loop(height * width, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+                k.store(acc, z * lanes + v, tirx.const(0, self.dtype))
+            with k.loop(panels.depth, name="k") as step:
+                at = base + (panel * panels.depth + step) * size
+                with k.loop(height, "unroll", "r") as r, k.loop(width, "unroll", "b") as b:
+                    with k.loop(lanes, "vectorized", "v") as v:
+                        slot = (r * width + b) * lanes + v
+                        factor = source[(row + r) * stride + step]
+                        k.store(acc, slot, acc[slot] + factor * packed[at + b * lanes + v])
+            then(region, acc, panel, row)
+
+    def _out(
+        self, region: Region, acc: Any, batch: list[Any], panel: Any, first: Any, row: Any, factors: Any
+    ) -> None:
+        """The tile of the output from ``row`` of the block on, each row times its factor, through the epilogue; columns
+        past the last are left out."""
+        k, panels, vectors = self.k, self.values, region.vectors
+        lanes, height = panels.lanes, panels.height
+        source, kind = acc, "unroll"
+        if self.costly:
+            source, kind = k.local("spill", self.dtype, height * vectors * lanes), "serial"
+            with k.loop(height * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
+                k.store(source, e * lanes + v, acc[e * lanes + v])
+        whole = vectors if region.last == lanes else vectors - 1
+        with k.loop(height, kind, "r") as r:
+            self.ctx.ranged(r, height)
+            for begin, count, wide in ((0, whole, lanes), (whole, vectors - whole, region.last)):
+                if count:
+                    with k.loop(count, kind, "b") as b, k.loop(wide, "vectorized", "v") as v:
+                        self.ctx.ranged(b, count)
+                        self.ctx.ranged(v, wide)
+                        at = source[(r * vectors + begin + b) * lanes + v]
+                        if factors is not None:
+                            at = at * factors[row + r]
+                        column = (panel * panels.width + begin + b) * lanes + v
+                        self._element(at, [*batch, first + row + r, column])
+
+    def _element(self, value: Any, indices: list[Any]) -> None:
+        made = self.graph.tensors[self.facts.output]
+        inliner = self.ctx.inliner({key(made): lambda _indices: value})
+        for output in self.request.group.outputs:
+            place = [self.ctx.analyzer.simplify(i) for i in self.places[output](indices)]
+            self.ctx.write(output, place, inliner.at(self.graph.tensors[output], place))

@@ -1,0 +1,282 @@
+"""Whether a convolution runs on the matrix unit, and in which strips: from the target's facts and the shape.
+
+Cycles of one core for a strip of outputs:
+
+    split       every vector of the input that its taps read, once for each group of output channels
+    products    registers of places x registers of outputs x steps x products of parts, 16 cycles each
+    results     registers are written to the first-level cache and read by the epilogue
+    weights     read once a strip, at the rate at which they come from where they are, in part beside the products
+
+A direct convolution in float32 is counted as its register tiles are chosen (:mod:`..register_tile`), the results left
+out that both have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ....targets.target import Target
+from ...instructions.amx import (
+    COLUMNS,
+    DEPTH,
+    MULTIPLY_CYCLES,
+    REGISTER_BYTES,
+    ROWS,
+    SLOWER,
+    has_matrix_unit,
+    may_split,
+)
+from ...instructions.bf16_parts import THREE, parts_of
+from ...matmul.folded_moves import producers
+from ...words.group import Request, Value
+from ..facts import ConvFacts
+from ..kernel import PARALLEL_FLOPS
+from ..register_tile import Space, choose_tile
+from ..weight_bandwidth import kept_bytes, stream_rate
+from ..winograd.cost import EXPOSED, LOOP
+from .pixel_strips import PixelStrip, pixel_strips
+from .strips import Strip, strips_of
+
+PRODUCTS = THREE
+PARTS = parts_of(PRODUCTS)
+SPLIT_CYCLES = 4.5  # a vector of 16 floats: read, in two parts, written
+FAR, FARTHEST = 6.0, 13.0  # cycles more of one that comes from, or goes, beyond the second-level cache, or to memory
+FILL_CYCLES = 10.0  # a vector of words of pixels in one part: two vectors read, turned, written
+UNALIGNED = 8.0  # of a register's step: rows of pixels cross lines
+RESULT_CYCLES = 48.0  # of a register: written, and read by the epilogue; the wait for the sums of a block
+SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
+FULL = 0.9  # of the multiply-adds a cycle that the unit could start
+MARGIN = 0.93  # the estimate must beat the one in float32 by this much
+LESS = 4  # strips smaller than the largest that fits, which may be dealt out more evenly
+LINE = 16  # words of a cache line
+FEW = 8  # channels of pixels
+LEAST_DEPTH = 16  # channels; fewer fill a quarter of a step at most
+
+
+@dataclass(frozen=True)
+class MatrixPlan:
+    """``strip``: the largest number of outputs at a time; ``groups``: parts of the output channels, each of which
+    splits the data anew."""
+
+    strip: Any  # Strip, or PixelStrip of few channels
+    groups: int
+    cycles: float
+
+    def __str__(self) -> str:
+        pixels = self.strip.pixels if isinstance(self.strip, PixelStrip) else None
+        text = f"matrix conv, strip {self.strip.rows}x{self.strip.columns}"
+        text += f", pixels of {pixels.deep} rows" if pixels is not None else ""
+        return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What plans depend on; ``size`` are rows and columns of the outputs."""
+
+    facts: ConvFacts
+    batch: int
+    channels: int
+    outputs: int
+    size: tuple[int, int]
+
+    @staticmethod
+    def of(facts: ConvFacts) -> Work:
+        rows, columns = (1, *facts.out_spatial)[-2:]
+        return Work(facts, facts.batch, facts.channels, facts.outputs, (rows, columns))
+
+    @property
+    def pairs(self) -> int:
+        return -(-self.channels // DEPTH)
+
+    @property
+    def steps(self) -> int:
+        return self.pairs * self.facts.taps
+
+    @property
+    def blocks(self) -> int:
+        """Registers of outputs."""
+        return -(-self.outputs // COLUMNS)
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.blocks * self.steps * PARTS * REGISTER_BYTES
+
+
+def suits(facts: ConvFacts) -> bool:
+    """True for what the kernel can do at all: one group, one or two axes, float32, no weights of whole numbers, whose
+    sums are exact."""
+    return (
+        not facts.of_bytes
+        and facts.groups == 1
+        and len(facts.out_spatial) in (1, 2)
+        and facts.output.dtype == "float32"
+        and facts.channels >= LEAST_DEPTH
+        and not facts.weight.is_whole
+    )
+
+
+def matrix_applies(request: Request, facts: ConvFacts) -> bool:
+    """True where the request allows it, and tensors are in channel blocks of a register's columns."""
+    blocked = all(request.layout(v).block == COLUMNS for v in (facts.data, *request.group.outputs))
+    return blocked and may_split(request) and suits(facts)
+
+
+def few_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
+    """The plan of pixels with the fewest cycles, where few channels are read as they lie and the kernel applies."""
+    layout, group = request.layout(facts.data), request.group
+    written = all(request.layout(v).block == COLUMNS for v in group.outputs)
+    plain = not layout.block and written and not producers(group, facts.data) and request.box is None
+    alike = facts.groups == 1 and len(facts.out_spatial) == 2 and facts.output.dtype == "float32"
+    if not (plain and alike and may_split(request)) or facts.channels > FEW or facts.weight.is_whole:
+        return None
+    return best_pixels(request.target, facts, request.workers, request.options.get("room"))
+
+
+def best_pixels(target: Target, facts: ConvFacts, workers: int, room: int | None = None) -> MatrixPlan | None:
+    found = []
+    for strip in pixel_strips(facts):
+        held = 4 * strip.elements(facts.channels, PARTS)
+        if held > (SHARE * target.l2_bytes if room is None else room):
+            continue
+        registers = -(-strip.spread(strip.rows, strip.columns) // ROWS)
+        vectors = strip.vectors * (FILL_CYCLES * PARTS * strip.pixels.words)
+        blocks = -(-facts.outputs // COLUMNS)
+        moved = _moved(target, facts.output) * registers * ROWS * blocks
+        steps = len(strip.steps) * (len(PRODUCTS) * MULTIPLY_CYCLES / FULL + UNALIGNED)
+        rounds = -(-facts.batch * -(-facts.out_spatial[0] // strip.rows) // workers)
+        cycles = rounds * (registers * blocks * (steps + RESULT_CYCLES) + vectors + moved)
+        found.append(MatrixPlan(strip, 1, cycles))
+    return min(found, key=lambda p: p.cycles, default=None)
+
+
+def matrix_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
+    """The plan with the fewest cycles, where the kernel applies; ``facts`` may be those of a box."""
+    if not matrix_applies(request, facts):
+        return None
+    room = request.options.get("room")
+    return best_plan(request.target, facts, request.workers, room)
+
+
+def smaller_plans(target: Target, facts: ConvFacts, workers: int, held: int) -> list[MatrixPlan]:
+    """What is taken where there is less and less room than ``held`` bytes a core: half of it, a quarter ..."""
+    found: list[MatrixPlan] = []
+    while (plan := best_plan(target, facts, workers, held // 2)) is not None:
+        found.append(plan)
+        held = held_bytes(facts.channels, plan)
+    return found
+
+
+def best_plan(target: Target, facts: ConvFacts, workers: int, room: int | None = None) -> MatrixPlan | None:
+    """``room``: the most bytes that a core may hold beside what it reads and writes."""
+    return min(_plans(target, Work.of(facts), workers, room), key=lambda p: p.cycles, default=None)
+
+
+def times_split(target: Target, facts: ConvFacts, winograd: float | None) -> float | None:
+    """How often a number of the data is split, on average, where the kernel is expected to be chosen; ``winograd``: the
+    cycles of the plan that it must beat, if there is one."""
+    if not has_matrix_unit(target) or not suits(facts):
+        return None
+    plan = best_plan(target, facts, target.cores)
+    others = winograd if winograd is not None else float_cycles(target, facts)
+    if plan is None or plan.cycles >= MARGIN * others:
+        return None
+    strip = plan.strip
+    strips = plan.groups * _strips(Work.of(facts), strip)
+    return facts.batch * facts.channels * strips * _vectors(strip) / facts.data.elements
+
+
+def _vectors(strip: Strip) -> int:
+    """Places of all planes that taps read."""
+    reaches = (strip.reach(phase) for phase in range(len(strip.phases)))
+    return sum((strip.rows + rows) * (strip.columns + columns) for rows, columns in reaches)
+
+
+def held_bytes(channels: int, plan: MatrixPlan) -> int:
+    """Bytes of a core's scratch, whole lines."""
+    return -(-plan.strip.elements(channels, PARTS) // LINE) * LINE * 4
+
+
+def workers_of(facts: ConvFacts, plan: MatrixPlan, workers: int) -> int:
+    """Cores that share the tasks; a small convolution stays on one."""
+    tasks = facts.batch * plan.groups * _strips(Work.of(facts), plan.strip)
+    return min(workers, tasks) if facts.flops >= PARALLEL_FLOPS else 1
+
+
+def register_cycles(facts: ConvFacts) -> float:
+    """Cycles of sixteen places by all outputs."""
+    blocks, steps = -(-facts.outputs // COLUMNS), -(-facts.channels // DEPTH) * facts.taps
+    return blocks * (steps * len(PRODUCTS) * SLOWER * MULTIPLY_CYCLES / FULL + RESULT_CYCLES)
+
+
+def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterator[MatrixPlan]:
+    found: dict[int, int] = {}
+    for strip in strips_of(work.facts, work.size):
+        held = 4 * strip.elements(work.channels, PARTS)
+        if (room is not None and held > room) or found.get(strip.columns, 0) > LESS:
+            continue
+        tasks = work.batch * _strips(work, strip)
+        for groups in sorted({1, min(workers, -(-work.blocks // 2))}):
+            yield MatrixPlan(strip, groups, _cycles(target, work, strip, groups, workers, tasks, held))
+        if held <= SHARE * target.l2_bytes and tasks >= workers:
+            found[strip.columns] = found.get(strip.columns, 0) + 1
+
+
+def _moved(target: Target, value: Value) -> float:
+    """Cycles that a vector of an image takes to come, or to go, beside what is done with it."""
+    size = value.bytes
+    return FARTHEST if size > kept_bytes(target) else FAR if size > target.l2_bytes // 2 else 0.0
+
+
+def _strips(work: Work, strip: Strip) -> int:
+    return -(-work.size[0] // strip.rows) * -(-work.size[1] // strip.columns)
+
+
+def _cycles(
+    target: Target, work: Work, strip: Strip, groups: int, workers: int, tasks: int, held: int
+) -> float:
+    """Of the core that has the most to do."""
+    blocks = -(-work.blocks // groups)
+    places = -(-strip.spread(strip.rows, strip.columns) // ROWS)
+    split = SPLIT_CYCLES * _vectors(strip) * -(-work.channels // COLUMNS)
+    split += _moved(target, work.facts.data) * _vectors(strip) * -(-work.channels // COLUMNS)
+    moved = _moved(target, work.facts.output) * places * ROWS * blocks
+    if held > SHARE * target.l2_bytes:
+        split += 2 * held / target.far_bytes  # written to and read from beyond the cache
+    products = places * register_cycles(work.facts) * (blocks / work.blocks)
+    if held > SHARE * target.l2_bytes:  # each panel reads all of it from there
+        data = -(-blocks // 2) * held / target.far_bytes
+        products = max(products, data) + EXPOSED * min(products, data)
+    own = work.weight_bytes / groups
+    again = _strips(work, strip) > 1 and own > target.l2_bytes // 2
+    stream = own / stream_rate(target, work.weight_bytes, again)
+    rounds = -(-tasks * groups // workers)
+    first = max(products, stream) + EXPOSED * min(products, stream)
+    later = first if again else products
+    return rounds * (split + moved) + first + (rounds - 1) * later
+
+
+@lru_cache(maxsize=4096)
+def _float_cycles(target: Target, space: Space, depth: int, batch: int, weight_bytes: int) -> float:
+    tile = choose_tile(target, space)
+    count = batch * -(-space.height // tile.rows) * -(-space.width // tile.columns) * (space.blocks // tile.blocks)
+    step = LOOP + max(
+        tile.positions * tile.blocks / target.fma_ports, (tile.positions + tile.blocks) / 2, float(target.fma_latency)
+    )
+    products = count * depth * step / target.cores
+    stream = weight_bytes / stream_rate(target, weight_bytes) / target.cores
+    return max(products, stream) + EXPOSED * min(products, stream)
+
+
+def float_cycles(target: Target, facts: ConvFacts) -> float:
+    """What the direct convolution in float32 is expected to take, for one group of channels."""
+    height, width = (1, *facts.out_spatial)[-2:]
+    blocks = -(-facts.outputs // target.lanes())
+    depth = facts.channels * facts.taps
+    space = Space(height, width, blocks, blocks)
+    batch = facts.batch * math.prod(facts.out_spatial[:-2])
+    moved = _moved(target, facts.output) * facts.output.elements / target.lanes() / target.cores
+    return moved + _float_cycles(target, space, depth, batch, 4 * depth * blocks * target.lanes())

@@ -1,0 +1,178 @@
+"""Direct convolution on a matrix unit, float32 in parts (:mod:`...instructions.bf16_parts`), in NCHW[16]c.
+
+    parallel for core: its run of images, groups of output channels and strips of outputs (:mod:`.strips`)
+      for pair of channel blocks, plane, row, column         words of parts, in scratch that stays in cache
+      for panel of 32 output channels
+        for 32 places                                        16 are a register; the last block may have fewer
+          for pair of channel blocks, tap                    rolled: four registers of sums, products of parts
+            sums += parts of the data * parts of the weights
+          for row of outputs, column                         registers pass through the first-level cache
+            epilogue(sums)
+
+A register's rows are 16 places that follow each other in the scratch, whatever the taps, strides and dilation are: for
+a tap they lie a constant distance behind. Panels of one register of outputs have 64 places instead of 32, so that four
+registers of sums take turns all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ...instructions.amx import COLUMNS, DEPTH, PAIRS, ROWS, Rows
+from ...instructions.bf16_parts import WORDS, pack, split
+from ...words.group import Kernel, Packed, Request
+from ..facts import ConvFacts
+from ..kernel import ConvKernel, finish, new_context
+from ..register_tile import Tile
+from .choose import PARTS, PRODUCTS, MatrixPlan, held_bytes, workers_of
+from .prefetch import Next, NextData
+from .tasks import Places, Task
+
+
+def build_matrix(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
+    conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
+    MatrixConv(conv, plan).emit()
+    return finish(conv.ctx, f"{plan} C{COLUMNS}, {len(PRODUCTS)} products", facts.flops)
+
+
+class MatrixConv(Places):
+    """``data`` lies in scratch, of which each core has a part from ``base`` on."""
+
+    def __init__(self, conv: ConvKernel, plan: MatrixPlan) -> None:
+        super().__init__(conv, plan.strip, plan.groups)
+        self.plan = plan
+        self.image = self.origin = tirx.IntImm("int32", 0)  # of the strip: its image, and its first row
+        self.pairs = -(-self.facts.channels // DEPTH)
+        self.apart = PAIRS  # words from place to place
+        self.plane = self.strip.places * self.apart  # words of one part of one pair of blocks
+        self.phase = self.pairs * PARTS * self.plane
+        self.taps = self.facts.taps  # of each pair of blocks
+        self.first_tap = self.first_word = 0  # of these, among all whose places and weights there are
+        self.steps = self.pairs * self.taps
+
+    @property
+    def _reach(self) -> int:
+        """Rows of the input below those of the first taps of the strip's outputs."""
+        facts = self.facts
+        return (facts.kernel[-2] - 1) * facts.dilation[-2] + 1 - facts.strides[-2] if len(facts.kernel) > 1 else 0
+
+    def _below(self) -> NextData | None:
+        """Who asks for the data of the next strip, where strips are whole rows below one another."""
+        strip, (rows, columns) = self.strip, (1, *self.facts.out_spatial)[-2:]
+        if self.conv.is_open or strip.columns < columns or strip.rows >= rows:
+            return None
+        registers = -(-strip.spread(strip.rows, columns) // (2 * ROWS))
+        return NextData.of(self.conv, strip.rows, -(-self.blocks // (2 * self.plan.groups)) * registers * self.steps)
+
+    def emit(self) -> None:
+        k, ctx = self.k, self.ctx
+        weight, workers = self.facts.weight, workers_of(self.facts, self.plan, self.conv.request.workers)
+        packed = Packed(f"w_{weight.name}", self._packed(), self._elements, "int32")
+        self.weights = ctx.packed(packed, narrow=False)
+        offsets = self._offsets()
+        self.offsets = ctx.packed(Packed("taps", offsets), narrow=False) if len(offsets) > 1 else None
+        each = held_bytes(self.facts.channels, self.plan) // 4
+        self.data, self.below = ctx.scratch(each * workers, "int32"), self._below()
+        ctx.fill_pending()
+        with ExitStack() as scopes:
+            worker = scopes.enter_context(k.loop(workers, "parallel" if workers > 1 else "serial", "w"))
+            self.base = worker * each if workers > 1 else 0
+            self._begin()
+            with self._own_tasks(worker, workers) as task:
+                self.image, self.origin = task.n, task.origin[0]
+                self._split(task)
+                self._panels(task)
+            self.unit.release()
+
+    @property
+    def _elements(self) -> int:
+        """Words of the packed weights."""
+        return self.blocks * self.steps * PARTS * WORDS
+
+    def _packed(self) -> Callable[[], np.ndarray]:
+        return partial(pack_weights, self.facts)
+
+    def _offsets(self) -> np.ndarray:
+        """How far behind a place each tap reads, in words."""
+        return np.array(self.strip.offsets(self.phase // self.apart), np.int32) * self.apart
+
+    # -- the data ---------------------------------------------------------------------------------
+
+    def _split(self, task: Task) -> None:
+        """Words of all that the strip's taps read."""
+        k, facts = self.k, self.facts
+        blocks = -(-facts.channels // COLUMNS)
+        for first, count, both in ((0, blocks // 2, True), (blocks // 2, blocks % 2, False)):
+            if count == 0:
+                continue
+            with k.loop(count, name="cb") as number:
+                self.ctx.ranged(number, count)
+                pair = first + number
+                for i, phase in enumerate(self.strip.phases):
+                    reach = self.strip.reach(i)
+                    rows, columns = (s + r for s, r in zip(task.size, reach))
+                    with k.loop(rows, name="y") as y, k.loop(columns, name="x") as x:
+                        self.ctx.ranged(y, self.strip.height)
+                        self.ctx.ranged(x, self.strip.pitch)
+                        at = self._read_at(task, phase, y, x)
+                        place = self.base + i * self.phase + pair * (PARTS * self.plane)
+                        place += (y * self.strip.pitch + x) * ROWS
+                        with k.loop(COLUMNS, "vectorized", "v") as v:
+                            given = [self._number(task.n, 2 * pair + half, v, at) for half in range(1 + both)]
+                            words = split(k, given[0], given[1] if both else None, PARTS)
+                            for part, word in enumerate(words):
+                                k.store(self.data, place + part * self.plane + v, word)
+
+    def _number(self, n: Any, block: Any, lane: Any, at: list[Any]) -> Any:
+        value = self.k.bind(self.conv.element_at(n, (block, lane), at))
+        if not self.conv.has_prologue or self.facts.channels % COLUMNS == 0:
+            return value  # blocks hold zeros past the last channel
+        inside = block * COLUMNS + lane < self.facts.channels
+        return tirx.Select(inside, value, tirx.const(0, "float32"))
+
+    # -- the products -----------------------------------------------------------------------------
+
+    def _sums(
+        self, shape: tuple[int, int], block: Any, first: Any, turn: tuple[Any, Any], beside: Callable[[Any], None]
+    ) -> None:
+        k = self.k
+        ahead = Next(turn[1], self.steps, shape[1] * PARTS * WORDS)
+        below = (self.origin + self.strip.rows) * self.facts.strides[0] + self._reach - self.facts.before[0]
+        below = k.bind(below, "y") if self.below is not None else None
+        with k.loop(self.pairs, name="cb") as pair, k.loop(self.taps, name="t") as tap:
+            start = self.base + first * self.apart + pair * (PARTS * self.plane)
+            if self.offsets is not None:
+                start = start + self.offsets[self.first_tap + tap]
+            start = k.bind(start, "a")
+            number = pair * self.taps + tap
+            step = k.bind(self.first_word + (block * self.steps + number) * (PARTS * WORDS), "b")
+
+            def data(row: int, part: int) -> Rows:
+                begin = start + (part * self.plane + row * (ROWS * self.apart))  # noqa: B023
+                return Rows(self.data, begin, 4 * self.apart)
+
+            def weights(column: int, part: int) -> Rows:
+                return Rows(self.weights, step + (column * self.steps * PARTS + part) * WORDS)  # noqa: B023
+
+            ahead.ask(k, self.weights, self.first_word + block * (self.steps * PARTS * WORDS), turn[0], number)
+            if self.below is not None and isinstance(ahead.count, int):
+                panel = tirx.floordiv(block, 2) * ahead.count + turn[0]
+                self.below.ask(self.image, below, panel * self.steps + number)
+            self.unit.step(shape, PRODUCTS, data, weights)
+            beside(number)
+
+
+def pack_weights(facts: ConvFacts) -> np.ndarray:
+    """Registers of outputs by steps, pair of channel blocks by pair and tap by tap."""
+    weight = np.asarray(facts.weight.constant, np.float32).reshape(facts.outputs, facts.channels * facts.taps)
+    pairs = -(-facts.channels // DEPTH)
+    channels = np.arange(pairs * DEPTH).reshape(pairs, 1, 2, PAIRS).transpose(0, 1, 3, 2)
+    terms = channels * facts.taps + np.arange(facts.taps)[None, :, None, None]
+    terms = np.where(channels < facts.channels, terms, -1).reshape(pairs * facts.taps, PAIRS, 2)
+    return pack(weight.T, terms, PARTS)

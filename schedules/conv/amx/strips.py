@@ -1,0 +1,106 @@
+"""Where the data of a strip of outputs lies for the matrix unit: rows and columns of the input in scratch, in the order
+in which a register takes them.
+
+    outputs     rows x columns of the image, in a strip
+    input       what their taps read: for strides (sy, sx) every sy-th row and sx-th column is a plane of its own
+                (phase), so that neighbouring outputs read neighbouring places, whatever the strides
+    places      row * pitch + column; an output's place is that of its first tap in each plane, and other taps lie at
+                constant distances behind
+
+Sixteen places that follow each other are a register. Rows of outputs follow each other, too, with ``pitch - columns``
+places between them that are computed for nothing: 7 x 7 outputs of 3 x 3 taps are 61 places, four registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from ...instructions.amx import DEPTH, PAIRS, ROWS, SUMS
+from ..facts import ConvFacts
+
+LEAST_COLUMNS = 48  # of a part of the rows: what the last register of each computes for nothing counts little
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A tap reads the plane ``phase`` at ``row * pitch + column`` from an output's place on."""
+
+    phase: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Strip:
+    """``rows x columns`` outputs at the most. ``phases`` are planes of the input by the rows and columns they begin
+    with; ``taps`` in the order of the weights'."""
+
+    rows: int
+    columns: int
+    strides: tuple[int, int]
+    phases: tuple[tuple[int, int], ...]
+    taps: tuple[Tap, ...]
+
+    @staticmethod
+    def of(facts: ConvFacts, rows: int, columns: int) -> Strip:
+        """For a convolution along one or two axes."""
+        kernel, strides, dilation = (_two(t) for t in (facts.kernel, facts.strides, facts.dilation))
+        offsets = [[t * d for t in range(k)] for k, d in zip(kernel, dilation)]
+        phases = tuple(sorted({(y % strides[0], x % strides[1]) for y, x in product(*offsets)}))
+        taps = tuple(
+            Tap(phases.index((y % strides[0], x % strides[1])), y // strides[0], x // strides[1])
+            for y, x in product(*offsets)
+        )
+        return Strip(rows, columns, strides, phases, taps)
+
+    @property
+    def pitch(self) -> int:
+        return self.columns + max(t.column for t in self.taps)
+
+    @property
+    def height(self) -> int:
+        """Rows of a plane."""
+        return self.rows + max(t.row for t in self.taps)
+
+    @property
+    def places(self) -> int:
+        """Of a plane."""
+        return self.height * self.pitch
+
+    def elements(self, channels: int, parts: int) -> int:
+        """Words of a core's scratch: planes of all pairs of blocks in all ``parts``, and what the last registers read
+        beyond the end."""
+        pairs = -(-channels // DEPTH)
+        beyond = SUMS * ROWS + max(self.offsets(0))
+        return (len(self.phases) * pairs * parts * self.places + beyond) * PAIRS
+
+    def reach(self, phase: int) -> tuple[int, int]:
+        """Rows and columns that a plane has beyond those of the outputs."""
+        own = [t for t in self.taps if t.phase == phase]
+        return max(t.row for t in own), max(t.column for t in own)
+
+    def offsets(self, plane: int) -> list[int]:
+        """Of each tap, in places, where planes are ``plane`` places apart."""
+        return [t.phase * plane + t.row * self.pitch + t.column for t in self.taps]
+
+    def spread(self, rows: int, columns: int) -> int:
+        """Places from the first of ``rows x columns`` outputs to the last."""
+        return (rows - 1) * self.pitch + columns
+
+
+def strips_of(facts: ConvFacts, size: tuple[int, int]) -> Iterator[Strip]:
+    """Strips for ``size`` outputs: parts of even size down and across, whole rows first."""
+    height, width = size
+    across = dict.fromkeys(-(-width // parts) for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32))
+    down = dict.fromkeys(-(-height // parts) for parts in range(1, height + 1))
+    for columns in across:
+        if columns < min(width, LEAST_COLUMNS):
+            return
+        for rows in down:
+            yield Strip.of(facts, rows, columns)
+
+
+def _two(numbers: tuple[int, ...]) -> tuple[int, int]:
+    return (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])

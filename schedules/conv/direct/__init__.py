@@ -1,0 +1,1 @@
+"""Direct convolutions: register tiles of outputs, loops over channels and taps."""

@@ -1,0 +1,225 @@
+"""Convolutions with few output channels: lanes run over the input channels, and sums are gathered at the end.
+
+A vector of output channels would be mostly empty. Instead each position keeps one vector of partial sums an output:
+
+    for n, rows of tiles, column of tiles
+      acc[position][output][lanes] = 0
+      for channel block, taps                      rolled
+        acc[p][o] += x[p, block] * w[block][tap][o]            both are vectors over the channels of the block
+      sums = acc, added across its lanes             log2(lanes) steps, a whole vector of sums at a time
+      epilogue(sums)
+
+3 of 16 output channels take 3 multiply-adds for 16 channels and tap, not 16. So are 3 of 8, whose parts
+(:mod:`.last_vector`) would leave a quarter of the lanes empty, behind sums of some length: 32 inputs, 3x3 take 0.73 of
+the time (Zen 3). 5 of 16 have more weights than registers to hold positions beside them.
+
+A plain output is written as it lies: sums are gathered as vectors of neighbouring columns of one output, and blocks of
+channels, of which most would be zeros, are neither written nor read again (:func:`writes_plain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ....targets.target import Target
+from ...matmul.folded_moves import producers
+from ...words.group import Group, Kernel, Packed, Request, Value
+from ..facts import OPERATORS, ConvFacts
+from ..kernel import ConvKernel, finish, new_context
+from ..register_tile import LOAD_CYCLES, Tile
+
+FEW = 4  # a vector holds at least so many times the outputs
+FILLED = 0.75  # of the lanes: where parts of input channels fill no more of them, FEW outputs may fill half a vector
+TERMS = 64  # of a sum, beside which gathering it counts for little
+
+
+def has_few(facts: ConvFacts, lanes: int) -> bool:
+    """True for dense convolutions whose outputs fill a fraction of a vector, and whose inputs fill one."""
+    if facts.groups > 1 or facts.channels < lanes // 2 or lanes & (lanes - 1):
+        return False
+    if facts.outputs * FEW <= lanes:
+        return True
+    if facts.outputs > min(FEW, lanes // 2) or facts.channels * facts.taps < TERMS:
+        return False
+    parts = 1 << (lanes // facts.outputs).bit_length() - 1
+    return parts * facts.outputs <= FILLED * lanes
+
+
+def few_applies(request: Request, facts: ConvFacts) -> bool:
+    """True for those that also read blocked data from memory."""
+    lanes = request.target.lanes(facts.output.dtype)
+    blocked = request.layout(facts.data).block == lanes
+    return blocked and has_few(facts, lanes) and not producers(request.group, facts.data)
+
+
+def is_few(group: Group, block: Callable[[Value], int]) -> bool:
+    """True for a group of such a convolution; ``block`` says how many lanes a channel block of its data has."""
+    anchor = group.anchor
+    if anchor is None or anchor.operator not in OPERATORS:
+        return False
+    facts = ConvFacts.of(anchor)
+    return block(facts.data) > 0 and has_few(facts, block(facts.data)) and not producers(group, facts.data)
+
+
+def writes_plain(group: Group, block: Callable[[Value], int]) -> bool:
+    """True for a group of such a convolution that reads channel blocks and writes none."""
+    return not any(block(v) for v in group.outputs) and is_few(group, block)
+
+
+def build_few(request: Request, facts: ConvFacts) -> Kernel:
+    ctx = new_context(request)
+    lanes = request.target.lanes(facts.output.dtype)
+    plain = not request.layout(request.group.outputs[0]).block
+    tile = choose_few_tile(request.target, facts, lanes, plain)
+    _emit(ConvKernel(request, facts, tile, lanes, ctx), plain)
+    schedule = f"few outputs conv C{lanes}, tile {tile}, {facts.outputs} {'plain ' if plain else ''}outputs"
+    return finish(ctx, schedule, facts.flops, [tile])
+
+
+def choose_few_tile(target: Target, facts: ConvFacts, lanes: int, plain: bool = False) -> Tile:
+    """Positions for the fewest cycles: as many as one round of :func:`_sums` takes, more only to hide the latency of a
+    multiply-add, and no more than fit the registers beside one step's weights and two vectors of data (with room for
+    one LLVM spills). Those of ``plain`` outputs are neighbours in a row."""
+    outputs = facts.outputs
+    height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
+    width = facts.out_spatial[-1]
+    round_of_sums = lanes // _padded(outputs)
+    hidden = -(-target.fma_latency * target.fma_ports // outputs)
+    most = max(1, min((target.vector_registers - outputs - 2) // outputs, max(round_of_sums, hidden)))
+    best, best_cost = Tile(1, 1, 1), float("inf")
+    for rows in range(1, min(height, most, 1 if plain else 4) + 1):
+        for columns in range(1, min(width, most // rows) + 1):
+            count = rows * columns
+            cost = -(-height // rows) * -(-width // columns) * few_step(target, count, outputs)
+            if cost < best_cost - 1e-9:
+                best, best_cost = Tile(rows, columns, 1), cost
+    return best
+
+
+def few_step(target: Target, positions: int, outputs: int) -> float:
+    """Cycles of one block of input channels and one tap of a tile."""
+    fmas, loads = positions * outputs / target.fma_ports, LOAD_CYCLES * (positions + outputs)
+    return max(fmas, loads, float(target.fma_latency)) + 1.0
+
+
+def pack_few_weights(facts: ConvFacts, lanes: int) -> np.ndarray:
+    """[block][tap][output][lane], zero for channels past the last."""
+    weight = np.asarray(facts.weight.constant).reshape(facts.outputs, facts.channels, facts.taps)
+    blocks = -(-facts.channels // lanes)
+    padded = np.zeros((facts.outputs, blocks * lanes, facts.taps), weight.dtype)
+    padded[:, : facts.channels] = weight
+    return np.ascontiguousarray(padded.reshape(facts.outputs, blocks, lanes, facts.taps).transpose(1, 3, 0, 2))
+
+
+def _emit(conv: ConvKernel, plain: bool) -> None:
+    k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
+    dtype, outputs = facts.output.dtype, facts.outputs
+    weights = ctx.packed(Packed(f"w_{facts.weight.name}", pack_few_weights(facts, lanes)))
+    with conv.tasks(1) as (n, _, origins), conv.columns() as column:
+        conv.ask_for_results(n, tirx.IntImm("int32", 0), origins, column, 1)
+        acc = k.local("acc", dtype, tile.positions * outputs * lanes)
+        for slot in range(tile.positions * outputs):
+            with k.loop(lanes, "vectorized", "v") as v:
+                k.store(acc, slot * lanes + v, tirx.const(0, dtype))
+
+        def step(block: Any, index: Any, taps: list[Any]) -> None:
+            for position in range(tile.positions):
+                dy, dx = divmod(position, tile.columns)
+                at = conv.positions(origins, column, dy, dx)
+                for output in range(outputs):
+                    with k.loop(lanes, "vectorized", "v") as v:
+                        slot = (position * outputs + output) * lanes + v
+                        value = conv.input(n, (block, v), at, taps)
+                        k.store(acc, slot, acc[slot] + value * weights[(index * outputs + output) * lanes + v])
+
+        def nest(i: int, block: Any, index: Any, taps: list[Any]) -> None:
+            if i == len(facts.kernel):
+                step(block, index, taps)
+                return
+            with k.loop(facts.kernel[i], name="t") as t:
+                ctx.ranged(t, facts.kernel[i])
+                nest(i + 1, block, index * facts.kernel[i] + t, [*taps, t])
+
+        blocks = -(-facts.channels // lanes)
+        with k.loop(blocks, name="cb") as block:
+            ctx.ranged(block, blocks)
+            nest(0, block, block, [])
+        if plain:
+            _write_rows(conv, acc, n, origins, column)
+        else:
+            conv.epilogue(_sums(conv, acc), n, tirx.IntImm("int32", 0), origins, column, 1)
+
+
+def _sums(conv: ConvKernel, acc: Any) -> Any:
+    """[position][lane = output], zero in the lanes past the last: each accumulator added across its lanes."""
+    k, lanes, outputs = conv.k, conv.lanes, conv.facts.outputs
+    dtype = conv.facts.output.dtype
+    positions = conv.tile.positions
+    padded = _padded(outputs)
+    sums = k.local("sums", dtype, positions * lanes)
+    zero = tirx.Broadcast(tirx.const(0, dtype), lanes)
+    for first in range(0, positions, lanes // padded):
+        vector = _gathered(conv, acc, [(first + i // padded, i % padded) for i in range(lanes)])
+        for position in range(first, min(positions, first + lanes // padded)):
+            start = (position - first) * padded
+            picked = [start + i if i < outputs else lanes for i in range(lanes)]
+            k.store(sums, tirx.Ramp(position * lanes, 1, lanes), tirx.Shuffle([vector, zero], picked))
+    return sums
+
+
+def _write_rows(conv: ConvKernel, acc: Any, n: Any, origins: list[Any], column: Any) -> None:
+    """The epilogue of plain outputs: a vector holds neighbouring columns of an output."""
+    k, lanes, columns = conv.k, conv.lanes, conv.tile.columns
+    run = lanes // _padded(conv.facts.outputs)
+    sums = k.local("sums", conv.facts.output.dtype, lanes, "global" if conv.costly else "local")
+    for first in range(0, columns, run):
+        vector = _gathered(conv, acc, [(first + i % run, i // run) for i in range(lanes)])
+        k.store(sums, tirx.Ramp(0, 1, lanes), vector)
+        with k.loop(conv.facts.outputs, "serial" if conv.costly else "unroll", "o") as output:
+            conv.ctx.ranged(output, conv.facts.outputs)
+            with k.loop(min(run, columns - first), "vectorized", "v") as v:
+                place = conv.positions(origins, column, 0, first + v)
+                conv.plain_element(lambda: sums[output * run + v], n, output, place)  # noqa: B023
+
+
+def _gathered(conv: ConvKernel, acc: Any, sums: list[tuple[int, int]]) -> Any:
+    """One vector of ``sums``, each the (position, output) of an accumulator that is added across its lanes; zero for
+    those that the tile hasn't."""
+    lanes, outputs, positions = conv.lanes, conv.facts.outputs, conv.tile.positions
+    zero = tirx.Broadcast(tirx.const(0, conv.facts.output.dtype), lanes)
+    vectors: list[Any] = []
+    for position, output in sums:
+        present = position < positions and output < outputs
+        vectors.append(_vector(acc, (position * outputs + output) * lanes, lanes) if present else None)
+    parts = lanes  # partial sums of each accumulator in a vector
+    while len(vectors) > 1:
+        pairs = zip(vectors[::2], vectors[1::2])
+        vectors = [_merge(conv.k, a, b, parts, lanes, zero) for a, b in pairs]
+        parts //= 2
+    return vectors[0]
+
+
+def _padded(outputs: int) -> int:
+    """Lanes from the first output of a position to that of the next."""
+    return 1 << (outputs - 1).bit_length()
+
+
+def _vector(buffer: Any, offset: int, lanes: int) -> Any:
+    return buffer[tirx.Ramp(offset, 1, lanes)]
+
+
+def _merge(k: Any, a: Any, b: Any, parts: int, lanes: int, zero: Any) -> Any:
+    """Two vectors of sums in ``parts`` parts each as one in half as many, those of ``a`` first."""
+    if a is None and b is None:
+        return None
+    half = parts // 2
+    low = [i for start in range(0, 2 * lanes, parts) for i in range(start, start + half)]
+    pair = [zero if v is None else v for v in (a, b)]
+    added = tirx.Shuffle(pair, low) + tirx.Shuffle(pair, [i + half for i in low])
+    held = k.local("part", str(added.ty.dtype).split("x")[0], lanes)
+    k.store(held, tirx.Ramp(0, 1, lanes), added)
+    return _vector(held, 0, lanes)

@@ -1,0 +1,147 @@
+"""The steps of a direct convolution's reduction: loops over taps and channels, and what they ask for ahead.
+
+Channels are written out (:mod:`...kernel.unrolled_steps`), so that the weights of later ones are asked for sooner where
+they come from the second level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from ...kernel.unrolled_steps import unrolled
+from ...words.group import dtype_bytes
+from ..kernel import ConvKernel
+from ..spanning import Owners, chosen
+from ..weight_prefetch import Next, Runs, ask, prefetch
+from .data_prefetch import ask_beside, ask_for_data, next_data
+from .shared_taps import columns_read, multiply
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Input channels ``first + [0, blocks * lanes)`` of a channel group, read block by block. ``aligned`` if the
+    first channel of every group of the kind begins a block of the input."""
+
+    first: int
+    blocks: int
+    lanes: int
+    aligned: bool = True
+
+
+def _meets_image(conv: ConvKernel, origins: list[Any], column: Any, taps: list[Any]) -> Any:
+    """True if a position of the tile reads the image at these taps."""
+    facts, tile = conv.facts, conv.tile
+    parts = []
+    for i, (origin, count) in list(enumerate(((origins[-1], tile.rows), (column, tile.columns))))[: len(taps)]:
+        first = origin * facts.strides[i] + taps[i] * facts.dilation[i] - facts.before[i]
+        parts += [first + (count - 1) * facts.strides[i] >= 0, first < facts.data.shape[2 + i]]
+    return tirx.all(*parts)
+
+
+def emit_steps(
+    conv: ConvKernel,
+    segment: Segment,
+    block: int,
+    acc: Any,
+    weights: Any,
+    where: Any,
+    base: Any,
+    share: Any,
+    below: Any,
+    runs: Runs | None,
+    owners: Owners | None = None,
+) -> None:
+    """Loops over the taps and the channels of one block of one segment. ``share``: where the part of the next panel
+    begins that this tile asks for; ``below``: the same of the next row's input, by block of channels; ``runs``: how it
+    asks for the lines of its results; ``owners``: the groups of channels, where the lanes lie in several."""
+    k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
+    n, start, group, (cb, own), origins, column = where
+    width = tile.blocks * lanes
+    zero = tirx.IntImm("int32", 0)
+    conv.begins(n, _channel(segment, block, start, zero, zero), origins, column)
+
+    with ExitStack() as loops:
+        index, taps = loops.enter_context(conv.taps(cb))
+        asked: list[tuple[Next, Any, Any, Any]] = []
+        if share is not None and conv.next is not None:
+            asked.append((conv.next, weights, share, index))
+        if below is not None and conv.below is not None:
+            asked.append((conv.below, conv.read(facts.data), below(own), index - cb * conv.tap_steps))
+        for following, buffer, begin, number in asked:
+            if not following.spreads(segment.lanes):
+                following.ask(k, buffer, begin, number)
+        data = _ask_for_data(conv, segment, (n, own, origins, column))
+        results = conv.result_runs(n, conv.block_of(group), origins, column, runs, index) if runs is not None else []
+        if facts.skips:
+            loops.enter_context(k.when(_meets_image(conv, origins, column, taps)))
+        c = loops.enter_context(unrolled(conv.ctx, conv.request.target, segment.lanes, "c"))
+        if data is not None:
+            ask_beside(conv, data, c)
+        for buffer, begin, written in results:
+            assert runs is not None
+            ask(k, buffer, begin + c * runs.stride, written)
+        for following, buffer, begin, number in asked:
+            if following.spreads(segment.lanes):
+                following.ask_beside(k, buffer, begin, number, c, segment.lanes)
+        channel = _channel(segment, block, start, own, c)
+        side = 1 if tile.window is None else tile.window.taps
+        step = base + (index * segment.lanes + c) * (width * side)
+        if conv.far and conv.next is None:
+            prefetch(k, weights, step, tile.blocks * side, lanes, dtype_bytes(facts.output.dtype))
+        _multiply(conv, acc, weights, step, (n, channel, segment.first + c, origins, column, taps), block, owners)
+
+
+def _multiply(
+    conv: ConvKernel, acc: Any, weights: Any, step: Any, at: Any, block: int, owners: Owners | None
+) -> None:
+    """The products of one channel and tap, or of one channel and the taps that share their data."""
+    k, tile, lanes, (n, channel, number, origins, column, taps) = conv.k, conv.tile, conv.lanes, at
+
+    def by_lanes(read: Callable[[Any], Any], held: bool) -> Callable[[Any], Any]:
+        if owners is not None:
+            return chosen(conv, owners, number, lambda i: read(_place(block, i)))
+        value = k.bind(read(channel), "x") if held else read(channel)
+        return lambda _: value
+
+    if tile.window is not None:
+        for place, pairs in columns_read(conv, origins, column, taps):
+            value = by_lanes(lambda i: conv.element_at(n, i, place), True)  # noqa: B023
+            multiply(conv, acc, value, weights, step, pairs)
+        return
+    with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
+        position = conv.positions(origins, column, dy, dx)
+        value = by_lanes(lambda i: conv.input(n, i, position, taps), conv.has_prologue)
+        with k.loop(tile.blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
+            slot = ((dy * tile.columns + dx) * tile.blocks + b) * lanes + v
+            k.store(acc, slot, acc[slot] + value(v) * weights[step + b * lanes + v])
+
+
+def _ask_for_data(conv: ConvKernel, segment: Segment, where: Any) -> Any | None:
+    """Where the data begins that the channels of this block ask for; None where they don't, but for all at once."""
+    n, own, origins, column = where
+    if segment.lanes == conv.lanes:
+        data = next_data(conv, n, own, segment.blocks, origins, column)
+        if data is not None:
+            return data
+    if conv.distance and segment.blocks > 1:
+        ask_for_data(conv, n, own + conv.distance, origins, column)
+    return None
+
+
+def _channel(segment: Segment, block: int, start: Any, cb: Any, c: Any) -> Any:
+    """The channel as the input's layout wants it: (block, lane), or an index."""
+    if not block:
+        return start + segment.first + c
+    if segment.aligned:
+        return tirx.floordiv(start + segment.first, block) + cb, c
+    return _place(block, start + segment.first + cb * segment.lanes + c)
+
+
+def _place(block: int, channel: Any) -> Any:
+    """A channel as the input's layout wants it."""
+    return (tirx.floordiv(channel, block), tirx.floormod(channel, block)) if block else channel

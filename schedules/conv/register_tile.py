@@ -1,0 +1,207 @@
+"""Chooses the register tile of a direct convolution from the target's facts and the shape.
+
+A tile is ``rows x columns`` output positions by ``blocks`` vectors of output channels. Each step of the reduction takes
+``rows * columns * blocks`` multiply-adds, ``blocks`` vector loads of weights and ``rows * columns`` broadcasts:
+
+    cycles = max(fmas / ports, 0.6 * loads, 2 * blocks, latency)
+
+Two loads start in a cycle at best on every core we target. Weights come from the second-level cache, a vector every
+second cycle: where two multiply-adds start in a cycle, tiles of fewer than four positions wait for them. All
+accumulators, one step's weights and one broadcast must fit the vector registers. The tile that needs the fewest cycles
+over the whole output, waste at its edges included, wins.
+
+On ARM more registers stay free (:mod:`..kernel.register_budget`). Its cores with one multiply-add port load once a
+cycle, and those that execute in order load vectors between multiply-adds, not beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from ...targets.target import Target
+from ..kernel.register_budget import free_registers
+
+# Two start in a cycle; a fifth more, as loops bound by them miss a slot now and then (15 loads take 8.3 to 9.3 cycles,
+# says benchmarks/mca.py of Haswell and Zen 2)
+LOAD_CYCLES = 0.6
+NARROW = 0.02  # of the cycles, for twice as much code
+FEWER = 1e-6  # of a cycle for each multiply-add, which counts only between tiles that wait for something else
+RAGGED = 1.03  # times the cycles, for twice as much code and a short run of the last vectors
+RAGGED_VECTORS = 3  # of a tile that leaves some over: more have few positions, and need weights as fast as they come
+STREAM_CYCLES = 2  # a vector of weights from the second-level cache, which each tile reads anew
+
+
+@dataclass(frozen=True)
+class Window:
+    """Taps of the last axis, which neighbouring positions share (:mod:`.direct.shared_taps`)."""
+
+    taps: int
+    stride: int
+    dilation: int
+
+    def reads(self, columns: int) -> dict[int, list[tuple[int, int]]]:
+        """Columns of the input from the first that so many positions read on -> the (position, tap) pairs that read
+        them."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for position in range(columns):
+            for tap in range(self.taps):
+                found.setdefault(position * self.stride + tap * self.dilation, []).append((position, tap))
+        return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Register tile: output rows, output columns, vectors of output channels; ``parts`` input channels share a vector
+    (:mod:`.direct.last_vector`), and the taps of a ``window`` their data (:mod:`.direct.shared_taps`)."""
+
+    rows: int
+    columns: int
+    blocks: int
+    parts: int = 1
+    window: Window | None = None
+
+    @property
+    def positions(self) -> int:
+        return self.rows * self.columns
+
+    def is_flatter(self, other: Tile) -> bool:
+        """True for as many positions and vectors in fewer rows."""
+        return (self.positions, self.blocks) == (other.positions, other.blocks) and self.rows < other.rows
+
+    def __str__(self) -> str:
+        text = f"{self.rows}x{self.columns}x{self.blocks}" + (f"/{self.parts}" if self.parts > 1 else "")
+        return text if self.window is None else f"{text} for {self.window.taps} taps"
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a register tile is chosen for: ``height x width`` outputs in ``blocks`` vectors, of which ``limit`` (a
+    divisor bound) may share a tile. ``window``: taps that share their data in tiles of one vector. ``mixed``,
+    ``narrowed``: rows or columns that are left over have tiles of their own; ``ragged``: so may vectors. ``once``: no
+    output is computed twice, whatever multiple of so many columns there is, however many rows (0: some may be)."""
+
+    height: int
+    width: int
+    blocks: int
+    limit: int
+    mixed: bool = False
+    window: Window | None = None
+    narrowed: bool = False
+    once: int = 0
+    ragged: bool = False
+
+    def tiles(self, target: Target) -> Iterator[tuple[float, Tile]]:
+        """The tiles that fit the registers, with their cycles a step of the reduction over the whole output."""
+        registers = target.vector_registers
+        for blocks in range(1, min(8, self.limit) + 1):
+            whole, rest = divmod(self.blocks, blocks)
+            ragged = self.ragged and not self.once and whole > 0 and blocks <= RAGGED_VECTORS
+            if (self.limit % blocks or rest) and not ragged:
+                continue
+            held = self.window.taps if self.window is not None else blocks
+            most = (registers - held - free_registers(target, blocks, unrolled=True)) // blocks
+            for columns in range(1, min(self.width, most) + 1):
+                if self.once and self.once % columns:
+                    continue
+                for rows in range(1, min(self.height, most // columns, 1 if self.once else 4) + 1):
+                    tile = Tile(rows, columns, blocks, 1, self.window)
+                    cost = whole * self._cost(target, tile)
+                    if rest:
+                        cost = RAGGED * (cost + self._cost(target, rest_tile(target, self, tile)))
+                    yield cost, tile
+
+    def _cost(self, target: Target, tile: Tile) -> float:
+        left = left_over(tile, self.height) if self.mixed else None
+        if left is not None:
+            whole, rest = replace(self, height=self.height - left.rows), replace(self, height=left.rows, mixed=False)
+            return whole._cost(target, tile) + rest._cost(target, left)
+        narrow = narrow_tile(tile, self.width) if self.narrowed else None
+        if narrow is not None:
+            whole = replace(self, width=self.width - narrow.columns)
+            return whole._cost(target, tile) + replace(self, width=narrow.columns)._cost(target, narrow)
+        return tiles_of(tile, self.height, self.width) * step_cycles(target, tile)
+
+
+@lru_cache(maxsize=4096)
+def choose_tile(target: Target, space: Space, workers: int = 1, flat: bool = False) -> Tile:
+    """The tile of the fewest cycles. Of tiles that cost the same, one whose rows can be dealt evenly to ``workers``:
+    none of them is shared, and what the next layer reads lies with the core that reads it. Where rows have no taps in
+    common (``flat``), one of few rows: its lines follow each other."""
+    best, best_cost, best_uneven = Tile(1, 1, 1), float("inf"), True
+    for cost, tile in space.tiles(target):
+        uneven = -(-space.height // tile.rows) % workers > 0
+        flatter = flat and uneven == best_uneven and tile.is_flatter(best)
+        if cost < best_cost - 1e-9 or (cost < best_cost + 1e-9 and (uneven < best_uneven or flatter)):
+            best, best_cost, best_uneven = tile, cost, uneven
+    return best
+
+
+def best_tiles(target: Target, space: Space) -> list[Tile]:
+    """All tiles that fit, those that :func:`choose_tile` likes best first."""
+    return [tile for _, tile in sorted(space.tiles(target), key=lambda entry: entry[0])]
+
+
+@lru_cache(maxsize=1024)
+def narrow_pays(target: Target, space: Space) -> bool:
+    """True if tiles of their own for the columns that are left over save more than NARROW of the cycles."""
+    without, with_them = (
+        min(cost for cost, _ in replace(space, narrowed=narrowed).tiles(target)) for narrowed in (False, True)
+    )
+    return with_them < (1 - NARROW) * without
+
+
+def rest_tile(target: Target, space: Space, tile: Tile) -> Tile:
+    """The tile of the vectors that whole ones leave over, of as many rows."""
+    return _rest_tile(target, space, space.blocks % tile.blocks, tile.rows)
+
+
+@lru_cache(maxsize=4096)
+def _rest_tile(target: Target, space: Space, blocks: int, rows: int) -> Tile:
+    most = (target.vector_registers - blocks - free_registers(target, blocks, unrolled=True)) // blocks // rows
+    tiles = [Tile(rows, columns, blocks) for columns in range(1, max(1, min(space.width, most)) + 1)]
+    return min(tiles, key=lambda t: (space._cost(target, t), -t.columns))
+
+
+def left_over(tile: Tile, height: int) -> Tile | None:
+    """The tile of the rows that whole ones leave over."""
+    return replace(tile, rows=height % tile.rows) if height % tile.rows else None
+
+
+def narrow_tile(tile: Tile, width: int) -> Tile | None:
+    """The tile of the columns that whole ones leave over."""
+    return replace(tile, columns=width % tile.columns) if width % tile.columns else None
+
+
+def tiles_of(tile: Tile, height: int, width: int) -> int:
+    """Tiles that cover ``height x width`` outputs."""
+    return -(-height // tile.rows) * -(-width // tile.columns)
+
+
+def step_cycles(target: Target, tile: Tile) -> float:
+    """Cycles of one step of a tile's reduction: one channel and tap."""
+    if tile.window is not None:
+        return _shared_cycles(target, tile, tile.window) / tile.window.taps
+    fmas = tile.positions * tile.blocks / target.fma_ports
+    loads = LOAD_CYCLES * (tile.positions + tile.blocks)
+    if target.in_order:
+        fmas += tile.blocks + tile.positions / 10  # a tenth of the broadcasts finds no multiply-add to start with
+    elif target.is_aarch64 and target.fma_ports == 1:
+        loads *= 2
+    stream = float(STREAM_CYCLES * tile.blocks)
+    # a few cycles of loop control a step, which larger tiles spread over more work; of equal ones that waste least wins
+    return max(fmas, loads, stream, float(target.fma_latency)) + 0.5 + FEWER * tile.positions * tile.blocks
+
+
+@lru_cache(maxsize=1024)
+def _distinct(window: Window, columns: int) -> int:
+    """How many columns of the input so many positions read."""
+    return len(window.reads(columns))
+
+
+def _shared_cycles(target: Target, tile: Tile, window: Window) -> float:
+    """Cycles of one channel and all taps of a window; of equal tiles one in fewer rows, which loads less, wins."""
+    fmas = tile.positions * window.taps / target.fma_ports
+    loads = LOAD_CYCLES * (tile.rows * _distinct(window, tile.columns) + window.taps)
+    return max(fmas, loads, float(max(STREAM_CYCLES, target.fma_latency) * window.taps)) + 0.5 + loads / 100

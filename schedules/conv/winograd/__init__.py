@@ -1,0 +1,1 @@
+"""Convolutions by Winograd's minimal filtering: transforms, products between them, plans and their costs."""

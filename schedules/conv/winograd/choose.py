@@ -1,0 +1,162 @@
+"""Chooses whether a convolution runs by Winograd's algorithm, and how: the plan of the fewest cycles (cost.py)
+of all that the registers, the outputs and the memory have room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from ....targets.target import Target
+from ...instructions.amx import ROWS, SUMS
+from ...kernel.register_budget import free_registers
+from ..facts import ConvFacts
+from .cost import direct_cycles, plan_cycles, reached_share
+from .plan import Layer, Pairs, Plan, all_transforms, held_bytes, products_for
+from .transform import F2, Transform
+
+LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
+MARGIN = 0.93  # the estimate must beat the direct one by this much
+PLAIN_MARGIN = 0.8  # the same of plain data, whose transforms were measured on one processor
+LARGER = 0.95  # F(6x6, 3x3) and its like must beat smaller tiles by this much: they double the bound of errors and, in
+# two dimensions, the bytes of weights
+TIE = 1.001  # times the fewest cycles can't be told from these, but more scratch pushes out what lies beside it: strips
+# of 12 tiles take 0.95 of the time of 36, expected to be the same, in stripes of 720 x 1280 with 64 channels
+
+
+def applies(facts: ConvFacts) -> bool:
+    """True for what the algorithm can do at all: some taps along rows and columns with stride 1 and any dilation, or
+    with a stride that divides them or is 2 of 3 taps, one group, float32, at least one whole tile of every phase;
+    but no weights of whole numbers, whose sums are exact."""
+    return (
+        facts.groups == 1
+        and facts.output.dtype == "float32"
+        and (facts.plane.dilation == (1, 1) or facts.plane.strides == (1, 1))
+        and len(all_transforms(Layer.of(facts))) > 0
+        and not facts.weight.is_whole
+    )
+
+
+def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> Plan | None:
+    """The best plan, or None where the direct convolution is expected to be as fast. ``room``: the most bytes that each
+    core may hold beside what it reads and writes; None is any number. ``split``: products may be those of parts."""
+    enough = facts.is_plain or facts.channels >= LEAST_CHANNELS
+    if not enough or facts.outputs < target.lanes() // 2 or not applies(facts):
+        return None
+    best = best_plan(target, facts, room, split)
+    margin = PLAIN_MARGIN if facts.is_plain else MARGIN
+    if best is None or best.cycles > margin * direct_cycles(target, facts):
+        return None
+    return best
+
+
+def best_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> Plan | None:
+    """The plan with the fewest cycles, whatever a direct convolution would take."""
+    return min(least_plans(target, facts, room, split), key=_weighed, default=None)
+
+
+def _weighed(plan: Plan) -> float:
+    return plan.cycles / (LARGER if plan.transform.is_large and not plan.products else 1)
+
+
+def least_plans(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> tuple[Plan, ...]:
+    """The plan with the fewest cycles of each transform that the outputs, and its scratch, have room for."""
+    fronts = _fronts(target, target.native, Layer.of(facts), split)
+    fitting = ([p for held, p in front if room is None or held <= room] for front in fronts)
+    return tuple(plans[0] for plans in fitting if plans)
+
+
+def smaller_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[tuple[int, Plan]]:
+    """What :func:`choose_plan` takes where there is less and less room than for its free choice, and the bytes that
+    a core holds of each: from the fastest to the smallest."""
+    found: list[tuple[int, Plan]] = []
+    fronts = _fronts(target, target.native, Layer.of(facts), split)
+    for held in sorted({h for front in fronts for h, _ in front})[::-1]:
+        plan = choose_plan(target, facts, held, split)
+        if plan is not None and (not found or found[-1][1] != plan):
+            found.append((held_bytes(target.lanes(), facts.channels, plan), plan))
+    return found[1:]
+
+
+@lru_cache(maxsize=1024)
+def _fronts(target: Target, native: bool, layer: Layer, split: bool) -> tuple[tuple[tuple[int, Plan], ...], ...]:
+    """Of each transform that the outputs have room for: the bytes that a core holds, and the plan, for all plans that
+    no other beats in both, from the fastest on. ``native`` makes targets differ that are equal otherwise."""
+    fronts = []
+    for plans in _sorted_plans(target, layer, split):
+        front: list[tuple[int, Plan]] = []
+        for plan in plans:
+            held = held_bytes(target.lanes(), layer.channels, plan)
+            if not front or held < front[-1][0]:
+                front.append((held, plan))
+        fronts.append(tuple(front))
+    return tuple(fronts)
+
+
+def sorted_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[list[Plan]]:
+    """All plans of each transform that the outputs have room for, those with the fewest cycles first."""
+    return _sorted_plans(target, Layer.of(facts), split)
+
+
+def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[Plan]]:
+    """The same, transforms with products of parts apart from those with multiply-adds."""
+    found = [_plans(target, layer, t) for t in all_transforms(layer)]
+    if split and not layer.plain and layer.kernel == F2.kernel and layer.strides[0] == layer.strides[1]:
+        found += [_plans(target, layer, t, products_for(t)) for t in all_transforms(layer)]
+    return [_in_order(target, layer.channels, list(plans)) for plans in found]
+
+
+def _in_order(target: Target, channels: int, plans: list[Plan]) -> list[Plan]:
+    """Those with the fewest cycles first; of as many in the same register tile, the one with the least scratch."""
+    found = sorted(plans, key=lambda p: p.cycles)
+    best = found[:1]
+    ties = [p for b in best for p in found if p.cycles <= TIE * b.cycles and (p.rows, p.vectors) == (b.rows, b.vectors)]
+    return sorted(ties, key=lambda p: held_bytes(target.lanes(), channels, p)) + [p for p in found if p not in ties]
+
+
+def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs = ()) -> Iterator[Plan]:
+    lanes = target.lanes()
+    blocks = -(-layer.outputs // lanes)
+    rows_of_tiles, columns_of_tiles = (
+        d * -(-extent // (d * m)) for extent, d, m in zip(layer.out_spatial, layer.dilation, transform.tile)
+    )
+    grid, planes = (rows_of_tiles, columns_of_tiles), layer.planes * transform.planes
+    reached = 1.0 if products else reached_share(target, layer, transform)
+    total = layer.batch * grid[0] * grid[1]
+    for rows, vectors in _matrix_tiles(blocks) if products else _register_tiles(target, blocks):
+        chunks = -(-blocks // vectors)
+        for strips in _strip_counts(total, rows):
+            strip = -(-total // strips)
+            used = -(-total // strip)
+            for groups in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks}):
+                per = -(-chunks // groups)
+                split = -(-chunks // per)
+                plan = Plan(
+                    transform, grid, rows, vectors, strip, used, chunks, split, 0.0, planes, products, layer.plain
+                )
+                yield replace(plan, cycles=plan_cycles(target, layer.channels, plan) / reached)
+
+
+def _register_tiles(target: Target, blocks: int) -> Iterator[tuple[int, int]]:
+    """Tiles by vectors that fit the registers and hide the latency of a multiply-add."""
+    registers = target.vector_registers
+    for vectors in range(min(2, blocks), min(8, blocks) + 1):  # one vector reads the data too often
+        most = (registers - vectors - free_registers(target, vectors)) // vectors
+        for rows in range(1, min(16, most) + 1):
+            if rows * vectors >= target.fma_ports * target.fma_latency or rows == most:
+                yield rows, vectors
+
+
+def _matrix_tiles(blocks: int) -> Iterator[tuple[int, int]]:
+    """A register's tiles, by the registers of outputs that share its loads."""
+    return ((ROWS, vectors) for vectors in range(1, min(SUMS, blocks) + 1))
+
+
+def _strip_counts(total: int, rows: int) -> Iterator[int]:
+    """Numbers of strips whose size is about 1, 2, 3 ... register tiles."""
+    seen = set()
+    for multiple in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24):
+        count = max(1, -(-total // (rows * multiple)))
+        if count not in seen:
+            seen.add(count)
+            yield count

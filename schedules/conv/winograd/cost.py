@@ -1,0 +1,150 @@
+"""The cycles that a convolution is expected to take by Winograd's algorithm: from the target's facts and the shape.
+
+Cycles of one core, for ``tiles`` tiles in strips of ``strip``, output channels in ``groups``:
+
+    products    tiles * products * channels * vectors of outputs / FMA ports, edges of the register tile included
+    transforms  tiles * (each input vector once a group + each output vector once) * (operations / ports + stores)
+    weights     (matrices / taps) times the bytes of the convolution's own, read once a strip (once in all where a
+                group's weights stay in the second-level cache); they arrive at far_bytes a cycle from beyond that
+                cache, or as fast as the memory gives them where the last level would not keep them from run to run,
+                in part beside the arithmetic
+
+and the sum is shared by the cores as evenly as whole tasks allow. The direct convolution is counted the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....targets.target import Target
+from ...instructions.amx import SLOWER, SUMS, block_cycles, loads_of
+from ...instructions.bf16_parts import parts_of
+from ..facts import ConvFacts
+from ..register_tile import Space, choose_tile
+from ..weight_bandwidth import stream_rate
+from .plan import Layer, Plan, scratch_bytes, vector_bytes, weight_bytes
+from .transform import Transform
+
+NEAR = 20.0  # bytes a cycle from the second-level cache, beside the arithmetic
+EXPOSED = 0.3  # of the shorter of arithmetic and streaming, the part that the other doesn't hide
+EXPOSED_STARVED = 0.5  # the same on starved cores
+FILL = 0.55  # share of the second-level cache up to which weights stay between two strips; at twice it none do
+STARVED = 12.0  # multiply-adds of a core while one vector arrives from beyond its second-level cache: from so many on,
+# products wait for the caches (measured with 13; with 5 they do not)
+MOVED = 1.5  # cycles of a vector of transformed data beside its arithmetic
+SPREAD = 1.8  # of the cycles of plain data's transforms: single numbers are loaded and spread over a vector
+MOVED_STARVED = 7.0  # the same on starved cores: it comes from where the kernel before left it, 7 to 12 with all
+LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
+NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
+FAR = 0.75  # of their speed, what F(6x6, 3x3) and its like reach with more
+LAST = 0.5  # both where no third level is behind the second
+MOVED_PART = 1.0  # the same of a part of such a vector, half a line
+SPLIT = 1.9  # cycles of a part of a vector
+LOADED = 6.0  # cycles of a register's load that products don't hide: from the second-level cache, mostly
+STORED = 36.0  # cycles of a register of sums, from its last product to the next one's first
+PARTS_RATE = 0.4  # of the rate at which data arrive from beyond that cache, what loads of registers get
+
+
+def reached_share(target: Target, layer: Layer, transform: Transform) -> float:
+    """The part of its speed that F(6x6, 3x3) or its like keeps where it waits for the transformed weights that it reads
+    for every strip: a last second level has nothing behind it, and cores share it with all that they read and write.
+    256 x 256 x 5 x 5 at 28 take 0.34 of the direct time where 0.27 is expected, 128 x 128 x 7 x 7 at 46 x 54 0.40 on
+    one core and 0.50 on two for 0.39 (Emerald Rapids)."""
+    size = 4 * transform.matrices * transform.planes * layer.planes * layer.channels * layer.outputs
+    if not transform.is_large or size <= (NEAR_WEIGHTS if target.l3_bytes else LAST) * target.l2_bytes:
+        return 1.0
+    return FAR if target.l3_bytes else LAST
+
+
+def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
+    """The cycles of ``plan`` where its weights and its scratch lie in the second-level cache already."""
+    return plan_cycles(replace(target, l2_bytes=1 << 40), facts.channels, plan)
+
+
+def direct_cycles(target: Target, facts: ConvFacts) -> float:
+    """What the direct convolution is expected to take, waste at its edges included."""
+    lanes, layer = target.lanes(), Layer.of(facts)
+    blocks = -(-facts.outputs // lanes)
+    height, width = layer.out_spatial
+    tile = choose_tile(target, Space(height, width, blocks, blocks))
+    count = layer.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
+    depth = layer.channels * facts.taps
+    step = LOOP + max(
+        tile.positions * tile.blocks / target.fma_ports,
+        (tile.positions + tile.blocks) / 2,
+        float(target.fma_latency),
+    )
+    products = count * depth * step / target.cores
+    weight_bytes = depth * blocks * lanes * 4
+    stream = weight_bytes / stream_rate(target, weight_bytes) / target.cores
+    return max(products, stream) + EXPOSED * min(products, stream)
+
+
+def starved(target: Target) -> bool:
+    """True if a core multiplies much faster than its weights arrive."""
+    return target.lanes() * 4 / target.far_bytes * target.fma_ports >= STARVED
+
+
+def _matrix_cycles(lanes: int, channels: int, plan: Plan) -> float:
+    """Of a strip's products for one xi and chunk on the matrix unit."""
+    steps = -(-plan.planes * -(-channels // lanes) // 2)
+    high = SUMS // plan.vectors
+    whole, rest = divmod(plan.row_tiles, high)
+    step = whole * _step_cycles(high, plan) + (_step_cycles(rest, plan) if rest else 0.0)
+    return steps * step + STORED * plan.row_tiles * plan.vectors
+
+
+def _step_cycles(high: int, plan: Plan) -> float:
+    """Of a step of a block of ``high`` registers of tiles."""
+    shape = high, plan.vectors
+    return SLOWER * block_cycles(shape, len(plan.products)) + LOADED * loads_of(shape, plan.products)
+
+
+def plan_cycles(target: Target, channels: int, plan: Plan) -> float:
+    lanes, t = target.lanes(), plan.transform
+    depth, blocks_in = plan.planes * channels, plan.planes * -(-channels // lanes)
+    data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)
+    step = LOOP + max(
+        plan.rows * plan.vectors / target.fma_ports,
+        (plan.rows + plan.vectors) / 2,
+        float(target.fma_latency),
+        (plan.vectors * lanes + (plan.rows if starved(target) else 0)) * 4 / NEAR,
+    )
+    share = plan.chunks_per_group / plan.chunks
+    read = weight_bytes(lanes, channels, plan) * share
+    panel = t.matrices * plan.vectors * vector_bytes(lanes, channels, plan)
+    # a task: transform the strip's data, multiply by a group's weights, transform the products
+    products = plan.row_tiles * (depth * step + 2 * plan.rows * plan.vectors)
+    if plan.products:
+        products = _matrix_cycles(lanes, channels, plan)
+    products *= t.products * plan.chunks_per_group
+    data_ops = t.data_operations / target.fma_ports
+    moved = MOVED_STARVED if starved(target) else MOVED
+    if plan.products:
+        moved = (MOVED_PART + SPLIT) * parts_of(plan.products)
+    data_ops += moved * t.products
+    result_ops = t.result_operations / target.fma_ports + t.products + 2.0 * t.outputs
+    if plan.plain:
+        vectors = -(-plan.column // lanes)
+        data_ops = vectors * (t.products + t.across.data_operations) / target.fma_ports
+        data_ops, blocks_in = SPREAD * (data_ops + MOVED * vectors * t.across.extent), depth
+    transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
+    slow = PARTS_RATE if plan.products else 1.0
+    scratch, again_read = data_bytes + product_bytes, 0.0
+    if scratch + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
+        transforms += 2 * data_bytes / target.far_bytes  # written to and read from beyond the cache
+        again_read = plan.chunks_per_group * data_bytes / (slow * target.far_bytes)
+    beside = starved(target)  # data that return arrive beside the products, as weights do
+    if not beside:
+        products += again_read
+    readers = max(1, target.cores // plan.groups)
+    first_stream = read / (slow * stream_rate(target, read / share, readers=readers)) + beside * again_read
+    later_stream = read / (slow * stream_rate(target, read / share, again=True)) + beside * again_read
+    exposed = EXPOSED_STARVED if starved(target) and not plan.products else EXPOSED
+    cold, again = (max(products, s) + exposed * min(products, s) for s in (first_stream, later_stream))
+    # tasks of one group follow each other on a core: only the first finds all of the weights cold
+    fill = (read + scratch) / target.l2_bytes
+    lost = min(1.0, max(0.0, fill - FILL) / FILL)
+    rounds = -(-plan.tasks // target.cores)
+    first = min(rounds, -(-rounds // plan.strips))
+    return rounds * transforms + first * cold + (rounds - first) * (lost * again + (1 - lost) * products)

@@ -1,0 +1,385 @@
+"""Winograd convolution in NCHW[v]c, with few taps along rows and columns, stride 1 or 2, or dilation: three steps on
+strips of tiles whose scratch stays in cache.
+
+    parallel for core: its run of groups of output channels and strips of tiles (counted over the batch)
+      for tile, block of input channels               V[xi] = BT d B           one vector of channels at a time
+      for chunk of output channels
+        for xi of the products, register tile         M[xi] = V[xi] * U[xi]    and hints for what transforms will read
+                                                      from memory (prefetch.py)
+        for tile, vector                              y = AT M A, epilogue
+
+The products are multiply-adds (products.py), or the matrix unit's (amx_products.py); how V and U lie is
+theirs to say. With stride 2 several xi share a matrix of U. Large scratch comes from the memory plan, a part for each
+core. The last tile of an axis that m doesn't divide is moved back, so that no read leaves the margins a direct
+convolution needs, and stores only what the tile before it did not: which bits are written never depends on the order
+of tasks.
+
+A convolution of one spatial axis has one row. Along further axes than two a tile stands for one position of the
+outputs, and a block of channels for one of the kernel's planes too: depth taps are more terms of the same sums. So are
+the parts of a long kernel (transform.py).
+
+With dilation d, the outputs d apart are a convolution of their own on inputs d apart: tiles of d * d of these, next to
+each other, take turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tvm import tirx
+
+from ...instructions.opaque_numbers import fence
+from ...words.group import Kernel, Request, Scratch
+from ..facts import ConvFacts
+from ..kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
+from ..register_tile import Tile
+from .amx_products import MatrixProducts
+from .plan import STACK_BYTES, Plan
+from .prefetch import Ahead
+from .products import Part, Products, RegisterTiles
+
+LINE = 16  # floats of a cache line, which two cores must not share
+
+
+def emit_winograd(conv: ConvKernel, plan: Plan, shared: dict[str, Any]) -> Tile:
+    """Adds a convolution to a kernel that has scratch for several, by name; returns the tile of its outputs."""
+    Winograd(conv, plan, shared).emit()
+    return Tile(*plan.transform.tile, plan.vectors)
+
+
+def build_winograd(
+    request: Request, facts: ConvFacts, plan: Plan, made: Callable[[ConvKernel, Plan], Winograd] | None = None
+) -> Kernel:
+    lanes = request.layout(request.group.outputs[0]).block
+    conv = ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request))
+    (made or Winograd)(conv, plan).emit()
+    tile = Tile(*plan.transform.tile, plan.vectors)
+    return finish(conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.plane.dilation)
+
+
+def workers_of(request: Request, facts: ConvFacts, plan: Plan) -> int:
+    """Cores that share the tasks; a box has one."""
+    return min(request.workers, plan.tasks) if facts.flops >= PARALLEL_FLOPS else 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tile's image of the batch, its position along further axes, the first of its outputs, and how far back along
+    rows and columns it was moved (None where tiles divide the axis); outputs are ``dilation`` apart, along ``axes``."""
+
+    n: Any
+    deep: list[Any]
+    origins: list[Any]
+    moved: list[Any]
+    dilation: tuple[int, int]
+    axes: int
+
+    def position(self, own: tuple[Any, Any]) -> list[Any]:
+        """Coordinates of one of its outputs."""
+        return [*self.deep, *(o + at * d for o, at, d in zip(self.origins, own, self.dilation))][-self.axes :]
+
+
+@dataclass
+class Winograd:
+    """``shared``: scratch of several convolutions, by name."""
+
+    conv: ConvKernel
+    plan: Plan
+    shared: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.products = self._products()
+        self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
+        self.lanes, self.t = self.conv.lanes, self.plan.transform
+        self.images = self.facts.batch * math.prod(self.facts.out_spatial[:-2])
+        self.plane = self.facts.plane
+        self.dilation = self.plane.dilation
+
+    def _products(self) -> Products:
+        return (MatrixProducts if self.plan.products else RegisterTiles)(self.conv, self.plan)
+
+    @property
+    def workers(self) -> int:
+        """Cores that share the tasks; each has scratch of its own."""
+        return workers_of(self.conv.request, self.facts, self.plan)
+
+    def emit(self) -> None:
+        k, plan = self.k, self.plan
+        self.products.give()
+        self.tiles = self._tiles()
+        total = self.images * self.tiles[0] * self.tiles[1]
+        strips: Any = plan.strips
+        if self.conv.is_open:
+            strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
+        ahead = Ahead(self.conv, plan, self._origin, total)
+        workers, tasks = self.workers, strips * plan.groups
+        self.ctx.fill_pending()
+        with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as worker:
+            begin: Any = tirx.IntImm("int32", 0)
+            if workers > 1:
+                self.ctx.ranged(worker, workers)
+                begin = self.ctx.analyzer.simplify(tirx.floordiv(worker * tasks, workers))
+                end = self.ctx.analyzer.simplify(tirx.floordiv((worker + 1) * tasks, workers))
+                tasks = self.ctx.analyzer.simplify(end - begin)
+            self.products.begin()
+            with k.loop(tasks, name="p", begin=begin) as p:
+                self.ctx.ranged(p, self._bound(strips * plan.groups))
+                number = tirx.floordiv(p, strips) if plan.groups > 1 else tirx.IntImm("int32", 0)
+                group = self.conv.bind(number, plan.groups)
+                first = self.conv.bind(tirx.floormod(p, strips) * plan.strip, self._bound(total))
+                self._strip(worker, group, first, total, ahead)
+            self.products.end()
+
+    def _strip(self, worker: Any, group: Any, first: Any, total: Any, ahead: Ahead) -> None:
+        """The tiles from ``first`` on, and a group of output channels."""
+        k, plan, made = self.k, self.plan, self.products
+        count: Any = plan.strip
+        if self.conv.is_open or total % plan.strip:
+            count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
+        data = self._scratch("data", made.data_elements, worker, made.dtype)
+        products = self._scratch("products", self.t.products * made.product_plane, worker)
+        self._transform(data, first, count)
+        made.fill(data, count)
+        with k.loop(plan.chunks_per_group, name="chunk") as within:
+            self.ctx.ranged(within, plan.chunks_per_group)
+            chunk = self.conv.bind(group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups)
+            made.multiply(data, products, chunk, count, (ahead, (first, chunk, within)))
+            with k.loop(count, name="tile") as tile:
+                self.ctx.ranged(tile, plan.strip)
+                self._transform_products(products, first + tile, tile, chunk)
+
+    def _scratch(self, name: str, elements: int, worker: Any, dtype: str = "float32") -> Part:
+        """Memory of one task: on the stack if small, else in the plan, which gives it bytes that no value needs just
+        then, a part for each worker."""
+        if elements * 4 <= STACK_BYTES:
+            return Part(self.k.local(name, dtype, elements, "global"), 0)
+        each = -(-elements // LINE) * LINE
+        buffer = self.shared.get(name)
+        if buffer is None:
+            buffer = self.k.pointer(name, dtype, each * self.workers)
+            self.ctx.operands.append(Scratch(each * self.workers * 4))
+        return Part(buffer, worker * each if self.workers > 1 else 0)
+
+    def _tiles(self) -> tuple[Any, Any]:
+        """Tiles along rows and columns."""
+        if not self.conv.is_open:
+            return self.plan.tiles
+        rows, columns = (
+            tirx.floordiv(e + (m * d - 1), m * d) * d
+            for e, d, m in zip(self.conv.spatial, self.dilation, self.t.tile)
+        )
+        return self.k.bind(rows, "tr"), self.k.bind(columns, "tc")
+
+    def _bound(self, extent: Any) -> int:
+        """An upper bound of a number of elements or tiles of one image, for the simplifier."""
+        return extent if isinstance(extent, int) else 1 << 24
+
+    # -- where a tile lies -----------------------------------------------------------------------
+
+    def _origin(self, tile: Any) -> Place:
+        """Where a tile lies that is counted over all images: the batch's, and the positions along further axes."""
+        rows, columns = self.tiles
+        images = self.images
+        row = self.conv.bind(tirx.floordiv(tile, columns), images * self._bound(rows))
+        numbers = [(row if images == 1 else tirx.floormod(row, rows), rows), (tile - row * columns, columns)]
+        n = tirx.IntImm("int32", 0) if images == 1 else self.conv.bind(tirx.floordiv(row, rows), images)
+        deep: list[Any] = []
+        for extent in reversed(self.facts.out_spatial[:-2]):
+            images //= extent
+            deep.insert(0, self.conv.bind(tirx.floormod(n, extent), extent))
+            n = self.conv.bind(tirx.floordiv(n, extent), images)
+        origins, moved = [], []
+        extents = self.plane.outputs if len(self.conv.spatial) == 1 else self.conv.spatial[-2:]
+        for (number, tiles), extent, d, m in zip(numbers, extents, self.dilation, self.t.tile):
+            phase: Any = 0
+            if d > 1:
+                phase = self.conv.bind(tirx.floormod(number, d), d)
+                number = tirx.floordiv(number, d)
+            at = self.conv.bind(number * m, self._bound(tiles) * m - m + 1)
+            if self.conv.is_open or extent % (m * d):
+                own = tirx.floordiv(extent - 1 - phase, d) + 1 if d > 1 else extent  # outputs of this phase
+                start = self.conv.bind(tirx.min(at, own - m), self._bound(extent))
+                moved.append(self.conv.bind(at - start, m + 1 if d > 1 else m))
+            else:
+                start = at
+                moved.append(None)
+            origins.append(start if d == 1 else self.conv.bind(start * d + phase, self._bound(extent)))
+        if self.ctx.origin is not None:
+            origins = [self.conv.corner(i) + at for i, at in enumerate(origins)]
+        return Place(n, deep, origins, moved, self.dilation, len(self.facts.out_spatial))
+
+    # -- the three steps -------------------------------------------------------------------------
+
+    def _transform(self, data: Part, first: Any, count: Any) -> None:
+        """V of ``count`` tiles from ``first`` on."""
+        k = self.k
+        for run in self.products.runs():
+            with k.loop(run.count, name="cb") as block, k.loop(count, name="tile") as tile:
+                self.ctx.ranged(block, run.count)
+                self.ctx.ranged(tile, self.plan.strip)
+                self._transform_data(data, first + tile, tile, run.blocks(block), run.tail)
+
+    def _transform_data(self, data: Part, tile: Any, slot: Any, blocks: list[Any], tail: bool) -> None:
+        """V[xi] = BT d B of one tile, for blocks of channels that are kept together."""
+        k, lanes, down, across = self.k, self.lanes, *self.t.axes
+        at = self._origin(tile)
+        held = [self._columns(at, block, tail) for block in blocks]
+        place, number = self.products.place(slot, blocks[0]), self._numbers(across.apply_data, across.extent)
+        for i in range(down.extent):
+            with k.loop(lanes, "vectorized", "v") as v:
+                rows = [[part[(i * across.extent + j) * lanes + v] for j in range(across.extent)] for part in held]
+                made = [across.apply_data(row, number, k.bind) for row in rows]
+                for j, values in enumerate(zip(*made)):
+                    self.products.keep(data, place, i * across.extent + j, values, v)
+
+    def _columns(self, at: Place, block: Any, tail: bool) -> Any:
+        """BT d of one tile, for one block of channels."""
+        k, lanes, facts = self.k, self.lanes, self.facts
+        down, width = self.t.down, self.t.across.extent
+        number = self._numbers(down.apply_data, down.extent)
+        plane, within = tirx.IntImm("int32", 0), block
+        if self.plan.planes > 1:
+            plane = self.conv.bind(tirx.floordiv(block, self.products.blocks), self.plan.planes)
+            within = self.conv.bind(tirx.floormod(block, self.products.blocks), self.products.blocks)
+        held = k.local("t", "float32", self.t.products * lanes)
+        place = self._places(at, plane)
+        self._begin(at.n, (within, tirx.IntImm("int32", 0)), place(0, 0))
+        for j in range(width):
+            with k.loop(lanes, "vectorized", "v") as v:
+                places = [place(i, j) for i in range(down.extent)]
+                given = [k.bind(self.conv.element_at(at.n, (within, v), p)) for p in places]
+                column = down.apply_data(given, number, k.bind)
+                inside = within * lanes + v < facts.channels
+                for i in range(down.extent):
+                    value = tirx.Select(inside, column[i], tirx.const(0, "float32")) if tail else column[i]
+                    k.store(held, (i * width + j) * lanes + v, value)
+        self.ctx.starts.clear()
+        return held
+
+    def _begin(self, n: Any, channel: Any, first: list[Any]) -> None:
+        """What is read from here on lies behind ``first``, if in a window."""
+        if self.conv.is_windowed(self.facts.data) and not self.conv.has_prologue:
+            self.ctx.begin(self.facts.data, self.conv.offset(n, channel, first))
+
+    def _places(self, at: Place, plane: Any) -> Callable[[int, int], list[Any]]:
+        """Coordinates of a tile's inputs, by row and column, for a plane or part of the kernel."""
+        facts = self.facts
+        corner = [o * s - b for o, s, b in zip(at.origins, self.plane.strides, self.plane.before)]
+        if self.t.planes > 1:
+            corner = self._further(corner, tirx.floormod(plane, self.t.planes))
+            plane = tirx.floordiv(plane, self.t.planes)
+        deep: list[Any] = []
+        for axis in reversed(range(len(at.deep))):
+            tap, plane = tirx.floormod(plane, facts.kernel[axis]), tirx.floordiv(plane, facts.kernel[axis])
+            deep.insert(0, at.deep[axis] * facts.strides[axis] + tap * facts.dilation[axis] - facts.before[axis])
+        steps = [d * s for d, s in zip(self.dilation, self.t.steps)]
+
+        def place(i: int, j: int) -> list[Any]:
+            return [*deep, corner[0] + i * steps[0], corner[1] + j * steps[1]][-at.axes :]
+
+        return place
+
+    def _further(self, corner: list[Any], part: Any) -> list[Any]:
+        """Where the inputs of a part of the kernel begin."""
+        along = self.t.parts[1]
+        numbers = tirx.floordiv(part, along), tirx.floormod(part, along)
+        starts = (self.t.start(axis, number, tirx.min) for axis, number in enumerate(numbers))
+        return [c + self.conv.bind(s * d, k * d) for c, s, d, k in zip(corner, starts, self.dilation, self.t.kernel)]
+
+    def _transform_products(self, products: Part, tile: Any, slot: Any, chunk: Any) -> None:
+        """y = AT M A of one tile and the epilogue, for each vector of the chunk."""
+        k, lanes, t, vectors = self.k, self.lanes, self.t, self.plan.vectors
+        at = self._origin(tile)
+        with ExitStack() as scopes:
+            b = scopes.enter_context(k.loop(vectors, name="b"))
+            self.ctx.ranged(b, vectors)
+            block = chunk * vectors + b
+            total = self.plan.chunks_per_group * self.plan.groups * vectors
+            if total != self.conv.channel_blocks:
+                scopes.enter_context(k.when(block < self.conv.channel_blocks))
+            block = self.conv.bind(block, self.conv.channel_blocks)
+            width = t.across.extent
+            held = k.local("t", "float32", t.down.m * width * lanes)
+            number = self._numbers(t.down.apply_result, t.down.extent)
+            for j in range(width):
+                with k.loop(lanes, "vectorized", "v") as v:
+                    first, plane = products.base + (slot * vectors + b) * lanes + v, self.products.product_plane
+                    column = [k.bind(products.buffer[first + (i * width + j) * plane]) for i in range(t.down.extent)]
+                    for i, value in enumerate(t.down.apply_result(column, number, k.bind)):
+                        k.store(held, (i * width + j) * lanes + v, value)
+            self.number = self._numbers(t.across.apply_result, width)
+            self._finish(held, at, block)
+
+    def _numbers(self, apply: Callable[..., Any], extent: int) -> Callable[[float], Any]:
+        """Makes the numbers that a transform multiplies by. Where they have to be loaded, LLVM does so at each use, an
+        instruction for every other multiply-add; numbers that it does not know lie on the stack in every lane, where
+        multiply-adds take them (0.8 of the instructions of F(6x6, 3x3))."""
+        if not self.conv.request.target.loads_factors:
+            return _constant
+        used: list[float] = []
+
+        def seen(number: float) -> float:
+            used.append(number)
+            return number
+
+        apply([0.0] * extent, seen, lambda x: x)
+        found = {x: self.k.bind(fence(_constant(x))) for x in sorted(set(used))}
+        return found.__getitem__
+
+    def _finish(self, held: Any, at: Place, block: Any) -> None:
+        """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
+        first = at.position((0, 0))
+        for value in dict.fromkeys(v for v, _ in self.conv.places() if self.conv.is_windowed(v)):
+            self.ctx.begin(value, self.conv.result(value, at.n, block, first))
+        self._finish_at(held, at, block)
+        self.ctx.starts.clear()
+
+    def _finish_at(self, held: Any, at: Place, block: Any) -> None:
+        k = self.k
+        shifts = [m for m in at.moved if m is not None]
+        if self.conv.costly:
+            self._finish_part(held, at, block)
+            return
+        if not shifts:
+            self._finish_whole(held, at, block)
+            return
+        total = shifts[0] if len(shifts) == 1 else shifts[0] + shifts[1]
+        with k.when(tirx.EQ(total, tirx.IntImm("int32", 0))):
+            self._finish_whole(held, at, block)
+        with k.when(tirx.GT(total, tirx.IntImm("int32", 0))):
+            self._finish_part(held, at, block)
+
+    def _finish_part(self, held: Any, at: Place, block: Any) -> None:
+        """A tile that may have been moved back: the outputs that the tile before it did not make."""
+        k, lanes, t = self.k, self.lanes, self.t
+        (down, across), width = t.tile, t.across.extent
+        outputs = k.local("y", "float32", t.outputs * lanes, "global")
+        for i in range(down):
+            with k.loop(lanes, "vectorized", "v") as v:
+                values = [held[(i * width + j) * lanes + v] for j in range(width)]
+                for j, value in enumerate(t.across.apply_result(values, self.number, k.bind)):
+                    k.store(outputs, (i * across + j) * lanes + v, value)
+        skip = [tirx.IntImm("int32", 0) if m is None else m for m in at.moved]
+        with k.loop(down - skip[0], name="i") as i, k.loop(across - skip[1], name="j") as j:
+            y, x = self.conv.bind(i + skip[0], down), self.conv.bind(j + skip[1], across)
+            with k.loop(lanes, "vectorized", "v") as v:
+                element = outputs[(y * across + x) * lanes + v]
+                self.conv.element(lambda: element, at.n, block, v, at.position((y, x)))
+
+    def _finish_whole(self, held: Any, at: Place, block: Any) -> None:
+        k, lanes, t = self.k, self.lanes, self.t
+        width = t.across.extent
+        for i in range(t.down.m):
+            with k.loop(lanes, "vectorized", "v") as v:
+                values = [held[(i * width + j) * lanes + v] for j in range(width)]
+                for j, value in enumerate(t.across.apply_result(values, self.number, k.bind)):
+                    self.conv.element(partial(k.bind, value), at.n, block, v, at.position((i, j)))
+
+
+def _constant(number: float) -> Any:
+    return tirx.FloatImm("float32", float(number))

@@ -1,0 +1,141 @@
+"""How a convolution is computed by Winograd's algorithm, and the bytes that it takes.
+
+Only rows and columns are transformed. Along further axes (depth) outputs count as images of a batch, and a kernel's
+planes as further channels: sums of several planes are made before the products are transformed back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...instructions.amx import REGISTER_BYTES
+from ...instructions.bf16_parts import SIX, THREE, parts_of
+from ..facts import ConvFacts
+from .transform import F2, Transform, transforms
+
+STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack; larger one in the memory plan
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one convolution is computed. ``rows x vectors`` is the register tile of the products: tiles by vectors of
+    output channels; ``strip`` tiles are transformed together, ``strips`` cover all; ``chunks`` of ``vectors`` cover
+    the output channels, split in ``groups``, each of which transforms the data anew. Each sum goes over the channels of
+    ``planes`` planes of the kernel, and parts of these. ``products``: those of parts of numbers that the matrix unit
+    makes; none where it does not, and multiply-adds do. ``plain`` data is not in blocks of channels."""
+
+    transform: Transform
+    tiles: tuple[int, int]
+    rows: int
+    vectors: int
+    strip: int
+    strips: int
+    chunks: int
+    groups: int
+    cycles: float
+    planes: int = 1
+    products: Pairs = ()
+    plain: bool = False
+
+    @property
+    def row_tiles(self) -> int:
+        return -(-self.strip // self.rows)
+
+    @property
+    def chunks_per_group(self) -> int:
+        return -(-self.chunks // self.groups)
+
+    @property
+    def column(self) -> int:
+        """Floats of a transformed column of plain data: quarters of vectors, as many as hold it."""
+        return -(-self.transform.down.extent // 4) * 4
+
+    @property
+    def tasks(self) -> int:
+        return self.strips * self.groups
+
+    def __str__(self) -> str:
+        text = f"winograd {self.transform}, strip {self.strip}, tile {self.rows}x{self.vectors}"
+        text += f", {len(self.products)} matrix products" if self.products else ""
+        text += ", few channels" if self.plain else ""
+        return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
+
+
+class Layer(NamedTuple):
+    """What plans of a convolution depend on: those of equal layers are equal. ``batch`` counts planes of outputs,
+    ``planes`` those of the kernel; the tuples are of rows and columns. The kernel of a layer of ``plain`` data
+    has taps of zeros at its end where the stride doesn't divide it."""
+
+    batch: int
+    channels: int
+    outputs: int
+    out_spatial: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    planes: int = 1
+    kernel: tuple[int, int] = (3, 3)
+    plain: bool = False
+
+    @staticmethod
+    def of(facts: ConvFacts) -> Layer:
+        plane, batch = facts.plane, facts.batch * math.prod(facts.out_spatial[:-2])
+        (rows, columns), (down, across) = plane.kernel, plane.strides
+        if facts.is_plain and plane.dilation == (1, 1):
+            rows, columns = _up(rows, down), _up(columns, across)
+        sizes = plane.outputs, plane.strides, plane.dilation, facts.planes, (rows, columns)
+        return Layer(batch, facts.channels, facts.outputs, *sizes, facts.is_plain)
+
+
+def _up(taps: int, stride: int) -> int:
+    return taps if (taps, stride) == (3, 2) else -(-taps // stride) * stride
+
+
+def all_transforms(layer: Layer) -> list[Transform]:
+    """Those of which the outputs have room for a tile."""
+    return [t for t in transforms(layer.kernel, layer.strides) if fits(layer, t)]
+
+
+def products_for(transform: Transform) -> Pairs:
+    """The products of parts that a transform takes: those that multiply errors need parts as exact as float32."""
+    return THREE if transform.growth <= F2.growth else SIX
+
+
+def fits(layer: Layer, transform: Transform) -> bool:
+    """True if the outputs that are a convolution without dilation, the fewest of all such, fill a tile."""
+    phases = (extent // d for extent, d in zip(layer.out_spatial, layer.dilation))
+    return all(phase >= m for phase, m in zip(phases, transform.tile))
+
+
+def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
+    """Bytes of the transformed data, and of the products of one chunk of output channels."""
+    padded = plan.row_tiles * plan.rows
+    vectors = plan.planes * -(-channels // lanes)
+    if plan.products:
+        vectors = -(-vectors // 2) * parts_of(plan.products)
+    data = plan.transform.products * (vectors * padded * lanes + lanes)
+    if plan.plain:
+        data = plan.transform.across.extent * (plan.planes * channels * padded * plan.column + lanes)
+    products = plan.transform.products * (padded * plan.vectors * lanes + lanes)
+    return 4 * data, 4 * products
+
+
+def held_bytes(lanes: int, channels: int, plan: Plan) -> int:
+    """Bytes of a core's scratch that lie in the memory plan."""
+    return sum(-(-size // 64) * 64 for size in scratch_bytes(lanes, channels, plan) if size > STACK_BYTES)
+
+
+def weight_bytes(lanes: int, channels: int, plan: Plan) -> int:
+    """Bytes of the weights as the kernel reads them."""
+    return plan.transform.matrices * plan.chunks * plan.vectors * vector_bytes(lanes, channels, plan)
+
+
+def vector_bytes(lanes: int, channels: int, plan: Plan) -> int:
+    """Of one matrix of weights, for one vector of outputs."""
+    if plan.products:
+        steps = -(-plan.planes * -(-channels // lanes) // 2)
+        return steps * parts_of(plan.products) * REGISTER_BYTES
+    return 4 * plan.planes * channels * lanes

@@ -1,0 +1,235 @@
+"""What a Winograd kernel does between its transforms, by multiply-adds: V[xi] * U[xi] in register tiles.
+
+V lies as [xi][register tile][block][row][lane], float32: a product reads it from start to end, with broadcasts at
+constant distances. M lies as [xi][tile][vector][lane].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from ...instructions.prefetch import FIRST_LEVEL, hint, wanted_level
+from ...kernel.unrolled_steps import unrolled
+from ..kernel import ConvKernel
+from .plan import Plan
+from .prefetch import Ahead
+from .weights import Weights
+
+
+@dataclass(frozen=True)
+class Part:
+    """A core's part of scratch memory."""
+
+    buffer: Any
+    base: Any
+
+
+@dataclass(frozen=True)
+class Run:
+    """Blocks of channels that are transformed in one loop: ``count`` times ``together`` of them, from ``first`` on.
+    ``tail``: among them are such with lanes past the last channel, where anything may lie."""
+
+    first: int
+    count: int
+    together: int = 1
+    tail: bool = False
+
+    def blocks(self, number: Any) -> list[Any]:
+        return [self.first + number * self.together + i for i in range(self.together)]
+
+
+class Products:
+    """Where V and M of a strip lie, and the products between them."""
+
+    dtype = "float32"  # of V
+
+    def __init__(self, conv: ConvKernel, plan: Plan) -> None:
+        self.conv, self.plan = conv, plan
+        self.k, self.ctx, self.facts = conv.k, conv.ctx, conv.facts
+        self.lanes, self.t = conv.lanes, plan.transform
+        self.blocks = -(-self.facts.channels // self.lanes)  # of one plane of the kernel
+        self.blocks_in = self.blocks * plan.planes
+        self.padded = plan.row_tiles * plan.rows
+        # an extra vector between planes: at a power of two apart, all of them would fall into one set of the cache
+        self.data_plane = self.block_elements * self.padded + self.lanes
+        self.product_plane = self.padded * plan.vectors * self.lanes + self.lanes
+
+    @property
+    def block_elements(self) -> int:
+        """Of V, for each tile and xi."""
+        return self.blocks_in * self.lanes
+
+    @property
+    def data_elements(self) -> int:
+        """Of V, of one strip."""
+        return self.t.products * self.data_plane
+
+    def begin(self) -> None:
+        """At the beginning of a core's tasks."""
+
+    def end(self) -> None:
+        """Behind the last."""
+
+    def give(self) -> None:
+        """Declares the weights."""
+        raise NotImplementedError
+
+    def runs(self) -> list[Run]:
+        """All blocks of channels, as the data is transformed."""
+        raise NotImplementedError
+
+    def place(self, slot: Any, block: Any) -> Any:
+        """Where the transformed data of one tile of the strip and a block of channels, or of several from it on,
+        begins."""
+        raise NotImplementedError
+
+    def keep(self, data: Part, place: Any, xi: int, values: Sequence[Any], lane: Any) -> None:
+        """Stores what ``place`` has for ``xi``: a vector for each of the blocks that are transformed together."""
+        raise NotImplementedError
+
+    def fill(self, data: Part, count: Any) -> None:
+        """Behind V of ``count`` tiles, what products read beside it."""
+
+    def multiply(self, data: Part, products: Part, chunk: Any, count: Any, hints: tuple[Ahead, Any]) -> None:
+        """M[xi] = V[xi] * U[xi] for one chunk of output channels and ``count`` tiles; ``hints``: for what is asked for
+        beside, and where."""
+        raise NotImplementedError
+
+    def _matrix(self, xi: Any) -> Any:
+        """The matrix of weights for the products ``xi``."""
+        down, across = self.t.axes
+        if self.t.matrices == self.t.products:
+            return xi
+        row, column = tirx.floordiv(xi, across.extent), tirx.floormod(xi, across.extent)
+        return tirx.min(row, down.rows - 1) * across.rows + tirx.min(column, across.rows - 1)
+
+
+class RegisterTiles(Products):
+    """Rows x vectors accumulators; few steps written out (conv/direct/reduction_steps.py)."""
+
+    def __init__(self, conv: ConvKernel, plan: Plan) -> None:
+        super().__init__(conv, plan)
+        self.weights = Weights(conv, plan)
+
+    def give(self) -> None:
+        # the transformations multiply errors: by thirty for 4x4 outputs
+        self.weights.given = self.ctx.packed(self.weights.packed(), narrow=False)
+
+    def runs(self) -> list[Run]:
+        return [Run(0, self.blocks_in)]
+
+    def place(self, slot: Any, block: Any) -> Any:
+        rows = self.plan.rows
+        panel = self.conv.bind(tirx.floordiv(slot, rows), self.plan.row_tiles)
+        row = self.conv.bind(tirx.floormod(slot, rows), rows)
+        at = ((panel * self.blocks_in + block) * rows + row) * self.lanes
+        return self.conv.bind(at, self.data_plane - self.lanes + 1)
+
+    def keep(self, data: Part, place: Any, xi: int, values: Sequence[Any], lane: Any) -> None:
+        self.k.store(data.buffer, data.base + place + xi * self.data_plane + lane, values[0])
+
+    def fill(self, data: Part, count: Any) -> None:
+        """Zeros in the slots of the last register tile that have no tile. Whatever lay there does no harm to results,
+        but x86 processors take a hundred times as long for products of numbers below the normal ones (7x7/2 of two
+        channels, whose V lies on the stack, took 2.5 of the time)."""
+        rows = self.plan.rows
+        if isinstance(count, int) and count % rows == 0:
+            return
+        used: Any = tirx.floormod(count, rows) if not isinstance(count, int) else count % rows
+        with ExitStack() as scopes:
+            if not isinstance(used, int):
+                used = self.conv.bind(used, rows)
+                scopes.enter_context(self.k.when(used > 0))
+            slot = scopes.enter_context(self.k.loop(rows - used, name="slot"))
+            self.ctx.ranged(slot, rows)
+            self._clear(data, count + slot)
+
+    def _clear(self, data: Part, slot: Any) -> None:
+        """Zeros for one tile's V."""
+        k = self.k
+        with k.loop(self.blocks_in, name="cb") as block, k.loop(self.t.products, name="xi") as xi:
+            self.ctx.ranged(block, self.blocks_in)
+            self.ctx.ranged(xi, self.t.products)
+            at = data.base + self.place(slot, block) + xi * self.data_plane
+            with k.loop(self.lanes, "vectorized", "v") as v:
+                k.store(data.buffer, at + v, tirx.const(0, "float32"))
+
+    def multiply(self, data: Part, products: Part, chunk: Any, count: Any, hints: tuple[Ahead, Any]) -> None:
+        k, plan, lanes = self.k, self.plan, self.lanes
+        rows, vectors = plan.rows, plan.vectors
+        width = vectors * lanes
+        tiles: Any = plan.row_tiles
+        if not isinstance(count, int):
+            tiles = tirx.floordiv(count + (rows - 1), rows)
+        ahead, where = hints
+        with k.loop(self.t.products, name="xi") as xi:
+            self.ctx.ranged(xi, self.t.products)
+            with k.loop(tiles, name="r") as panel:
+                self.ctx.ranged(panel, plan.row_tiles)
+                matrix = self.weights.matrix(chunk, self._matrix(xi))
+                ask = self.weights.hints(panel, matrix)
+                runs = ahead.of(where, xi, panel)
+                acc = k.local("acc", "float32", rows * width)
+                with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+                    k.store(acc, z * lanes + v, tirx.const(0, "float32"))
+                for first, step, blocks, depth in self._runs():
+                    with k.loop(blocks, name="cb") as cb, ExitStack() as steps:
+                        # the simplifier must not know cb's range: boxes' addresses come out otherwise, U-Net takes 1.03
+                        beside = runs(first + cb * step)
+                        for run in beside if ahead.at_once else ():
+                            run.ask_for_lines(k)
+                        c = steps.enter_context(unrolled(self.ctx, self.conv.request.target, depth, "c"))
+                        left = data.base + self._left(xi, panel, first + cb * step, c)
+                        channel = self._channel(first + cb * step, c)
+                        right = self.weights.at(matrix, channel)
+                        ask(right, channel)
+                        self._ask_for_block(data, left, c)
+                        for run in beside if not ahead.at_once else ():
+                            run.ask(k, c)
+                        with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
+                            with k.loop(lanes, "vectorized", "v") as v:
+                                slot = (y * vectors + b) * lanes + v
+                                value = data.buffer[left + y * self.apart]
+                                factor = self.weights.given[right + b * lanes + v]
+                                k.store(acc, slot, acc[slot] + value * factor)
+                with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
+                    at = products.base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
+                    k.store(products.buffer, at, acc[e * lanes + v])
+
+    def _ask_for_block(self, data: Part, left: Any, channel: Any) -> None:
+        """Hints, beside the channels of a block of V, for the next one, which lies behind it (and behind the last of a
+        xi that of the next): its rows are read at once, when the first channel's turn comes. 0.985 of the time of 64
+        channels at 640 x 360 (Emerald Rapids)."""
+        if not self.plan.plain and wanted_level(self.conv.request.target) == FIRST_LEVEL:
+            hint(self.k, data.buffer, left - channel + self.plan.rows * (self.lanes + channel), FIRST_LEVEL)
+
+    @property
+    def apart(self) -> int:
+        """Floats between what two rows of a register tile read."""
+        return self.lanes
+
+    def _left(self, xi: Any, panel: Any, block: Any, channel: Any) -> Any:
+        """Where the first row reads a channel of a block."""
+        return xi * self.data_plane + ((panel * self.blocks_in + block) * self.plan.rows) * self.lanes + channel
+
+    def _runs(self) -> list[tuple[int, int, int, int]]:
+        """Blocks of channels as runs (first, step, count, channels of each): the full ones, and those that are not."""
+        whole, rest = divmod(self.facts.channels, self.lanes)
+        planes, runs = self.plan.planes, []
+        if not rest:
+            return [(0, 1, self.blocks_in, self.lanes)]
+        if whole:
+            runs = [(plane * self.blocks, 1, whole, self.lanes) for plane in range(planes)]
+        return [*runs, (whole, self.blocks, planes, rest)]
+
+    def _channel(self, block: Any, lane: Any) -> Any:
+        """Which term of a sum a channel of a block is: planes follow each other without what fills up blocks."""
+        missing = self.blocks * self.lanes - self.facts.channels
+        if self.plan.planes == 1 or not missing:
+            return block * self.lanes + lane
+        return block * self.lanes + lane - tirx.floordiv(block, self.blocks) * missing

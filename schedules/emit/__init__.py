@@ -1,0 +1,1 @@
+"""How statements are written: the builder, expressions evaluated in place, transposes in registers."""

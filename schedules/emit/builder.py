@@ -1,0 +1,421 @@
+"""Writes kernels: a small builder of S-TIR loop nests on flat buffers behind raw pointers.
+
+A kernel is a plain C function ``int32_t name(T *p0, T *p1, ...)``. Buffers are one-dimensional; positions come from
+:class:`Layout`, so that margins, blocks and tiles need no special buffer types.
+
+    k = KernelBuilder("copy")
+    x, y = k.pointer("x", "float32", n), k.pointer("y", "float32", n)
+    with k.loop(n // 16, "parallel") as i, k.loop(16, "vectorized") as v:
+        k.store(y, i * 16 + v, k.load(x, i * 16 + v))
+    function = k.finish()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import sym, tirx
+from tvm.ir.expr import TensorLoad
+from tvm.ir.prim import expr as prim
+from tvm.tirx.stmt import ForKind
+
+from ..math.wrapping import wraps
+from .known_gathers import Written
+from .register_transpose import Square
+
+_KINDS = {
+    "serial": ForKind.SERIAL,
+    "parallel": ForKind.PARALLEL,
+    "vectorized": ForKind.VECTORIZED,
+    "unroll": ForKind.UNROLLED,
+}
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """An open vectorised loop: what comes before it and what is in it so far, and how many guards and names there were
+    when it began."""
+
+    lane: Any
+    width: int
+    before: list[Any]
+    scope: list[Any]
+    guards: int
+    bound: int
+
+
+class KernelBuilder:
+    """Collects statements; each ``with loop`` or ``with when`` opens a scope."""
+
+    def __init__(self, name: str, serial: bool = False) -> None:
+        self.name = name
+        self.serial = serial  # parallel loops become plain ones
+        self.register_values = 0  # of float32 that the vector registers hold, where a kernel asks
+        self.factor_values = 0  # of these that a factor takes which all lanes share
+        self._params: list[Any] = []
+        self._scalars: list[Any] = []
+        self._prologue: list[Any] = []
+        self._scopes: list[list[Any]] = [[]]
+        self._fresh = 0
+        self._shifted = 0  # loops around the present place that don't begin at zero
+        self.guards: list[Any] = []  # conditions of if_then_else written so far
+        self._bound: list[Any] = []
+        self._vectors: list[_Vectors] = []  # open vectorised loops
+        self._inside: list[Any] = []  # variables of the loops within the outermost of these, itself included
+        self._conditions = 0  # open conditions within it
+        self.tables: dict[Any, np.ndarray] = {}  # constants, by their buffers
+        self.written: Written | None = None  # while the vectors of a line are written out
+        self.square: Square | None = None  # while the columns of a square are
+        self.attributes: dict[str, Any] = {}  # of the function, beside those that it is finished with
+
+    # -- buffers ---------------------------------------------------------------------------------
+
+    def pointer(self, name: str, dtype: str, elements: int) -> Any:
+        """A parameter: a pointer to ``elements`` values, aligned to one element only."""
+        var = tirx.Var(f"p_{name}", tvm.ir.PointerType(tvm.ir.PrimType(storage_dtype(dtype))))
+        size = dtype_size(dtype)
+        buffer = tirx.decl_buffer(
+            (max(1, elements),), storage_dtype(dtype), name=name, data=var, data_alignment=size, layout=None
+        )
+        self._params.append(var)
+        self._prologue.append(tirx.DeclBuffer(buffer, data=var))
+        return buffer
+
+    def scalar(self, name: str) -> Any:
+        """An int32 parameter; all come after the pointers."""
+        var = tirx.Var(name, "int32")
+        self._scalars.append(var)
+        return var
+
+    def local(self, name: str, dtype: str, elements: int, scope: str = "local") -> Any:
+        """Memory on the stack (registers, after unrolling), uninitialised, for the enclosing scope. Keep it small."""
+        buffer = tirx.decl_buffer((elements,), dtype, name=self.fresh(name), scope=scope, layout=None)
+        self.add(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def fresh(self, name: str) -> str:
+        self._fresh += 1
+        return f"{name}{self._fresh}"
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def add(self, statement: Any) -> None:
+        self._scopes[-1].append(statement)
+
+    def load(self, buffer: Any, offset: Any) -> Any:
+        return buffer[offset]
+
+    def store(self, buffer: Any, offset: Any, value: Any) -> None:
+        self.add(tirx.BufferStore(buffer, value, [_index(offset)]))
+
+    def bind(self, value: Any, name: str = "t") -> Any:
+        """Names a value so that it is computed once.
+
+        The value goes through a local buffer of one element or vector, which LLVM keeps in a register: TVM's simplifier
+        would put the value of a named variable back wherever it is used, and the code of a chain of activations would
+        double with every link. Indices outside of vector loops stay variables, for the simplifier to see.
+        """
+        dtype = str(value.ty.dtype)
+        if dtype == "bool":
+            # TVM has no memory form of a vector of bool, and its bfloat16 pass does not look into named conditions
+            return prim.NE(self.bind(tirx.Cast("int8", value), name), tirx.IntImm("int8", 0))
+        if self._vectors:
+            lane, width, before = self._vectors[-1].lane, self._vectors[-1].width, self._vectors[-1].before
+            if self.written is not None and self.written.known(value, lane, width):
+                return value
+            if dtype in ("int32", "int64") and len(self._vectors) == 1 and not self._varies(value):
+                buffer = tirx.decl_buffer((1,), dtype, name=self.fresh(name), scope="local", layout=None)
+                before += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [_index(0)])]
+                return buffer[0]
+            buffer = tirx.decl_buffer((width,), dtype, name=self.fresh(name), scope="local", layout=None)
+            before.append(tirx.AllocBuffer(buffer))
+            made = None if self._conditions else self._in_whole_vectors(value, lane, width)
+            if made is not None:
+                before.append(tirx.BufferStore(buffer, made, [_run(0, width)]))
+            else:
+                self.store(buffer, lane, value)
+            return buffer[lane]
+        if dtype not in ("int32", "int64") or wraps(value):
+            buffer = self.local(name, dtype, 1)
+            self.store(buffer, 0, value)
+            return buffer[0]
+        var = tirx.Var(self.fresh(name), value.ty)
+        self.add(tirx.Bind(var, value))
+        self._bound.append(var)
+        return var
+
+    def _in_whole_vectors(self, value: Any, lane: Any, width: int) -> Any | None:
+        """A read of every n-th element, or of every element n times, or in a line that is written out, as a shuffle of
+        whole vectors; None for anything else."""
+        if self.square is not None:
+            column = self.square.vector(value, lane, width, self._vectors[-1].before, self.fresh)
+            if column is not None:
+                return column
+        known = self.written is not None and isinstance(value, TensorLoad) and value.source in self.tables
+        base, stride = (None, 1) if known else strided(value, lane, width)
+        times = 1
+        if base is None and not known:
+            base, times = repeated(value, lane, width)
+        if base is None and self.written is not None:
+            made = self.written.vector(value, lane, width)
+            return None if any(v.same_as(u) for u in undefined(made) for v in self._inside) else made
+        if base is None or any(v.same_as(u) for u in undefined(base) for v in self._inside):
+            return None
+        if times > 1:
+            short = value.source[_run(base, width // times)]
+            order = [_index(i // times) for i in range(width)]
+            return tirx.Shuffle([short] * times, order)  # TVM wants as many lanes as come out
+        return gathered(value.source, base, stride, width)
+
+    def _varies(self, value: Any) -> bool:
+        """True if ``value`` depends on the lane, or on loops or conditions inside the vectorised loop."""
+        used = tirx.analysis.undefined_vars(value)
+        return self._conditions > 0 or any(v.same_as(u) for u in used for v in self._inside)
+
+    def hold(self, index: Any, name: str = "t") -> Any:
+        """Names an index in a way that the simplifier doesn't see through."""
+        buffer = self.local(name, "int32", 1)
+        self.store(buffer, 0, index)
+        return buffer[0]
+
+    @contextmanager
+    def loop(self, extent: int | Any, kind: str = "serial", name: str = "i", begin: Any = 0) -> Iterator[Any]:
+        """``for var in range(begin, begin + extent)``. A loop of one iteration is no loop.
+
+        A vectorised loop whose body has a guard that depends on the lane becomes a plain one: TVM would scalarise it
+        and lose the names bound inside. LLVM may still vectorise it.
+        """
+        if isinstance(extent, (int, prim.IntImm)) and int(extent) == 1:
+            yield _index(begin)
+            return
+        begin = _index(begin)
+        if self._shifted and not isinstance(begin, prim.IntImm):
+            # TVM's CanonicalizeLoop would not replace the variables of these loops where this one begins
+            begin = self.bind(begin)
+        shifted = not (isinstance(begin, prim.IntImm) and int(begin) == 0)
+        kind = "serial" if self.serial and kind == "parallel" else kind
+        guards, bound = len(self.guards), len(self._bound)
+        var = tirx.Var(self.fresh(name), "int32")
+        self._scopes.append([])
+        if kind == "vectorized":
+            self._vectors.append(_Vectors(var, int(extent), [], self._scopes[-1], guards, bound))
+        if self._vectors:
+            self._inside.append(var)
+        self._shifted += shifted
+        yield var
+        self._shifted -= shifted
+        if self._vectors:
+            self._inside.pop()
+        body = sequence(self._scopes.pop())
+        if kind == "vectorized":
+            for statement in self._vectors.pop().before:
+                self.add(statement)
+            kind = self._kind(var, guards, bound)
+        self.add(tirx.For(var, begin, _index(extent), _KINDS[kind], body))
+
+    def _kind(self, lane: Any, guards: int, bound: int) -> str:
+        """Of a loop over lanes: plain if a guard since those depends on one."""
+        inner = [lane, *self._bound[bound:]]
+        found = (u for c in self.guards[guards:] for u in tirx.analysis.undefined_vars(c))
+        return "serial" if any(v.same_as(u) for u in found for v in inner) else "vectorized"
+
+    def amend(self, values: Sequence[Any], size: Any, limit: int, exact: Callable[[], Sequence[Any]]) -> list[Any]:
+        """``values``, or those of ``exact`` in lanes where ``size`` (int32) is at least ``limit``; they are computed
+        for a vector if one of its lanes is so large:
+
+            for v: names, values                                             vectorised
+            top = the largest of size[v]
+            for v: if top >= limit: values[v] = select(size[v] < limit, values[v], exact[v])
+                   what follows
+        """
+        size = self.placed(size)
+        kept = [self.placed(value) for value in values]
+        top = self._top(size) if self._vectors else size
+        scope: list[Any] = []
+        self._scopes.append(scope)
+        self._conditions += bool(self._vectors)
+        for place, value in zip(kept, exact()):
+            self.store(place.source, place.indices[0], tirx.Select(size < tirx.IntImm("int32", limit), place, value))
+        self._conditions -= bool(self._vectors)
+        self._scopes.pop()
+        body = sequence(scope)
+        self.add(body if top is None else tirx.IfThenElse(top >= tirx.IntImm("int32", limit), body, None))
+        return kept
+
+    def placed(self, value: Any) -> Any:
+        """A read of memory of its own that holds ``value``, one element or one for each lane."""
+        vectors = self._vectors[-1] if self._vectors else None
+        width, at = (vectors.width, vectors.lane) if vectors else (1, _index(0))
+        buffer = tirx.decl_buffer((width,), str(value.ty.dtype), name=self.fresh("t"), scope="local", layout=None)
+        (vectors.before if vectors else self._scopes[-1]).append(tirx.AllocBuffer(buffer))
+        self.store(buffer, at, value)
+        return buffer[at]
+
+    def whole(self, vector: Any, dtype: str, width: int) -> Any:
+        """``vector`` of ``width`` elements in memory of its own, so that it is computed once."""
+        buffer = self.local("t", dtype, width)
+        self.add(tirx.BufferStore(buffer, vector, [_run(0, width)]))
+        return buffer[_run(0, width)]
+
+    def _top(self, size: Any) -> Any | None:
+        """The largest ``size`` of all lanes, found between two halves of the open vectorised loop; None where the
+        loop is not the innermost thing that is open, or has memory that its second half would not see."""
+        vectors = self._vectors[-1]
+        apart = len(self._vectors) == 1 and not self._conditions and self.written is None
+        if not apart or self._scopes[-1] is not vectors.scope or any(_allocates(s) for s in vectors.scope):
+            return None
+        outer, width = self._scopes[-2], vectors.width
+        folded = tirx.decl_buffer((width,), "int32", name=self.fresh("top"), scope="local", layout=None)
+        self.store(folded, vectors.lane, size)
+        kind = _KINDS[self._kind(vectors.lane, vectors.guards, vectors.bound)]
+        first = tirx.For(vectors.lane, _index(0), _index(width), kind, sequence(vectors.scope))
+        outer += [tirx.AllocBuffer(folded), *vectors.before, first]
+        vectors.before.clear()
+        vectors.scope.clear()
+        while width > 1:
+            half, lane = (width + 1) // 2, tirx.Var(self.fresh("v"), "int32")
+            larger = tirx.BufferStore(folded, tirx.max(folded[lane], folded[lane + half]), [lane])
+            kind = _KINDS["vectorized" if width - half > 1 else "serial"]
+            outer.append(tirx.For(lane, _index(0), _index(width - half), kind, larger))
+            width = half
+        return folded[0]
+
+    def guard(self, condition: Any) -> None:
+        """Notes a condition under which something is read (see :meth:`loop`)."""
+        self.guards.append(condition)
+
+    @contextmanager
+    def when(self, condition: Any) -> Iterator[None]:
+        self._scopes.append([])
+        inside = int(bool(self._vectors))
+        self._conditions += inside
+        yield
+        self._conditions -= inside
+        self.guard(condition)
+        body = sequence(self._scopes.pop())
+        self.add(tirx.IfThenElse(condition, body, None))
+
+    @contextmanager
+    def capture(self) -> Iterator[list[Any]]:
+        """Collects statements without adding them."""
+        self._scopes.append([])
+        statements = self._scopes[-1]
+        yield statements
+        self._scopes.pop()
+
+    def interleave(self, bodies: Sequence[Callable[[], None]]) -> None:
+        """The statements of ``bodies``, which don't depend on each other, in turns: a core holds a hundred that wait,
+        and long chains one after the other would be few at a time."""
+        found = []
+        for body in bodies:
+            with self.capture() as statements:
+                body()
+            found.append(statements)
+        for turn in zip_longest(*found):
+            for statement in turn:
+                if statement is not None:
+                    self.add(statement)
+
+    def finish(self, attributes: dict[str, Any] | None = None) -> Any:
+        body = sequence([*self._prologue, *self._scopes[0], tirx.Return(tirx.IntImm("int32", 0))])
+        function = tirx.PrimFunc([*self._params, *self._scalars], body, ret_type=tvm.ir.PrimType("int32"))
+        attrs = {"tirx.noalias": True, "s_tir": True, **self.attributes, **(attributes or {})}
+        return function.with_attrs(attrs)
+
+
+def strided(value: Any, lane: Any, width: int) -> tuple[Any, int]:
+    """(base, stride) of a read at base + stride * lane with a stride of two to four; (None, 1) for anything else, and
+    for vectors so short that those which hold the elements would end beyond the last."""
+    if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
+        return None, 1
+    linear = sym.detect_linear_equation(value.indices[0], [lane])
+    if not len(linear) or not isinstance(linear[0], prim.IntImm) or not 2 <= int(linear[0].value) <= 4:
+        return None, 1
+    return linear[1], int(linear[0].value)
+
+
+def repeated(value: Any, lane: Any, width: int) -> tuple[Any, int]:
+    """(base, times) of a read at base + lane // times, with two to four times; (None, 1) for anything else."""
+    if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
+        return None, 1
+    base: Any = _index(0)
+    times, terms = 0, [value.indices[0]]
+    while terms:
+        term = terms.pop()
+        if isinstance(term, prim.Add):
+            terms += [term.a, term.b]
+        elif isinstance(term, prim.FloorDiv) and term.a.same_as(lane) and isinstance(term.b, prim.IntImm) and not times:
+            times = int(term.b.value)
+        elif any(lane.same_as(u) for u in undefined(term)):
+            return None, 1
+        else:
+            base = base + term
+    return (base, times) if 2 <= times <= 4 and width % times == 0 else (None, 1)
+
+
+def gathered(buffer: Any, base: Any, stride: int, width: int) -> Any:
+    """Every ``stride``-th of the elements from ``base``: as many whole vectors as hold them, and a shuffle.
+
+    TVM would read one element a lane. The last vector ends at the last element wanted, so nothing beyond it is read.
+    """
+    last = stride * (width - 1)
+    starts = [*(i * width for i in range(stride - 1)), last - width + 1]
+    vectors = [buffer[_run(base + s, width)] for s in starts]
+    order = [i * stride for i in range(width)]
+    picks = [min(at // width, stride - 1) for at in order]
+    return tirx.Shuffle(vectors, [_index(p * width + at - starts[p]) for p, at in zip(picks, order)])
+
+
+def _allocates(statement: Any) -> bool:
+    parts = statement.seq if isinstance(statement, tirx.SeqStmt) else [statement]
+    return any(isinstance(part, tirx.AllocBuffer) for part in parts)
+
+
+def made_by(statements: Sequence[Any]) -> Iterator[Any]:
+    """Names and memory that ``statements`` make for themselves, the loops in them included."""
+    for s in statements:
+        if isinstance(s, tirx.SeqStmt):
+            yield from made_by(s.seq)
+        elif isinstance(s, tirx.For):
+            yield s.loop_var
+            yield from made_by([s.body])
+        elif isinstance(s, tirx.IfThenElse):
+            yield from made_by([s.then_case, *([] if s.else_case is None else [s.else_case])])
+        elif isinstance(s, tirx.Bind):
+            yield s.var
+        elif isinstance(s, tirx.AllocBuffer):
+            yield s.buffer
+
+
+def undefined(expr: Any) -> Any:
+    return tirx.analysis.undefined_vars(expr) if isinstance(expr, tvm.ir.Expr) else []
+
+
+def _run(start: Any, width: int) -> Any:
+    return tirx.Ramp(_index(start), _index(1), width)
+
+
+def sequence(statements: Sequence[Any]) -> Any:
+    if len(statements) == 1:
+        return statements[0]
+    if not statements:
+        return tirx.Evaluate(tirx.IntImm("int32", 0))
+    return tirx.SeqStmt(list(statements))
+
+
+def storage_dtype(dtype: str) -> str:
+    return dtype
+
+
+def dtype_size(dtype: str) -> int:
+    return max(1, tvm.DataType(dtype).bits // 8)
+
+
+def _index(value: Any) -> Any:
+    return tirx.IntImm("int32", value) if isinstance(value, int) else value

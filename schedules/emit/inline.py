@@ -1,0 +1,429 @@
+"""Evaluates TE tensors at given coordinates: the heart of fusion.
+
+A group is a DAG of TE compute stages between *sources* (tensors whose elements come from elsewhere: a buffer, an
+accumulator). ``Inliner.at(tensor, indices)`` writes the expression of one element, by substitution:
+
+    t = exp(x[i, j] + b[j])      at(t, (n, c))  ->  exp(load(x, n, c) + load(b, c))
+
+so that an operator written once works alone, in a prologue and in an epilogue, in any layout. A stage used twice at the
+same coordinates is bound to a name once, except under a guard (``if_then_else``), whose arms must not be evaluated
+outside it. Where functions of many instructions stand under one, only the reads keep it, and all else has names:
+
+    if_then_else(inside, tanh(x[i]), 0)  ->  t = if_then_else(inside, x[i], 0); select(inside, tanh(t), 0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import te, tirx
+from tvm.ir import Call
+from tvm.ir.prim import expr as prim
+
+from ..math import exponential, powers, remainder, trigonometry, wrapping
+
+Source = Callable[[tuple[Any, ...]], Any]
+
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    prim.Add: lambda a, b: a + b,
+    prim.Sub: lambda a, b: a - b,
+    prim.Mul: lambda a, b: a * b,
+    prim.Div: tirx.div,
+    prim.Mod: tirx.truncmod,
+    prim.FloorDiv: tirx.floordiv,
+    prim.FloorMod: tirx.floormod,
+    prim.LShift: lambda a, b: a << b,
+    prim.RShift: lambda a, b: a >> b,
+    prim.BitwiseAnd: lambda a, b: a & b,
+    prim.BitwiseOr: lambda a, b: a | b,
+    prim.BitwiseXor: lambda a, b: a ^ b,
+    prim.EQ: prim.EQ,
+    prim.NE: prim.NE,
+    prim.LT: prim.LT,
+    prim.LE: prim.LE,
+    prim.GT: prim.GT,
+    prim.GE: prim.GE,
+    prim.And: prim.And,
+    prim.Or: prim.Or,
+}
+
+
+_FLOAT_TRAPS = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.EQ, prim.NE)
+# plain forms of functions, by TVM's name and by that of the C library
+FLOAT32: dict[str, Callable[..., Any]] = {**exponential.FLOAT32, **trigonometry.FLOAT32}
+LIBM: dict[str, Callable[..., Any]] = {**exponential.LIBM, **trigonometry.LIBM, **powers.LIBM}
+_LONG = 200  # nodes under a condition, beyond which its values have names
+_DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
+
+
+def key(tensor: te.Tensor) -> tuple[Any, int]:
+    """A hashable identity of a TE tensor (its own ``==`` builds an expression)."""
+    return (tensor.op, int(tensor.value_index))
+
+
+class Inliner:
+    """Writes expressions of TE tensors' elements. ``bind`` names a value (or returns it as it is)."""
+
+    def __init__(
+        self,
+        sources: dict[tuple[Any, int], Source],
+        bind: Callable[[Any], Any] | None = None,
+        guard: Callable[[Any], None] | None = None,
+        simplify: Callable[[Any], Any] | None = None,
+        rounds: bool = True,
+        amend: trigonometry.Amend | None = None,
+    ) -> None:
+        self.sources = sources
+        self._rounds = rounds
+        self._amend = amend
+        self._bind = bind
+        self._guard = guard
+        self._simplify = simplify
+        self._extents: dict[Any, int] = {}
+        self._guards = 0  # guards around the present place under which nothing has a name
+        self._lengths: dict[Any, int] = {}  # of stages, in nodes without names
+        self._reads: list[Any] = []  # guards around the present place that reads alone keep
+        self._indexing = 0
+        self.values: list[Any] | None = None  # axis values used other than as an index, if somebody asks
+        self._cache: dict[Any, list[tuple[tuple[Any, ...], Any]]] = {}
+
+    def bind(self, value: Any) -> Any:
+        if self._bind is None or self._guards or isinstance(value, (tirx.Var, prim.IntImm, prim.FloatImm)):
+            return value
+        return self._bind(value)
+
+    def at(self, tensor: te.Tensor, indices: Sequence[Any]) -> Any:
+        """The element of ``tensor`` at ``indices``, as an expression."""
+        source = self.sources.get(key(tensor))
+        indices = tuple(indices)
+        if source is None and not isinstance(tensor.op, te.ComputeOp):
+            raise ValueError(f"stage {tensor.op.name} can't be inlined")
+        entries = self._cache.setdefault((key(tensor), _hash(indices)), [])
+        for known, value in entries:
+            if all(tvm_ffi.structural_equal(a, b) for a, b in zip(known, indices)):
+                return value
+        if source is not None:
+            value = source(indices)
+            if self._reads and not isinstance(value, (prim.IntImm, prim.FloatImm)):
+                zero = tirx.Cast(value.ty, tirx.IntImm("int32", 0))
+                value = tirx.if_then_else(tirx.all(*self._reads), value, zero)
+        else:
+            axes = {axis.var: index for axis, index in zip(tensor.op.axis, indices)}
+            self.declare(tensor.op)
+            body = tensor.op.body[tensor.value_index]
+            if exponential.BELOW_ZERO in tensor.op.attrs:
+                value = exponential.exp_of_negative(self.bind(self.expression(body.args[0], axes)), self.bind)
+            else:
+                value = self.expression(body, axes)
+        if not self._guards or self._bind is None:  # nothing has a name in an expression that is only looked at
+            value = self.bind(value)
+            entries.append((indices, value))
+        return value
+
+    def declare(self, op: Any) -> None:
+        """Notes the extents of a stage's axes, by which reads at bare axes are known to be inside."""
+        for axis in (*op.axis, *op.reduce_axis):
+            if isinstance(axis.dom.extent, prim.IntImm):
+                self._extents[axis.var] = int(axis.dom.extent.value)
+
+    def expression(self, expr: Any, axes: dict[Any, Any]) -> Any:
+        """``expr`` with axes substituted and tensor reads inlined."""
+        kind = type(expr)
+        if kind is tirx.Var:
+            found = axes.get(expr)
+            if found is None:
+                return expr
+            if self.values is not None and not self._indexing and not isinstance(found, int):
+                self.values.append(found)
+            return match_type(found, expr)
+        if kind in (prim.IntImm, prim.FloatImm) or not isinstance(expr, tvm.ir.Expr):
+            return expr
+        if kind in _BINARY:
+            return self._operation(kind, expr, axes)
+        if kind is prim.Max or kind is prim.Min:
+            return self._extremum(kind, self.expression(expr.a, axes), self.expression(expr.b, axes))
+        if kind is prim.Cast:
+            return tirx.Cast(expr.ty, self.expression(expr.value, axes))
+        if kind is prim.Not:
+            return negation(self.expression(expr.a, axes))
+        if kind is prim.BitwiseNot:
+            return ~self.expression(expr.a, axes)
+        if kind is prim.Select:
+            return self._choice(expr.condition, expr.true_value, expr.false_value, axes)
+        if kind is prim.Let:
+            return self.expression(expr.body, {**axes, expr.var: self.expression(expr.value, axes)})
+        if isinstance(expr, Call):
+            return self._call(expr, axes)
+        if kind is tirx.Reduce:
+            raise ValueError("a reduction can't be inlined")
+        return expr
+
+    def _operation(self, kind: type, expr: Any, axes: dict[Any, Any]) -> Any:
+        """An operation of two operands; those that have a form of their own as a whole take it."""
+        if kind is prim.Add and (x := _normal(expr)) is not None:
+            return exponential.normal_cdf(self.bind(self.expression(x, axes)), self.bind)
+        gate = _gate(expr) if kind is prim.Mul else None
+        a, b = (self.expression(e, axes) for e in gate or (expr.a, expr.b))
+        return exponential.gated(self.bind(a), self.bind(b), self.bind) if gate else self._binary(kind, a, b)
+
+    def _extremum(self, kind: type, a: Any, b: Any) -> Any:
+        """max/min that keep NaN whichever side it is on. TVM's own lowering drops it on one, and its simplifier
+        turns ``not (a < b)`` and ``x != x`` into forms that are wrong for NaN, so neither may be written."""
+        if not str(a.ty.dtype).startswith(("float", "bfloat")):
+            return kind(a, b)
+        a, b = (b, a) if isinstance(a, prim.FloatImm) else (a, b)
+        if isinstance(b, prim.FloatImm) and math.isnan(b.value):
+            return b
+        a, b = self.bind(a), self.bind(b)
+        keep_a = tirx.Select((prim.GT if kind is prim.Max else prim.LT)(b, a), b, a)  # a where either is NaN
+        if isinstance(b, prim.FloatImm):
+            return keep_a
+        return tirx.Select(exponential.ordered(b), keep_a, b)
+
+    def _binary(self, kind: type, a: Any, b: Any) -> Any:
+        if _is_float(a) and kind in _FLOAT_TRAPS:
+            return self._float(kind, a, b)
+        if kind in _DIVISIONS and not _is_float(a) and not (isinstance(b, prim.IntImm) or wrapping.is_hidden(b)):
+            return wrapping.combined(kind, self.bind(a), self.bind(b))
+        return _BINARY[kind](a, b)
+
+    def _float(self, kind: type, a: Any, b: Any) -> Any:
+        """Float arithmetic kept from TVM's simplifier, which takes ``x - x`` and ``0 * x`` for 0, ``x == x`` for true
+        and ``x + 0`` for x, wrong for NaN, infinity and -0, refuses ``x / 0``, and compiles ``!=`` to false for NaN."""
+        same = kind in (prim.Sub, prim.EQ, prim.NE) and tvm_ffi.structural_equal(a, b)
+        if kind is prim.Sub and same:
+            zero = self._hidden(tirx.FloatImm(a.ty, 0.0))
+            return prim.Add(prim.Mul(a, zero), zero)
+        if kind in (prim.EQ, prim.NE):
+            equal = exponential.ordered(a) if same else prim.EQ(a, b)
+            return equal if kind is prim.EQ else negation(equal)
+        return kind(self._hidden(a), self._hidden(b))
+
+    def _hidden(self, expr: Any) -> Any:
+        """A literal zero that no simplifier knows to be one: read from a local, which LLVM, who is right about
+        floats, sees through. Anything else as it is."""
+        if self._bind is None or not isinstance(expr, prim.FloatImm) or expr.value != 0:
+            return expr
+        return self._bind(expr)
+
+    def _choice(self, condition: Any, yes: Any, no: Any, axes: dict[Any, Any]) -> Any:
+        condition = self.expression(condition, axes)
+        if self._simplify is not None and _on_indices(condition):
+            condition = self._simplify(condition)  # block * 16 + lane < 64 becomes block < 4: the same for all lanes
+        known = _known(condition)
+        if known is not None:
+            return self.expression(yes if known else no, axes)
+        if not self._may_escape(yes) and not self._may_escape(no):
+            return tirx.Select(condition, self.expression(yes, axes), self.expression(no, axes))
+        if self._bind is not None and (self._reads or self._is_long(yes, no)):
+            return self._named_choice(condition, yes, no, axes)
+        self._guards += 1
+        try:
+            a, b = self.expression(yes, axes), self.expression(no, axes)
+        finally:
+            self._guards -= 1
+        if self._guard is not None:
+            self._guard(condition)
+        return tirx.if_then_else(condition, a, b)
+
+    def _named_choice(self, condition: Any, yes: Any, no: Any, axes: dict[Any, Any]) -> Any:
+        """A choice of which only the reads are guarded: both arms are computed, and their values have names."""
+        if not _on_indices(condition):
+            condition = self.bind(condition)
+        outside, values = self._cache, []
+        for guard, arm in ((condition, yes), (negation(condition), no)):
+            self._cache = {place: list(known) for place, known in outside.items()}
+            self._reads.append(guard)
+            if self._guard is not None:
+                self._guard(guard)
+            try:
+                values.append(self.expression(arm, axes))
+            finally:
+                self._reads.pop()
+                self._cache = outside
+        return tirx.Select(condition, *values)
+
+    def _is_long(self, *arms: Any) -> bool:
+        """True if ``arms``, written out without names, call functions whose plain form has many instructions, or repeat
+        what they read until they are as long."""
+        return sum(map(self._length, arms)) >= _LONG
+
+    def _length(self, expr: Any) -> int:
+        """About how many nodes ``expr`` has without names: an extremum reads its operands three times, a division
+        tests its divisor."""
+        if not isinstance(expr, Call):
+            kind, own = type(expr), sum(map(self._length, children(expr)))
+            if kind in _DIVISIONS and not _is_float(expr) and not isinstance(expr.b, prim.IntImm):
+                return _LONG
+            return 1 + (3 * own if kind in (prim.Max, prim.Min) and _is_float(expr) else own)
+        name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
+        if name in FLOAT32 or name == "tirx.pow" or name.endswith("call_pure_extern"):
+            return _LONG
+        if name != "te.tensor_load":
+            return 1 + sum(map(self._length, expr.args))
+        tensor = expr.args[0]
+        if key(tensor) in self.sources or not isinstance(tensor.op, te.ComputeOp):
+            return 1
+        if key(tensor) not in self._lengths:
+            self._lengths[key(tensor)] = self._length(tensor.op.body[tensor.value_index])
+        return self._lengths[key(tensor)]
+
+    def _may_escape(self, expr: Any) -> bool:
+        """True if ``expr`` reads a tensor elsewhere than at bare axes that fit, and so perhaps outside it."""
+        if isinstance(expr, Call):
+            if isinstance(expr.op, tvm.ir.Op) and expr.op.name == "te.tensor_load":
+                return not all(self._fits(i, d) for i, d in zip(expr.args[1:], expr.args[0].shape))
+            return any(self._may_escape(a) for a in expr.args)
+        return any(self._may_escape(part) for part in children(expr))
+
+    def _fits(self, index: Any, extent: Any) -> bool:
+        while isinstance(index, prim.Cast):
+            index = index.value
+        if isinstance(index, prim.IntImm):
+            return 0 <= index.value < int(extent)
+        return isinstance(index, tirx.Var) and self._extents.get(index, 1 << 62) <= int(extent)
+
+    def _call(self, expr: Any, axes: dict[Any, Any]) -> Any:
+        name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
+        if name == "te.tensor_load":
+            self._indexing += 1
+            indices = [_thin(self.expression(i, axes)) for i in expr.args[1:]]
+            self._indexing -= 1
+            return self.at(expr.args[0], indices)
+        if name.endswith("if_then_else"):
+            return self._choice(expr.args[0], expr.args[1], expr.args[2], axes)
+        args = [self.expression(a, axes) for a in expr.args]
+        if name.endswith(".isnan"):
+            return exponential.is_nan(self.bind(args[0]))
+        if name.endswith("call_pure_extern") and (plain := LIBM.get(str(args[0].value))) is not None:
+            return self._function(plain, self.bind(args[1]))
+        if str(expr.ty.dtype) == "float32" and (fast := FLOAT32.get(name)) is not None:
+            return self._function(fast, self.bind(args[0]))
+        if name == "tirx.nearbyint" and str(expr.ty.dtype) == "float32" and not self._rounds:
+            return exponential.nearest(self.bind(args[0]), self.bind)
+        named = self._bind is not None and not self._guards  # without names these would be too long
+        if named and str(expr.ty.dtype) == "float32" and name == "tirx.pow":
+            return powers.power(self.bind(args[0]), self.bind(args[1]), self.bind)
+        if named and name.endswith("call_pure_extern") and str(args[0].value) == "fmodf":
+            return remainder.remainder(self.bind(args[1]), self.bind(args[2]), self.bind)
+        return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
+
+    def _function(self, function: Callable[..., Any], x: Any) -> Any:
+        """``function`` of ``x``, with what is seldom needed apart where values have names."""
+        if function in trigonometry.REDUCED and self._bind is not None and not self._guards:
+            return function(x, self.bind, self._amend)
+        return function(x, self.bind)
+
+
+def _gate(product: Any) -> tuple[Any, Any] | None:
+    """(a, x) of a product a * sigmoid(x)."""
+    for value, factor in ((product.a, product.b), (product.b, product.a)):
+        if isinstance(factor, Call) and getattr(factor.op, "name", "") == "tirx.sigmoid":
+            return (value, factor.args[0]) if str(factor.ty.dtype) == "float32" else None
+    return None
+
+
+def _normal(total: Any) -> Any | None:
+    """x of a sum 0.5 + erf(x * sqrt(0.5)) * 0.5 in float32, as Relax writes it."""
+    half, term = total.a, total.b
+    if not (_is(half, 0.5) and isinstance(term, prim.Mul) and _is(term.b, 0.5) and isinstance(term.a, Call)):
+        return None
+    if getattr(term.a.op, "name", "") != "tirx.erf" or str(total.ty.dtype) != "float32":
+        return None
+    inside = term.a.args[0]
+    return inside.a if isinstance(inside, prim.Mul) and _is(inside.b, 0.5**0.5) else None
+
+
+def _is(expr: Any, value: float) -> bool:
+    return isinstance(expr, prim.FloatImm) and abs(expr.value - value) < 1e-7
+
+
+def _is_float(expr: Any) -> bool:
+    return str(expr.ty.dtype).startswith(("float", "bfloat"))
+
+
+def negation(condition: Any) -> Any:
+    """``not condition``. TVM's simplifier would turn ``not (a < b)`` into ``b <= a``, which is wrong for NaN; it does
+    not look through the cast."""
+    compares_floats = isinstance(condition, prim.CmpExpr) and _is_float(condition.a)
+    if compares_floats or isinstance(condition, (prim.And, prim.Or)):
+        return prim.EQ(tirx.Cast("int32", condition), tirx.IntImm("int32", 0))
+    return tirx.Not(condition)
+
+
+def match_type(value: Any, like: Any) -> Any:
+    """``value`` in the integer type of ``like``."""
+    if isinstance(value, int):
+        return tirx.IntImm(like.ty, value)
+    if str(value.ty.dtype) == str(like.ty.dtype):
+        return value
+    if isinstance(value, prim.IntImm):
+        return tirx.IntImm(like.ty, value.value)
+    return tirx.Cast(like.ty, value)
+
+
+def narrow(expr: Any) -> Any:
+    """An index expression in int32: casts to int64 of int32 parts vanish, other 64-bit leaves are cast down."""
+    if isinstance(expr, int):
+        return tirx.IntImm("int32", expr)
+    kind = type(expr)
+    if str(expr.ty.dtype) == "int32":
+        there_and_back = kind is prim.Cast and isinstance(expr.value, prim.Cast) and str(expr.value.ty.dtype) == "int64"
+        return narrow(expr.value) if there_and_back else expr  # TVM's simplifier looks at what a cast holds twice
+    if kind is prim.IntImm:
+        return tirx.IntImm("int32", expr.value) if -(2**31) <= expr.value < 2**31 else expr
+    if kind is prim.Cast and str(expr.value.ty.dtype) == "int32":
+        return expr.value
+    if kind in _BINARY and kind not in (prim.EQ, prim.NE, prim.LT, prim.LE, prim.GT, prim.GE, prim.And, prim.Or):
+        return _BINARY[kind](narrow(expr.a), narrow(expr.b))
+    if kind in (prim.Max, prim.Min):
+        return kind(narrow(expr.a), narrow(expr.b))
+    if kind is prim.Select:
+        return tirx.Select(expr.condition, narrow(expr.true_value), narrow(expr.false_value))
+    return tirx.Cast("int32", expr)
+
+
+def _thin(index: Any) -> Any:
+    """``index`` in int32 if it is arithmetic on axes: operators have axes of either width, and in a chain of them every
+    change is two casts, through which TVM's simplifier looks twice."""
+    return narrow(index) if not isinstance(index, int) and _on_indices(index) else index
+
+
+def _hash(indices: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(i if isinstance(i, int) else tvm_ffi.structural_hash(i) for i in indices)
+
+
+def _on_indices(expr: Any) -> bool:
+    """True for a comparison of index expressions, or several: integers without reads, on which TVM's simplifier is
+    right."""
+    if isinstance(expr, (prim.And, prim.Or, prim.CmpExpr)):
+        return _on_indices(expr.a) and _on_indices(expr.b)
+    if isinstance(expr, (tirx.Var, prim.IntImm)):
+        return str(expr.ty.dtype) in ("int32", "int64")
+    if isinstance(expr, prim.Cast):
+        return str(expr.ty.dtype) in ("int32", "int64") and _on_indices(expr.value)
+    if isinstance(expr, (prim.Add, prim.Sub, prim.Mul, prim.FloorDiv, prim.FloorMod)):
+        return _on_indices(expr.a) and _on_indices(expr.b)
+    return False
+
+
+def _known(condition: Any) -> bool | None:
+    if isinstance(condition, prim.IntImm):
+        return bool(condition.value)
+    return None
+
+
+def children(expr: Any) -> list[Any]:
+    """The sub-expressions of anything but a call."""
+    if not isinstance(expr, tvm.ir.Expr) or isinstance(expr, (tirx.Var, prim.IntImm, prim.FloatImm)):
+        return []
+    found = []
+    for field in ("a", "b", "value", "condition", "true_value", "false_value", "body"):
+        part = getattr(expr, field, None)
+        if isinstance(part, tvm.ir.Expr):
+            found.append(part)
+    return found

@@ -1,0 +1,124 @@
+"""Loop order of maps that read across memory: transposes, and conversions between layouts.
+
+    for c: for w, 16 at a time: y[c, w] = x[w, c]        16 cache lines a vector, gone when the next c comes
+    for w, 16 at a time: for c: y[c, w] = x[w, c]        the same 16 lines for as many c as lie in them
+
+Vectors still run over the last axis, since stores must be contiguous; the axis along which reads are contiguous becomes
+the innermost loop. At most BLOCK of it at a time, so that the lines of one vector stay in L1 (16 x 64 x 4 = 4 KiB).
+Where all reads across memory run along that axis, squares are transposed in registers
+(:mod:`..emit.register_transpose`):
+
+    for w, 8 at a time: for c, 8 at a time: y[c : c + 8, w : w + 8] = transposed x[w : w + 8, c : c + 8]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+from tvm.ir.prim import expr as prim
+
+from ..emit.register_transpose import Square
+
+if TYPE_CHECKING:
+    from .loop_nest import Merged, Nest
+
+BLOCK = 64
+SQUARES = 16  # the same for squares: more lines of rows that lie 2 KiB apart share too few sets
+NOTE = "squares transposed in registers"
+
+Positions = Callable[[Sequence[Any]], "list[Any]"]
+
+
+def innermost_axis(extents: Sequence[int], vector_axis: int, positions: Positions, simplify: Any) -> int | None:
+    """The axis before ``vector_axis`` along which an access that strides over ``vector_axis`` is contiguous.
+
+    ``positions`` gives the flat positions of all accesses of the element at some coordinates; strides are their
+    differences at the origin. None where no axis fits, or where the accesses differ from element to element.
+    """
+    start = positions([tirx.IntImm("int32", 0)] * len(extents))
+    across = _strides(start, extents, vector_axis, positions, simplify)
+    if across is None or all(s in (0, 1) for s in across):
+        return None
+    for axis in reversed(range(vector_axis)):
+        if extents[axis] == 1:
+            continue
+        along = _strides(start, extents, axis, positions, simplify)
+        if along is not None and any(a == 1 and s not in (0, 1) for a, s in zip(along, across)):
+            return axis
+    return None
+
+
+def _strides(
+    start: list[Any], extents: Sequence[int], axis: int, positions: Positions, simplify: Any
+) -> list[int] | None:
+    unit = [tirx.IntImm("int32", 1 if i == axis else 0) for i in range(len(extents))]
+    end = positions(unit)
+    if len(end) != len(start) or extents[axis] < 2:
+        return None
+    steps = [simplify(b - a) for a, b in zip(start, end)]
+    return [int(s.value) for s in steps] if all(isinstance(s, prim.IntImm) for s in steps) else None
+
+
+def block_of(extent: int) -> int:
+    """The largest divisor of ``extent`` up to BLOCK; all of it where that would be a small one."""
+    best = max(d for d in range(1, min(extent, BLOCK) + 1) if extent % d == 0)
+    return best if best * 4 >= min(extent, BLOCK) else extent
+
+
+def emit_interchanged(nest: Nest, merged: Merged, axis: int) -> None:
+    """Vectors of the last axis with ``axis``, along which reads are contiguous, as the innermost loop."""
+    if emit_squares(nest, merged, axis):
+        return
+    outer = list(merged.outer)
+    extent = outer.pop(axis)
+    block = block_of(extent)
+    vectors, tail = divmod(merged.inner, nest.lanes)
+
+    def columns(loops: list[Any], part: Any, start: Any, width: int) -> None:
+        with nest.k.loop(block, name="i") as i:
+            nest.ctx.ranged(i, block)
+            nest._vector(merged, [*loops[:axis], part * block + i, *loops[axis:]], start, width)
+
+    extents = [*outer, extent // block]
+    nest._loops(
+        [*extents, vectors],
+        lambda loops: columns(loops[:-2], loops[-2], loops[-1] * nest.lanes, nest.lanes),
+    )
+    if tail:
+        start = tirx.IntImm("int32", vectors * nest.lanes)
+        nest._loops(extents, lambda loops: columns(loops[:-1], loops[-1], start, tail))
+
+
+def emit_squares(nest: Nest, merged: Merged, axis: int) -> bool:
+    """The same with squares; False where they would not do.
+
+    The last square of a line and the last block overlap those before, and are written twice: not where an output may
+    lie in the memory of an input, which has then changed.
+    """
+    side, outer = nest.square_side(axis), list(merged.outer)
+    extent = outer.pop(axis)
+    if side < 2 or extent < side or merged.inner < side:
+        return False
+    block = min(SQUARES, extent // side * side)
+    inputs = sum(v.constant is None for v in nest.ctx.graph.group.inputs)
+    if inputs > 1 and (extent % block or merged.inner % side):
+        return False
+    k, overlaps = nest.k, extent % block > 0
+
+    def squares(loops: list[Any], part: Any, vector: Any) -> None:
+        first = k.hold(tirx.min(part * block, extent - block)) if overlaps else part * block
+        start = tirx.min(vector * side, merged.inner - side) if merged.inner % side else vector * side
+        with k.loop(block // side, name="i") as i:
+            nest.ctx.ranged(i, block // side)
+            k.square = Square(side, nest.ctx.analyzer.simplify)
+            for column in range(side):
+                k.square.column = column
+                nest._vector(merged, [*loops[:axis], first + i * side + column, *loops[axis:]], start, side)
+            k.square = None
+
+    nest.s.notes.append(NOTE)
+    extents = [*outer, -(-extent // block), -(-merged.inner // side)]
+    nest._loops(extents, lambda loops: squares(loops[:-2], loops[-2], loops[-1]))
+    return True

@@ -1,0 +1,444 @@
+"""One loop nest of the general generator: coordinates, merged axes, and maps.
+
+Trailing axes are merged while every access stays linear in them, so that a 56 x 56 map is one axis of 3136:
+
+    for h: for w: y[h * 56 + w] = f(x[h * 56 + w])     ->     for i: y[i] = f(x[i])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from tvm import sym, tirx
+from tvm.ir.prim import expr as prim
+
+from ..emit.builder import KernelBuilder
+from ..emit.inline import key, narrow
+from ..emit.known_gathers import MOST_VECTORS, Written
+from ..emit.register_transpose import side_of
+from ..kernel.context import Channel, Context
+from ..kernel.work_sharing import bands, has_bands
+from ..words.group import Box, Request, Value, dtype_bytes
+from .concat_order import NOTE, joins, side_by_side
+from .depth_to_space import chunks, from_whole_periods, in_periods, period
+from .loop_interchange import emit_interchanged, innermost_axis
+from .phases import Phase
+from .pixel_shuffle import NOTE as TRANSPOSED
+from .pixel_shuffle import squares
+
+PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
+LOCAL_WORK = 8 * 1024  # where cores take bands of rows, the data that need not move counts as well
+BAND_BYTES = 4096  # of one channel: shorter bands share too many cache lines where channels are not blocked
+
+
+class Owner(Protocol):
+    """The kernel that a nest is part of."""
+
+    request: Request
+    ctx: Context
+    k: KernelBuilder
+    block: int
+    stored: dict[Any, Any]
+    notes: list[str]
+
+
+@dataclass
+class StageMemory:
+    """Where a stored stage lives: a buffer, and how indices beyond the prefix map to it."""
+
+    buffer: Any
+    shape: tuple[int, ...]
+    skip: int  # leading axes that are not part of the address (one row at a time)
+    lanes: int  # trailing lanes (blocked kernels), 0 otherwise
+    dims: tuple[int, ...] = ()
+    offset: Any = 0  # of index zero in the buffer
+    step: int = 0  # from one row to the next, where the buffer holds several
+
+
+class Nest:
+    """Emits one phase."""
+
+    def __init__(
+        self, staged: Owner, phase: Phase, row: list[Any], targets: list[Value | StageMemory], parallel: bool
+    ) -> None:
+        self.s, self.phase, self.row, self.targets, self.parallel = staged, phase, row, targets, parallel
+        self.ctx, self.k = staged.ctx, staged.k
+        self.blocked = bool(staged.block) and len(phase.shape) > 1
+        self.lanes = staged.block if self.blocked else self._width()
+
+    def _width(self) -> int:
+        sizes = [dtype_bytes(str(t.dtype)) for t in self.phase.tensors]
+        return max(1, self.s.request.target.vector_bits // 8 // max(max(sizes), 4))
+
+    # -- coordinates -----------------------------------------------------------------------------
+
+    def extents(self) -> list[Any]:
+        """Loop extents of the axes beyond the row; the channel axis counts blocks."""
+        dims: list[Any] = list(boxed(self.phase.shape, self.s.request.box))
+        if self.ctx.size:
+            dims[2:4] = self.ctx.size
+        if self.blocked:
+            dims[1] = -(-dims[1] // self.lanes)
+        return dims[len(self.row):]
+
+    def indices(self, loops: Sequence[Any], lane: Any) -> list[Any]:
+        """Logical indices from row and loop variables; sets the context's channel."""
+        full = [*self.row, *loops]
+        if self.ctx.origin is not None:
+            for axis in range(max(2, len(self.row)), 4):
+                full[axis] = full[axis] + self.ctx.origin[axis - 2]
+        if self.blocked:
+            block = full[1]
+            channel = block * self.lanes + lane
+            self.ctx.channel = Channel(channel, block, lane, self.lanes, self.phase.shape[1])
+            full[1] = channel
+        else:
+            self.ctx.channel = None
+        return full
+
+    def sources(self) -> dict[Any, Any]:
+        table: dict[Any, Any] = {}
+        own = {t.op for t in self.phase.tensors}
+        for tensor_key, place in self.s.stored.items():
+            if tensor_key[0] in own:
+                continue
+            if isinstance(place, StageMemory):
+                table[tensor_key] = lambda indices, p=place: self._read(p, indices)
+            else:
+                table[tensor_key] = self.ctx.source(place)
+        return table
+
+    def _read(self, place: StageMemory, indices: Sequence[Any]) -> Any:
+        position = self._address(place, indices)
+        if self.ctx.log is not None:
+            self.ctx.log.append(position)
+        load = place.buffer[position]
+        if self.k.written is not None and not place.lanes and self.ctx.origin is None:
+            self.k.written.row = (load, indices[-1], place.dims[-1])
+        return load
+
+    def _address(self, place: StageMemory, indices: Sequence[Any]) -> Any:
+        total: Any = tirx.IntImm("int32", 0)
+        lane: Any = None
+        for axis, index in enumerate(indices):
+            if place.lanes and axis == 1:
+                channel = self.ctx.channel
+                assert channel is not None
+                block, lane = channel.block, channel.lane
+                index = block
+            if axis >= place.skip:
+                if self.ctx.origin is not None and axis in (2, 3):
+                    index = index - self.ctx.origin[axis - 2]
+                total = total * place.dims[axis] + narrow(index)
+        if lane is not None:
+            total = total * place.lanes + lane
+        return self.ctx.analyzer.simplify(total + place.offset)
+
+    def store(self, target: Value | StageMemory, indices: Sequence[Any], value: Any) -> None:
+        if isinstance(target, Value):
+            self.ctx.write(target, indices, value)
+            return
+        position = self._address(target, indices)
+        if self.ctx.log is not None:
+            self.ctx.log.append(position)
+        self.k.store(target.buffer, position, value)
+
+    # -- maps ------------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        extents = self.extents()
+        if self.blocked:
+            if not self.row and joins(self.s.request, extents):
+                self.s.notes.append(NOTE)
+                self._serial(*side_by_side(extents, self._lanes))
+            else:
+                self._loops(extents, lambda loops: self._lanes(loops))
+            return
+        merged = self._merge(extents, 0)
+        outer, inner = merged.outer, merged.inner
+        if not merged.contiguous and (periods := self._periods(extents)) is not None:
+            self._periodic(*periods)
+            return
+        if outer and inner >= self.lanes and not merged.contiguous:
+            axis = innermost_axis(extents, len(extents) - 1, self._positions, self.ctx.analyzer.simplify)
+            if axis is not None and axis < len(outer):
+                emit_interchanged(self, merged, axis)
+                return
+        work = int(np.prod(extents, dtype=np.int64))
+        if not outer and self.parallel and work >= PARALLEL_WORK:
+            # one long axis: cores take chunks of whole vectors
+            vectors, tail = divmod(inner, self.lanes)
+            chunk = max(1, 4096 // self.lanes)
+            chunks = -(-vectors // chunk)
+            with self.k.loop(chunks, "parallel", "c") as c:
+                self.ctx.ranged(c, chunks)
+                count = tirx.min(vectors - c * chunk, chunk)
+                with self.k.loop(count, name="j") as j:
+                    self._vector(merged, [], (c * chunk + j) * self.lanes, self.lanes)
+            if tail:
+                self._vector(merged, [], tirx.IntImm("int32", vectors * self.lanes), tail)
+            return
+        self._loops(outer, lambda loops: self._line(merged, loops))
+
+    def _positions(self, coordinates: Sequence[Any]) -> list[Any]:
+        """The flat positions of all accesses of one element, as expressions."""
+        log, _ = self._dry(list(coordinates), 0)
+        return [tirx.IntImm("int32", p) if isinstance(p, int) else p for p in log]
+
+    def square_side(self, axis: int) -> int:
+        """Rows of the squares that can be transposed in registers; 0 if not all reads across memory run along it."""
+        marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(self.extents())]
+        coefficients = linear_coefficients(self._positions(marks), marks)
+        if coefficients is None or any(abs(c[-1]) > 1 and c[axis] != 1 for c in coefficients):
+            return 0
+        widest = max(dtype_bytes(v.dtype) for v in (*self.ctx.graph.group.inputs, *self.ctx.graph.group.outputs))
+        return side_of(self.s.request.target.vector_bits, widest)
+
+    def _periods(self, extents: list[Any]) -> tuple[int, int] | None:
+        """After how many rows and columns of an image accesses repeat, where they do; see :mod:`.depth_to_space`."""
+        if len(extents) != 4 or not all(isinstance(e, int) for e in extents):
+            return None
+        marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(extents)]
+        positions = self._positions(marks)
+        rows, columns = (period(positions, mark) for mark in marks[2:])
+        steps = max(rows, 1), columns
+        return steps if columns and in_periods(self.ctx, extents, steps) else None
+
+    def _periodic(self, rows: int, columns: int) -> None:
+        self.s.notes.append(f"reads repeat after {rows} rows and {columns} columns")
+        with from_whole_periods(self.ctx, (rows, columns)):
+            given = self.ctx, self.extents(), (rows, columns), lambda at: self._element(self.indices(at, None))
+            in_squares = squares(*given)
+            self.s.notes += [TRANSPOSED] if in_squares else []
+            body = in_squares or chunks(*given)
+            self._loops(*body)
+
+    def _line(self, merged: Merged, loops: list[Any]) -> None:
+        vectors, tail = divmod(merged.inner, self.lanes)
+        if self._is_written_out(merged, loops):
+            self.k.written = Written(self.k.tables)
+            for start in range(0, merged.inner, self.lanes):
+                at = tirx.IntImm("int32", start)
+                self._vector(merged, loops, at, min(self.lanes, merged.inner - start))
+            self.k.written = None
+            return
+        if vectors:
+            with self.k.loop(vectors, name="j") as j:
+                self.ctx.ranged(j, vectors)
+                self._vector(merged, loops, j * self.lanes, self.lanes)
+        if tail:
+            self._vector(merged, loops, tirx.IntImm("int32", vectors * self.lanes), tail)
+
+    def _is_written_out(self, merged: Merged, loops: list[Any]) -> bool:
+        """True if reads jump along the line, and lie at places known at compile time once their vector's does."""
+        if merged.count != 1 or merged.inner > MOST_VECTORS * self.lanes or self.ctx.origin is not None:
+            return False
+        inputs = self.ctx.graph.group.inputs
+        tables = any(v.constant is not None and v.dtype.startswith("int") and v.elements > 1 for v in inputs)
+        if merged.contiguous and not tables:
+            return False
+        self.k.written = Written(self.k.tables)
+        with self.k.capture():
+            self._vector(merged, loops, tirx.IntImm("int32", 0), min(self.lanes, merged.inner))
+        found, self.k.written = self.k.written.shuffles, None
+        return found > 0
+
+    def _vector(self, merged: Merged, loops: list[Any], start: Any, width: int) -> None:
+        with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
+            self.ctx.ranged(v, width)
+            self._element(self.indices(merged.expand(loops, start + v), None))
+
+    def _lanes(self, loops: list[Any]) -> None:
+        with self.k.loop(self.lanes, "vectorized", "v") as v:
+            self.ctx.ranged(v, self.lanes)
+            self._element(self.indices(loops, v))
+
+    def _element(self, indices: list[Any]) -> None:
+        inliner = self.ctx.inliner(self.sources())
+        for tensor, target in zip(self.phase.tensors, self.targets):
+            value = inliner.at(tensor, indices) if key(tensor) not in inliner.sources else None
+            self.store(target, indices, value)
+
+    def _loops(self, extents: Sequence[int], body: Any) -> None:
+        """Loops over ``extents``; the leading ones are one parallel loop where that pays."""
+        if self.ctx.size:
+            self._serial(list(extents), [], body)
+            return
+        if self._banded() and len(extents) > 2 and tuple(extents) == tuple(self.extents()[: len(extents)]):
+            self._banded_loops(list(extents), body)
+            return
+        total = int(np.prod(extents, dtype=np.int64)) if extents else 1
+        split = 0
+        if self._worth_a_launch() and total > 1:
+            tasks = 1
+            while split < len(extents) and tasks < 64:
+                tasks *= extents[split]
+                split += 1
+        if not split:
+            self._serial(list(extents), [], body)
+            return
+        tasks = int(np.prod(extents[:split], dtype=np.int64))
+        with self.k.loop(tasks, "parallel", "p") as p:
+            self.ctx.ranged(p, tasks)
+            heads: list[Any] = []
+            rest: Any = p
+            for e in reversed(extents[1:split]):
+                heads.append(tirx.floormod(rest, e))
+                rest = tirx.floordiv(rest, e)
+            heads.append(rest)
+            heads.reverse()
+            heads = [self.ctx.ranged(self.k.bind(h, "h"), e) if not isinstance(h, prim.IntImm) and split > 1 else h
+                     for h, e in zip(heads, extents)]
+            self._serial(list(extents[split:]), heads, body)
+
+    def _banded(self) -> bool:
+        """True if cores take bands of rows: of images, by axis 2, where there are cores to share the work."""
+        shape, workers = self.phase.shape, self.s.request.workers
+        if len(shape) < 4 or self.row or workers == 1 or not self.parallel or not has_bands(self._height(), workers):
+            return False
+        band = int(np.prod(shape[2:], dtype=np.int64)) // workers * dtype_bytes(str(self.phase.tensors[0].dtype))
+        return self._work() >= LOCAL_WORK if self.blocked else self._worth_a_launch() and band >= BAND_BYTES
+
+    def _height(self) -> int:
+        """Rows that cores can share."""
+        return self.phase.shape[2]
+
+    def _banded_loops(self, extents: list[int], body: Any) -> None:
+        def first(image: Any, part: Any, parts: int) -> None:
+            if len(self.phase.shape) == 4:
+                self.ctx.fill_parts(self.targets, image, part, parts)
+
+        with bands(self.ctx, extents[0], extents[1], extents[2], True, first=first) as (image, group, row):
+            self._serial(extents[3:], [image, group, row], body)
+
+    def _serial(self, extents: list[int], done: list[Any], body: Any, kind: str = "serial") -> None:
+        if not extents:
+            body(done)
+            return
+        with self.k.loop(extents[0], kind) as i:
+            self.ctx.ranged(i, extents[0])
+            self._serial(extents[1:], [*done, i], body, kind)
+
+    def _worth_a_launch(self) -> bool:
+        return self.parallel and self._work() >= PARALLEL_WORK
+
+    def _work(self) -> int:
+        return int(np.prod(self.phase.shape, dtype=np.int64)) * self._reduction_size()
+
+    def _reduction_size(self) -> int:
+        if not self.phase.reduce:
+            return 1
+        return int(np.prod([int(a.dom.extent) for a in self.phase.tensors[0].op.reduce_axis], dtype=np.int64))
+
+    # -- merging axes ----------------------------------------------------------------------------
+
+    def _merge(self, extents: list[int], which: int) -> Merged:
+        """Merges trailing loop axes (0: a map's own, 1: those reduced, 2: a reduction's outputs) while every access
+        stays linear."""
+        if not extents:
+            return Merged([], 1, 0, True)
+        marks = [tirx.Var(f"m{i}", "int32") for i in range(len(extents))]
+        log, values = self._dry(marks, which)
+        count, contiguous = 1, False
+        coefficients = linear_coefficients(log, marks)
+        if coefficients is not None:
+            last = [c[-1] for c in coefficients]
+            free = not _occurs(values, marks[-1]) if which != 1 else True
+            contiguous = all(c in (0, 1) for c in last) and any(c == 1 for c in last)
+            while count < len(extents) and free:
+                axis = len(extents) - 1 - count
+                if _occurs(values, marks[axis]) or _occurs(values, marks[axis + 1]):
+                    break
+                step = extents[axis + 1]
+                if not all(c[axis] == c[axis + 1] * step for c in coefficients):
+                    break
+                count += 1
+        elif which == 1:
+            contiguous = self._contiguous_vectors(extents)
+        inner = int(np.prod(extents[len(extents) - count:], dtype=np.int64))
+        return Merged(extents[: len(extents) - count], inner, count, contiguous)
+
+    def _contiguous_vectors(self, extents: list[int]) -> bool:
+        """True if each vector of the last reduced axis lies in one piece, though the axis doesn't: channels in blocks,
+        read through a transpose."""
+        outer = [self.ctx.ranged(tirx.Var("m", "int32"), e) for e in extents[:-1]]
+        vector = self.ctx.ranged(tirx.Var("t", "int32"), -(-extents[-1] // self.lanes))
+        lane = self.ctx.ranged(tirx.Var("v", "int32"), self.lanes)
+        log, _ = self._dry([*outer, vector * self.lanes + lane], 1)
+        steps = linear_coefficients(log, [lane])
+        return steps is not None and all(s[0] in (0, 1) for s in steps) and any(s[0] == 1 for s in steps)
+
+    def _dry(self, marks: list[Any], which: int) -> tuple[list[Any], list[Any]]:
+        """All flat positions that one element touches, and all other values the axes flow into."""
+        ctx = self.ctx
+        ctx.log = []
+        with self.k.capture():
+            inliner = ctx.inliner(self.sources())
+            inliner.values = []
+            tensor = self.phase.tensors[0]
+            if which == 0:
+                indices = self.indices(marks, None)
+                for t, target in zip(self.phase.tensors, self.targets):
+                    inliner.at(t, indices)
+                    self.store(target, indices, tirx.Cast(t.expr_ty(), tirx.IntImm("int32", 0)))
+            else:
+                outputs: list[Any] = marks if which == 2 else [tirx.Var("o", "int32") for _ in self.extents()]
+                reduced = marks if which == 1 else [tirx.Var("r", "int32") for _ in tensor.op.reduce_axis]
+                inliner.declare(tensor.op)
+                indices = self.indices(outputs, None)
+                axes = {a.var: i for a, i in zip(tensor.op.axis, indices)}
+                axes.update({a.var: m + a.dom.min for a, m in zip(tensor.op.reduce_axis, reduced)})
+                if which == 2:
+                    for t, target in zip(self.phase.tensors, self.targets):
+                        self.store(target, indices, tirx.Cast(t.expr_ty(), tirx.IntImm("int32", 0)))
+                for part in [*tensor.op.body[0].source, tensor.op.body[0].condition]:
+                    inliner.expression(part, axes)
+            log, ctx.log = ctx.log, None
+        return log, inliner.values
+
+
+@dataclass
+class Merged:
+    """Loop axes of which the last ``count`` are one axis of ``inner`` elements."""
+
+    outer: list[int]
+    inner: int
+    count: int
+    contiguous: bool
+
+    def expand(self, loops: Sequence[Any], position: Any) -> list[Any]:
+        """All axes' indices: merged axes are zero but the last, whose stride makes up for them."""
+        zero = tirx.IntImm("int32", 0)
+        return [*loops, *([zero] * (self.count - 1)), *([position] if self.count else [])]
+
+
+def boxed(shape: Sequence[int], box: Box | None) -> tuple[int, ...]:
+    """``shape`` with the rows and columns of ``box``."""
+    return tuple(shape) if box is None else (*shape[:2], box.rows, box.columns)
+
+
+def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]] | None:
+    result = []
+    for position in log:
+        if isinstance(position, int):
+            position = tirx.IntImm("int32", position)
+        linear = sym.detect_linear_equation(position, marks)
+        if not len(linear):
+            return None
+        if not all(isinstance(c, prim.IntImm) for c in linear[:-1]):
+            return None
+        result.append([int(c.value) for c in linear[:-1]])
+    return result
+
+
+def _occurs(values: Sequence[Any], mark: Any) -> bool:
+    return any(v.same_as(mark) for value in values for v in tirx.analysis.undefined_vars(value))
+
+
+def is_axis(index: Any, axis: Any) -> bool:
+    while isinstance(index, prim.Cast):
+        index = index.value
+    return hasattr(index, "same_as") and index.same_as(axis)

@@ -1,0 +1,91 @@
+"""Products of narrow whole numbers: a word of them summed into 32 bits by one instruction, where the target has one.
+
+    sums[lane] += data[0] * weights[4 lane] + ... + data[3] * weights[4 lane + 3]      bytes
+    sums[lane] += data[0] * weights[2 lane] + data[1] * weights[2 lane + 1]            pairs of int16
+
+Kernels take the neighbours in a word, an int32, together: a word of data, the same for all lanes, meets a word of
+weights in each. So a product of bytes is the kernel of float32 over a quarter or half of the depth, with another
+multiply-add. Sums are exact modulo 2**32.
+
+x86-64 with VNNI multiplies unsigned data by signed weights, 64-bit ARM (dotprod) signed by signed; its i8mm has the
+mixed form too, but every core with it has dotprod. Any other x86-64 multiplies pairs of int16 (pmaddwd): data are bytes
+of either sign, less what stands for zero. Their sum is one more instruction, for which cores have ports beside those
+that multiply; with vectors of 512 bits it is the same two, so nothing would be won there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ...targets import llvm
+from ...targets.target import Target
+from .opaque_numbers import fence
+
+WORD = 4  # bytes
+FEW = 4  # channels of a block, where there are no more
+PAIRS = "int16"  # the type of data that is no byte
+
+
+def data_dtype(target: Target) -> str | None:
+    """The type of the data that :func:`dot` takes on this target: "uint8", "int8", "int16" (bytes less their zero), or
+    None where there is no such instruction. Weights are int8."""
+    if target.is_aarch64:
+        return "int8" if _instruction(target) else None
+    return None if not _instruction(target) else PAIRS if "pmadd" in _instruction(target) else "uint8"
+
+
+def per_word(dtype: str) -> int:
+    """Elements of ``dtype`` in a word."""
+    return WORD // np.dtype(dtype).itemsize
+
+
+def multiplier(target: Target, dtype: str) -> Target:
+    """``target`` as its multiply-add of words of ``dtype`` has it: the products of pairs take registers before they are
+    summed (two are under way at a time), and only the sum waits for the one before."""
+    if dtype != PAIRS:
+        return target
+    return replace(target, vector_registers=target.vector_registers - 2, fma_latency=1)
+
+
+def dot(target: Target, sums: Any, data: Any, weights: Any) -> Any:
+    """``sums`` and the products of a word in each lane. All are vectors of int32, as wide as the target's."""
+    lanes, dtype = target.lanes("int32"), data_dtype(target)
+    assert dtype is not None
+    wide, narrow = f"int32x{lanes}", f"int{32 // per_word(dtype)}x{per_word(dtype) * lanes}"
+    data, weights = (tirx.reinterpret(narrow, vector) for vector in (data, weights))
+    if dtype == PAIRS:
+        return _fenced(sums + tirx.call_llvm_pure_intrin(wide, _instruction(target), data, weights), lanes)
+    return tirx.call_llvm_pure_intrin(wide, _instruction(target), sums, data, weights)
+
+
+def _fenced(sums: Any, lanes: int) -> Any:
+    """``sums``, whose order LLVM leaves as it is: it would add products of several steps to each other first, which
+    takes a register for each."""
+    return tirx.reinterpret(f"int32x{lanes}", fence(tirx.reinterpret(f"float32x{lanes}", sums)))
+
+
+def words(weights: np.ndarray, dtype: str) -> np.ndarray:
+    """int8 [..., n] as int32 [..., words] for data of ``dtype``, the first element the lowest; zeros fill the last
+    word."""
+    rest = -weights.shape[-1] % per_word(dtype)
+    padded = np.pad(weights.astype(np.int8), [(0, 0)] * (weights.ndim - 1) + [(0, rest)])
+    return np.ascontiguousarray(padded.astype(f"<i{WORD // per_word(dtype)}")).view("<i4")
+
+
+def _instruction(target: Target) -> str:
+    """LLVM's name for it, empty where the target has none."""
+    features = llvm.features(llvm.architecture(target.triple), target.cpu, target.features)
+    if target.is_aarch64:
+        return "llvm.aarch64.neon.sdot" if "dotprod" in features else ""
+    if not target.triple.startswith("x86_64"):
+        return ""
+    wanted = {512: ({"avx512vnni"},), 256: ({"avxvnni"}, {"avx512vnni", "avx512vl"})}.get(target.vector_bits, ())
+    if any(names <= features for names in wanted):
+        return f"llvm.x86.avx512.vpdpbusd.{target.vector_bits}"
+    pairs = {256: ("avx2", "llvm.x86.avx2.pmadd.wd"), 128: ("sse2", "llvm.x86.sse2.pmadd.wd")}
+    feature, name = pairs.get(target.vector_bits, ("", ""))
+    return name if feature in features else ""

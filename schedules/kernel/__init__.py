@@ -1,0 +1,1 @@
+"""A kernel under construction: its context, its registers, its share of the cores; kernels built before."""

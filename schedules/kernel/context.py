@@ -1,0 +1,383 @@
+"""What a kernel under construction knows: its builder, its pointers, and how values are read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import Range
+from tvm.ir.prim import expr as prim
+
+from ...errors import UnsupportedError
+from ..emit.builder import KernelBuilder, made_by, undefined
+from ..emit.inline import Inliner, Source, key, narrow
+from ..math.float16 import Widened, narrowed
+from ..math.wrapping import is_whole
+from ..math.wrapping import number as whole
+from ..operators.te_graph import GroupGraph
+from ..words.group import Packed, Request, Scratch, Value, dtype_bytes
+from ..words.layout import Layout
+
+LARGEST = 2**31
+SLACK = 64  # bytes behind each constant, so that a last vector may read past its end
+
+
+@dataclass(frozen=True)
+class Channel:
+    """The channel coordinate of a kernel that runs over blocks and lanes: ``index == block * lanes + lane``."""
+
+    index: Any
+    block: Any
+    lane: Any
+    lanes: int
+    extent: int
+
+    @property
+    def has_tail(self) -> bool:
+        return self.extent % self.lanes != 0
+
+
+class Context:
+    """Pointers are declared when first used; their order is the order of ``operands``."""
+
+    def __init__(self, request: Request, graph: GroupGraph, name: str) -> None:
+        self.request = request
+        self.graph = graph
+        self.k = KernelBuilder(name, serial=request.box is not None)
+        self.operands: list[Value | Packed | Scratch] = []
+        self.channel: Channel | None = None
+        self.log: list[Any] | None = None
+        self._buffers: dict[Any, Any] = {}
+        self._blocks: dict[tuple[Value, int, int], Any] = {}  # constants in blocks of channels: the axis, how many
+        self.analyzer = sym.Analyzer()
+        self.scalars: list[str | tuple[Value, int]] = []
+        self._bases: dict[Value, list[Any]] = {}
+        self.origin: list[Any] | None = None  # row and column of the box, in the tensor
+        self.pending: list[Value] = []  # outputs whose margins the kernel has still to write
+        # what stays in positions, where it is held, and whether the rest is added in 64 bits
+        self.starts: dict[Value, tuple[Any, Any, bool]] = {}
+        self.seen: dict[Value, list[Any]] | None = None  # the positions of elements, where they are wanted
+        self.apart: list[tuple[Any, Any, Any]] | None = None  # memory, position and value of what is not written yet
+        self.size: list[Any] = []  # rows and columns of the box: numbers, or variables if it is open
+        box = request.box
+        if box is not None:
+            rows, columns = request.group.outputs[-1].shape[2:4]
+            self.size = [box.rows, box.columns]
+            least = [1, 1] if box.open else self.size
+            self.origin = [self._scalar("row", rows - least[0] + 1), self._scalar("column", columns - least[1] + 1)]
+            if box.open:
+                self.size = [self._scalar("rows", rows + 1), self._scalar("columns", columns + 1)]
+
+    def _scalar(self, what: str | tuple[Value, int], extent: int | None = None) -> Any:
+        self.scalars.append(what)
+        name = what if isinstance(what, str) else f"base{len(self.scalars)}"
+        var = self.k.scalar(name)
+        return var if extent is None else self.ranged(var, extent)
+
+    def base(self, value: Value) -> list[Any] | None:
+        """Row and column of the first element of a windowed value's memory; None for a value that lies whole."""
+        box = self.request.box
+        if box is None or value not in box.windowed:
+            return None
+        if value not in self._bases:
+            self._bases[value] = [self._scalar((value, 0)), self._scalar((value, 1))]
+        return self._bases[value]
+
+    def place(self, value: Value, indices: Sequence[Any]) -> list[Any]:
+        """Indices of an element in the memory of ``value``: relative to the window's base, if it lies in one."""
+        base = self.base(value)
+        if base is None:
+            return list(indices)
+        return [*indices[:2], indices[2] - base[0], indices[3] - base[1], *indices[4:]]
+
+    # -- pointers --------------------------------------------------------------------------------
+
+    def buffer(self, value: Value) -> Any:
+        found = self._buffers.get(value)
+        if found is None:
+            if self.request.layout(value).elements >= LARGEST:
+                raise UnsupportedError(
+                    f"{self.request.group.name}: {value} has {self.request.layout(value).elements} elements in memory; "
+                    f"kernels index with 32 bits, up to {LARGEST - 1}"
+                )
+            found = self.k.pointer(f"b{len(self._buffers)}", value.dtype, self.request.layout(value).elements)
+            self._buffers[value] = found
+            self.operands.append(value)
+            if value.constant is not None and self.request.layout(value).is_plain:
+                self.k.tables[found] = value.constant.reshape(-1)
+        return found
+
+    def packed(self, packed: Packed, narrow: bool = True) -> Any:
+        """``narrow``: weights may be stored as float16, if that is what the request wants."""
+        half = narrowed(packed.data) if narrow and self.request.options.get("weights") == "float16" else None
+        packed = packed if half is None else Packed(packed.name, half)
+        buffer = self.k.pointer(packed.name, packed.dtype, packed.elements)
+        self.operands.append(packed)
+        return buffer if half is None else Widened(buffer)
+
+    def scratch(self, elements: int, dtype: str) -> Any:
+        """Arena memory of the kernel's own."""
+        buffer = self.k.pointer(self.k.fresh("scratch"), dtype, elements)
+        self.operands.append(Scratch(elements * dtype_bytes(dtype)))
+        return buffer
+
+    # -- reading and writing ---------------------------------------------------------------------
+
+    def offset(self, value: Value, indices: Sequence[Any]) -> Any:
+        """The simplified flat position; uses block and lane directly where the channel is the kernel's own."""
+        layout = self.request.layout(value)
+        indices = self.place(value, indices)
+        channel = self.channel
+        block = lane = None
+        if layout.block and channel is not None and layout.block == channel.lanes:
+            index = indices[1]
+            if not isinstance(index, int) and tvm_ffi.structural_equal(index, channel.index):
+                block, lane = channel.block, channel.lane
+        position = self.analyzer.simplify(narrow(layout.offset([narrow(i) for i in indices], block, lane)))
+        if self.seen is not None:
+            self.seen.setdefault(value, []).append(position)
+        return self.begun(value, position)
+
+    def begins(self, emit: Callable[[], None]) -> dict[Value, tuple[Any, Any, bool]]:
+        """:attr:`starts` of elements next to the one that ``emit`` would emit, of what that reads or writes once, at
+        places that don't depend on what it reads. LLVM sees that places are a constant distance apart if they are sums
+        of 64 bits, which cannot wrap."""
+        self.seen = {}
+        with self.k.capture() as statements:
+            emit()
+        seen, self.seen = self.seen, None
+        own = list(made_by(statements))  # not there where the places are held
+        once = {v: found[0] for v, found in seen.items() if len(found) == 1}
+        known = {v: at for v, at in once.items() if not any(o.same_as(u) for o in own for u in undefined(at))}
+        return {v: (at, self.k.hold(at, "o"), True) for v, at in known.items()}
+
+    def begin(self, value: Value, position: Any) -> None:
+        """Positions of ``value`` are sums of ``position``, computed once, here, and what they differ by."""
+        self.starts[value] = position, self.k.hold(position, "o"), False
+
+    def begun(self, value: Value, position: Any) -> Any:
+        """``position`` as such a sum: behind numbers of run time, each would be computed by itself."""
+        if value not in self.starts:
+            return position
+        start, held, wide = self.starts[value]
+        rest = self.analyzer.simplify(position - start)
+        return tirx.Cast("int64", held) + tirx.Cast("int64", rest) if wide else held + rest
+
+    def source(self, value: Value) -> Source:
+        """Reads one element of an input; a constant of one element becomes a literal."""
+        constant = value.constant
+        if constant is not None and value.elements == 1:
+            number = literal(constant.reshape(-1)[0], value.dtype)
+            return lambda _indices: number
+        layout = self.request.layout(value)
+
+        def read(indices: tuple[Any, ...]) -> Any:
+            if constant is not None and layout.is_plain and (load := self._in_blocks(value, indices)) is not None:
+                return load
+            position = self.offset(value, indices)
+            if self.log is not None:
+                self.log.append(position)
+            load = self.buffer(value)[position]
+            if self.k.written is not None and layout.is_plain and indices and self.base(value) is None:
+                self.k.written.row = (load, indices[-1], value.shape[-1])
+            return self._guarded(value, layout, indices, load)
+
+        return read
+
+    def _guarded(self, value: Value, layout: Layout, indices: Sequence[Any], load: Any) -> Any:
+        """Lanes past the last channel must not read past a plain tensor. (Blocked tensors hold zeros there, and
+        constants have :data:`SLACK` behind them, which is enough if channels lie next to each other.)"""
+        channel = self.channel
+        if channel is None or not channel.has_tail or layout.block:
+            return load
+        if not any(_uses(i, channel.lane) for i in indices):
+            return load
+        if value.constant is not None and self._past(value, indices, channel) <= SLACK:
+            return load
+        self.k.guard(channel.index < channel.extent)
+        return tirx.if_then_else(channel.index < channel.extent, load, tirx.Cast(load.ty, tirx.IntImm("int32", 0)))
+
+    def _in_blocks(self, value: Value, indices: Sequence[Any]) -> Any:
+        """A plain constant of several elements a channel (a map of positions) is laid out in the kernel's blocks, for
+        one load a vector instead of one a lane, unless the lanes past the last channel would more than double it."""
+        channel = self.channel
+        if channel is None:
+            return None
+        own = [not isinstance(i, int) and tvm_ffi.structural_equal(i, channel.index) for i in indices]
+        axis = own.index(True) if any(own) else 0
+        if sum(_uses(i, channel.lane) for i in indices) != 1 or not own[axis]:
+            return None
+        shape = (int(np.prod(value.shape[:axis])), value.shape[axis], int(np.prod(value.shape[axis + 1 :])))
+        blocked = Layout.blocked(shape, channel.lanes)
+        if shape[2] == 1 or blocked.elements > 2 * value.elements:
+            return None
+        kept = value, axis, channel.lanes
+        if kept not in self._blocks:
+            data, wide = np.asarray(value.constant), blocked.physical_shape
+
+            def laid_out() -> np.ndarray:
+                whole = np.zeros((shape[0], wide[1] * channel.lanes, shape[2]), data.dtype)
+                whole[:, : shape[1]] = data.reshape(shape)
+                lanes = whole.reshape(shape[0], wide[1], channel.lanes, shape[2])
+                return np.ascontiguousarray(lanes.transpose(0, 1, 3, 2))
+
+            packed = Packed(self.k.fresh("c"), laid_out, blocked.elements, value.dtype)
+            self._blocks[kept] = self.packed(packed, narrow=False)
+        ends = Layout.plain(value.shape[:axis]), Layout.plain(value.shape[axis + 1 :])
+        before, behind = (end.offset(part) for end, part in zip(ends, (indices[:axis], indices[axis + 1 :])))
+        offset = blocked.offset([before, channel.index, behind], channel.block, channel.lane)
+        position = self.analyzer.simplify(narrow(offset))
+        if self.log is not None:
+            self.log.append(position)
+        return self._blocks[kept][position]
+
+    def _past(self, value: Value, indices: Sequence[Any], channel: Channel) -> int:
+        """Bytes from what the first lane reads of a plain tensor to the end of what the last one reads."""
+        distance, stride = 1, 1
+        for index, extent in zip(reversed(indices), reversed(value.shape)):
+            if _uses(index, channel.lane):
+                linear = sym.detect_linear_equation(index, [channel.lane])
+                if not len(linear) or not isinstance(linear[0], tirx.IntImm):
+                    return LARGEST
+                distance += abs(int(linear[0])) * stride * (channel.lanes - 1)
+            stride *= extent
+        return distance * dtype_bytes(value.dtype)
+
+    def inliner(self, sources: dict[Any, Source] | None = None, bind: bool = True) -> Inliner:
+        """An inliner that reads the group's inputs from memory, and ``sources`` from where they say."""
+        table: dict[Any, Source] = {}
+        for value in self.graph.group.inputs:
+            table[key(self.graph.tensors[value])] = self.source(value)
+        table.update(sources or {})
+        rounds = self.request.target.rounds
+        names = (self.k.bind, self.k.amend) if bind else (None, None)
+        return Inliner(table, names[0], self.k.guard, self.analyzer.simplify, rounds, names[1])
+
+    def write(self, value: Value, indices: Sequence[Any], element: Any) -> None:
+        """Stores one element of an output; lanes past the last channel get zero, or nothing in a plain tensor."""
+        layout = self.request.layout(value)
+        position = self.offset(value, indices)
+        if self.log is not None:
+            self.log.append(position)
+        channel = self.channel
+        buffer = self.buffer(value)
+        if str(element.ty.dtype) != value.dtype:
+            element = tirx.Cast(value.dtype, element)
+        if self.apart is not None:
+            self.apart.append((buffer, position, self.k.placed(self.k.bind(element))))
+            return
+        if channel is not None and channel.has_tail and any(_uses(i, channel.lane) for i in indices):
+            inside = channel.index < channel.extent
+            if layout.block:
+                zero = tirx.Cast(element.ty, tirx.IntImm("int32", 0))
+                element = tirx.Select(inside, element, zero)
+            else:
+                with self.k.when(inside):
+                    self.k.store(buffer, position, element)
+                return
+        self.k.store(buffer, position, element)
+
+    def ranged(self, var: Any, extent: Any) -> Any:
+        """Tells the simplifier that ``0 <= var < extent`` (a number, or a variable, which says nothing)."""
+        if isinstance(var, tirx.Var) and isinstance(extent, int):
+            self.analyzer.bind(var, Range(0, extent))
+        return var
+
+    def expect_margins(self) -> None:
+        """Notes that the kernel writes the margins of its outputs: in its tasks, or before them."""
+        self.pending = [v for v in self.request.group.outputs if self.request.layout(v).margins]
+
+    def fill_pending(self, values: Sequence[Any] | None = None) -> None:
+        """Writes the margins of all ``values`` that wait for it, at once."""
+        for value in self._taken(values):
+            self.fill_margins(value)
+
+    def fill_parts(
+        self, values: Sequence[Any] | None, image: Any, part: Any, parts: int, by_rows: bool = True
+    ) -> None:
+        """Writes the margins of one of ``parts`` bands of rows, or of planes, of one image of two spatial axes."""
+        for value in self._taken(values):
+            self._fill_part(value, image, part, parts, by_rows)
+
+    def _taken(self, values: Sequence[Any] | None) -> list[Value]:
+        taken = [p for p in self.pending if values is None or any(v is p for v in values)]
+        self.pending = [p for p in self.pending if not any(t is p for t in taken)]
+        return taken
+
+    def _fill_part(self, value: Value, image: Any, part: Any, parts: int, by_rows: bool) -> None:
+        layout, k = self.request.layout(value), self.k
+        dims, strides, buffer = layout.physical_shape, layout.strides, self.buffer(value)
+        lanes = layout.block or 1
+        (top, _), (left, right) = layout.margin(2), layout.margin(3)
+        below, beside = top + layout.shape[2], left + layout.shape[3]
+        edges: list[Any] = [0, dims[2]]
+        planes: list[Any] = [0, dims[1]]
+        if parts > 1:
+            cut = [tirx.floordiv((part + i) * dims[2 if by_rows else 1], parts) for i in (0, 1)]
+            edges, planes = (cut, planes) if by_rows else (edges, cut)
+        with k.loop(planes[1] - planes[0], name="m", begin=planes[0]) as plane:
+            for first, last, runs in (
+                (0, top, [(0, dims[3])]),
+                (top, below, [(0, left), (beside, right)]),
+                (below, dims[2], [(0, dims[3])]),
+            ):
+                begin, end = _larger(edges[0], first), _smaller(edges[1], last)
+                runs = [(start, count) for start, count in runs if count]
+                if first == last or not runs:
+                    continue
+                with k.loop(_larger(end - begin, 0), name="y", begin=begin) as y:
+                    base = image * strides[0] + plane * strides[1] + y * strides[2]
+                    for start, count in runs:
+                        with k.loop(count, name="e") as e, k.loop(lanes, "vectorized", name="v") as v:
+                            k.store(buffer, base + (start + e) * lanes + v, literal(layout.fill, value.dtype))
+
+    def fill_margins(self, value: Value) -> None:
+        """Writes the margins of an output, slab by slab."""
+        layout = self.request.layout(value)
+        if not layout.margins:
+            return
+        dims, strides = layout.physical_shape, layout.strides
+        buffer, k = self.buffer(value), self.k
+        for axis, (before, after) in enumerate(layout.margins):
+            size = layout.shape[axis]
+            for start, count in ((0, before), (before + size, after)):
+                if count == 0:
+                    continue
+                outer, length = 1, count * strides[axis]
+                for d in dims[:axis]:
+                    outer *= d
+                step = dims[axis] * strides[axis]
+                lanes = layout.block or 1
+                with k.loop(outer, name="m") as o, k.loop(length // lanes, name="e") as e:
+                    with k.loop(lanes, "vectorized", name="v") as v:
+                        position = o * step + (start * strides[axis]) + e * lanes + v
+                        k.store(buffer, position, literal(layout.fill, value.dtype))
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.max(a, b)
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.min(a, b)
+
+
+def literal(number: Any, dtype: str) -> Any:
+    """An immediate of ``dtype``."""
+    if is_whole(dtype):
+        return whole(int(number), dtype)
+    return tirx.IntImm("bool", int(number)) if dtype == "bool" else tirx.FloatImm(dtype, float(number))
+
+
+def _uses(expr: Any, var: Any) -> bool:
+    if isinstance(expr, int):
+        return False
+    return any(v.same_as(var) for v in tirx.analysis.undefined_vars(expr))
+
+
+def positions(log: Sequence[Any]) -> list[Any]:
+    return [p for p in log if not isinstance(p, (int, prim.IntImm))]

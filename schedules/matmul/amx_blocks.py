@@ -1,0 +1,131 @@
+"""Blocks of a product on the matrix unit (:mod:`.amx_kernel`), and the cycles that they take.
+
+    task: registers of rows (16 rows each) by panels (two registers of columns each)
+      rows are split once          SPLIT_CYCLES a vector
+      panel, block of rows         2 x 2 registers, a step of 32 terms after the other
+        sums                       through memory to what follows: SUM_CYCLES a register
+
+An odd register of rows makes three of the last block, column by column: alone it would wait for its own sums. A single
+one meets two registers of columns at a time: three or four, whose weights are all that is loaded, take twice as long
+(16 x 384 x 384: 9.3 and 15.5 us). The rows of a task stay in half of the second level, beside a panel. Tasks that
+share rows split them each for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...targets.target import Target
+from ..instructions.amx import COLUMNS, DEPTH, ROWS, SUMS, block_cycles
+from ..instructions.bf16_parts import THREE
+from .blocking import PARALLEL_FLOPS
+
+# Measured on one core of Granite Rapids, products of 8 to 3136 rows: all together within a tenth of each.
+SPLIT_CYCLES = 8  # of a vector of A: 4 where it lies near and there is room for its parts
+STEP_SHARE = 1.25  # of the unit's own cycles
+SUM_CYCLES = 60  # of a register of C: its rows are stored, and loaded where the epilogue begins
+BLOCK_CYCLES = 400  # of a block: until the first sums add up, and after the last
+TASK_CYCLES = 450  # the unit is configured and released
+STAYS = 0.5  # of the second level: the split rows of a task
+PART_BYTES = 4  # of an element: two parts
+
+
+@dataclass(frozen=True)
+class Registers:
+    """``rows`` of a block in registers and how many ``row_blocks``, the last of which may have fewer; ``width`` of a
+    panel in registers; ``groups`` of panels."""
+
+    rows: int
+    row_blocks: int
+    width: int
+    groups: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """``batches`` products of ``rows x depth`` by ``depth x columns``."""
+
+    rows: int
+    depth: int
+    columns: int
+    batches: int = 1
+
+    @property
+    def steps(self) -> int:
+        return -(-self.depth // DEPTH)
+
+    @property
+    def row_registers(self) -> int:
+        return -(-self.rows // ROWS)
+
+    @property
+    def column_registers(self) -> int:
+        return -(-self.columns // COLUMNS)
+
+    @property
+    def large(self) -> bool:
+        """True if cores share it."""
+        return 2 * self.batches * self.rows * self.depth * self.columns >= PARALLEL_FLOPS
+
+
+def heights(registers: int, width: int) -> tuple[int, int, int]:
+    """How ``registers`` of rows meet a panel of ``width``: blocks of how many, how many of them, and a last one."""
+    tall = max(1, SUMS // width)
+    blocks, last = divmod(registers, tall)
+    if width == 2 and last and blocks:
+        return tall, blocks - 1, 3
+    return tall, blocks, last
+
+
+def pieces(rows: int, width: int) -> list[tuple[int, int, int]]:
+    """Blocks that fit the unit at once: registers of rows, the first of columns, and how many."""
+    if rows * width <= SUMS:
+        return [(rows, 0, width)]
+    return [(rows, column, 1) for column in range(width)]
+
+
+def choose_registers(target: Target, shape: Shape, workers: int) -> tuple[float, Registers]:
+    """The blocks with the fewest cycles on ``workers`` cores, and these."""
+    workers = workers if shape.large else 1
+    width = min(2, shape.column_registers)
+    panels = -(-shape.column_registers // width)
+    room = max(1, int(STAYS * target.l2_bytes) // (shape.steps * DEPTH * PART_BYTES * ROWS))
+    best: tuple[float, Registers] | None = None
+    fewest = -(-shape.row_registers // max(room, 2))
+    for row_blocks in range(fewest, fewest + 4 * workers):
+        rows = -(-shape.row_registers // row_blocks)
+        rows += rows % 2 if row_blocks > 1 else 0
+        blocks = -(-shape.row_registers // rows)
+        for groups in range(1, min(panels, 2 * workers) + 1):
+            run = -(-panels // groups)
+            chosen = Registers(rows, blocks, width, -(-panels // run))
+            cycles = _cycles(target, shape, chosen, run, workers)
+            if best is None or cycles < best[0]:
+                best = cycles, chosen
+    assert best is not None
+    return best
+
+
+def _cycles(target: Target, shape: Shape, chosen: Registers, run: int, workers: int) -> float:
+    """Of the core that has the most to do."""
+    tasks = shape.batches * chosen.row_blocks * chosen.groups
+    split = chosen.rows * ROWS * shape.steps * 2 * SPLIT_CYCLES
+    columns = min(run * chosen.width, shape.column_registers)
+    panels, last = divmod(columns, chosen.width)
+    multiply = panels * panel_cycles(chosen.rows, chosen.width, shape.steps)
+    multiply += panel_cycles(chosen.rows, last, shape.steps) if last else 0
+    weights = shape.steps * DEPTH * PART_BYTES * COLUMNS
+    if shape.column_registers * weights > STAYS * target.l2_bytes:
+        multiply = max(multiply, columns * weights / target.far_bytes)
+    return -(-tasks // workers) * (TASK_CYCLES + split + multiply)
+
+
+def panel_cycles(registers: int, width: int, steps: int) -> float:
+    """Of all rows of a task by one panel."""
+    tall, blocks, last = heights(registers, width)
+    cycles = 0.0
+    for rows, times in ((tall, blocks), (last, 1 if last else 0)):
+        inside = pieces(rows, width) if times else []
+        step = STEP_SHARE * sum(block_cycles((r, c), len(THREE)) for r, _, c in inside)
+        cycles += times * (steps * step + rows * width * SUM_CYCLES + len(inside) * BLOCK_CYCLES)
+    return cycles

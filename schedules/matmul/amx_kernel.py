@@ -1,0 +1,306 @@
+"""Products of float32 on the matrix unit (:mod:`..instructions.amx`), as three products of parts
+(:mod:`..instructions.bf16_parts`).
+
+    parallel for batch, block of rows, group of panels        (:mod:`.amx_blocks`)
+      rows of A -> [register][step][part][16 rows][16 words]                            split once for all panels
+      for panel of B, two registers of columns
+        for block of two registers of rows
+          for step of 32 terms                                                           rolled
+            c[2][2] += tail * head + head * head + head * tail
+            epilogue of a few rows of the block before                                   BESIDE
+          c -> sums[32 rows][2 vectors]                                                  two of them, on the stack
+
+A constant B lies in panels [N / 32][step][part][2][16 pairs][16 columns], split at compile time: four bytes an element,
+as before. While a panel is met by all blocks of rows, they ask for the next one (:mod:`.prefetch`), and for the first
+one while rows are split. A is read through the moves before it, the output is written through those behind it, as
+:mod:`.packed` does.
+
+Error: each product of two elements lacks up to 2**-15 of itself (more where it, or an element, is nearly a denormal
+number), whatever is infinite becomes NaN; off under ``exact``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..instructions.amx import DEPTH, PAIRS, ROWS, SUMS, MatrixUnit, Rows, may_split
+from ..instructions.bf16_parts import THREE, WORDS, order, pack, parts_of, split
+from ..words.group import Kernel, Packed, Request
+from .amx_blocks import Registers, Shape, choose_registers, heights, pieces
+from .facts import MatmulFacts
+from .folded_moves import producers, read_steps
+from .packed import Region, _Matmul
+from .prefetch import follow
+
+PARTS = parts_of(THREE)
+BESIDE = 5  # steps: with fewer a core would not look past the rows between them (784 x 128 x 512, GELU: 1.10)
+STACK_BYTES = 64 * 1024  # larger locals come from the worker's workspace
+BYTES = 4  # of a word
+
+
+@dataclass(frozen=True)
+class Behind:
+    """``rows`` of a panel, from ``row`` on, whose sums lie in scratch from ``at`` on and wait for what follows them."""
+
+    batch: Any
+    panel: Any
+    row: Any
+    rows: Any
+    at: Any
+
+
+def shape_of(facts: MatmulFacts) -> Shape:
+    return Shape(facts.rows, facts.k, facts.n, 1 if facts.flat else int(np.prod(facts.batch, dtype=np.int64)))
+
+
+def fits_unit(request: Request, facts: MatmulFacts) -> bool:
+    """True if the product may be computed on the matrix unit: float32 by a constant, but not by whole numbers, whose
+    sums are exact; A read along memory. The option ``workspace`` is false where memory counts: parts of A take some of
+    each core's, which no plan shares."""
+    if not may_split(request) or facts.output.dtype != "float32" or request.target.memory_kind == "scratchpad":
+        return False
+    if request.options.get("workspace") is False:
+        return False
+    if not facts.packs or facts.b.is_whole:
+        return False
+    assert request.group.anchor is not None
+    moved = producers(request.group, facts.a)
+    return not moved or read_steps(request.group, request.group.anchor, facts.a)[0] == 1
+
+
+def build_matrix(request: Request, facts: MatmulFacts) -> Kernel:
+    return _Matrix(request, facts, choose_registers(request.target, shape_of(facts), request.workers)[1]).build()
+
+
+class _Matrix(_Matmul):
+    def __init__(self, request: Request, facts: MatmulFacts, chosen: Registers) -> None:
+        super().__init__(request, facts, (ROWS, chosen.width))
+        self.streams, self.chosen, self.shape = False, chosen, shape_of(facts)
+        self.unit = MatrixUnit(self.k)
+        self.workspace = 0
+
+    def build(self) -> Kernel:
+        shape, chosen, k = self.shape, self.chosen, self.k
+        a = None if self.moved else self.ctx.buffer(self.facts.a)
+        elements = shape.column_registers * shape.steps * PARTS * WORDS
+        b = self.ctx.packed(Packed(f"w_{self.facts.b.name}", self._registers_of_b, elements, "int32"), narrow=False)
+        panels = -(-shape.column_registers // chosen.width)
+        run = -(-panels // chosen.groups)
+        total = shape.batches * chosen.row_blocks * chosen.groups
+        with k.loop(total, "parallel" if total > 1 and shape.large else "serial", "p") as p:
+            self.ctx.ranged(p, total)
+            group = self.bind(tirx.floormod(p, chosen.groups), chosen.groups)
+            block = self.bind(tirx.floormod(tirx.floordiv(p, chosen.groups), chosen.row_blocks), chosen.row_blocks)
+            batch = self.bind(tirx.floordiv(p, chosen.groups * chosen.row_blocks), shape.batches)
+            self._task(a, b, (batch, block, group), run)
+        return Kernel(
+            function=k.finish(),
+            operands=tuple(self.ctx.operands),
+            outputs=self.request.group.outputs,
+            schedule=f"matmul on the matrix unit, blocks of {chosen.rows * ROWS} rows, panels of {chosen.width}x16",
+            flops=self.facts.flops,
+            workspace=self.workspace,
+        )
+
+    def _registers_of_b(self) -> np.ndarray:
+        """Panels one after the other: [panel][step][part][register][WORDS]."""
+        columns, found = pack(self._steps_of_b(), order(self.shape.depth), PARTS), []
+        for region in self._regions():
+            first, count = region.first // self.lanes, region.panels * region.vectors
+            part = columns[first : first + count].reshape(region.panels, region.vectors, *columns.shape[1:])
+            found.append(part.transpose(0, 2, 3, 1, 4).reshape(-1))
+        return np.concatenate(found)
+
+    # -- a task ----------------------------------------------------------------------------------
+
+    def _task(self, a: Any, b: Any, place: tuple[Any, Any, Any], run: int) -> None:
+        k, chosen, (batch, block, group) = self.k, self.chosen, place
+        first = self.bind(block * (chosen.rows * ROWS), self.shape.rows)
+        words = chosen.rows * self.shape.steps * PARTS * WORDS
+        left = k.local("parts", "int32", words, "global")
+        if words * BYTES > STACK_BYTES:
+            self.workspace = -(-words * BYTES // 64) * 64 + 64
+        sums = k.local("sums", "float32", (2 * SUMS + 6) * ROWS * self.lanes, "global")
+        self.unit.configure()
+        self._split_rows(a, batch, first, left, (b, group * (run * chosen.width)))
+        memory = (left, b, sums)
+        for region in self._regions():
+            count: Any = region.panels
+            begin: Any = tirx.IntImm("int32", 0)
+            if chosen.groups > 1 and region.first:  # the last panel, of the last group
+                with k.when(group == chosen.groups - 1):
+                    self._panels_of_task(region, memory, (batch, block, first), (begin, 1))
+                continue
+            if chosen.groups > 1:
+                begin = group * run
+                even = region.panels == chosen.groups * run
+                count = run if even else self.bind(tirx.max(tirx.min(region.panels - begin, run), 0), run + 1)
+            self._panels_of_task(region, memory, (batch, block, first), (begin, count))
+        self.unit.release()
+
+    def _split_rows(self, a: Any, batch: Any, first: Any, left: Any, right: tuple[Any, Any]) -> None:
+        """The rows of a task in parts; what a last register lacks stays as it is. Meanwhile it asks for the first panel
+        of B (``right``: B, and the panel's first register)."""
+        k, rows, depth, steps = self.k, self.shape.rows, self.shape.depth, self.shape.steps
+        base = 0 if self.facts.flat or self.moved else self._base(self.facts.a, self._batch_indices(batch))
+        whole, rest = divmod(depth, DEPTH)
+        registers: Any = self.chosen.rows
+        if self.chosen.row_blocks > 1:
+            registers = tirx.min(registers, tirx.floordiv(rows - first + (ROWS - 1), ROWS))
+        with k.loop(registers, name="g") as g:
+            self.ctx.ranged(g, self.chosen.rows)
+            count: Any = ROWS if rows % ROWS == 0 else tirx.min(rows - first - g * ROWS, ROWS)
+
+            def step(s: Any, split_step: Callable[[Any, Any, Any], None]) -> None:
+                with k.loop(count, name="r") as r:
+                    self.ctx.ranged(r, ROWS)
+                    row = self.bind(first + g * ROWS + r, rows)
+                    at = (g * steps + s) * (PARTS * WORDS) + r * PAIRS
+                    split_step(lambda term: self._left(a, base, batch, row, s * DEPTH + term), left, at)
+
+            if whole:
+                with k.loop(whole, name="s") as s:
+                    self.ctx.ranged(s, whole)
+                    self._ask_ahead(right[0], right[1], (g, self.chosen.rows), s)
+                    step(s, lambda element, left, at: self._split_run(element, left, at, (0, PAIRS), True))
+            if rest:
+                step(whole, partial(self._split_rest, rest))
+
+    def _split_rest(self, rest: int, element: Callable[[Any], Any], left: Any, at: Any) -> None:
+        """The last step, of fewer than DEPTH terms."""
+        k, both, one = self.k, max(rest - PAIRS, 0), min(rest, PAIRS)
+        for begin, end, pair in ((0, both, True), (both, one, False)):
+            if begin < end:
+                self._split_run(element, left, at, (begin, end), pair)
+        if one < PAIRS:
+            for part in range(PARTS):
+                with k.loop(PAIRS - one, "vectorized", "v") as v:
+                    k.store(left, at + part * WORDS + one + v, tirx.const(0, "int32"))
+
+    def _split_run(
+        self, element: Callable[[Any], Any], left: Any, at: Any, run: tuple[int, int], pair: bool
+    ) -> None:
+        """Words ``run`` of a step; without ``pair`` their second halves are zero."""
+        begin, end = run
+        with self.k.loop(end - begin, "vectorized", "v") as v:
+            self.ctx.ranged(v, end - begin)
+            second = element(PAIRS + begin + v) if pair else None
+            words = split(self.k, element(begin + v), second, PARTS)
+            for part, word in enumerate(words):
+                self.k.store(left, at + part * WORDS + begin + v, word)
+
+    def _panels_of_task(
+        self, region: Region, memory: Any, place: tuple[Any, Any, Any], panels: tuple[Any, Any]
+    ) -> None:
+        """A run of panels (first, how many) by all rows of a task: whole blocks, then a last one, which in the last
+        task is another."""
+        k, chosen, (batch, block, first), (begin, count) = self.k, self.chosen, place, panels
+        last_rows = self.shape.row_registers - (chosen.row_blocks - 1) * chosen.rows
+        tall, blocks, last = heights(chosen.rows, region.vectors)
+        _, fewer, end = heights(last_rows, region.vectors)
+        final = block == chosen.row_blocks - 1
+        whole: Any = fewer if chosen.row_blocks == 1 else blocks
+        if fewer != whole:
+            whole = self.bind(tirx.Select(final, fewer, blocks), blocks + 1)
+        beside = self.shape.steps >= BESIDE
+        most, size = max(blocks, fewer), tall * region.vectors * ROWS * self.lanes
+
+        def behind(panel: Any, register: Any, rows: int, at: Any) -> Behind:
+            row = self.bind(first + register * ROWS, self.shape.rows)
+            left = rows * ROWS if self.shape.rows % ROWS == 0 else tirx.min(self.shape.rows - row, rows * ROWS)
+            return Behind(batch, panel, row, left, at)
+
+        def before(number: Any) -> Behind:
+            """The block before the one of this number among all of the run."""
+            panel, t = tirx.floordiv(number - 1, whole), tirx.floormod(number - 1, whole)
+            return behind(self.bind(begin + panel, region.panels), t * tall, tall, tirx.floormod(number - 1, 2) * size)
+
+        with k.loop(count, name="n") as n:
+            panel = self.bind(begin + n, region.panels)
+            if most:
+                with k.loop(whole, name="t") as t:
+                    self.ctx.ranged(t, most)
+                    number = self.bind(n * whole + t, region.panels * most)
+                    waiting = before(number) if beside else None
+                    if waiting is not None:
+                        waiting = replace(waiting, rows=tirx.Select(number > 0, waiting.rows, 0))
+                    at = tirx.floormod(number, 2) * size
+                    self._block(region, memory, (tall, region.vectors), (panel, t * tall, at), (t, most), waiting)
+                    if not beside:
+                        self._finish(region, memory[2], behind(panel, t * tall, tall, at), 0, tall * ROWS)
+            ends = [(end, fewer * tall, final)]
+            if chosen.row_blocks > 1:
+                ends.append((last, blocks * tall, block < chosen.row_blocks - 1))
+            for rows, register, there in ends:
+                if rows:
+                    with k.when(there) if chosen.row_blocks > 1 else nullcontext():
+                        self._block(region, memory, (rows, region.vectors), (panel, register, 2 * size))
+                        self._finish(region, memory[2], behind(panel, register, rows, 2 * size), 0, rows * ROWS)
+        if most and beside:
+            with k.when(count * whole > 0):
+                self._finish(region, memory[2], before(count * whole), 0, tall * ROWS)
+
+    def _block(
+        self,
+        region: Region,
+        memory: Any,
+        shape: tuple[int, int],
+        place: tuple[Any, Any, Any],
+        turn: tuple[Any, int] | None = None,
+        waiting: Behind | None = None,
+    ) -> None:
+        """Registers of rows by one panel (``place``: panel, first register, and where the sums lie then). ``turn``: the
+        number of the block, of how many that meet the panel; ``waiting`` is finished between its steps."""
+        k, unit, steps = self.k, self.unit, self.shape.steps
+        (left, b, sums), (panel, register, at), (rows, width) = memory, place, shape
+        column = self.bind(region.first // self.lanes + panel * width, self.shape.column_registers)
+        right = self.bind(column * (steps * PARTS * WORDS), 1 << 31)
+        for high, begin, wide in pieces(rows, width):
+            for c in range(high * wide):
+                unit.zero(c)
+            with k.loop(steps, name="s") as s:
+                self.ctx.ranged(s, steps)
+                unit.step(
+                    (high, wide),
+                    THREE,
+                    lambda i, part: Rows(left, (((register + i) * steps + s) * PARTS + part) * WORDS),  # noqa: B023
+                    lambda j, part: Rows(b, right + ((s * PARTS + part) * width + begin + j) * WORDS),  # noqa: B023
+                )
+                if turn is not None:
+                    self._ask_ahead(b, column + width, turn, s)
+                if waiting is not None:
+                    each = -(-rows * ROWS // steps)
+                    self._finish(region, sums, waiting, s * each, each)
+            for i in range(high):
+                for j in range(wide):
+                    begins = at + (i * ROWS * width + begin + j) * self.lanes
+                    unit.store(i * wide + j, Rows(sums, begins, width * self.lanes * BYTES))
+
+    def _ask_ahead(self, b: Any, column: Any, turn: tuple[Any, int], step: Any) -> None:
+        """Hints for the share of the panel from register ``column`` on that falls to a step of one of the turns
+        (number, how many) before it."""
+        size, steps = PARTS * WORDS, self.shape.steps
+        follow(self.k, b, column * (steps * size), turn[0] * steps + step, self.chosen.width * size, turn[1], BYTES)
+
+    def _finish(self, region: Region, sums: Any, behind: Behind, begin: Any, most: int) -> None:
+        """What follows the sums of up to ``most`` rows of a block, from row ``begin`` on."""
+        k, lanes = self.k, self.lanes
+        column = region.first + behind.panel * region.vectors * lanes
+        whole = region.vectors if region.last == lanes else region.vectors - 1
+        count = self.ctx.analyzer.simplify(tirx.max(tirx.min(behind.rows - begin, most), 0))
+        with k.loop(count, name="r") as r:
+            self.ctx.ranged(r, most)
+            for first, vectors, width in ((0, whole, lanes), (whole, region.vectors - whole, region.last)):
+                if vectors:
+                    kind = "serial" if self.costly else "unroll"
+                    with k.loop(vectors, kind, "b") as j, k.loop(width, "vectorized", "v") as v:
+                        self.ctx.ranged(v, width)
+                        at = sums[behind.at + ((begin + r) * region.vectors + first + j) * lanes + v]
+                        self._element(at, behind.batch, behind.row + begin + r, column + (first + j) * lanes + v)

@@ -1,0 +1,115 @@
+"""Chooses the kernel of a matrix multiplication group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ..instructions.int8_dot import PAIRS, multiplier
+from ..words.candidates import Candidate, conditions, decide, own_first
+from ..words.group import Group, Kernel, Node, Request
+from .amx_int8 import build_matrix_bytes, bytes_pay
+from .amx_kernel import build_matrix
+from .estimate import matrix_pays
+from .facts import MatmulFacts
+from .folded_moves import along_memory, moved_only, outgoing, producers
+from .int8_dot import build_bytes
+from .packed import build_packed
+from .register_tile import best_tiles, tile_space
+from .scaled_integers import build_numbers, weights_in_numbers
+from .shared_weights import shared_tile
+from .strassen import build_strassen, strassen_pays
+
+Build = Callable[..., Kernel]
+
+
+def supports_matmul(node: Node) -> bool:
+    """True for floating-point operands of one dtype, or bytes by constant bytes, at least 2-D, none of them empty."""
+    if node.operator != "relax.matmul":
+        return False
+    facts = MatmulFacts.of(node)
+    return (
+        len(facts.a.shape) >= 2
+        and len(facts.b.shape) >= 2
+        and (_floats(facts) or _bytes(facts))
+        and facts.output.elements > 0
+        and facts.k > 0
+        and len(facts.output.shape) == max(len(facts.a.shape), len(facts.b.shape))
+    )
+
+
+def _floats(facts: MatmulFacts) -> bool:
+    return facts.a.dtype == facts.b.dtype == facts.output.dtype and facts.output.dtype in ("float32", "float64")
+
+
+def _bytes(facts: MatmulFacts) -> bool:
+    """Which type of data a target takes, the pass that makes such products knows."""
+    narrow = facts.a.dtype in ("int8", "uint8", PAIRS) and facts.b.dtype == "int8" and facts.output.dtype == "int32"
+    return narrow and facts.packs and facts.flat
+
+
+def moves_problem(group: Group) -> str:
+    """Why a group around one product can't be one kernel; empty if it can: only moves lie before the left operand, and
+    what lies behind the result still runs along memory."""
+    anchor = group.anchor
+    assert anchor is not None
+    facts = MatmulFacts.of(anchor)
+    before = producers(group, facts.a)
+    if producers(group, facts.b):
+        return "the right operand is read in place or packed ahead"
+    if any(v in group.outputs for n in before for v in n.results):
+        return "what is moved is used elsewhere"
+    if before and facts.of_bytes:
+        return "words of bytes are read where they lie"
+    if before and not moved_only(group, anchor, facts.a):
+        return "the left operand is computed, or its elements lie apart"
+    places = outgoing(group, anchor)
+    if places is None:
+        return "the elements behind it mix"
+    if not all(along_memory(facts.output, places[v], v) for v in group.outputs):
+        return "the last axis would lie apart"
+    return ""
+
+
+def makes_one_column(request: Request) -> bool:
+    """True if the right operand is one column and the left one lies along it: sums along memory, for which the general
+    generator fills its vectors. Register tiles would use one lane of each: 256x64x1 takes 0.15 of the time so."""
+    assert request.group.anchor is not None
+    facts = MatmulFacts.of(request.group.anchor)
+    long = facts.k >= 2 * request.target.lanes(facts.output.dtype)
+    return facts.n == 1 and long and not facts.of_bytes and not producers(request.group, facts.a)
+
+
+def build_matmul(request: Request) -> Kernel:
+    """A kernel whose operands and output are plain."""
+    assert request.group.anchor is not None
+    facts = MatmulFacts.of(request.group.anchor)
+    fewer = not facts.of_bytes and strassen_pays(request, facts)
+    found = None if facts.of_bytes or fewer else weights_in_numbers(request, facts)
+    plain: Build = build_bytes if facts.of_bytes else build_packed
+    if found is not None:
+        plain = partial(build_numbers, found=found)
+    unit = bytes_pay(request, facts) if facts.of_bytes else matrix_pays(request, facts)
+    on_unit = build_matrix_bytes if facts.of_bytes else build_matrix
+    if "tuning" not in request.options:
+        return (on_unit if unit else build_strassen if fewer else plain)(request, facts)
+    space = tile_space(request, facts)
+    named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(multiplier(request.target, facts.a.dtype), *space)}
+    offered = [Candidate(name, partial(plain, request, facts, t)) for t, name in named.items()]
+    own = named[shared_tile(request, facts)]
+    if fewer:
+        own = "seven products"
+        offered.insert(0, Candidate(own, partial(build_strassen, request, facts)))
+    if unit:
+        own = "the matrix unit"
+        offered.insert(0, Candidate(own, partial(on_unit, request, facts)))
+    return decide(request, _key(request, facts), own_first(own, offered))
+
+
+def _key(request: Request, facts: MatmulFacts) -> str:
+    """Everything about the product that its time depends on, but for what is fused around it."""
+    shapes = ("x".join(map(str, v.shape)) for v in (facts.a, facts.b, facts.output))
+    kind = "constant" if facts.b.constant is not None else "variable"
+    moved = ", moved" if producers(request.group, facts.a) else ""
+    dtype = f"{facts.a.dtype} to int32" if facts.of_bytes else facts.output.dtype
+    return f"matmul {dtype} {' '.join(shapes)} {kind}{moved}, {conditions(request)}"

@@ -1,0 +1,125 @@
+"""Runs a Relax module operator by operator from the TE expressions, unscheduled: the yardstick for tests.
+
+It is slow and plain on purpose: every binding becomes one PrimFunc straight from ``operator.expression``, so what it
+computes is what the operators mean, whatever the scheduler makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax, te
+from tvm.ir import Call, GlobalVar
+
+from .registry import expression
+
+Run = Callable[..., "list[np.ndarray]"]
+
+
+def compile_reference(module: tvm.IRModule) -> Run:
+    """A function from numpy arrays (one per parameter) to the list of numpy outputs."""
+    main = module["main"]
+    functions: dict[GlobalVar, Any] = {}
+    known: dict[int, str] = {}  # structural hash -> name: equal functions are compiled once
+    steps: list[tuple[relax.Var, Any]] = []
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, Call):
+                function = _prim_func(value)
+                name = known.setdefault(tvm_ffi.structural_hash(function), f"f{len(functions)}")
+                if name == f"f{len(functions)}":
+                    functions[GlobalVar(name)] = function.with_attr("global_symbol", name)
+                steps.append((binding.var, (name, value)))
+            else:
+                steps.append((binding.var, value))
+    library = None
+    if functions:
+        library = tvm.compile(tvm.IRModule(functions), tvm.target.Target({"kind": "llvm", "opt-level": 1}))
+
+    def run(*inputs: np.ndarray) -> list[np.ndarray]:
+        values: dict[Any, Any] = {p: _tensor(a) for p, a in zip(main.params, inputs)}
+
+        def of(expr: Any) -> Any:
+            if expr in values:
+                return values[expr]
+            if isinstance(expr, relax.Tuple):
+                return [of(f) for f in expr.fields]
+            if isinstance(expr, relax.TupleGetItem):
+                return of(expr.tuple_value)[expr.index]
+            if hasattr(expr, "data") or hasattr(expr, "value"):
+                return expr.data if hasattr(expr, "data") else expr.value
+            raise ValueError(f"{type(expr).__name__} can't be evaluated")
+
+        for variable, step in steps:
+            if not isinstance(step, tuple):
+                values[variable] = of(step)
+                continue
+            name, call = step
+            assert library is not None
+            operands = [t for a in call.args if _is_data(a) for t in _flat(of(a))]
+            types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
+            outputs = [tvm.runtime.empty([int(d) for d in t.shape], str(t.dtype.dtype)) for t in types]
+            library[name](*operands, *outputs)
+            values[variable] = outputs if isinstance(call.ty, relax.TupleType) else outputs[0]
+        result = of(main.body.body)
+        return [_array(t) for t in _flat(result)]
+
+    return run
+
+
+def _is_data(operand: Any) -> bool:
+    return isinstance(operand.ty, (relax.TensorType, relax.TupleType)) and not _is_attribute_tuple(operand)
+
+
+def _is_attribute_tuple(operand: Any) -> bool:
+    """The bounds of strided_slice and the like are tuples of prim values, not data."""
+    return isinstance(operand.ty, relax.TupleType) and not any(
+        isinstance(f, relax.TensorType) for f in operand.ty.fields
+    )
+
+
+def _flat(value: Any) -> list[Any]:
+    return [t for v in value for t in _flat(v)] if isinstance(value, list) else [value]
+
+
+def _prim_func(call: Call) -> Any:
+    placeholders: list[te.Tensor] = []
+
+    def placeholder(ty: Any) -> te.Tensor:
+        tensor = te.placeholder(list(ty.shape), str(ty.dtype.dtype), f"p{len(placeholders)}")
+        placeholders.append(tensor)
+        return tensor
+
+    def operand(arg: Any) -> Any:
+        if not _is_data(arg):
+            return arg
+        if isinstance(arg.ty, relax.TupleType):
+            return [placeholder(f) for f in arg.ty.fields]
+        return placeholder(arg.ty)
+
+    inputs = [operand(a) for a in call.args]
+    outputs: Sequence[te.Tensor] = expression(call, inputs)
+    identity = [
+        te.compute(o.shape, lambda *i, o=o: o(*i), name="copied")
+        if any(o.same_as(p) for p in placeholders)
+        else o
+        for o in outputs
+    ]
+    return te.create_prim_func([*placeholders, *identity])
+
+
+def _tensor(array: np.ndarray) -> Any:
+    return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(np.shape(array)))
+
+
+def _array(tensor: Any) -> np.ndarray:
+    if str(tensor.dtype) == "bfloat16":
+        raw = tensor.numpy()
+        return raw if raw.dtype == ml_dtypes.bfloat16 else raw.view(ml_dtypes.bfloat16)
+    return tensor.numpy()

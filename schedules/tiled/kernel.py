@@ -1,0 +1,267 @@
+"""Builds the kernel of a tile group: the parts that its plan calls, and what their pointers are.
+
+    parallel for worker                            tasks are dealt to workers in contiguous runs
+      for task of the worker
+        for stripe: for step: call the part        numbers from the program (see program.py)
+
+A worker's scratch holds the windows of one task and the scratch of the members' own kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap, Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ..dispatch import build_kernel
+from ..words.group import Box, Group, Kernel, Packed, Request, Scratch, Value
+from ..words.layout import Layout
+from ..words.tile_plan import Compute, Copy, Fill, Shift, Step, TilePlan
+from .box_support import box_opens
+from .core_sharing import Sharing
+from .driver import build_driver
+from .program import Call, Program, fold_tasks
+from .window_ops import build_copy, build_fill, build_margins, build_part_copy, build_part_shift, build_shift
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class TiledKernel(Kernel):
+    """A kernel whose function calls others: ``parts``, under the names that the assembler gives them."""
+
+    parts: tuple[Kernel, ...] = ()
+    driver: Any = None
+
+    def link(self, names: tuple[str, ...]) -> Any:
+        """The driver, calling ``parts`` by these names."""
+        return self.driver(names)
+
+
+def build_tiled(
+    plan: TilePlan,
+    layouts: Mapping[Value, Layout],
+    target: Any,
+    exact: bool = False,
+    options: Mapping[str, Any] | None = None,
+    workers: int = 1,
+) -> TiledKernel:
+    """``workers`` is how many tasks may run at once; each has scratch of its own."""
+    return Builder(plan, layouts, target, exact, dict(options or {}), workers).build()
+
+
+@dataclass
+class Builder:
+    plan: TilePlan
+    layouts: Mapping[Value, Layout]
+    target: Any
+    exact: bool
+    options: dict[str, Any]
+    workers: int
+    parts: list[Kernel] = field(default_factory=list)
+    known: dict[Any, int] = field(default_factory=dict)
+    opens: dict[int, bool] = field(default_factory=dict)
+
+    def build(self) -> TiledKernel:
+        windows = self.plan.windows
+        self.prepare()
+        tasks = [[self._calls(stripe) for stripe in task.stripes] for task in self.plan.tasks]
+        program = fold_tasks(tasks)
+        before = self._margins()
+        offsets, worker_bytes = self._scratch()
+        sharing = self.plan.sharing
+        workers = 1 if sharing > 1 else max(1, min(self.workers, len(tasks)))
+        table = Packed("tasks", program.table)
+        scratch = Scratch(worker_bytes * workers)
+        if sharing > 1:
+            worker_bytes -= aligned(self.plan.task_bytes)
+            scratch = Scratch(aligned(self.plan.task_bytes) + worker_bytes * sharing)
+        operands: list[Value | Packed | Scratch] = []
+        for part in self.parts:
+            for operand in part.operands:
+                if not isinstance(operand, Scratch) and operand not in windows and operand not in operands:
+                    operands.append(operand)
+        operands += [table, scratch]
+
+        def driver(names: tuple[str, ...]) -> Any:
+            return build_driver(
+                self.parts, names, operands, offsets, program, before, workers, worker_bytes, len(tasks), sharing
+            )
+
+        return TiledKernel(
+            function=driver(tuple(f"part{i}" for i in range(len(self.parts)))),
+            operands=tuple(operands),
+            outputs=self.plan.outputs,
+            schedule=self._describe(program),
+            flops=self._flops(tasks),
+            workspace=max((p.workspace for p in self.parts), default=0),
+            notes=tuple(dict.fromkeys((*self.plan.notes, *(n for p in self.parts for n in p.notes)))),
+            takes=self.plan.takes,
+            parts=tuple(self.parts),
+            driver=driver,
+        )
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """The members' requests, and the sizes of their boxes."""
+        self.alone = replace(self.target, cores=1, weights_stay=True)  # from one stripe to the next they do
+        inner = {**self.layouts, **{v: w.layout for v, w in self.plan.windows.items()}}
+        weights = sum(v.bytes for m in self.plan.members for v in m.inputs if v.constant is not None)
+        options = {**self.options, "crowded": weights > self.target.l2_bytes // 2, "room": self.plan.room}
+        self._sizes()
+        self.requests = []
+        for member, boxes in zip(self.plan.members, self.boxes):
+            own = dict(options)
+            if self._over(member):  # is read before
+                own["once"] = math.gcd(*(columns for _, columns in boxes))
+            self.requests.append(Request(member, inner, self.alone, self.exact, own))
+
+    def _over(self, member: Group) -> set[Value]:
+        """What ``member`` reads and writes over."""
+        both = ChainMap(dict(self.plan.inplace), dict(self.plan.takes))
+        return {both[v] for v in member.outputs if v in both and both[v] in member.inputs}
+
+    def _part(self, key: Any, make: Any) -> int:
+        if key not in self.known:
+            self.known[key] = len(self.parts)
+            self.parts.append(make())
+        return self.known[key]
+
+    def _calls(self, stripe: Sequence[Step]) -> list[Call]:
+        if self.plan.sharing == 1:
+            return [self._call(s) for s in stripe if not self.plan.is_done(s)]
+        parts = [p for p in self.sharing.stripe(stripe) if not self.plan.is_done(p[2])]
+        return [replace(self._call(part), phase=at, core=core) for at, core, part in parts]
+
+    def _call(self, step: Step) -> Call:
+        if isinstance(step, Fill):
+            layout = self.plan.windows[step.value].layout
+            part = self._part(
+                ("fill", step.value, step.number), lambda: build_fill(step.value, layout, step.number)
+            )
+            start = (step.rows[0] - step.base[0], step.columns[0] - step.base[1])
+            return Call(part, (*start, _size(step.rows), _size(step.columns)))
+        if isinstance(step, Shift):
+            layout = self.plan.windows[step.value].layout
+            if step.columns is not None:
+                part = self._part(("part shift", step.value), lambda: build_part_shift(step.value, layout))
+                own = (step.columns[0] - step.base[1], _size(step.columns))
+                return Call(part, (step.keep[0] - step.base[0], _size(step.keep), *own))
+            part = self._part(("shift", step.value), lambda: build_shift(step.value, layout))
+            return Call(part, (step.keep[0] - step.base[0], _size(step.keep)))
+        if isinstance(step, Copy):
+            layouts = self.plan.windows[step.source].layout, self.plan.windows[step.target].layout
+            moved: tuple[int, ...] = (step.rows[0] - step.base[0], _size(step.rows), step.at)
+            if step.columns is not None:
+                make = partial(build_part_copy, step.source, step.target, *layouts)
+                part = self._part(("part copy", step.source, step.target), make)
+                return Call(part, (*moved, step.columns[0] - step.base[1], _size(step.columns)))
+            make = partial(build_copy, step.source, step.target, *layouts)
+            part = self._part(("copy", step.source, step.target), make)
+            return Call(part, moved)
+        return self._compute(step)
+
+    def _compute(self, step: Compute) -> Call:
+        rows, columns = _size(step.rows), _size(step.columns)
+        request = self.requests[step.member]
+        member = request.group
+        windowed = frozenset(v for v in (*member.inputs, *member.outputs) if v in self.plan.windows)
+        part = None
+        if (rows, columns) != (usual := self.usual[step.member]) or self.varied[step.member]:
+            part = self._open(step.member, request, Box(*usual, windowed, True), rows, columns)
+        if part is None:
+            box = Box(rows, columns, windowed, steps=self.steps[step.member])
+            part = self._part(
+                ("compute", step.member, rows, columns), lambda: build_kernel(replace(request, box=box))
+            )
+        taken = self._over(member)
+        assert taken <= set(self.parts[part].inplace), f"{member.name} can't write over what it reads"
+        own = {"row": step.rows[0], "column": step.columns[0], "rows": rows, "columns": columns}
+        numbers = []
+        for scalar in self.parts[part].scalars:
+            numbers.append(own[scalar] if isinstance(scalar, str) else step.bases[scalar[0]][scalar[1]])
+        return Call(part, tuple(numbers))
+
+    def _open(self, member: int, request: Request, box: Box, rows: int, columns: int) -> int | None:
+        """The part that computes boxes of any size, if there is one and this box is large enough for it."""
+        if member not in self.opens:
+            self.opens[member] = box_opens(request)
+        if not self.opens[member]:
+            return None
+        part = self._part(("compute", member), lambda: build_kernel(replace(request, box=box)))
+        least = self.parts[part].least
+        return part if rows >= least[0] and columns >= least[1] else None
+
+    def _sizes(self) -> None:
+        """The most frequent box of each member, whether there are others, and what all begin at multiples of."""
+        sizes: list[Counter[tuple[int, int]]] = [Counter() for _ in self.plan.members]
+        steps = [(0, 0) for _ in self.plan.members]
+        self.sharing = Sharing(self.plan)
+        for task in self.plan.tasks:
+            for stripe in task.stripes:
+                for step in stripe:
+                    if not isinstance(step, Compute) or self.plan.is_done(step):
+                        continue
+                    parts: list[Any] = [step]
+                    if self.plan.sharing > 1:
+                        parts = [part for _, part in self.sharing.parts(step)]
+                    for part in parts:
+                        sizes[step.member][_size(part.rows), _size(part.columns)] += 1
+                        rows, columns = steps[step.member]
+                        steps[step.member] = math.gcd(rows, part.rows[0]), math.gcd(columns, part.columns[0])
+        self.boxes = sizes
+        self.steps = steps
+        self.usual = [max(s, key=lambda box: (s[box], box)) if s else (1, 1) for s in sizes]
+        self.varied = [len(s) > 1 for s in sizes]
+
+    def _margins(self) -> list[int]:
+        """Parts that run once, before all tasks."""
+        found = []
+        for request in self.requests:
+            values = tuple(v for v in request.group.outputs if v not in self.plan.windows)
+            if any(request.layout(v).margins for v in values):
+                found.append(
+                    self._part(("margins", *values), lambda r=request, v=values: build_margins(r.group, r, v))
+                )
+        return found
+
+    # -- bytes -----------------------------------------------------------------------------------
+
+    def _scratch(self) -> tuple[dict[Any, int], int]:
+        """Byte offsets in a worker's scratch of windows and of the parts' own scratch, and the size of it all."""
+        offsets: dict[Any, int] = {v: w.offset for v, w in self.plan.windows.items()}
+        start = aligned(self.plan.task_bytes)
+        end = start
+        for part in self.parts:  # one runs at a time
+            at = start
+            for operand in part.operands:
+                if isinstance(operand, Scratch):
+                    offsets[operand] = at
+                    at = aligned(at + operand.bytes)
+            end = max(end, at)
+        return offsets, end
+
+    def _flops(self, tasks: list[list[list[Call]]]) -> int:
+        return sum(self.parts[call.part].flops for task in tasks for stripe in task for call in stripe)
+
+    def _describe(self, program: Program) -> str:
+        plan = self.plan
+        rings = sum(1 for mode in plan.modes.values() if mode == "ring")
+        text = f"tiled, {len(plan.members)} members, {len(plan.tasks)} tasks"
+        longest = max((len(t.stripes) for t in plan.tasks), default=0)
+        text += f" of up to {longest} stripes, {rings} rings, {len(self.parts)} parts"
+        if plan.sharing > 1:
+            text += f", {plan.sharing} cores share each step"
+        return text + f", work x {plan.extra_work:.2f}"
+
+
+def _size(span: tuple[int, int]) -> int:
+    return span[1] - span[0]
+
+
+def aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,67 @@
+"""The memory that the kernel of a tile group takes, without building it: a budget is met by looking at many plans.
+
+A part's own scratch follows from its box; where only the kernel of a part tells, it is built, once for all plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..conv import held_in_box
+from ..dispatch import build_kernel
+from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
+from ..words.layout import Layout
+from ..words.tile_plan import TilePlan
+from .box_support import box_opens
+from .kernel import Builder, aligned
+
+
+@dataclass
+class PartSizes:
+    """(bytes of scratch, bytes of workspace) by group and box, found once."""
+
+    known: dict[Any, tuple[int, int]] = field(default_factory=dict)
+
+    def of(self, request: Request) -> tuple[int, int]:
+        box = request.box
+        assert box is not None
+        key = (request.group, box, request.options.get("crowded"))
+        if key not in self.known:
+            held = held_in_box(request)
+            if held is None:
+                kernel = build_kernel(request)
+                each = [aligned(o.bytes) for o in kernel.operands if isinstance(o, Scratch)]
+                self.known[key] = sum(each), kernel.workspace
+            else:
+                self.known[key] = held, 0
+        return self.known[key]
+
+
+def sized_tiled(
+    plan: TilePlan,
+    layouts: Mapping[Value, Layout],
+    target: Any,
+    exact: bool,
+    options: Mapping[str, Any],
+    workers: int,
+    sizes: PartSizes,
+) -> Kernel:
+    """What :func:`build_tiled` makes, as far as a memory plan looks at it: there is no function."""
+    builder = Builder(plan, layouts, target, exact, dict(options), workers)
+    builder.prepare()
+    most = workspace = 0
+    for request, boxes, usual, steps in zip(builder.requests, builder.boxes, builder.usual, builder.steps):
+        member = request.group
+        windowed = frozenset(v for v in (*member.inputs, *member.outputs) if v in plan.windows)
+        opens = len(boxes) > 1 and box_opens(request)
+        parts = [Box(*usual, windowed, True)] if opens else [Box(*box, windowed, steps=steps) for box in boxes]
+        for box in parts:
+            scratch, work = sizes.of(replace(request, box=box))
+            most, workspace = max(most, scratch), max(workspace, work)
+    bytes_ = (aligned(plan.task_bytes) + most) * max(1, min(workers, len(plan.tasks)))
+    if plan.sharing > 1:
+        bytes_ = aligned(plan.task_bytes) + most * plan.sharing
+    operands: tuple[Value | Packed | Scratch, ...] = (*plan.inputs, *plan.outputs, Scratch(bytes_))
+    return Kernel(None, operands, plan.outputs, "sized", workspace=workspace, takes=plan.takes)

@@ -1,0 +1,1 @@
+"""What both sides of a stage say: groups, layouts, plans of tiles and stripes, candidates, provenance."""

@@ -1,0 +1,214 @@
+"""The words that fusion and the kernel generators share: values, nodes, groups, kernels.
+
+They are plain data and live here, in the lower room, so that a pass can ask a generator for a kernel and no generator
+ever reaches back into a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .layout import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One tensor of the graph. ``constant`` holds its data where it is known at compile time."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    constant: np.ndarray | None = None
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * dtype_bytes(self.dtype)
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """True for constant whole numbers, not all of them zero: weights of quantised layers, whose sums float32 holds
+        exactly as long as nothing but sums of products is computed."""
+        if self.constant is None:
+            return False
+        flat = np.asarray(self.constant).reshape(-1)
+        return all(bool((part == np.rint(part)).all()) for part in (flat[:64], flat)) and bool(flat.any())
+
+    def __repr__(self) -> str:
+        return f"{self.name}{list(self.shape)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator. ``operands`` mirror the call's arguments: a Value, a tuple of Values, or the Relax argument itself
+    (shapes, prim values). ``sources`` are the names of the model's nodes that it comes from."""
+
+    name: str
+    operator: str
+    call: Any
+    operands: tuple[Any, ...]
+    results: tuple[Value, ...]
+    sources: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where in the model it stands: the last of its sources, or its name."""
+        return self.sources[-1] if self.sources else self.name
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """All Values this node reads, tuples flattened, in order."""
+        flat: list[Value] = []
+        for operand in self.operands:
+            if isinstance(operand, Value):
+                flat.append(operand)
+            elif isinstance(operand, tuple):
+                flat.extend(v for v in operand if isinstance(v, Value))
+        return tuple(flat)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The unit of fusion: at most one anchor, with the operators fused before and after it, in program order."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    anchor: Node | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(n.operator for n in self.nodes)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the model's nodes that it computes, each once."""
+        return tuple(dict.fromkeys(name for node in self.nodes for name in node.sources))
+
+
+class Packed:
+    """A constant that a kernel wants in a form of its own (packed weights), made at compile time: at once, or where it
+    takes long, by a function that is called when ``data`` is first read; kernels that were only planned never do.
+    ``elements`` and ``dtype`` say before that what it will be."""
+
+    def __init__(
+        self, name: str, data: np.ndarray | Callable[[], np.ndarray], elements: int = 0, dtype: str = "float32"
+    ) -> None:
+        self.name = name
+        self.given = data
+        self.elements = elements if callable(data) else data.size
+        self.dtype = dtype if callable(data) else str(data.dtype)
+
+    @cached_property
+    def data(self) -> np.ndarray:
+        return self.given() if callable(self.given) else self.given
+
+    def keep(self, same: np.ndarray) -> None:
+        """Lets go of the data for ``same``, an equal array that others keep as well."""
+        self.given = same
+        self.__dict__["data"] = same
+
+
+@dataclass(frozen=True, eq=False)
+class Scratch:
+    """Arena memory that a kernel needs while it runs."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Scratchpad(Scratch):
+    """Memory of the target's scratchpad, from its start. One kernel uses it at a time."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A choice among candidates (schedules/words/candidates.py): ``chosen`` for ``key``, where the estimate says
+    ``own``. ``offered`` are worth a measurement."""
+
+    key: str
+    chosen: str
+    own: str
+    offered: int
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One compiled group: a PrimFunc on raw pointers, and what its pointers are.
+
+    ``operands`` follow the function's parameters: Values, Packed constants and Scratch memory.
+    ``inplace`` are inputs whose memory the first output may take over: each element is read before it is written, by
+    the iteration that writes it. ``workspace`` bounds the bytes a worker takes from its workspace slot. ``scalars`` are
+    the int32 parameters after the pointers: "row" and "column" of a box's origin, "rows" and "columns" of an open box,
+    and (value, 0 or 1) for the base row or column of a windowed value. ``least`` is the smallest box that an open
+    kernel computes. ``decision`` is what its family chose, if there was a choice. ``takes``: outputs, each with the
+    input whose memory it may take over: no element is written that is read afterwards.
+    """
+
+    function: Any
+    operands: tuple[Value | Packed | Scratch, ...]
+    outputs: tuple[Value, ...]
+    schedule: str
+    flops: int = 0
+    workspace: int = 0
+    inplace: tuple[Value, ...] = ()
+    notes: tuple[str, ...] = ()
+    scalars: tuple[str | tuple[Value, int], ...] = ()
+    least: tuple[int, int] = (1, 1)
+    decision: Decision | None = None
+    takes: Mapping[Value, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A kernel that computes ``rows x columns`` (axes 2 and 3) of its outputs, from an origin given at run time.
+
+    ``windowed`` values lie in memory as a part: a window of rows and columns whose base is given at run time, in the
+    layout that the request has for them. All others lie whole. An ``open`` box has its size at run time as well;
+    ``rows`` and ``columns`` are what is expected of it. Its origin is a multiple of ``steps``.
+    """
+
+    rows: int
+    columns: int
+    windowed: frozenset[Value] = frozenset()
+    open: bool = False
+    steps: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a generator is asked for: this group, values in these layouts, for this target. With ``box`` the kernel
+    computes a part of its outputs, on one core."""
+
+    group: Group
+    layouts: Mapping[Value, Layout]
+    target: Any
+    exact: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    box: Box | None = None
+
+    @property
+    def workers(self) -> int:
+        """Cores that a parallel loop is dealt to."""
+        return 1 if self.box is not None else max(1, self.options.get("threads") or self.target.cores)
+
+    def layout(self, value: Value) -> Layout:
+        found = self.layouts.get(value)
+        return found if found is not None else Layout.plain(value.shape)
+
+
+def dtype_bytes(dtype: str) -> int:
+    if dtype == "bool":
+        return 1
+    digits = "".join(c for c in dtype.split("_")[0] if c.isdigit())
+    return max(1, int(digits[:2]) // 8) if dtype.startswith("float8") is False else 1
