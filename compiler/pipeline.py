@@ -19,11 +19,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import HalotileError
+from ..schedules.words.policy import Policy, Tuning
 from ..targets.target import Target
 from .dump import dump_stage
 from .options import Fixed
@@ -70,6 +71,19 @@ class Options:
     flush_denormals: bool = False
     formats: tuple[str, ...] = ("so",)
     cc: str | None = None
+
+    @cached_property
+    def policy(self) -> Policy:
+        """What these options allow kernels."""
+        return Policy.of(
+            exact=self.exact,
+            winograd=self.winograd,
+            matrix=self.matrix,
+            weights=self.weights,
+            speed=self.memory_budget is None and self.optimize == "speed",
+            threads=self.threads or self.target.cores,
+            tuning=None if self.tuning is None else Tuning(self.tuning, self.candidate),
+        )
 
 
 @dataclass
@@ -192,7 +206,7 @@ def _dots(build: Build) -> None:
     options = build.options
     if not options.simplify:
         return
-    speed = options.memory_budget is None and options.optimize == "speed" and not isinstance(options.tile, Mapping)
+    speed = build.options.policy.speed and not isinstance(options.tile, Mapping)
     dots = Dots(options.dots, _float_mode(options) == "exact", speed, options.winograd)
     result = dots.apply(build.module, options.target)
     build.module = result.module
@@ -208,8 +222,7 @@ def _numbers(build: Build) -> None:
     options = build.options
     if not options.simplify:
         return
-    small = options.memory_budget is not None or options.optimize != "speed"
-    result = Numbers(small).apply(build.module, options.target)
+    result = Numbers(not build.options.policy.speed).apply(build.module, options.target)
     build.module = result.module
     if result.changed:
         build.notes["simplify"] = [*build.notes.get("simplify", []), *result.notes]
@@ -222,24 +235,11 @@ def _merge(build: Build) -> list[str]:
     options = build.options
     if not (options.simplify and options.fuse):
         return []
-    threads = options.threads or options.target.cores
-    seven = _only_speed(options) and not options.exact
-    result = Merge(threads, seven, _in_parts(options)).apply(build.module, options.target)
+    policy = build.options.policy
+    result = Merge(policy.threads, policy.strassen, policy.parts).apply(build.module, options.target)
     build.module = result.module
     build.details["merge"] = result.details
     return list(result.notes)
-
-
-def _only_speed(options: Options) -> bool:
-    """Seven products of halves take more memory than eight, and round sums of weights; without Winograd's convolutions
-    there are none either: what is left is direct."""
-    free = options.memory_budget is None and options.optimize == "speed" and options.weights == "float32"
-    return options.winograd and free
-
-
-def _in_parts(options: Options) -> bool:
-    """Whether products of float32 may be sums of products of parts, where the target has a matrix unit."""
-    return options.matrix and not options.exact and options.weights != "float16"
 
 
 def fuse(build: Build) -> None:
@@ -254,8 +254,8 @@ def fuse(build: Build) -> None:
     merged = _merge(build)
     graph = build_graph(build.module)
     build.target = with_residence(build.options.target, graph)
-    winograd = build.options.winograd and not build.options.exact
-    fusion = Fuse(build.options.fuse, build.target, winograd, _in_parts(build.options)).apply(graph)
+    policy = build.options.policy
+    fusion = Fuse(build.options.fuse, build.target, policy.winograd, policy.parts).apply(graph)
     build.graph, fusion, build.views = own_outputs(graph, fusion)
     build.groups = fusion.groups
     build.notes["fuse"] = merged + [note for group in fusion.groups for note in group.notes]
@@ -265,18 +265,17 @@ def layout(build: Build) -> None:
     from ..passes.fuse.closing import closing_values
     from ..passes.layout.assign import AssignLayouts
     from ..passes.memory.places import Places
-    from ..schedules.matmul.shared_weights import SharedWeights
+    from ..schedules.matmul.shared_weights import shared_weights
 
     result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.target)
     build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
     build.places, build.vanished = Places(result.views, result.slices), result.vanished
-    build.shared = SharedWeights.of(build.groups, build.target)
+    build.shared = shared_weights(build.groups, build.target)
     build.closing = closing_values(build.groups, build.graph.outputs, build.views)
     build.notes["layout"] = list(result.notes)
 
 
 def tile(build: Build) -> None:
-    from ..passes.tile.search.model import Halves
     from ..passes.tile.tile import Tile
     from ..schedules.tiled import PartSizes
 
@@ -284,7 +283,7 @@ def tile(build: Build) -> None:
     if options.target.memory_kind == "scratchpad" and options.tile != "off":
         from ..passes.tile.scratchpad.stripes import Stripes
 
-        striped = Stripes.of(options.tile or "auto", options.exact, options.winograd, options.matrix).apply(
+        striped = Stripes.of(options.tile or "auto", build.options.policy).apply(
             build.groups, build.layouts, build.places, build.graph.outputs, options.target
         )
         build.groups, build.tiled, build.layouts = striped.groups, dict(striped.plans), dict(striped.layouts)
@@ -292,10 +291,7 @@ def tile(build: Build) -> None:
         return
     wish = options.tile or "auto"
     placed = (*build.graph.inputs, *build.graph.outputs)
-    halves = Halves(_only_speed(options), build.closing)
-    budget = (wish, options.memory_budget, options.optimize, options.threads)
-    direct = options.exact or not options.winograd
-    result = Tile(*budget, direct, halves, _in_parts(options)).apply(
+    result = Tile(wish, options.memory_budget, options.optimize, build.options.policy, build.closing).apply(
         build.groups,
         build.layouts,
         build.places,
@@ -330,40 +326,30 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
     from ..schedules.kernel.cache import Repeats
     from ..schedules.scratchpad.kernel import build_striped
     from ..schedules.tiled import build_tiled
-    from ..schedules.words.group import Request
     from ..schedules.words.stripe_plan import StripePlan
 
-    options = build.options
-    choices, workers = _choices(build, group, room)
+    request = _request(build, group, room)
     if isinstance(plan, StripePlan):
-        return build_striped(plan, build.layouts, build.target, options.exact, choices)
+        return build_striped(plan, request)
     if plan is not None:
-        return build_tiled(plan, build.layouts, build.target, options.exact, choices, workers)
+        return build_tiled(plan, request, build.options.policy.threads)
     if build.repeats is None:
         build.repeats = Repeats(build_kernel)
-    return build.repeats.kernel(Request(group, build.layouts, build.target, options.exact, choices))
+    return build.repeats.kernel(request)
 
 
 def _sized(build: Build, sizes: Any, group: Any, plan: Any) -> Any:
     from ..schedules.tiled import sized_tiled
 
-    choices, workers = _choices(build, group, None)
-    return sized_tiled(plan, build.layouts, build.target, build.options.exact, choices, workers, sizes)
+    return sized_tiled(plan, _request(build, group), build.options.policy.threads, sizes)
 
 
-def _choices(build: Build, group: Any, room: int | None) -> tuple[dict[str, Any], int]:
-    """What a request for a kernel of ``group`` asks beside, and the cores that it is for."""
-    options = build.options
-    workers = options.threads or options.target.cores
-    choices: dict[str, Any] = {"winograd": options.winograd, "matrix": options.matrix}
-    choices |= {"weights": options.weights, "threads": workers}
-    choices["strassen"] = _only_speed(options)
-    choices["workspace"] = options.memory_budget is None and options.optimize == "speed"
-    choices["closing"] = not build.closing.isdisjoint(group.outputs)
-    choices |= {"room": room, "shared": build.shared}
-    if options.tuning is not None:
-        choices |= {"tuning": options.tuning, "candidate": options.candidate}
-    return choices, workers
+def _request(build: Build, group: Any, room: int | None = None) -> Any:
+    """What asks for the kernel of ``group``, which holds at most ``room`` bytes a core beside."""
+    from ..schedules.words.group import Limits, Request
+
+    limits = Limits(room, closing=not build.closing.isdisjoint(group.outputs))
+    return Request(group, build.layouts, build.target, build.options.policy, limits, shared=build.shared)
 
 
 def plan(build: Build) -> None:

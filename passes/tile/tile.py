@@ -14,12 +14,13 @@ from typing import Any
 from ...errors import HalotileError
 from ...schedules.words.group import Group, Kernel, Value
 from ...schedules.words.layout import Layout
+from ...schedules.words.policy import Policy
 from ...schedules.words.tile_plan import TilePlan
 from ...targets.target import Target
 from ..memory.places import Places
 from ..memory.plan import plan_memory
 from .search.decide import Decision, decide, points, untiled
-from .search.model import Halves, Model
+from .search.model import Model
 from .search.program import Program
 from .search.reinstate_concats import with_concatenations
 from .search.search import Rooms, Search
@@ -46,16 +47,14 @@ class TileResult:
 @dataclass(frozen=True)
 class Tile:
     """``tile``: "auto", "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see user_request.py).
-    ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``halves``: which
-    layers may be seven products of halves. ``matrix``: products of float32 may be in parts, on a matrix unit."""
+    ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``policy`` is the
+    build's, and ``closing`` what the last sums of products before the outputs write."""
 
     tile: str | Mapping[str, Any] = "auto"
     memory_budget: int | None = None
     optimize: str = "speed"
-    threads: int | None = None
-    exact: bool = False
-    halves: Halves = Halves()
-    matrix: bool = False
+    policy: Policy = Policy()
+    closing: frozenset[Value] = frozenset()
     name: str = "tile"
 
     def apply(
@@ -74,14 +73,14 @@ class Tile:
         first result. ``layouts`` gains those of values that are computed again.
         Raises HalotileError for wishes that can't be met."""
         program = Program(groups, layouts, places, frozenset(placed))
-        threads = self.threads or target.cores
+        threads = self.policy.threads or target.cores
         arena = Arena(placed, threads, build, size, self.memory_budget)
         if self.tile == "off":
             return self._off(program, arena)
         if not isinstance(self.tile, str):
             return replaced(groups, forced(program, self.tile, threads))
         speed = self.optimize == "speed" and self.memory_budget is None
-        model = Model(program, target, threads, self.exact, self.halves, tight=not speed, matrix=self.matrix)
+        model = Model(program, target, threads, self.policy, self.closing, tight=not speed)
         variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget, speed)]
         if not speed:
             variants += with_concatenations(model, vanished or {}, self.memory_budget, speed, again=True)

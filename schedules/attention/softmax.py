@@ -36,7 +36,7 @@ CHAINS = 4  # vectors of maxima and sums side by side: the latency of an additio
 def softmax_source(request: Request, graph: GroupGraph, facts: AttentionFacts) -> Value | None:
     """What the softmax right before the second product is taken of, if it is a map of the scores, element by element;
     None if the rows are worked on otherwise, or to the last bit as the operators say."""
-    if request.exact or facts.weights.dtype != "float32":
+    if request.policy.exact or facts.weights.dtype != "float32":
         return None
     node = next(n for n in request.group.nodes if facts.weights in n.results)
     if node.operator != "relax.nn.softmax" or facts.weights.shape != facts.scores.shape:

@@ -60,7 +60,7 @@ def candidates(
 
 
 def _fits(request: Request, facts: ConvFacts, plan: Plan) -> bool:
-    room = request.options.get("room")
+    room = request.limits.room
     return room is None or held_bytes(request.target.lanes(), facts.channels, plan) <= room
 
 

@@ -90,7 +90,7 @@ def build_conv(request: Request) -> Kernel:
     if request.group.anchor.operator == TRANSPOSED:
         return build_transposed(request)
     facts = ConvFacts.of(request.group.anchor)
-    if request.box is None and "tuning" in request.options:
+    if request.box is None and request.policy.tuning is not None:
         own, winograd = own_way(request, facts), _winograd_allowed(request, facts)
         found = candidates(request, facts, own, winograd, partial(_make, request, facts))
         return decide(request, decision_key(request, facts), found)
@@ -127,7 +127,7 @@ def overwritten_in_boxes(request: Request, unit: int | None = None) -> tuple[Val
         return ()
     height, width = group.outputs[0].shape[2:]
     box = Box(max(1, min(BOX_ROWS, height)), width, frozenset(group.outputs), True)
-    request = replace(request, box=box, options={**request.options, "once": unit or width})
+    request = replace(request, box=box, limits=replace(request.limits, once=unit or width))
     facts = ConvFacts.of(anchor).cut(box.rows, box.columns)
     ways = own_way(request, facts), own_tile(request, facts)
     if any(not isinstance(way, Plan | Tile) for way in ways):
@@ -148,7 +148,7 @@ def own_way(request: Request, facts: ConvFacts) -> Way:
         return FEW
     if grouped_applies(request, facts):
         return GROUPED
-    room = request.options.get("room")
+    room = request.limits.room
     matrix, share = matrix_plan(request, facts) or few_plan(request, facts), halves_share(request, facts)
     split = may_split(request)
     plan = choose_plan(request.target, facts, split=split) if _winograd_allowed(request, facts) else None
@@ -204,4 +204,4 @@ def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:
     lanes = request.target.lanes(facts.output.dtype)
     blocked = all(request.layout(v).block == lanes for v in request.group.outputs)
     blocked = blocked and request.layout(facts.data).block == (0 if facts.is_plain else lanes)
-    return blocked and not request.exact and request.options.get("winograd") is not False
+    return blocked and request.policy.winograd

@@ -39,7 +39,7 @@ def taken_over(request: Request, facts: ConvFacts, tile: tuple[int, int] | None)
     if request.box is not None and request.box.open and tile is not None and tile[0] > 1:
         return ()
     lanes = request.layout(group.outputs[0]).block
-    sizes = facts.out_spatial[0], request.options.get("once") or facts.out_spatial[1], facts.outputs
+    sizes = facts.out_spatial[0], request.limits.once or facts.out_spatial[1], facts.outputs
     if tile is not None and any(size % step for size, step in zip(sizes, (*tile, lanes))):
         return ()
     assert group.anchor is not None

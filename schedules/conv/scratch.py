@@ -1,6 +1,6 @@
 """How much memory a convolution that is computed whole holds beside what it reads and writes, and what less costs.
 
-The option ``room`` of a request is the most bytes that each core may hold so: of the transform's plans the fastest that
+``room`` of a request's limits is the most bytes that each core may hold so: of the transform's plans the fastest that
 fits is taken (smaller strips, smaller tiles), products of halves if their left operands fit, and the direct
 convolution, which holds nothing, where neither does.
 """
@@ -131,5 +131,5 @@ def _strips(request: Request, facts: ConvFacts, plan: MatrixPlan, own: Beside, l
 
 
 def _with(request: Request, room: int, held: int, share: float) -> Beside:
-    options = {**request.options, "room": room}
-    return Beside(room, held, share, overwritten(replace(request, options=options)))
+    limited = replace(request, limits=replace(request.limits, room=room))
+    return Beside(room, held, share, overwritten(limited))

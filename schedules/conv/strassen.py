@@ -59,10 +59,8 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
     """What seven products are estimated to take, of the direct form's cycles; None where they are not allowed or no
     gain. They are for 1 x 1, whole vectors in both halves of the channels, blocked input straight from memory, a whole
     layer."""
-    options, target = request.options, request.target
-    if request.exact or options.get("strassen") is False or options.get("weights") == "float16":
-        return None
-    if options.get("closing"):
+    target = request.target
+    if not request.policy.strassen or request.limits.closing:
         return None
     if request.box is not None or target.memory_kind == "scratchpad" or len(facts.out_spatial) != 2:
         return None

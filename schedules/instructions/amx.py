@@ -56,9 +56,7 @@ def has_matrix_unit(target: Target, kind: str = "amx-bf16") -> bool:
 def may_split(request: Request) -> bool:
     """True if products of float32 may be sums of products of parts (:mod:`.bf16_parts`): not under ``exact``, not if
     switched off, and not where weights are to take half of their bytes."""
-    options = request.options
-    allowed = not request.exact and options.get("matrix") is not False and options.get("weights") != "float16"
-    return allowed and has_matrix_unit(request.target)
+    return request.policy.parts and has_matrix_unit(request.target)
 
 
 @dataclass(frozen=True)

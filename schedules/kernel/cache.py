@@ -62,10 +62,10 @@ def _key(request: Request, values: list[Value]) -> Any:
 
     nodes = tuple((n.operator, form(n.operands), form(n.results), _hash(n)) for n in group.nodes)
     tensors = tuple((v.shape, v.dtype, None if v.constant is None else v, request.layout(v)) for v in values)
-    options = tuple((name, id(o) if name == "tuning" else o) for name, o in sorted(request.options.items()))
     anchor = None if group.anchor is None else places.get(group.anchor)
+    beside = (request.policy, request.limits, request.shared)
     try:
-        key = (nodes, tensors, form(group.inputs), form(group.outputs), anchor, request.exact, options)
+        key = (nodes, tensors, form(group.inputs), form(group.outputs), anchor, beside)
         hash(key)
     except TypeError:
         return None

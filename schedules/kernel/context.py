@@ -113,7 +113,7 @@ class Context:
 
     def packed(self, packed: Packed, narrow: bool = True) -> Any:
         """``narrow``: weights may be stored as float16, if that is what the request wants."""
-        half = narrowed(packed.data) if narrow and self.request.options.get("weights") == "float16" else None
+        half = narrowed(packed.data) if narrow and self.request.policy.half else None
         packed = packed if half is None else Packed(packed.name, half)
         buffer = self.k.pointer(packed.name, packed.dtype, packed.elements)
         self.operands.append(packed)

@@ -55,7 +55,7 @@ MARGIN = 0.9  # the estimate must beat that of vectors by this much
 
 def bytes_pay(request: Request, facts: MatmulFacts) -> bool:
     """True if the target multiplies bytes so, and is expected to be faster."""
-    if not has_matrix_unit(request.target, KIND) or request.options.get("matrix") is False:
+    if not has_matrix_unit(request.target, KIND) or not request.policy.matrix:
         return False
     if not facts.of_bytes or facts.a.dtype != "uint8" or facts.rows < ROWS:
         return False

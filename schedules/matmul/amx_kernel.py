@@ -62,11 +62,11 @@ def shape_of(facts: MatmulFacts) -> Shape:
 
 def fits_unit(request: Request, facts: MatmulFacts) -> bool:
     """True if the product may be computed on the matrix unit: float32 by a constant, but not by whole numbers, whose
-    sums are exact; A read along memory. The option ``workspace`` is false where memory counts: parts of A take some of
-    each core's, which no plan shares."""
+    sums are exact; A read along memory. Not where memory counts: parts of A
+    take workspace of each core, which no plan shares."""
     if not may_split(request) or facts.output.dtype != "float32" or request.target.memory_kind == "scratchpad":
         return False
-    if request.options.get("workspace") is False:
+    if not request.policy.speed:
         return False
     if not facts.packs or facts.b.is_whole:
         return False

@@ -91,7 +91,7 @@ def build_matmul(request: Request) -> Kernel:
         plain = partial(build_numbers, found=found)
     unit = bytes_pay(request, facts) if facts.of_bytes else matrix_pays(request, facts)
     on_unit = build_matrix_bytes if facts.of_bytes else build_matrix
-    if "tuning" not in request.options:
+    if request.policy.tuning is None:
         return (on_unit if unit else build_strassen if fewer else plain)(request, facts)
     space = tile_space(request, facts)
     named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(multiplier(request.target, facts.a.dtype), *space)}

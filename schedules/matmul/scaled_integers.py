@@ -42,7 +42,7 @@ def weights_in_numbers(request: Request, facts: MatmulFacts) -> Numbers | None:
 
 def _saves(request: Request) -> bool:
     """True if memory goes before speed."""
-    return request.options.get("workspace") is False
+    return not request.policy.speed
 
 
 def build_numbers(

@@ -10,12 +10,11 @@ that read streams (:mod:`.streamed_panels`) have one form among them, whatever t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from ...targets.target import Target
 from ..instructions.int8_dot import multiplier
-from ..words.group import Group, Request, Value, dtype_bytes
+from ..words.group import Group, Request, SharedWeights, Value, dtype_bytes
 from .facts import MatmulFacts
 from .register_tile import Space, choose_tile, group_space, least_cost, own_tile, tile_space, widest
 from .streamed_panels import reads_streams
@@ -23,30 +22,24 @@ from .streamed_panels import reads_streams
 SLOWER = 1.02  # of the estimated cycles: no more than a measurement tells from the best
 
 
-@dataclass(frozen=True, eq=False)
-class SharedWeights:
-    """The width of the panels that a product of this size reads of a weight; what is not there has its own."""
-
-    widths: Mapping[tuple[Value, Space], int] = field(default_factory=dict)
-
-    @staticmethod
-    def of(groups: Iterable[Group], target: Target) -> SharedWeights:
-        readers: dict[Value, dict[Space, Target]] = {}
-        for group in groups:
-            if group.anchor is None or group.anchor.operator != "relax.matmul":
-                continue
-            facts = MatmulFacts.of(group.anchor)
-            if not facts.packs or len(facts.a.shape) < 2:
-                continue
-            own, space = multiplier(target, facts.a.dtype), group_space(target, group, facts)
-            if not reads_streams(target, facts, choose_tile(own, *space), dtype_bytes(facts.output.dtype)):
-                readers.setdefault(facts.b, {})[space] = own
-        return SharedWeights({(b, s): w for b, known in readers.items() for s, w in _agreed(known).items()})
+def shared_weights(groups: Iterable[Group], target: Target) -> SharedWeights:
+    """The widths on which the products of ``groups`` agree, for each weight that several read."""
+    readers: dict[Value, dict[Space, Target]] = {}
+    for group in groups:
+        if group.anchor is None or group.anchor.operator != "relax.matmul":
+            continue
+        facts = MatmulFacts.of(group.anchor)
+        if not facts.packs or len(facts.a.shape) < 2:
+            continue
+        own, space = multiplier(target, facts.a.dtype), group_space(target, group, facts)
+        if not reads_streams(target, facts, choose_tile(own, *space), dtype_bytes(facts.output.dtype)):
+            readers.setdefault(facts.b, {})[space] = own
+    return SharedWeights({(b, s): w for b, known in readers.items() for s, w in _agreed(known).items()})
 
 
 def shared_tile(request: Request, facts: MatmulFacts) -> tuple[int, int]:
     """Rows by vectors in registers, so that others that read this weight find it in the form that this one reads."""
-    shared = request.options.get("shared")
+    shared = request.shared
     known = {} if shared is None else shared.widths
     return own_tile(request, facts, known.get((facts.b, tile_space(request, facts))))
 

@@ -48,7 +48,7 @@ ROW_CHUNK = 8  # rows of A that a task combines
 def strassen_pays(request: Request, facts: MatmulFacts) -> bool:
     """True if the seven products are allowed and estimated to be faster: B one constant matrix, but not of whole
     numbers, whose sums are exact; A read from memory."""
-    if request.exact or request.options.get("strassen") is False or request.target.memory_kind == "scratchpad":
+    if not request.policy.strassen or request.target.memory_kind == "scratchpad":
         return False
     if not facts.packs or not facts.flat or facts.b.is_whole:
         return False

@@ -21,11 +21,12 @@ from tvm import te, tirx
 from ..emit.inline import Inliner, key
 from ..words.group import Group, Node, Value
 from .te_graph import GroupGraph
-from .te_stages import is_costly, is_reduce
+from .te_stages import COSTLY, is_costly, is_reduce
 
 VIEWS = {"relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten", "relax.memory.view"}
 MOST_WRITTEN_OUT = 12  # operators behind a sum of products: longer chains are not repeated for each vector of a tile
 _WIDENING = {"sin", "cos", "pow"}
+_FUNCTIONS = COSTLY - {"if_then_else"}
 ANCHORS = {
     "relax.nn.conv1d": "conv",
     "relax.nn.conv2d": "conv",
@@ -74,6 +75,12 @@ class Facts:
     def costly(self) -> bool:
         """True if an element takes more than a few plain instructions."""
         return any(is_costly(t) for t in self.stages)
+
+    @cached_property
+    def calls_functions(self) -> bool:
+        """True if an element takes a function of more than one instruction: exponentials, logarithms, roots and the
+        like, by whatever name the operator goes."""
+        return any(is_costly(t, _FUNCTIONS) for t in self.stages)
 
     @cached_property
     def widens(self) -> bool:

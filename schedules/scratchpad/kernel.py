@@ -23,7 +23,7 @@ from ..emit.builder import KernelBuilder
 from ..tiled.kernel import Builder, TiledKernel
 from ..tiled.program import Call
 from ..tiled.window_ops import build_margins
-from ..words.group import Scratch, Scratchpad, Value, dtype_bytes
+from ..words.group import Request, Scratch, Scratchpad, Value, dtype_bytes
 from ..words.layout import Layout
 from ..words.stripe_plan import Part, StripePlan
 from ..words.tile_plan import Task, TilePlan, Window
@@ -80,21 +80,15 @@ class StripedKernel(TiledKernel):
     scratchpad: int = 0
 
 
-def build_striped(
-    plan: StripePlan,
-    layouts: Mapping[Value, Layout],
-    target: Any,
-    exact: bool = False,
-    options: Mapping[str, Any] | None = None,
-) -> StripedKernel:
-    return _Striped(_as_tiles(plan), layouts, target, exact, dict(options or {}), 1, stripes=plan).striped()
+def build_striped(plan: StripePlan, whole: Request) -> StripedKernel:
+    """The kernel of a chain in stripes. ``whole`` asks for the group that the plan stands for, in the layouts of all
+    values."""
+    return _Striped(_as_tiles(plan), whole, 1, stripes=plan).striped()
 
 
-def scratch_bytes(
-    plan: StripePlan, layouts: Mapping[Value, Layout], target: Any, exact: bool, options: Mapping[str, Any]
-) -> int:
+def scratch_bytes(plan: StripePlan, whole: Request) -> int:
     """The scratchpad memory of the plan with the kernels' own scratch, exactly."""
-    return build_striped(plan, layouts, target, exact, options).scratchpad
+    return build_striped(plan, whole).scratchpad
 
 
 def most_transfers(plan: StripePlan, layouts: Mapping[Value, Layout]) -> int:
@@ -160,7 +154,7 @@ class _Striped(Builder):
         """Zeros in the margins of what is stored: transfers don't touch them."""
         found = []
         for request in self.requests:
-            whole = replace(request, layouts=self.layouts)
+            whole = replace(request, layouts=self.whole.layouts)
             values = tuple(v for v in request.group.outputs if v in self.stripes.streams)
             if any(whole.layout(v).margins for v in values):
                 found.append(
@@ -196,7 +190,7 @@ class _Driver:
             operands = self.striped.parts[index].operands
             self._extern(self.names[index], *(self._at(self.pointers[o], 0) for o in operands))
         # requests that nobody has awaited: at most those of two loads and two stores
-        room = most_transfers(plan, self.striped.layouts)
+        room = most_transfers(plan, self.striped.whole.layouts)
         self.requests = self.k.local("requests", "int32", 4 * max(1, room))
         scratch = self.pointers[self.operands[-1]]
         self._extern(RUNTIME + "open", self._at(scratch, 0), tirx.IntImm("int64", self.total))
@@ -220,7 +214,7 @@ class _Driver:
         return self.k.finish()
 
     def _transfers(self, part: Part) -> tuple[Geometry, ...]:
-        memory = self.striped.layouts.get(part.value) or Layout.plain(part.value.shape)
+        memory = self.striped.whole.layouts.get(part.value) or Layout.plain(part.value.shape)
         return transfers(part, self.striped.stripes.streams[part.value].layout, memory)
 
     def _start(self, action: str, value: Value, g: Geometry, buffer: int, slot: int) -> None:

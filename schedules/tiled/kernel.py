@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap, Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ..dispatch import build_kernel
 from ..words.group import Box, Group, Kernel, Packed, Request, Scratch, Value
-from ..words.layout import Layout
 from ..words.tile_plan import Compute, Copy, Fill, Shift, Step, TilePlan
 from .box_support import box_opens
 from .core_sharing import Sharing
@@ -41,25 +40,16 @@ class TiledKernel(Kernel):
         return self.driver(names)
 
 
-def build_tiled(
-    plan: TilePlan,
-    layouts: Mapping[Value, Layout],
-    target: Any,
-    exact: bool = False,
-    options: Mapping[str, Any] | None = None,
-    workers: int = 1,
-) -> TiledKernel:
-    """``workers`` is how many tasks may run at once; each has scratch of its own."""
-    return Builder(plan, layouts, target, exact, dict(options or {}), workers).build()
+def build_tiled(plan: TilePlan, whole: Request, workers: int = 1) -> TiledKernel:
+    """The kernel of a tile group. ``whole`` asks for the group that the plan stands for, in the layouts of all values;
+    ``workers`` is how many tasks may run at once, and each has scratch of its own."""
+    return Builder(plan, whole, workers).build()
 
 
 @dataclass
 class Builder:
     plan: TilePlan
-    layouts: Mapping[Value, Layout]
-    target: Any
-    exact: bool
-    options: dict[str, Any]
+    whole: Request
     workers: int
     parts: list[Kernel] = field(default_factory=list)
     known: dict[Any, int] = field(default_factory=dict)
@@ -108,17 +98,19 @@ class Builder:
 
     def prepare(self) -> None:
         """The members' requests, and the sizes of their boxes."""
-        self.alone = replace(self.target, cores=1, weights_stay=True)  # from one stripe to the next they do
-        inner = {**self.layouts, **{v: w.layout for v, w in self.plan.windows.items()}}
+        target = self.whole.target
+        alone = replace(target, cores=1, weights_stay=True)  # from one stripe to the next they do
+        inner = {**self.whole.layouts, **{v: w.layout for v, w in self.plan.windows.items()}}
         weights = sum(v.bytes for m in self.plan.members for v in m.inputs if v.constant is not None)
-        options = {**self.options, "crowded": weights > self.target.l2_bytes // 2, "room": self.plan.room}
+        crowded = weights > target.l2_bytes // 2
+        limits = replace(self.whole.limits, crowded=crowded, room=self.plan.room)
         self._sizes()
         self.requests = []
         for member, boxes in zip(self.plan.members, self.boxes):
-            own = dict(options)
+            own = limits
             if self._over(member):  # is read before
-                own["once"] = math.gcd(*(columns for _, columns in boxes))
-            self.requests.append(Request(member, inner, self.alone, self.exact, own))
+                own = replace(limits, once=math.gcd(*(columns for _, columns in boxes)))
+            self.requests.append(replace(self.whole, group=member, layouts=inner, target=alone, limits=own))
 
     def _over(self, member: Group) -> set[Value]:
         """What ``member`` reads and writes over."""

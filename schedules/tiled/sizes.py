@@ -5,14 +5,11 @@ A part's own scratch follows from its box; where only the kernel of a part tells
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..conv import held_in_box
 from ..dispatch import build_kernel
 from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
-from ..words.layout import Layout
 from ..words.tile_plan import TilePlan
 from .box_support import box_opens
 from .kernel import Builder, aligned
@@ -20,36 +17,25 @@ from .kernel import Builder, aligned
 
 @dataclass
 class PartSizes:
-    """(bytes of scratch, bytes of workspace) by group and box, found once."""
+    """(bytes of scratch, bytes of workspace) of a part's kernel, each found once."""
 
-    known: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    known: dict[Request, tuple[int, int]] = field(default_factory=dict)
 
     def of(self, request: Request) -> tuple[int, int]:
-        box = request.box
-        assert box is not None
-        key = (request.group, box, request.options.get("crowded"))
-        if key not in self.known:
+        if request not in self.known:
             held = held_in_box(request)
             if held is None:
                 kernel = build_kernel(request)
                 each = [aligned(o.bytes) for o in kernel.operands if isinstance(o, Scratch)]
-                self.known[key] = sum(each), kernel.workspace
+                self.known[request] = sum(each), kernel.workspace
             else:
-                self.known[key] = held, 0
-        return self.known[key]
+                self.known[request] = held, 0
+        return self.known[request]
 
 
-def sized_tiled(
-    plan: TilePlan,
-    layouts: Mapping[Value, Layout],
-    target: Any,
-    exact: bool,
-    options: Mapping[str, Any],
-    workers: int,
-    sizes: PartSizes,
-) -> Kernel:
+def sized_tiled(plan: TilePlan, whole: Request, workers: int, sizes: PartSizes) -> Kernel:
     """What :func:`build_tiled` makes, as far as a memory plan looks at it: there is no function."""
-    builder = Builder(plan, layouts, target, exact, dict(options), workers)
+    builder = Builder(plan, whole, workers)
     builder.prepare()
     most = workspace = 0
     for request, boxes, usual, steps in zip(builder.requests, builder.boxes, builder.usual, builder.steps):

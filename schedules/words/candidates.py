@@ -2,7 +2,7 @@
 
 A decision's key says what its kernels' times depend on (shapes, cores), a candidate's name all that is chosen: a name
 that is found again means the same kernel. Measuring (compiler/tune.py) builds a model once for every rank of candidate,
-``request.options["candidate"]``; a build with ``request.options["tuning"]``, key -> name, takes the winners.
+``policy.tuning.candidate``; a build with ``policy.tuning.chosen``, key -> name, takes the winners.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from .group import Decision, Kernel, Request
+from .policy import Tuning
 
 MOST = 8  # candidates that are worth a measurement
 
@@ -27,9 +28,10 @@ class Candidate:
 def decide(request: Request, key: str, candidates: Sequence[Candidate]) -> Kernel:
     """The kernel of the candidate that ``request`` asks for. The first is the family's own choice."""
     names = [c.name for c in candidates]
-    rank = int(request.options.get("candidate") or 0)
+    tuning = request.policy.tuning or Tuning()
+    rank = tuning.candidate
     index = rank if rank < min(MOST, len(names)) else 0
-    wanted = (request.options.get("tuning") or {}).get(key)
+    wanted = tuning.chosen.get(key)
     notes: tuple[str, ...] = ()
     if wanted in names:
         index = names.index(wanted)
@@ -43,7 +45,7 @@ def decide(request: Request, key: str, candidates: Sequence[Candidate]) -> Kerne
 
 def conditions(request: Request) -> str:
     """The end of every key: the cores that share the work, and how weights are stored."""
-    return f"{request.target.cores} cores, {request.options.get('weights', 'float32')} weights"
+    return f"{request.target.cores} cores, {request.policy.weights} weights"
 
 
 def alternating(classes: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .layout import Layout
+from .policy import Policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,22 +186,66 @@ class Box:
     steps: tuple[int, int] = (1, 1)
 
 
+@dataclass(frozen=True, eq=False)
+class SharedWeights:
+    """The width in vectors of the panels in which a product of a size reads a weight, where it is not the product's
+    own choice; by the weight and the size (matmul/shared_weights.py)."""
+
+    widths: Mapping[tuple[Value, Any], int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
+class Limits:
+    """What a group's surroundings leave to its kernel.
+
+    ``room``        the most bytes that a core holds beside what the kernel reads and writes; None is any number
+    ``once``        no output is computed twice, in boxes of multiples of so many columns; 0 where one may be
+    ``crowded``     the weights of the box's tile group drive each other out of the second-level cache
+    ``closing``     a model's output follows: the last sums of products round as the model says
+    """
+
+    room: int | None = None
+    once: int = 0
+    crowded: bool = False
+    closing: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Request:
-    """What a generator is asked for: this group, values in these layouts, for this target. With ``box`` the kernel
-    computes a part of its outputs, on one core."""
+    """What a generator is asked for: this group, values in these layouts, for this target, within the build's policy
+    and the limits of its surroundings. With ``box`` the kernel computes a part of its outputs, on one core. ``shared``
+    has the form of weights that several products read.
+
+    Requests are equal, and hash alike, where every kernel for one is a kernel for the other: a memo's key is the
+    request."""
 
     group: Group
     layouts: Mapping[Value, Layout]
     target: Any
-    exact: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    policy: Policy = Policy()
+    limits: Limits = Limits()
     box: Box | None = None
+    shared: SharedWeights | None = None
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        """Layouts of other groups' values are left out."""
+        group = self.group
+        inner = (v for n in group.nodes for v in (*n.inputs, *n.results))
+        values = dict.fromkeys((*group.inputs, *group.outputs, *inner))
+        own = tuple((v, self.layouts[v]) for v in values if v in self.layouts)
+        return group, own, self.target, self.target.native, self.policy, self.limits, self.box, self.shared
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Request) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     @property
     def workers(self) -> int:
         """Cores that a parallel loop is dealt to."""
-        return 1 if self.box is not None else max(1, self.options.get("threads") or self.target.cores)
+        return 1 if self.box is not None else max(1, self.policy.threads or self.target.cores)
 
     def layout(self, value: Value) -> Layout:
         found = self.layouts.get(value)

@@ -12,6 +12,7 @@ from halotile.schedules.instructions.int8_dot import PAIRS, data_dtype
 from halotile.schedules.matmul.facts import MatmulFacts
 from halotile.schedules.matmul.int8_dot import build_bytes
 from halotile.schedules.words.group import Request
+from halotile.schedules.words.policy import Policy
 from tvm import relax
 
 R = relax.op
@@ -116,7 +117,7 @@ def test_every_tile_gives_the_same(tile: tuple[int, int]) -> None:
     for i in (5, 12, 15):
         a, b = case(i)
         build = staged(module_of([a], lambda x, b=b: product(x, b)), tiled=False)
-        request = Request(build.groups[0], build.layouts, build.target, False, {"threads": 2})
+        request = Request(build.groups[0], build.layouts, build.target, Policy(threads=2))
         facts = MatmulFacts.of(build.groups[0].anchor)
         vectors = -(-facts.n // build.target.lanes("int32"))
         kernel = build_bytes(request, facts, (min(tile[0], facts.rows), min(tile[1], vectors)))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, native, staged, weight
-from halotile.compiler import pipeline
 from halotile.passes.fuse import closing
 from halotile.schedules.conv import strassen
 from tvm import relax
@@ -143,10 +142,10 @@ def test_declined() -> None:
     assert FORM in schedule(256, 256)
 
 
-def test_off_where_products_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [{"memory_budget": 1 << 30}, {"optimize": "memory"}, {"winograd": False}])
+def test_off_where_products_are_plain(options: dict[str, Any]) -> None:
     """A budget, or an ablation, leaves the eighth product in."""
-    monkeypatch.setattr(pipeline, "_only_speed", lambda _options: False)
-    assert FORM not in schedule(256, 256)
+    assert FORM not in schedule(256, 256, **options)
 
 
 def test_the_closing_layer_is_plain() -> None:

@@ -18,6 +18,7 @@ from halotile.schedules.matmul.amx_kernel import fits_unit
 from halotile.schedules.matmul.estimate import matrix_pays, product_cycles
 from halotile.schedules.matmul.facts import MatmulFacts
 from halotile.schedules.words.group import Group, Node, Request, Value
+from halotile.schedules.words.policy import Policy
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax
@@ -218,9 +219,9 @@ def test_where_it_pays() -> None:
         assert not matrix_pays(*case), why
     request, found = facts((128,), 384, 384)
     for other in (
-        replace(request, exact=True),
-        replace(request, options={"matrix": False}),
-        replace(request, options={"weights": "float16"}),
+        replace(request, policy=Policy.of(exact=True)),
+        replace(request, policy=Policy.of(matrix=False)),
+        replace(request, policy=Policy.of(weights="float16")),
         replace(request, target=unitless(NAMED)),
         replace(request, target=resolve("x86_64-linux-gnu+znver4")),
         replace(request, target=resolve("raspberry-pi-5")),

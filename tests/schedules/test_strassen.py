@@ -12,6 +12,7 @@ from halotile.compiler import pipeline
 from halotile.schedules.matmul.facts import MatmulFacts
 from halotile.schedules.matmul.strassen import strassen_pays
 from halotile.schedules.words.group import Group, Node, Request, Value
+from halotile.schedules.words.policy import Policy
 from halotile.targets.target import Target
 from tvm import relax
 
@@ -104,7 +105,7 @@ def test_where_it_pays() -> None:
     }.items():
         assert not strassen_pays(*case), why
     request, product_ = facts((128,), 384, 1536)
-    assert not strassen_pays(replace(request, exact=True), product_)
+    assert not strassen_pays(replace(request, policy=Policy.of(exact=True)), product_)
     assert not strassen_pays(replace(request, target=replace(SERVER, memory_kind="scratchpad")), product_)
 
 

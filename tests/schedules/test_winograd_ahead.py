@@ -25,7 +25,7 @@ from halotile.schedules.conv.winograd import prefetch as winograd_ahead
 from halotile.schedules.conv.winograd.prefetch import Ahead
 from halotile.schedules.conv.winograd.transform import F4, F6, Transform
 from halotile.schedules.tiled import TiledKernel
-from halotile.schedules.words.group import Kernel
+from halotile.schedules.words.group import Kernel, Limits
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 from tvm import relax, sym
@@ -53,7 +53,7 @@ def layer(channels: int, width: int, plan: Any, asked: list[tuple[Any, int]]) ->
         channels=channels, strides=(1, 1), before=(0, 0), dilation=(1, 1), data=SimpleNamespace(dtype="float32")
     )
     facing = SimpleNamespace(strides=(0, stride * LANES, 0, 0), elements=1 << 30)
-    request = SimpleNamespace(target=server(l2_bytes=4 << 20), box=None, options={}, layout=lambda _: facing)
+    request = SimpleNamespace(target=server(l2_bytes=4 << 20), box=None, limits=Limits(), layout=lambda _: facing)
     fake = SimpleNamespace(
         k=None,
         lanes=LANES,

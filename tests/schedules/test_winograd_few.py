@@ -20,6 +20,7 @@ from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan
 from halotile.schedules.conv.winograd.transform import error_bound
+from halotile.schedules.words.policy import Policy
 from tvm import relax
 from winograd_layers import Pads, add_strided, convolution, facts_of, plans_of, random, server
 
@@ -160,7 +161,7 @@ def test_the_planner_knows_both_ways_of_boxes() -> None:
     """By tiles of 5 x 5 outputs, or directly where boxes have fewer rows."""
     build = run_pipeline(stem(7, 2, 64), Options(server(), stop_after="layout", threads=1))
     group = next(g for g in build.groups if g.anchor is not None and g.anchor.operands[0].shape[1] == 3)
-    cost, direct = (member_cost(group, server(cores=1), exact) for exact in (False, True))
+    cost, direct = (member_cost(group, server(cores=1), Policy.of(exact=exact)) for exact in (False, True))
     assert cost.box(20, 42) < 0.8 * direct.box(20, 42)
     assert cost.box(1, 42) == direct.box(1, 42)
 

@@ -129,12 +129,14 @@ def staged(
     layouts: Callable[[Build], dict[Value, Layout]] | None = None,
     tiled: bool = True,
     exact: bool = False,
+    **more: Any,
 ) -> Build:
-    """The stages from fuse to plan on a Relax module; ``layouts`` may say how values lie, even inputs and outputs.
+    """The stages from fuse to plan on a Relax module; ``layouts`` may say how values lie, even inputs and outputs;
+    ``more`` are further options.
 
     Without ``tiled``, every group is computed whole, whatever the costs say.
     """
-    build = Build(None, Options(target or native(), fuse=fuse, layout=layout and layouts is None, exact=exact))
+    build = Build(None, Options(target or native(), fuse=fuse, layout=layout and layouts is None, exact=exact, **more))
     if not tiled:
         build.options = replace(build.options, tile="off")
     build.module = module

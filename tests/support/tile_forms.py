@@ -14,11 +14,12 @@ from halotile.compiler.pipeline import Build
 from halotile.passes.tile.plan.form import MATERIALISE, RECOMPUTE, RING, Form, Untileable
 from halotile.passes.tile.plan.lower import lower
 from halotile.passes.tile.search.program import Program
-from halotile.passes.tile.tile import replaced
+from halotile.passes.tile.tile import joined, replaced
 from halotile.schedules.conv import overwritten_in_boxes
 from halotile.schedules.tiled.core_sharing import by_rows, column_unit
 from halotile.schedules.words.group import Group, Request, Value
 from halotile.schedules.words.tile_plan import TilePlan
+from halotile.targets.target import Target
 
 MODES = (RING, RECOMPUTE, MATERIALISE)
 
@@ -52,14 +53,19 @@ def planned(
 def taken(build: Build, groups: Sequence[Group], sharing: int) -> dict[Value, Value]:
     """By output, the input whose window a member may take."""
     by_columns = sharing > 1 and not by_rows(groups[-1].outputs[0].shape[3], sharing)
-    options, found = build.options, {}
-    choices = {"winograd": options.winograd, "matrix": options.matrix}
+    options = build.options
+    found = {}
     for group in groups:
-        alone = Request(group, build.layouts, replace(options.target, cores=1), options.exact, choices)
+        alone = Request(group, build.layouts, replace(options.target, cores=1), options.policy)
         over = overwritten_in_boxes(alone, column_unit(group, sharing) if by_columns else None)
         if over:
             found[group.outputs[0]] = over[0]
     return found
+
+
+def whole(plan: TilePlan, build: Build, target: Target) -> Request:
+    """What asks for the kernel of ``plan`` in a build that was stopped before it had one."""
+    return Request(joined(plan), build.layouts, target)
 
 
 def finished(build: Build, plan: TilePlan | None = None) -> Compiled:

@@ -19,6 +19,7 @@ from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.concat_parts import Parts
 from halotile.schedules.general.concat_order import NOTE
 from halotile.schedules.tiled import build_tiled
+from tile_forms import whole
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +48,11 @@ def test_boxes_copy_all_blocks_of_a_place(unet: onnx.ModelProto, monkeypatch: py
     plans = [p for p in build.tiled.values() if any(m.operators == ("relax.concat",) for m in p.members)]
     assert plans
     for plan in plans:
-        parts = build_tiled(plan, build.layouts, native()).parts
+        parts = build_tiled(plan, whole(plan, build, native())).parts
         assert any(NOTE in part.notes for part in parts)
     for plan in build.tiled.values():
         if plan not in plans:
-            assert not any(NOTE in part.notes for part in build_tiled(plan, build.layouts, native()).parts)
+            assert not any(NOTE in part.notes for part in build_tiled(plan, whole(plan, build, native())).parts)
 
 
 def test_the_numbers_are_those_of_the_whole(unet: onnx.ModelProto, tmp_path: Path) -> None:

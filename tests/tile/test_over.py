@@ -55,7 +55,7 @@ def blocks(count: int = 3, width: int = 28, winograd: bool = False) -> Build:
 
 def model_of(build: Build) -> Model:
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    return Model(program, native(), 2, not build.options.winograd, tight=True, saving=True)
+    return Model(program, native(), 2, build.options.policy, tight=True, saving=True)
 
 
 def planned(build: Build, rows: int, bands: int = 1, sharing: int = 1, inplace: bool = True) -> TilePlan:

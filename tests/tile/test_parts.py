@@ -28,6 +28,7 @@ from halotile.passes.tile.search.segments import segments_of
 from halotile.schedules.general.concat_order import NOTE
 from halotile.schedules.tiled import build_tiled
 from halotile.schedules.tiled import core_sharing as sharing_module
+from halotile.schedules.words.policy import Policy
 from halotile.schedules.words.tile_plan import Copy, Shift, TilePlan
 from interleaved import interleaved
 from tile_forms import finished, given, taken, untiled
@@ -176,11 +177,11 @@ def test_parts_take_no_bytes_and_no_copies() -> None:
     a, b = (plan.windows[v] for v in plan.wholes)
     assert a.offset == plan.windows[whole].offset and b.offset == a.offset + a.layout.elements * 4
     assert a.layout.elements + b.layout.elements == plan.windows[whole].layout.elements
-    parts = build_tiled(plan, build.layouts, native()).parts
+    parts = build_tiled(plan, whole(plan, build, native())).parts
     assert not any(p.outputs == (whole,) and "relax.concat" in p.schedule or NOTE in p.notes for p in parts)
     apart = lowered_apart(build, 8)
     assert not apart.wholes and plan.task_bytes < 0.85 * apart.task_bytes
-    assert any(NOTE in p.notes for p in build_tiled(apart, build.layouts, native()).parts)
+    assert any(NOTE in p.notes for p in build_tiled(apart, whole(apart, build, native())).parts)
 
 
 def lowered_apart(build: Build, rows: int) -> TilePlan:
@@ -243,7 +244,7 @@ def test_the_estimate_counts_no_windows_of_parts(
     for apart in (False, True):
         if apart:
             monkeypatch.setattr(grow_module, "joins_blocks", lambda *_: False)
-        model = Model(program, native(), 2, True, tight=True, saving=True)
+        model = Model(program, native(), 2, Policy.of(exact=True), tight=True, saving=True)
         (segment,) = segments_of(model, able[0], able[-1], [shape])
         assert segment is not None
         found.append(segment)

@@ -72,7 +72,7 @@ def test_a_small_box_is_computed_by_smaller_tiles_and_priced_so() -> None:
         and g.outputs[0].shape[1:] == (64, 720, 1280)
         and g.anchor.operands[1].shape[2:] == (3, 3)
     )
-    cost = member_cost(group, SERVER, False)
+    cost = member_cost(group, SERVER)
     assert cost.unit == (6, 6) and [way.unit for way in cost.others] == [(4, 4)]
     assert cost.way(12, 320) == 0 and cost.way(8, 320) == 1  # its own, the first of the others
     assert cost.box(8, 320) < cost.cycles * cost.units(8, 320)

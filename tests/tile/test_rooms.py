@@ -41,7 +41,7 @@ def test_a_kernel_holds_what_its_room_was_said_to_leave_it(edsr: onnx.ModelProto
     assert times == sorted(times)
     for way in ways:
         request = model.request(build.groups[index])
-        kernel = build_kernel(replace(request, options={**request.options, "room": way.room}))
+        kernel = build_kernel(replace(request, limits=replace(request.limits, room=way.room)))
         assert sum(o.bytes for o in kernel.operands if isinstance(o, Scratch)) == way.bytes
         assert way.room is None or way.bytes <= threads * way.room
         assert kernel.inplace == way.overwritten

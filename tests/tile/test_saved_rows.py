@@ -28,7 +28,7 @@ from halotile.schedules.tiled.core_sharing import Sharing
 from halotile.schedules.words.group import Scratch
 from halotile.schedules.words.tile_plan import Copy, Shift, TilePlan
 from interleaved import interleaved
-from tile_forms import finished
+from tile_forms import finished, whole
 
 
 def chain(layers: int = 5, channels: int = 32, winograd: bool = False) -> Build:
@@ -110,7 +110,7 @@ def test_members_take_no_more_room_than_a_plan_has() -> None:
         compiled = finished(build, plan)
         (kernel,) = (k for k in build.kernels if isinstance(k, TiledKernel))
         assert any("winograd" in part.schedule for part in kernel.parts)
-        sized = sized_tiled(plan, build.layouts, native(), False, {}, 1, PartSizes())
+        sized = sized_tiled(plan, whole(plan, build, native()), 1, PartSizes())
         for k in (kernel, sized):
             scratch[room] = sum(o.bytes for o in k.operands if isinstance(o, Scratch)) - plan.task_bytes
         x = np.random.default_rng(0).standard_normal(build.graph.inputs[0].shape).astype(np.float32)
@@ -123,14 +123,14 @@ def test_members_take_no_more_room_than_a_plan_has() -> None:
 def test_the_bits_are_those_of_the_whole(bands: int, sharing: int) -> None:
     build = chain()
     plan = planned(build, 8, bands, saves=True, sharing=sharing)
-    sized = sized_tiled(plan, build.layouts, native(), False, {}, 2, PartSizes())
-    tiled, whole = finished(build, plan), finished(chain())
+    sized = sized_tiled(plan, whole(plan, build, native()), 2, PartSizes())
+    tiled, plain = finished(build, plan), finished(chain())
     (kernel,) = (k for k in build.kernels if isinstance(k, TiledKernel))
     assert {p.schedule for p in kernel.parts} >= {"copy"} and len(plan.tasks) == bands
     for k in (kernel, sized):
         assert sum(o.bytes for o in k.operands if isinstance(o, Scratch)) == bands * plan.task_bytes
     x = np.random.default_rng(0).standard_normal(build.graph.inputs[0].shape).astype(np.float32)
-    np.testing.assert_array_equal(tiled.run([x])[0], whole.run([x])[0])
+    np.testing.assert_array_equal(tiled.run([x])[0], plain.run([x])[0])
 
 
 @pytest.mark.parametrize("threads", [1, 2])

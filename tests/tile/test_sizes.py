@@ -15,6 +15,7 @@ from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.search import Search
 from halotile.schedules.tiled import PartSizes, TiledKernel, build_tiled, sized_tiled
 from halotile.schedules.words.group import Scratch, Value
+from tile_forms import whole
 
 
 @pytest.mark.parametrize("name", ["edsr", "unet", "mobilenet_v2", "segformer"])
@@ -29,8 +30,8 @@ def test_sizes_are_those_of_the_kernels(name: str) -> None:
     sizes = PartSizes()
     for segment in sorted(segments, key=lambda s: (s.first, s.last, s.scratch))[:6]:
         plan = plan_segment(model, segment)
-        kernel = build_tiled(plan, build.layouts, native(), workers=2)
-        sized = sized_tiled(plan, build.layouts, native(), False, {}, 2, sizes)
+        kernel = build_tiled(plan, whole(plan, build, native()), workers=2)
+        sized = sized_tiled(plan, whole(plan, build, native()), 2, sizes)
         for k in (kernel, sized):
             assert {o for o in k.operands if isinstance(o, Value) and o.constant is None} == {
                 v for v in (*plan.inputs, *plan.outputs) if v.constant is None

@@ -20,6 +20,7 @@ from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.reinstate_concats import reinstated
 from halotile.passes.tile.search.segments import segments_of
 from halotile.schedules.tiled import core_sharing as sharing_module
+from halotile.schedules.words.policy import Policy
 from halotile.schedules.words.tile_plan import TilePlan
 from interleaved import interleaved
 from tile_forms import finished, given, taken, untiled
@@ -241,7 +242,7 @@ def test_the_checker_knows_what_is_written_over() -> None:
 def test_the_estimate_expects_what_plans_do(make: Callable[[Graph, str], str], sharing: int) -> None:
     build = built(make)
     program, (first, last) = program_of(build), ends(build)
-    model = Model(program, native(), 2, True, tight=True)
+    model = Model(program, native(), 2, Policy.of(exact=True), tight=True)
     width = build.groups[last].outputs[0].shape[3]
     for rows in (4, 8, 12, 21):
         (segment,) = segments_of(model, first, last, [Shape(rows, width, 1, RING, sharing=sharing)])

@@ -10,6 +10,7 @@ from compiled import module_of, staged, weight
 from halotile.passes.tile.plan.lower import plan_group
 from halotile.schedules.tiled import TiledKernel, build_tiled
 from halotile.targets.resolve import resolve
+from tile_forms import whole
 from tvm import relax
 
 R = relax.op
@@ -38,7 +39,8 @@ def tiled(channels: int, kernel: int, size: int, tile: tuple[int, int], l2: int,
     build = staged(module_of([x], body), target, tiled=False)
     groups = [g for g in build.groups if g.anchor is not None and "conv" in g.anchor.operator]
     assert len(groups) == 2
-    return build_tiled(plan_group(groups, build.layouts, target, *tile), build.layouts, target)
+    plan = plan_group(groups, build.layouts, target, *tile)
+    return build_tiled(plan, whole(plan, build, target))
 
 
 @pytest.mark.parametrize(

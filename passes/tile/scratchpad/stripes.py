@@ -16,8 +16,9 @@ from typing import Any
 
 from ....errors import HalotileError
 from ....schedules.scratchpad.kernel import MOST_TRANSFERS, most_transfers, scratch_bytes
-from ....schedules.words.group import Group, Value, dtype_bytes
+from ....schedules.words.group import Group, Request, Value, dtype_bytes
 from ....schedules.words.layout import Layout
+from ....schedules.words.policy import Policy
 from ....schedules.words.stripe_plan import Part, Stream, Stripe, StripePlan
 from ....schedules.words.tile_plan import Compute, Fill, Span, Step
 from ....targets.target import Target
@@ -43,23 +44,21 @@ class StripeResult(TileResult):
 
 @dataclass(frozen=True)
 class Stripes:
-    """``rows`` fixes the height of stripes; None chooses it."""
+    """``rows`` fixes the height of stripes; None chooses it. ``policy`` is the build's."""
 
     rows: int | None = None
-    exact: bool = False
-    winograd: bool = True
-    matrix: bool = True
+    policy: Policy = Policy()
     name: str = "tile"
 
     @staticmethod
-    def of(tile: str | Mapping[str, Any], exact: bool, winograd: bool, matrix: bool = True) -> Stripes:
+    def of(tile: str | Mapping[str, Any], policy: Policy) -> Stripes:
         """What a build asks for: ``{"shape": (rows, None)}`` fixes the height; HalotileError for any other wish."""
         if isinstance(tile, str) or not tile:
-            return Stripes(None, exact, winograd, matrix)
+            return Stripes(None, policy)
         rows, columns = checked_shape(tile["shape"]) if set(tile) == {"shape"} else (None, 0)
         if columns is not None:
             raise HalotileError("tile: stripes for a scratchpad have a height alone: {'shape': (rows, None)}")
-        return Stripes(rows, exact, winograd, matrix)
+        return Stripes(rows, policy)
 
     def apply(
         self,
@@ -95,12 +94,12 @@ class Stripes:
             misses = 0 if plans else misses + 1
             if misses == MISSES:
                 break
-        options = {"winograd": self.winograd, "matrix": self.matrix}
         for first, plans in reversed(found):
             for plan in plans:
                 if most_transfers(plan, program.layouts) > MOST_TRANSFERS:
                     continue
-                if scratch_bytes(plan, program.layouts, target, self.exact, options) <= target.scratchpad_bytes:
+                whole = Request(joined(plan.tiles), program.layouts, target, self.policy)
+                if scratch_bytes(plan, whole) <= target.scratchpad_bytes:
                     return first, last, plan
         return None
 

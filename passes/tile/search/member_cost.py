@@ -33,6 +33,7 @@ from ....schedules.matmul.facts import MatmulFacts
 from ....schedules.operators.kind import Facts
 from ....schedules.words.group import Group, Value, dtype_bytes
 from ....schedules.words.layout import Layout
+from ....schedules.words.policy import Policy
 from ....targets.target import Target
 
 EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
@@ -44,6 +45,7 @@ SMALL = 4  # tiles of the whole that a box is wide, beyond which its own are no 
 LAST_PLACES = SUMS * ROWS  # that the last registers may read beyond a box's
 LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
 MATMUL = "relax.matmul"
+ANY = Policy()  # whatever a family likes
 SHORT, LONG = 0.5, 12.0  # cycles of a vector in an epilogue; of exponentials and the like (EfficientNet's silu)
 
 Numbers = Any  # a number, or an array of them
@@ -177,20 +179,19 @@ class MemberCost:
 def member_cost(
     group: Group,
     target: Target,
-    exact: bool,
+    policy: Policy = ANY,
     known: Known | None = None,
     room: int | None = None,
-    matrix: bool = False,
 ) -> MemberCost:
     """The cost of ``group``, by the kernel family that builds it. ``known``: see :class:`Fit`. ``room``: the most bytes
-    that the kernel may hold beside what it reads and writes. ``matrix``: products of float32 may be in parts."""
+    that the kernel may hold beside what it reads and writes."""
     alone = target if target.cores == 1 else _alone(target)
     output = group.outputs[0]
     positions = max(1, math.prod(output.shape[2:]))  # none are left of a state that has no length
     lanes = target.channel_block(output.dtype)
     vectors = output.shape[0] * -(-output.shape[1] // lanes) if len(output.shape) > 1 else 1
     anchor = group.anchor
-    extra = vectors * sum(LONG if _is_long(n.operator) else SHORT for n in group.nodes if n is not anchor)
+    extra = vectors * sum(LONG if Facts(n).calls_functions else SHORT for n in group.nodes if n is not anchor)
     if anchor is not None and supports_conv(anchor) and len(output.shape) == 4:
         weights = anchor.operands[1].bytes
         if anchor.operator == "halotile.conv_transpose":
@@ -214,9 +215,9 @@ def member_cost(
             steps = vectors * facts.group_in * facts.taps / facts.kernel[-1]
             cycles = steps * grouped_step(alone, facts, tile) + extra * tile.positions
             return MemberCost((tile.rows, tile.columns), cycles, weights, positions)
-        split = matrix and has_matrix_unit(target)
+        split = policy.parts and has_matrix_unit(target)
         part = replace(facts, edges=facts.margins())
-        plan = None if exact else choose_plan(alone, part, room, split)
+        plan = choose_plan(alone, part, room, split) if policy.winograd else None
         strip = best_strip(alone, facts, 1, room) if split and suits(facts) else None
         if strip is not None and strip.cycles < MARGIN * (plan.cycles if plan else float_cycles(alone, facts)):
             return _matrix(facts, strip.strip, strip_bytes(facts.channels, strip), extra, room)
@@ -239,7 +240,7 @@ def member_cost(
             work += sum(r.elements for r in node.results) * depth / lanes / target.fma_ports
             weights += sum(v.bytes for v in node.inputs if v.constant is not None)
             continue
-        work += _map_cycles(node.operator, sum(r.elements for r in node.results), lanes, Facts(node).kind, node)
+        work += _map_cycles(Facts(node), lanes)
     moves = MATMUL not in group.operators
     return MemberCost((1, 1), work / positions, weights, positions, moves=moves)
 
@@ -292,19 +293,16 @@ def _step(tile: Tile, target: Target) -> float:
     return LOOP + max(arithmetic, (tile.positions + tile.blocks) / 2, float(target.fma_latency))
 
 
-def _map_cycles(operator: str, elements: int, lanes: int, kind: str, node: object) -> float:
-    if kind == "stencil":
-        taps = getattr(node.call.attrs, "pool_size", None)  # type: ignore[attr-defined]
+def _map_cycles(facts: Facts, lanes: int) -> float:
+    operator, elements = facts.node.operator, sum(r.elements for r in facts.node.results)
+    if facts.kind == "stencil":
+        taps = getattr(facts.node.call.attrs, "pool_size", None)
         return elements / lanes * (math.prod(int(k) for k in taps) if taps is not None else 9) * 1.2
     if any(word in operator for word in ("permute", "transpose", "reshape", "resize", "slice", "pad", "gather")):
         return elements / lanes * 8.0  # moves that seldom run over whole vectors
     if operator == "halotile.standardise":
         return elements / lanes * 10.0  # three passes, and the lanes of two sums
-    return elements / lanes * (LONG if _is_long(operator) else 2.0)
-
-
-def _is_long(operator: str) -> bool:
-    return any(word in operator for word in ("sigmoid", "tanh", "exp", "erf", "gelu", "silu"))
+    return elements / lanes * (LONG if facts.calls_functions else 2.0)
 
 
 def _alone(target: Target) -> Target:

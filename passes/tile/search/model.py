@@ -11,7 +11,8 @@ from ....schedules.conv.weight_bandwidth import kept_bytes
 from ....schedules.instructions.prefetch import KEPT, can_stream
 from ....schedules.tiled.box_support import box_alignment
 from ....schedules.tiled.core_sharing import by_rows, column_unit
-from ....schedules.words.group import Group, Request, Value
+from ....schedules.words.group import Group, Limits, Request, Value
+from ....schedules.words.policy import Policy
 from ....schedules.words.tile_plan import TilePlan
 from ....targets.target import Target
 from ..plan.form import RECOMPUTE, RING, Needs
@@ -84,14 +85,6 @@ class Segment:
         return self.scratch - self.taken
 
 
-@dataclass(frozen=True)
-class Halves:
-    """Whether layers computed whole may be seven products of halves; those that write ``closing`` may not."""
-
-    allowed: bool = True
-    closing: frozenset[Value] = frozenset()
-
-
 @dataclass
 class Model:
     """Costs and reaches of all groups, each found once."""
@@ -99,11 +92,10 @@ class Model:
     program: Program
     target: Target
     threads: int
-    exact: bool = False
-    halves: Halves = Halves()
+    policy: Policy = Policy()
+    closing: frozenset[Value] = frozenset()  # what the last sums of products before the outputs write
     tight: bool = False  # memory counts: layers may take less scratch, and more time
     saving: bool = False  # rings may save rows
-    matrix: bool = False  # products of float32 may be in parts, where there is a matrix unit
     needs: Needs = group_needs_of
     costs: dict[tuple[Group, int | None], MemberCost] = field(default_factory=dict)
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
@@ -133,7 +125,7 @@ class Model:
         """What boxes of group ``index`` take, in kernels that hold at most ``room`` bytes beside."""
         group = self.program.groups[index]
         if (group, room) not in self.costs:
-            self.costs[group, room] = member_cost(group, self.target, self.exact, self.fits, room, self.matrix)
+            self.costs[group, room] = member_cost(group, self.target, self.policy, self.fits, room)
         return self.costs[group, room]
 
     @property
@@ -164,9 +156,9 @@ class Model:
         return next(iter(self.over[group, unit]), None)
 
     def request(self, group: Group) -> Request:
-        closing = not self.halves.closing.isdisjoint(group.outputs)
-        choices = {"threads": self.threads, "strassen": self.halves.allowed, "closing": closing, "matrix": self.matrix}
-        return Request(group, self.program.layouts, self.target, self.exact, choices)
+        """What asks for the kernel of ``group`` as a whole."""
+        limits = Limits(closing=not self.closing.isdisjoint(group.outputs))
+        return Request(group, self.program.layouts, self.target, replace(self.policy, threads=self.threads), limits)
 
     def rows(self, index: int, cost: MemberCost) -> int:
         """Rows that the kernel of group ``index`` computes at a time, where boxes must begin anyhow included."""

@@ -133,7 +133,7 @@ def few_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
     alike = facts.groups == 1 and len(facts.out_spatial) == 2 and facts.output.dtype == "float32"
     if not (plain and alike and may_split(request)) or facts.channels > FEW or facts.weight.is_whole:
         return None
-    return best_pixels(request.target, facts, request.workers, request.options.get("room"))
+    return best_pixels(request.target, facts, request.workers, request.limits.room)
 
 
 def best_pixels(target: Target, facts: ConvFacts, workers: int, room: int | None = None) -> MatrixPlan | None:
@@ -157,7 +157,7 @@ def matrix_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
     """The plan with the fewest cycles, where the kernel applies; ``facts`` may be those of a box."""
     if not matrix_applies(request, facts):
         return None
-    room = request.options.get("room")
+    room = request.limits.room
     return best_plan(request.target, facts, request.workers, room)
 
 

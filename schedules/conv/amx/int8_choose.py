@@ -120,11 +120,11 @@ def bytes_plan(request: Request, facts: ConvFacts) -> BytesPlan | None:
     """The plan with the fewest cycles, where the unit is there and expected to be faster."""
     block = request.layout(facts.data).block
     whole = request.box is None and facts.groups == 1 and len(facts.out_spatial) in (1, 2)
-    if not (whole and request.options.get("matrix") is not False and has_matrix_unit(request.target, KIND)):
+    if not (whole and request.policy.matrix and has_matrix_unit(request.target, KIND)):
         return None
     if block not in (FEW, COLUMNS) or facts.data.dtype != "uint8":
         return None
-    room, target = request.options.get("room"), request.target
+    room, target = request.limits.room, request.target
     plans = [p for p in plans_of(target, facts, block, request.workers) if room is None or held_bytes(p) <= room]
     best = min(plans, key=lambda p: p.cycles, default=None)
     return best if best is not None and best.cycles < MARGIN * vector_cycles(target, facts, request.workers) else None

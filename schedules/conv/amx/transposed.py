@@ -94,7 +94,7 @@ def plan_together(
 
 def _strip(request: Request, found: Together) -> Strip | None:
     rows, columns = found.facts.out_spatial
-    room = request.options.get("room")
+    room = request.limits.room
     most = SHARE * request.target.l2_bytes if room is None else room
     fitting = []
     for strip in strips_of(found.facts, (rows, columns)):

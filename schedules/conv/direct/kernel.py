@@ -114,7 +114,7 @@ def tile_space(request: Request, facts: ConvFacts) -> Space:
 
 def own_tile(request: Request, facts: ConvFacts) -> Tile:
     """The register tile that :func:`choose_tile` says; cores share an image where there is not one for each."""
-    once = request.options.get("once", 0)
+    once = request.limits.once
     joined = joined_tile(request, facts) if not once else None
     if joined is not None:
         return joined
@@ -133,7 +133,7 @@ def rest_of(request: Request, facts: ConvFacts, tile: Tile) -> Tile | None:
 def once_pays(request: Request, facts: ConvFacts) -> bool:
     """True if tiles that compute no output twice take at most ONCE of the cycles of the others."""
     space, target = _shared_space(request, facts), request.target
-    unit = request.options.get("once") or facts.out_spatial[-1]
+    unit = request.limits.once or facts.out_spatial[-1]
     once, free = (min(c for c, _ in replace(space, once=o).tiles(target)) for o in (unit, 0))
     return once <= ONCE * free
 

@@ -81,7 +81,7 @@ def rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
 def passes_by(conv: ConvKernel) -> bool:
     """True for a box among others whose weights drive its own out of the second-level cache from stripe to stripe, if
     so few tiles share a panel that they wait for it (with five of them hints already cost more than they give)."""
-    crowded = bool(conv.request.options.get("crowded")) and len(conv.facts.out_spatial) == 2
+    crowded = conv.request.limits.crowded and len(conv.facts.out_spatial) == 2
     return crowded and tiles_of(conv.tile, *conv.facts.out_spatial) <= FEW_TILES
 
 

@@ -156,7 +156,7 @@ class Ahead:
     # -- residuals -------------------------------------------------------------------------------
 
     def _residuals(self) -> list[Value]:
-        over = bool(self.conv.request.options.get("once"))  # results go where residuals were asked for
+        over = bool(self.conv.request.limits.once)  # results go where residuals were asked for
         wanted = [v for v, written in self.conv.places() if not written or (self.conv.is_windowed(v) and not over)]
         return [v for v in wanted if self._is_far(v)]
 

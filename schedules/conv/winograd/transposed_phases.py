@@ -33,10 +33,10 @@ def plan_phases(request: Request, phases: Sequence[ConvFacts]) -> PhasePlans | N
     """None where no phase is faster so, where sums must keep their order, and in boxes."""
     lanes = request.target.lanes(phases[0].output.dtype)
     blocked = all(request.layout(v).block == lanes for v in (phases[0].data, *request.group.outputs))
-    allowed = not request.exact and request.options.get("winograd") is not False and request.box is None
+    allowed = request.policy.winograd and request.box is None
     if not blocked or not allowed or phases[0].is_plain:
         return None
-    room = request.options.get("room")
+    room = request.limits.room
     plans = tuple(choose_plan(request.target, facts, room) for facts in phases)
     held, total = [0, 0], 0.0
     for facts, plan in zip(phases, plans):

@@ -1,0 +1,78 @@
+"""What a build allows its kernels, folded once from its options: whoever chooses an algorithm asks the policy.
+
+    exact=True           sums keep their order: no Winograd, no seven products, no parts of float32
+    winograd=False       no seven products either: what is left is direct
+    weights="float16"    no parts and no seven products, which would store other forms of the weights
+    speed=False          memory goes before time: nothing that needs more of it to be faster
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """Choices that were measured: ``chosen`` names a candidate for a decision's key (words/candidates.py);
+    ``candidate`` is the rank of the one to build of every decision that ``chosen`` does not know."""
+
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    candidate: int = 0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Which algorithms and roundings kernels may take, and what counts; made by :meth:`of`.
+
+    ``exact``       sums of floats are computed in the order and type that the model has
+    ``winograd``    convolutions by Winograd's transforms
+    ``strassen``    seven products of halves instead of eight
+    ``matrix``      bytes are multiplied on a matrix unit, where the target has one
+    ``parts``       float32 is, as a sum of products of bfloat16 parts
+    ``half``        weights of convolutions and products are stored as float16
+    ``speed``       time goes before memory
+    ``threads``     cores that share a kernel; 0 is all that the target has
+    ``tuning``      measured choices; None where nothing was measured and nothing is to be
+    """
+
+    exact: bool = False
+    winograd: bool = True
+    strassen: bool = True
+    matrix: bool = True
+    parts: bool = True
+    half: bool = False
+    speed: bool = True
+    threads: int = 0
+    tuning: Tuning | None = None
+
+    @staticmethod
+    def of(
+        *,
+        exact: bool = False,
+        winograd: bool = True,
+        matrix: bool = True,
+        weights: str = "float32",
+        speed: bool = True,
+        threads: int | None = None,
+        tuning: Tuning | None = None,
+    ) -> Policy:
+        """The policy of these options, with what one implies for another."""
+        half = weights == "float16"
+        free = winograd and not exact
+        return Policy(
+            exact=exact,
+            winograd=free,
+            strassen=free and speed and not half,
+            matrix=matrix,
+            parts=matrix and not exact and not half,
+            half=half,
+            speed=speed,
+            threads=threads or 0,
+            tuning=tuning,
+        )
+
+    @property
+    def weights(self) -> str:
+        """The type that weights are stored in."""
+        return "float16" if self.half else "float32"
