@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
@@ -14,8 +16,9 @@ from halotile.passes.tile.search.model import Model
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.search import Search
 from halotile.schedules.tiled import PartSizes, TiledKernel, build_tiled, sized_tiled
-from halotile.schedules.words.group import Scratch, Value
+from halotile.schedules.words.group import Box, Limits, Scratch, Value
 from tile_forms import whole
+from winograd_layers import server
 
 
 @pytest.mark.parametrize("name", ["edsr", "unet", "mobilenet_v2", "segformer"])
@@ -72,3 +75,19 @@ def test_a_refused_budget_builds_the_kernels_of_few_plans(monkeypatch: pytest.Mo
         run_pipeline(model, Options(target=native(), threads=2, memory_budget=1, stop_after="plan"))
     assert looked
     assert 0 < len(built) <= 6
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_size_is_that_of_the_room_it_was_asked_for(order: int) -> None:
+    """The same questions in another order have the same answers."""
+    source = MODELS["edsr"].model(small=True, height=48, width=64, features=64, blocks=1)
+    build = run_pipeline(source, Options(server(), stop_after="layout", threads=1))
+    program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
+    model = Model(program, server(cores=1), 1, tight=True)
+    index = max(range(len(build.groups)), key=lambda i: len(model.besides(i)))
+    request = replace(model.request(build.groups[index]), box=Box(*build.groups[index].outputs[0].shape[2:]))
+    rooms = [b.room for b in model.besides(index)]
+    sizes = PartSizes()
+    found = {room: sizes.of(replace(request, limits=Limits(room)))[0] for room in rooms[::order]}
+    assert len(rooms) > 2 and [found[r] for r in rooms] == sorted(set(found.values()), reverse=True)
+    assert all(room is None or held <= room for room, held in found.items())
