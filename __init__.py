@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import errors
 from .errors import HalotileError
+from .version import __version__
 
-__version__ = "0.1.0"
 __all__ = ["compile", "inspect", "load", "tune", "errors", "HalotileError", "__version__"]
 
 if TYPE_CHECKING:

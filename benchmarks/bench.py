@@ -162,7 +162,8 @@ def _within(budget: str | Fraction) -> str:
 def _with_bytes(path: Path, threads: int, options: dict[str, Any]) -> dict[str, Any]:
     """``options`` with a budget that is a share of the arena without tiles in bytes."""
     from ..compiler.options import checked_budget
-    from ..compiler.pipeline import Options, run_pipeline
+    from ..compiler.pipeline import run_pipeline
+    from ..compiler.state import Options
 
     budget = options.get("memory_budget")
     if isinstance(budget, Fraction):
@@ -173,7 +174,8 @@ def _with_bytes(path: Path, threads: int, options: dict[str, Any]) -> dict[str, 
 
 def _compile(path: Path, output: Path, threads: int, options: dict[str, Any]) -> BuildResult:
     """Builds a library in ``output``, in this process: as ``halotile.compile`` does, with the ablations' options."""
-    from ..compiler.pipeline import Options, run_pipeline
+    from ..compiler.pipeline import run_pipeline
+    from ..compiler.state import Options
 
     started = time.perf_counter()
     report = run_pipeline(path, Options(native(), threads=threads, **options), output=output).report

@@ -31,8 +31,9 @@ import numpy as np
 import onnx
 
 from ..compiler.codegen.toolchain import find_toolchain, machine_of
-from ..compiler.pipeline import Options, run_pipeline
+from ..compiler.pipeline import run_pipeline
 from ..compiler.remote.model import RemoteModel
+from ..compiler.state import Options
 from ..compiler.verify import Verification, verify
 from ..targets.resolve import resolve
 from ..targets.target import Target

@@ -20,7 +20,8 @@ from typing import Any
 
 import halotile
 
-from ..compiler.pipeline import Build, Options, run_pipeline
+from ..compiler.pipeline import run_pipeline
+from ..compiler.state import Build, Options
 from ..errors import HalotileError
 from ..targets.resolve import resolve
 from .models import MODELS

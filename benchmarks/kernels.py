@@ -30,7 +30,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ..compiler.pipeline import Options, run_pipeline
+from ..compiler.pipeline import run_pipeline
+from ..compiler.state import Options
 from ..targets.detect import native
 from .cases import ANCHORED, CASES, Case, network_layers
 from .check_models import TOLERANCE, compare, reference

@@ -29,7 +29,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..compiler.pipeline import Options, run_pipeline
+from ..compiler.pipeline import run_pipeline
+from ..compiler.state import Options
 from ..errors import HalotileError, ToolchainError
 from ..targets.resolve import resolve
 from ..targets.target import Target

@@ -17,7 +17,8 @@ from typing import Any
 
 import halotile
 import numpy as np
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.errors import HalotileError
 from halotile.targets.resolve import resolve
 

@@ -34,7 +34,8 @@ import tvm_ffi
 
 from ..compiler.codegen.module import C_CALL, build_object, gather_weights
 from ..compiler.codegen.streaming import streamed
-from ..compiler.pipeline import Build, Options, run_pipeline
+from ..compiler.pipeline import run_pipeline
+from ..compiler.state import Build, Options
 from ..errors import HalotileError
 from ..schedules.tiled import TiledKernel
 from ..targets.resolve import resolve

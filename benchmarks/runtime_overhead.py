@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..compiler.codegen.library import LibrarySpec, build_library
+from ..compiler.codegen.library import build_library
 from ..compiler.codegen.processor import required_features
+from ..compiler.codegen.spec import LibrarySpec
 from ..compiler.codegen.toolchain import find_toolchain
 from ..compiler.runtime.loader import load
 from ..compiler.spec import TensorSpec

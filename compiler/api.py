@@ -77,8 +77,9 @@ def compile(
         checked_tile,
         checked_weights,
     )
-    from .pipeline import Options, run_pipeline
+    from .pipeline import run_pipeline
     from .runtime.private import PrivateFolder
+    from .state import Options
 
     if progress is not None and not callable(progress):
         raise HalotileError(f"progress={progress!r} can't be called; give a function of (stage, done, total)")
@@ -143,7 +144,7 @@ def tune(
     from ..schedules.words.candidates import MOST
     from ..targets.resolve import resolve
     from .options import checked_fixed, checked_path, checked_shapes, checked_threads
-    from .pipeline import Options
+    from .state import Options
     from .tune import tune as measure
     from .tuning_file import add, check
 

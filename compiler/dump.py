@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from ..errors import OutputError
 
 if TYPE_CHECKING:
-    from .pipeline import Build
+    from .state import Build
 
 
 def dump_stage(build: Build, stage: str, folder: Path) -> None:
     """Writes ``<number>-<stage>.txt``; raises OutputError if it can't."""
-    from .pipeline import STAGES
+    from .state import STAGES
 
     text = _text(build, stage)
     try:

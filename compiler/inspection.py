@@ -81,7 +81,8 @@ def inspect_stage(
     ``more``: further options of the pipeline."""
     from ..targets.resolve import resolve
     from .listing import operators
-    from .pipeline import STAGES, Options, run_pipeline
+    from .pipeline import run_pipeline
+    from .state import STAGES, Options
 
     names = [s for s in STAGES if s not in ("assemble", "link")]
     if not isinstance(stage, str) or stage not in names:

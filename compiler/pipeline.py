@@ -10,7 +10,7 @@
     assemble  kernels -> object code             compiler/codegen
     link      object + weights -> library        compiler/codegen
 
-``STAGES`` has the names that ``--stop-after`` takes and ``--dump-ir`` writes.
+``STAGES`` (state.py) has the names that ``--stop-after`` takes and ``--dump-ir`` writes.
 """
 
 from __future__ import annotations
@@ -18,115 +18,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import HalotileError
-from ..schedules.words.policy import Policy, Tuning
-from ..targets.target import Target
 from .dump import dump_stage
-from .options import Fixed
 from .report import build_report
+from .state import STAGES, Build, Options, Progress
 
-STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
-Progress = Callable[[str, int, int], None]
 _TURN = threading.RLock()  # TVM's builders are one stack for the whole process: builds in several threads take turns
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a build is asked for. ``shapes`` fixes open dimensions, ``fixed`` values of inputs; ``threads`` None takes
-    the target's cores; ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``:
-    auto, off, or a wish (passes/tile/user_request.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are
-    choices that were measured (schedules/words/candidates.py), ``candidate`` which of each kernel's candidates to build
-    for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction.
-    ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or float16 for
-    those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones as zero."""
-
-    target: Target
-    shapes: Mapping[str, tuple[int, ...]] | None = None
-    fixed: Mapping[str, Fixed] | None = None
-    threads: int | None = None
-    exact: bool = False
-    float_mode: str = "strict"
-    name: str | None = None
-    stop_after: str | None = None
-    dump_ir: Path | None = None
-    simplify: bool = True
-    check: bool = False
-    fuse: bool = True
-    layout: bool = True
-    winograd: bool = True
-    matrix: bool = True
-    dots: bool = True
-    tile: str | Mapping[str, Any] | None = None
-    memory_budget: int | None = None
-    optimize: str = "speed"
-    tuning: Mapping[str, str] | None = None
-    candidate: int = 0
-    timers: bool = False
-    weights: str = "float32"
-    flush_denormals: bool = False
-    formats: tuple[str, ...] = ("so",)
-    cc: str | None = None
-
-    @cached_property
-    def policy(self) -> Policy:
-        """What these options allow kernels."""
-        return Policy.of(
-            exact=self.exact,
-            winograd=self.winograd,
-            matrix=self.matrix,
-            weights=self.weights,
-            speed=self.memory_budget is None and self.optimize == "speed",
-            threads=self.threads or self.target.cores,
-            tuning=None if self.tuning is None else Tuning(self.tuning, self.candidate),
-        )
-
-
-@dataclass
-class Build:
-    """Everything the stages have made so far; a stage reads what it needs and fills in its own."""
-
-    source: Any
-    options: Options
-    output: Path | None = None
-    progress: Progress | None = None
-    imported: Any = None
-    module: Any = None
-    target: Any = None  # the options' one, as the choice of kernels for this model sees it
-    graph: Any = None
-    groups: tuple[Any, ...] = ()
-    views: dict[Any, Any] = field(default_factory=dict)
-    places: Any = None
-    closing: frozenset[Any] = frozenset()  # what the last sums of products before the outputs write
-    shared: Any = None  # the form of weights that several products read
-    layouts: dict[Any, Any] = field(default_factory=dict)
-    vanished: dict[Any, Any] = field(default_factory=dict)  # a first result -> the group that slices replaced
-    tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
-    rooms: dict[Any, int] = field(default_factory=dict)  # whole group -> the most bytes that a core holds beside
-    ready: dict[Any, Any] = field(default_factory=dict)  # group -> its kernel, where the tile stage had to know it
-    repeats: Any = None  # kernels that groups of one form share
-    kernels: tuple[Any, ...] = ()
-    memory: Any = None
-    weights: Any = None
-    symbols: list[str] = field(default_factory=list)
-    streams: dict[str, int] = field(default_factory=dict)  # symbol -> its stores that go past the caches
-    library: Any = None
-    built: Any = None
-    notes: dict[str, list[str]] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    report: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.target = self.options.target
-
-    def tell(self, stage: str, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(stage, done, total)
 
 
 def run_pipeline(
@@ -368,7 +270,7 @@ def plan(build: Build) -> None:
 def assemble(build: Build) -> None:
     from ..schedules.words.group import Packed, Scratchpad
     from .codegen import module
-    from .codegen.library import LibrarySpec
+    from .codegen.spec import LibrarySpec
     from .codegen.streaming import streamed
 
     options, target = build.options, build.options.target

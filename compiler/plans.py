@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .pipeline import Build, Options, run_pipeline
+from .pipeline import run_pipeline
+from .report import planned
+from .state import Options
 
 
 def plans(model: Any, options: Options) -> dict[str, Any]:
@@ -21,12 +22,3 @@ def plans(model: Any, options: Options) -> dict[str, Any]:
         **{k: v for k, v in build.details.get("tile", {}).items()},
         "notes": list(build.notes.get("tile", ())),
     }
-
-
-def planned(build: Build) -> list[dict[str, Any]]:
-    """The tile groups of a build, in order, as plain data."""
-    from ..passes.tile.describe import plan_data
-    from ..schedules.words.tile_plan import TilePlan
-
-    found: Mapping[Any, Any] = build.tiled
-    return [plan_data(g.name, found[g]) for g in build.groups if isinstance(found.get(g), TilePlan)]

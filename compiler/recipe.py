@@ -22,8 +22,8 @@ from .options import Fixed
 from .runtime.digest import digest
 
 if TYPE_CHECKING:
-    from .pipeline import Options
     from .runtime.recorded import Recorded
+    from .state import Options
 
 _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 _TRACELESS = ("target", "stop_after", "dump_ir", "candidate")  # the target has an entry of its own
@@ -66,7 +66,7 @@ def options_of(recorded: Recorded, cc: str | None = None) -> Options:
     ``cc`` is the user's own choice of a compiler. A manifest may come from anywhere, so that what it names runs only if
     it is one of our own list; ToolchainError else.
     """
-    from .pipeline import Options
+    from .state import Options
 
     if recorded.options is None:
         raise OutputError("the manifest records no options; build from the model instead")
@@ -106,7 +106,7 @@ def weights_of(recorded: Recorded | None) -> str:
 def _checked(options: Options) -> Options:
     """Refuses values that no build writes."""
     from . import options as check
-    from .codegen.library import FORMATS
+    from .codegen.spec import FORMATS
 
     try:
         check.checked_name(options.name)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__
+from ..version import __version__
 
 if TYPE_CHECKING:
-    from .pipeline import Build
+    from .state import Build
 
 
 def build_report(build: Build) -> dict[str, Any]:
@@ -45,8 +46,6 @@ def build_report(build: Build) -> dict[str, Any]:
         report["kernels"] = [_kernel(build, i, nodes[group]) for i, group in enumerate(build.groups)]
         report["workspace_bytes"] = workspace_bytes(build.kernels)
     if build.tiled:
-        from .plans import planned
-
         report["tile"] = {"groups": planned(build), **build.details.get("tile", {})}
     if build.memory is not None:
         report["planned_bytes"] = build.memory.planned_bytes
@@ -55,6 +54,15 @@ def build_report(build: Build) -> dict[str, Any]:
         report["weight_bytes"] = build.weights.bytes
         report["denormal_constants"] = build.weights.denormals
     return report
+
+
+def planned(build: Build) -> list[dict[str, Any]]:
+    """The tile groups of a build, in order, as plain data."""
+    from ..passes.tile.describe import plan_data
+    from ..schedules.words.tile_plan import TilePlan
+
+    found: Mapping[Any, Any] = build.tiled
+    return [plan_data(g.name, found[g]) for g in build.groups if isinstance(found.get(g), TilePlan)]
 
 
 def macs(node: Any) -> int:

@@ -55,7 +55,8 @@ def timelines(
     from ..passes.tile.scratchpad.costs import stripe_costs
     from ..schedules.words.stripe_plan import StripePlan
     from ..targets.resolve import resolve
-    from .pipeline import Options, run_pipeline
+    from .pipeline import run_pipeline
+    from .state import Options
 
     chosen = resolve(target)
     if chosen.memory_kind != "scratchpad":

@@ -19,9 +19,10 @@ from typing import Any
 
 from ..errors import TargetError
 from ..schedules.words.candidates import MOST
-from .pipeline import Build, Options, run_pipeline
+from .pipeline import run_pipeline
 from .runtime.loader import LoadedModel, load
 from .sample import random_inputs
+from .state import Build, Options
 from .tuning_file import Measured
 
 MARGIN = 0.97  # of the own choice's time, which a candidate must beat

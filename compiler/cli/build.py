@@ -118,7 +118,7 @@ def _options(
     for line in target.notes if not target.native else ():
         note(f"note: {line}")
     from ..options import checked_denormals, checked_weights
-    from ..pipeline import Options
+    from ..state import Options
     from ..tuning_file import choices
 
     making = stop_after in (None, "link")

@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
-from ... import __version__
 from ...errors import HalotileError, InternalError
+from ...version import __version__
 from . import interrupt
 from .console import open_streams
 from .failure import internal_error, report_error

@@ -22,8 +22,8 @@ def show(
     ``options`` are the pipeline's: fixed, float_mode, tile, memory_budget, optimize and threads."""
     from ...passes.tile.describe import plan_text
     from ...targets.resolve import resolve
-    from ..pipeline import Options
     from ..plans import plans
+    from ..state import Options
 
     wish = dict(options)
     if wish.get("tile") is None:

@@ -81,8 +81,8 @@ def from_manifest(
 ) -> tuple[Path, Any, Recorded]:
     """(model file, options, manifest) of ``--from``; options that contradict it are a usage error. ``cc`` is the user's
     choice of a compiler."""
-    from ... import __version__
     from ...targets import llvm
+    from ...version import __version__
     from ..recipe import check_model, options_of
     from ..runtime.place import MANIFEST
 

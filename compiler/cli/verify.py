@@ -81,7 +81,8 @@ def _compile(
     path: Path, library: Path, shapes: Any, fixed: Any, threads: int | None, exact: bool, quiet: bool
 ) -> None:
     from ...targets.resolve import resolve
-    from ..pipeline import Options, run_pipeline
+    from ..pipeline import run_pipeline
+    from ..state import Options
 
     options = Options(target=resolve("native"), shapes=shapes, fixed=fixed, threads=threads, exact=exact)
     with StageProgress(on_terminal() and not quiet) as progress:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .names import comment
 
 if TYPE_CHECKING:
-    from .library import LibrarySpec
+    from .spec import LibrarySpec
 
 
 def beside_files(spec: LibrarySpec, shared: bool, archive: bool) -> dict[str, tuple[str, str]]:

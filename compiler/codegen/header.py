@@ -7,27 +7,12 @@ The header needs <stddef.h> only and mentions no type that is not its own. Every
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..spec import TensorSpec
 from .names import comment, literal
 from .processor import processor_check
+from .spec import ABI, LibrarySpec
 from .transfers import scratchpad_text, transfer_header, transfer_text
 
-if TYPE_CHECKING:
-    from .library import LibrarySpec
-
-ABI = 1
-FUNCTIONS = (
-    "describe",
-    "arena_bytes",
-    "create",
-    "create_in",
-    "run",
-    "threads",
-    "destroy",
-    "error_text",
-)
 _CODES = ("OK", "ERROR_ARGUMENT", "ERROR_THREADS", "ERROR_MEMORY", "ERROR_ARENA", "ERROR_BUSY", "ERROR_KERNEL",
           "ERROR_WORKSPACE", "ERROR_SYSTEM", "ERROR_PROCESSOR", "ERROR_TRANSFER")  # fmt: skip
 

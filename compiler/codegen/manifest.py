@@ -15,10 +15,10 @@ from ...targets.target import Target
 from ...targets.typed import UNTOLD, typed_target
 from ..runtime.digest import digest
 from ..spec import TensorSpec
-from .header import ABI
+from .spec import ABI
 
 if TYPE_CHECKING:
-    from .library import LibrarySpec
+    from .spec import LibrarySpec
 
 _VOLATILE = ("seconds", "verification")
 

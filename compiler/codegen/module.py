@@ -327,8 +327,6 @@ def _at(buffer: Any, offset: int) -> Any:
     return tirx.address_of(buffer[tirx.IntImm("int64", offset)])
 
 
-
-
 def matrix_work(kernel: Kernel) -> int:
     """Multiply-adds of the matrix unit for each 64 terms of a kernel's sums, or the most of its parts'; 0 for none."""
     functions = [p.function for p in kernel.parts] if isinstance(kernel, TiledKernel) else [kernel.function]

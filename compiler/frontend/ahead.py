@@ -15,18 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 from tvm import relax
 
 from .dims import from_relax, is_open
-from .registry import Refusal
-from .value import PLAIN
-
-if TYPE_CHECKING:
-    from .value import Value
+from .refusal import Refusal
+from .value import PLAIN, Recipe, Value
 
 #: Bytes that a result may have when it is larger than its operands together: it would bloat the library, and a kernel
 #: makes it in no time.
@@ -77,17 +74,6 @@ class Limits:
             raise Refusal(
                 f"the constants made of those in the file take more than {STAGES} times what it holds"
             )
-
-
-class Recipe:
-    """How a value is computed from known ones: a call, in the view that simplification has of it, on ``operands``; of
-    several results, which one. ``weight``: as above."""
-
-    def __init__(self, call: Any, operands: Sequence[Value], weight: bool, item: int | None = None) -> None:
-        self.call = call
-        self.operands = operands
-        self.weight = weight
-        self.item = item
 
 
 def is_known(value: Value) -> bool:

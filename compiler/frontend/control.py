@@ -20,7 +20,7 @@ from .dims import Open, is_open
 from .lengths import most_of
 from .node import Node, normal_axis
 from .parts import with_part
-from .registry import Refusal
+from .refusal import Refusal
 from .sequences import Operands, map_sequence
 from .slot import Slot
 from .value import POISON, Poison, Value, unknown

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .registry import Refusal
+from .refusal import Refusal
 
 Monomial = tuple["Atom", ...]  # sorted, an atom as often as its power
 INFINITY = math.inf

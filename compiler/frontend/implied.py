@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from .dims import Atom, Dim, Learned, Open, bounds, is_whole, quotient, terms_of
-from .registry import Refusal
+from .refusal import Refusal
 
 LENGTHS_TRIED = 512
 #: Pairs of dims that a run implies to be equal, though no symbol follows from it, with a note for each.

@@ -29,7 +29,7 @@ from .node import Node
 from .origins import Writer
 from .parts import zeroed
 from .prune import count_nodes
-from .registry import Refusal
+from .refusal import Refusal
 from .shapes import Symbols, contradictions, declared_shape, fixed_inputs
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader

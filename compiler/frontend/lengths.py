@@ -21,7 +21,7 @@ from tvm import relax
 from . import symbolic
 from .dims import Atom, Dim, Learned, bounds, is_whole, terms_of
 from .node import MOST, Node
-from .registry import Refusal
+from .refusal import Refusal
 from .value import Value
 
 R = relax.op

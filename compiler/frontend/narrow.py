@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 
 from .node import Node
-from .registry import Refusal
+from .refusal import Refusal
 from .value import PLAIN, Value
 
 R = relax.op

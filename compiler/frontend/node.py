@@ -11,11 +11,11 @@ from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators import registry as own
-from .ahead import LARGEST, Recipe, computed, evaluated, is_known, recipe
+from .ahead import LARGEST, computed, evaluated, is_known, recipe
 from .dims import Dim, Open, as_dim, is_open, to_relax
 from .origins import Writer
-from .registry import Refusal
-from .value import Value, unknown
+from .refusal import Refusal
+from .value import Recipe, Value, unknown
 
 MOST = 1 << 31  # elements of a tensor: kernels count in 32 bits
 SMALL = 1 << 16  # elements up to which a broadcast constant is stored broadcast

@@ -42,7 +42,7 @@ from .parts import (
     wrapped,
     zeroed,
 )
-from .registry import Refusal
+from .refusal import Refusal
 from .value import Value
 
 R = relax.op

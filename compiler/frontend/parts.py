@@ -11,7 +11,7 @@ from tvm import relax
 
 from .lengths import length_of
 from .node import Node
-from .registry import Refusal
+from .refusal import Refusal
 from .value import Part, Value
 
 R = relax.op

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from .node import Node
 from .parts import Write, count_of, only, part_of, row_by_row, tagged, told, untagged, zeroed
-from .registry import Refusal
+from .refusal import Refusal
 from .value import Value
 
 

@@ -15,10 +15,6 @@ Written = TypeVar("Written", bound=Converter)  # so that a converter that anothe
 _TABLE: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
 
 
-class Refusal(Exception):
-    """A converter's statement that it can't do this node right; the text is the reason the user reads."""
-
-
 def converts(*operators: str, since: int = 1, domain: str = "") -> Callable[[Written], Written]:
     """Registers the decorated function for ``operators`` from opset ``since`` on (until a later entry)."""
 

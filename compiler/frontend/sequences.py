@@ -14,7 +14,7 @@ import numpy as np
 
 from .converters.movement import concatenated
 from .node import Node, normal_axis
-from .registry import Refusal
+from .refusal import Refusal
 from .slot import Slot, TensorSequence
 from .value import Value, unknown
 
@@ -206,4 +206,3 @@ def _only(value: Slot) -> Value:
     if not isinstance(value, Value):
         raise Refusal("its body makes something else than tensors")
     return value
-

@@ -22,7 +22,7 @@ from .dims import Dim, Open, bounds, floor_div, is_open, maximum, minimum, quoti
 from .lengths import length_of, most_of, run_time
 from .node import Node, normal_axes, normal_axis
 from .parts import Rule, Write, filled, length, with_part
-from .registry import Refusal
+from .refusal import Refusal
 from .value import Value, unknown
 
 R = relax.op

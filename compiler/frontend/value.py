@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8s with numpy)
 import numpy as np
@@ -14,10 +14,7 @@ from tvm import relax
 
 from .deciding import deciding, flags
 from .dims import Dim, Open, as_dim, from_relax, is_open, is_whole, to_relax
-from .registry import Refusal
-
-if TYPE_CHECKING:
-    from .ahead import Recipe
+from .refusal import Refusal
 
 LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
 PLAIN = frozenset(
@@ -32,6 +29,17 @@ class Part:
 
     axis: int
     count: Value
+
+
+class Recipe:
+    """How a value is computed from known ones: a call, in the view that simplification has of it, on ``operands``; of
+    several results, which one. ``weight``: a convolution or a product reads it as weights, which its kernel packs."""
+
+    def __init__(self, call: Any, operands: Sequence[Value], weight: bool, item: int | None = None) -> None:
+        self.call = call
+        self.operands = operands
+        self.weight = weight
+        self.item = item
 
 
 class Value:

@@ -27,7 +27,8 @@ from .node import Node
 from .objection import objection, wrong_types
 from .origins import Writer
 from .prune import live_nodes, used_names
-from .registry import Converter, Refusal, converter
+from .refusal import Refusal
+from .registry import Converter, converter
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader
 from .value import POISON, Poison, Value

@@ -6,7 +6,7 @@ import re
 
 from ...errors import RemoteError
 from ..runtime.recorded import Machine, Recorded
-from .place import Done, Place
+from .done import Done, Place
 
 _KILLED, _ILLEGAL, _CRASHED = 128 + 9, 128 + 4, 128 + 11
 _NOT_EXECUTABLE = ("exec format error", "cannot execute", "invalid elf image", "syntax error", "error while loading")

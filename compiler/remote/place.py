@@ -14,43 +14,12 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from ...errors import RemoteError
 from ..runtime.private import PrivateFolder
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a program left: its exit code (128 + the signal that ended it), and what it wrote."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Place(Protocol):
-    """``name`` is what messages call it; ``prefix`` stands before every program."""
-
-    name: str
-    prefix: tuple[str, ...]
-
-    def put(self, source: Path, name: str) -> None:
-        """Copies a file into the folder; it may be executed there."""
-
-    def get(self, name: str, destination: Path) -> None:
-        """Copies a file out of the folder."""
-
-    def run(self, words: Sequence[str]) -> Done:
-        """Runs a program in the folder, behind the prefix."""
-
-    def machine(self) -> str:
-        """What ``uname -m`` says there, without the prefix; empty when it says nothing."""
-
-    def close(self) -> None:
-        """Removes the folder."""
+from .done import Done, Place
+from .ssh import SshPlace
 
 
 def open_place(text: str) -> Place:
@@ -60,8 +29,6 @@ def open_place(text: str) -> Place:
     except ValueError as error:
         raise RemoteError(f"--on {text!r} can't be read: {error}") from None
     if words and words[0].startswith("ssh://"):
-        from .ssh import SshPlace
-
         return SshPlace(words[0], tuple(words[1:]))
     if words and "://" in words[0]:
         raise RemoteError(f"--on {text!r}: only ssh://user@host[:port], or a command that runs programs, is known")

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from ...errors import RemoteError
 from ..runtime.private import PrivateFolder
-from .place import Done
+from .done import Done
 
 CONNECT_SECONDS = 10
 _MARK = "halotile-exit:"

@@ -10,20 +10,17 @@ the kernel family does not take is left apart, with a note that says why.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ...schedules.attention import AttentionFacts, attention_facts
 from ...schedules.matmul import moves_problem, supports_matmul
 from ...schedules.words.group import Node, Value
+from .drafts import Draft, Drafts
 from .moves import TOO_LONG, group_of, is_attention, next_move, prologue, take
-
-if TYPE_CHECKING:
-    from .fuse import _Draft, _Fuser
 
 BETWEEN = 24  # operators between two products that are looked through
 
 
-def merge_attention(fuser: _Fuser, drafts: list[_Draft]) -> list[_Draft]:
+def merge_attention(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
     """``drafts`` with those that make an attention merged into the draft of the second product."""
     gone: set[int] = set()
     for draft in drafts:
@@ -39,7 +36,7 @@ def merge_attention(fuser: _Fuser, drafts: list[_Draft]) -> list[_Draft]:
     return [d for d in drafts if id(d) not in gone]
 
 
-def stays_whole(fuser: _Fuser, draft: _Draft, nodes: Iterable[Node]) -> bool:
+def stays_whole(fuser: Drafts, draft: Draft, nodes: Iterable[Node]) -> bool:
     """False if ``draft`` is an attention or a product, and its kernel could not take ``nodes`` as well."""
     if draft.anchor is None or not supports_matmul(draft.anchor):
         return True
@@ -47,7 +44,7 @@ def stays_whole(fuser: _Fuser, draft: _Draft, nodes: Iterable[Node]) -> bool:
     return isinstance(attention_facts(group), AttentionFacts) if is_attention(draft.nodes) else not moves_problem(group)
 
 
-def _stages(fuser: _Fuser, draft: _Draft) -> Iterable[set[Node]]:
+def _stages(fuser: Drafts, draft: Draft) -> Iterable[set[Node]]:
     """The nodes of the group, larger from step to step; each is asked for after the one before was accepted."""
     core, second = _core(fuser, draft), draft.anchor
     if core is None or second is None:
@@ -67,7 +64,7 @@ def _stages(fuser: _Fuser, draft: _Draft) -> Iterable[set[Node]]:
             return
 
 
-def _core(fuser: _Fuser, draft: _Draft) -> set[Node] | None:
+def _core(fuser: Drafts, draft: Draft) -> set[Node] | None:
     """Both products, their epilogues and all between them; None if there is no first product."""
     second = draft.anchor
     assert second is not None
@@ -82,7 +79,7 @@ def _core(fuser: _Fuser, draft: _Draft) -> set[Node] | None:
     return None
 
 
-def _products_before(fuser: _Fuser, second: Node) -> list[Node]:
+def _products_before(fuser: Drafts, second: Node) -> list[Node]:
     """Matrix products that the second one's left operand is computed from, with maps and reductions between."""
     found: list[Node] = []
     seen: set[Node] = set()
@@ -99,7 +96,7 @@ def _products_before(fuser: _Fuser, second: Node) -> list[Node]:
     return [n for n in found if supports_matmul(n)]
 
 
-def _between(fuser: _Fuser, first: Node, second: Node) -> list[Node] | None:
+def _between(fuser: Drafts, first: Node, second: Node) -> list[Node] | None:
     """Everything that depends on the first product, if all of it ends in the second one's left operand."""
     inside: dict[Node, None] = {}
     stack = list(first.results)

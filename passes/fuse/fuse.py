@@ -12,22 +12,20 @@
 
 A group stays one step of the program: nothing joins it that depends on its outputs by way of other groups. Nothing
 costly is computed twice. A chain of any length is cut into groups of at most ``MOST_NODES``, and where moves would be
-written into one another again and again (lengths.py), sooner.
+written into one another again and again (schedules/operators/expression_lengths.py), sooner.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ...schedules.general.channel_shuffle import channel_tables
 from ...schedules.matmul import supports_matmul
-from ...schedules.operators.expression_lengths import LONGEST, Lengths
 from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Node, Value, dtype_bytes
 from .attention import merge_attention, stays_whole
+from .drafts import Draft, Drafts
 from .graph import Graph
 from .images import merge_images
 from .moves import TOO_LONG, merge_moves
@@ -61,37 +59,10 @@ class Fuse:
         return _Fuser(graph, self.enabled, self.target, self.winograd, self.matrix).run()
 
 
-@dataclass(eq=False)
-class _Draft:
-    nodes: list[Node]
-    anchor: Node | None
-    kind: str
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def result(self) -> Value:
-        return self.nodes[-1].results[0]
-
-
-class _Fuser:
-    def __init__(
-        self, graph: Graph, enabled: bool, target: Any = None, winograd: bool = True, matrix: bool = False
-    ) -> None:
-        self.graph, self.enabled, self.target, self.winograd, self.matrix = graph, enabled, target, winograd, matrix
-        self.facts = {node: Facts(node) for node in graph.nodes}
-        self.lengths = Lengths(self.facts)
-        self.order = {node: i for i, node in enumerate(graph.nodes)}
-        self.consumers: dict[Value, list[Node]] = {}
-        for node in graph.nodes:
-            for value in dict.fromkeys(node.inputs):
-                self.consumers.setdefault(value, []).append(node)
-        self.produced_by = {value: node for node in graph.nodes for value in node.results}
-        self.leaves = set(graph.outputs)
-        self.owner: dict[Node, _Draft] = {}
-
+class _Fuser(Drafts):
     def run(self) -> Fusion:
         views: dict[Value, Value] = {}
-        drafts: list[_Draft] = []
+        drafts: list[Draft] = []
         for node in self.graph.nodes:
             facts = self.facts[node]
             if facts.kind == "view":
@@ -100,7 +71,7 @@ class _Fuser:
             draft = self._join(node, facts) if self.enabled else None
             if draft is None:
                 anchor = node if facts.kind in ("anchor", "stencil", "reduce", "opaque") else None
-                draft = _Draft([node], anchor, facts.kind)
+                draft = Draft([node], anchor, facts.kind)
                 drafts.append(draft)
             self.owner[node] = draft
         if self.enabled:
@@ -108,15 +79,15 @@ class _Fuser:
             drafts = merge_shuffles(self, drafts) if self.target is not None else drafts
             drafts = self._absorb_prologues(drafts)
             views = {v: base for v, base in views.items() if self.produced_by[v] not in self.owner}
-        return Fusion(tuple(self._group(i, d) for i, d in enumerate(self._sorted(drafts))), views)
+        return Fusion(tuple(self.group(i, d) for i, d in enumerate(self.in_order(drafts))), views)
 
-    def _join(self, node: Node, facts: Facts) -> _Draft | None:
+    def _join(self, node: Node, facts: Facts) -> Draft | None:
         """The draft whose epilogue ``node`` becomes: the heaviest one that computes a value it reads."""
         if facts.kind != "injective" or len(node.results) != 1:
             return None
-        candidates: list[tuple[int, _Draft]] = []
+        candidates: list[tuple[int, Draft]] = []
         for value in dict.fromkeys(node.inputs):
-            draft = self._producer(value)
+            draft = self.producer_of(value)
             if draft is None or draft.kind == "opaque":
                 continue
             reason = self._apart(node, facts, value, draft)
@@ -132,7 +103,7 @@ class _Fuser:
         draft.nodes.append(node)
         return draft
 
-    def _apart(self, node: Node, facts: Facts, value: Value, draft: _Draft) -> str:
+    def _apart(self, node: Node, facts: Facts, value: Value, draft: Draft) -> str:
         """Why ``node``, which reads ``value``, may not join ``draft``, which computes it; empty if it may."""
         producer = self.produced_by[value]
         if len(producer.results) != 1:
@@ -149,8 +120,8 @@ class _Fuser:
             return f"the parts of {producer.place} can be written where they belong"
         if self._widened_later(node, value):
             return "what it makes of bytes is four times as long, and others read the bytes"
-        others = [v for v in node.inputs if self._producer(v) is not draft]
-        if self._depends(others, draft):
+        others = [v for v in node.inputs if self.producer_of(v) is not draft]
+        if self.depends(others, draft):
             return f"it needs something that is computed from {draft.nodes[-1].place} elsewhere"
         return ""
 
@@ -178,67 +149,10 @@ class _Fuser:
             return False
         parts, whole = node.operands[0], node.results[0]
         axis = int(node.call.attrs.axis) % len(whole.shape)
-        made = all(self._producer(p) is not None and p not in self.leaves for p in parts)
+        made = all(self.producer_of(p) is not None and p not in self.leaves for p in parts)
         return made and len(set(parts)) == len(parts) and all(s == 1 for s in whole.shape[:axis])
 
-    def _depends(self, values: list[Value], draft: _Draft) -> bool:
-        """True if one of ``values`` is computed from a value of ``draft`` by way of other groups or views."""
-        start = self.order[draft.nodes[0]]
-        seen: set[Any] = set()
-        stack = list(values)
-        while stack:
-            node = self.produced_by.get(stack.pop())
-            if node is None:
-                continue
-            owner = self.owner.get(node)
-            if owner is draft:
-                return True
-            members = [node] if owner is None else owner.nodes
-            if id(members[0]) in seen or all(self.order[m] < start for m in members):
-                continue
-            seen.add(id(members[0]))
-            stack.extend(v for m in members for v in m.inputs)
-        return False
-
-    def _sorted(self, drafts: list[_Draft]) -> list[_Draft]:
-        """In an order in which every value is written before it is read; by last node where there is a choice."""
-        last = {id(d): max(self.order[n] for n in d.nodes) for d in drafts}
-        readers: dict[int, list[_Draft]] = {id(d): [] for d in drafts}
-        waits = {id(d): 0 for d in drafts}
-        for draft in drafts:
-            for source in {id(s): s for s in self._sources(draft)}.values():
-                readers[id(source)].append(draft)
-                waits[id(draft)] += 1
-        ready = [(last[id(d)], i, d) for i, d in enumerate(drafts) if not waits[id(d)]]
-        heapq.heapify(ready)
-        result = []
-        while ready:
-            _, _, draft = heapq.heappop(ready)
-            result.append(draft)
-            for reader in readers[id(draft)]:
-                waits[id(reader)] -= 1
-                if not waits[id(reader)]:
-                    heapq.heappush(ready, (last[id(reader)], -1, reader))
-        if len(result) != len(drafts):
-            raise AssertionError("groups depend on each other in a circle")
-        return result
-
-    def _sources(self, draft: _Draft) -> list[_Draft]:
-        """The other groups that ``draft`` reads from, views seen through."""
-        found = []
-        stack = [v for n in draft.nodes for v in n.inputs]
-        while stack:
-            node = self.produced_by.get(stack.pop())
-            if node is None:
-                continue
-            owner = self.owner.get(node)
-            if owner is None:
-                stack.extend(node.inputs)
-            elif owner is not draft:
-                found.append(owner)
-        return found
-
-    def _absorb_prologues(self, drafts: list[_Draft]) -> list[_Draft]:
+    def _absorb_prologues(self, drafts: list[Draft]) -> list[Draft]:
         """Maps whose result one group alone reads move into it."""
         gone: set[int] = set()
         for draft in sorted(drafts, key=lambda d: self.order[d.nodes[-1]], reverse=True):
@@ -246,7 +160,7 @@ class _Fuser:
                 continue
             value = draft.result
             users = self.consumers.get(value, [])
-            if not users or len(draft.nodes[-1].results) != 1 or self._outputs(draft.nodes) != [value]:
+            if not users or len(draft.nodes[-1].results) != 1 or self.outputs_of(draft.nodes) != [value]:
                 continue
             if value in self.leaves or self._lies_in_place(draft.nodes[-1]):
                 continue
@@ -270,7 +184,7 @@ class _Fuser:
             gone.add(id(draft))
         return [d for d in drafts if id(d) not in gone]
 
-    def _may_precede(self, draft: _Draft, value: Value, user: Node, target: _Draft, alone: bool) -> bool:
+    def _may_precede(self, draft: Draft, value: Value, user: Node, target: Draft, alone: bool) -> bool:
         """Whether ``value`` may be computed where ``user`` of the group ``target`` reads it; ``alone``: nobody else in
         the group reads it."""
         facts = self.facts[user]
@@ -287,7 +201,7 @@ class _Fuser:
                 target.notes.append(f"{place} is not computed in the loads of {anchor.operator}: {why}")
             return not why
         if facts.kind == "injective":
-            if self._lies_in_place(user) or channel_tables(self._group(0, target)) is not None:
+            if self._lies_in_place(user) or channel_tables(self.group(0, target)) is not None:
                 return False  # it is written where it belongs, or in vectors
             once = sum(r.elements for r in user.results) <= value.elements
             facts_of = [self.facts[n] for n in draft.nodes]
@@ -295,33 +209,3 @@ class _Fuser:
                 return False
             return once or not any(f.costly or target.anchor and f.interpolates for f in facts_of)
         return False
-
-    def too_long(self, nodes: Collection[Node]) -> bool:
-        """True if ``nodes`` would be written into one another too often for one kernel."""
-        ordered = sorted(nodes, key=lambda n: self.order[n])
-        return self.lengths.of(ordered, self._outputs(ordered)) > LONGEST
-
-    def _producer(self, value: Value) -> _Draft | None:
-        node = self.produced_by.get(value)
-        return self.owner.get(node) if node is not None else None
-
-    def _group(self, index: int, draft: _Draft) -> Group:
-        produced = {r for n in draft.nodes for r in n.results}
-        inputs: dict[Value, None] = {}
-        for node in draft.nodes:
-            for value in node.inputs:
-                if value not in produced:
-                    inputs[value] = None
-        outputs = self._outputs(draft.nodes) or [draft.result]
-        name = f"g{index}_" + "_".join(dict.fromkeys(n.operator.rsplit(".", 1)[-1] for n in draft.nodes))[:60]
-        return Group(name, tuple(draft.nodes), tuple(inputs), tuple(outputs), draft.anchor, tuple(draft.notes))
-
-    def _outputs(self, nodes: Sequence[Node]) -> list[Value]:
-        """What the model or other groups read of a group of ``nodes``, in program order."""
-        inside = set(nodes)
-        return [
-            r
-            for n in nodes
-            for r in n.results
-            if r in self.leaves or any(c not in inside for c in self.consumers.get(r, []))
-        ]

@@ -8,16 +8,12 @@ whose results are images can be computed in tiles.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...schedules.conv import supports_conv
 from ...schedules.words.group import Node, Value
-
-if TYPE_CHECKING:
-    from .fuse import _Draft, _Fuser
+from .drafts import Draft, Drafts
 
 
-def merge_images(fuser: _Fuser, drafts: list[_Draft]) -> list[_Draft]:
+def merge_images(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
     """``drafts``, those of maps with the views before and behind them where both ends are images and the first one
     comes from a convolution."""
     for draft in drafts:
@@ -33,7 +29,7 @@ def merge_images(fuser: _Fuser, drafts: list[_Draft]) -> list[_Draft]:
     return drafts
 
 
-def _before(fuser: _Fuser, draft: _Draft) -> Node | None:
+def _before(fuser: Drafts, draft: Draft) -> Node | None:
     """The view that turns a convolution's image into what ``draft`` reads, and that nothing else reads."""
     made = {r for n in draft.nodes for r in n.results}
     read = {v for n in draft.nodes for v in n.inputs if v not in made and v.constant is None}
@@ -52,9 +48,9 @@ def _before(fuser: _Fuser, draft: _Draft) -> Node | None:
     return node
 
 
-def _after(fuser: _Fuser, draft: _Draft) -> Node | None:
+def _after(fuser: Drafts, draft: Draft) -> Node | None:
     """The view that turns the result of ``draft`` into an image, if nothing else reads the result."""
-    outputs: list[Value] = fuser._outputs(draft.nodes)
+    outputs: list[Value] = fuser.outputs_of(draft.nodes)
     if len(outputs) != 1 or outputs[0] in fuser.leaves:
         return None
     readers = fuser.consumers.get(outputs[0], [])

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...schedules.matmul import moves_problem, supports_matmul
 from ...schedules.words.group import Group, Node, Value
+from .drafts import Draft, Drafts
 
 TOO_LONG = "their expression would be too long for one kernel"
 
-if TYPE_CHECKING:
-    from .fuse import _Draft, _Fuser
 
-
-def merge_moves(fuser: _Fuser, drafts: list[_Draft]) -> list[_Draft]:
+def merge_moves(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
     """``drafts`` with the moves before the left operand and behind the result of each product merged into it."""
     gone: set[int] = set()
     for draft in drafts:
@@ -42,7 +39,7 @@ def is_attention(nodes: Iterable[Node]) -> bool:
     return sum(n.operator == "relax.matmul" for n in nodes) > 1
 
 
-def _taken(fuser: _Fuser, draft: _Draft, nodes: set[Node]) -> set[int]:
+def _taken(fuser: Drafts, draft: Draft, nodes: set[Node]) -> set[int]:
     """Takes ``nodes`` into the group if its kernel can do with them; the groups that they were."""
     group = group_of(fuser, draft, {*draft.nodes, *nodes})
     why = TOO_LONG if fuser.too_long(group.nodes) else moves_problem(group)
@@ -53,7 +50,7 @@ def _taken(fuser: _Fuser, draft: _Draft, nodes: set[Node]) -> set[int]:
     return take(fuser, draft, group)
 
 
-def take(fuser: _Fuser, draft: _Draft, group: Group) -> set[int]:
+def take(fuser: Drafts, draft: Draft, group: Group) -> set[int]:
     """Makes ``draft`` consist of the nodes of ``group``; the other groups that they were."""
     taken = {id(o) for n in group.nodes if (o := fuser.owner.get(n)) is not None and o is not draft}
     draft.nodes = list(group.nodes)
@@ -62,13 +59,13 @@ def take(fuser: _Fuser, draft: _Draft, group: Group) -> set[int]:
     return taken
 
 
-def group_of(fuser: _Fuser, draft: _Draft, nodes: set[Node]) -> Group:
+def group_of(fuser: Drafts, draft: Draft, nodes: set[Node]) -> Group:
     """What ``draft`` would be with exactly ``nodes``."""
     ordered = sorted(nodes, key=lambda n: fuser.order[n])
-    return fuser._group(0, replace(draft, nodes=ordered, notes=[]))
+    return fuser.group(0, replace(draft, nodes=ordered, notes=[]))
 
 
-def prologue(fuser: _Fuser, draft: _Draft, values: Iterable[Value]) -> set[Node]:
+def prologue(fuser: Drafts, draft: Draft, values: Iterable[Value]) -> set[Node]:
     """Maps in groups of their own, and views between them, that ``values`` are computed from and that nothing else
     reads."""
     candidates: set[Node] = set()
@@ -98,21 +95,21 @@ def prologue(fuser: _Fuser, draft: _Draft, values: Iterable[Value]) -> set[Node]
         candidates -= outer
 
 
-def _serves_only(fuser: _Fuser, node: Node, inside: set[Node]) -> bool:
+def _serves_only(fuser: Drafts, node: Node, inside: set[Node]) -> bool:
     return all(
         r not in fuser.leaves and all(c in inside for c in fuser.consumers.get(r, [])) for r in node.results
     )
 
 
-def _complete(fuser: _Fuser, node: Node, candidates: set[Node]) -> bool:
+def _complete(fuser: Drafts, node: Node, candidates: set[Node]) -> bool:
     owner = fuser.owner.get(node)
     return owner is None or all(n in candidates for n in owner.nodes)
 
 
-def next_move(fuser: _Fuser, draft: _Draft) -> set[Node] | None:
+def next_move(fuser: Drafts, draft: Draft) -> set[Node] | None:
     """The only group that reads the result, views between included, if it is a group of maps that leave registers to
     the sums."""
-    outputs = fuser._outputs(draft.nodes)
+    outputs = fuser.outputs_of(draft.nodes)
     views: set[Node] = set()
     while len(outputs) == 1 and outputs[0] not in fuser.leaves:
         readers = fuser.consumers.get(outputs[0], [])
@@ -126,7 +123,7 @@ def next_move(fuser: _Fuser, draft: _Draft) -> set[Node] | None:
             continue
         own = {outputs[0], *(r for n in owner.nodes for r in n.results)}
         others = [v for n in owner.nodes for v in n.inputs if v not in own]
-        if owner.kind != "injective" or owner is draft or fuser._depends(others, draft):
+        if owner.kind != "injective" or owner is draft or fuser.depends(others, draft):
             return None
         if any(fuser.facts[n].widens for n in owner.nodes):
             return None

@@ -10,7 +10,6 @@ afford a cheap map; a direct convolution loads single elements for every vector 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.conv.amx.choose import times_split
@@ -20,14 +19,12 @@ from ...schedules.general.channel_lanes import preserves_channels
 from ...schedules.instructions.amx import has_matrix_unit
 from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Node, Value
-
-if TYPE_CHECKING:
-    from .fuse import _Draft, _Fuser
+from .drafts import Draft, Drafts
 
 TIMES = 4  # how often an element may be computed: about what writing and reading it costs
 
 
-def prologue_of(draft: _Draft, fuser: _Fuser) -> list[Node]:
+def prologue_of(draft: Draft, fuser: Drafts) -> list[Node]:
     """The nodes of a convolution's group that compute its data."""
     if draft.anchor is None or not supports_conv(draft.anchor):
         return []
@@ -41,7 +38,7 @@ def prologue_of(draft: _Draft, fuser: _Fuser) -> list[Node]:
     return sorted(found, key=lambda n: fuser.order[n])
 
 
-def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: _Fuser) -> str:
+def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: Drafts) -> str:
     """Why ``value``, made by the maps ``nodes``, is better written before ``anchor`` reads it; empty if it is not."""
     target = fuser.target
     if target is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:

@@ -8,20 +8,16 @@ is never written, nor any part of it plain (schedules/general/channel_shuffle.py
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...schedules.conv import supports_conv
 from ...schedules.general.channel_shuffle import MOVES, channel_tables
 from ...schedules.words.group import Group, Node
+from .drafts import Draft, Drafts
 from .moves import group_of, take
-
-if TYPE_CHECKING:
-    from .fuse import _Draft, _Fuser
 
 PARTS = {"relax.strided_slice", "relax.split"}
 
 
-def merge_shuffles(fuser: _Fuser, drafts: list[_Draft]) -> list[_Draft]:
+def merge_shuffles(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
     """``drafts``, those of transposes with the moves around them where all together only move channels of images that
     convolutions write."""
     gone: set[int] = set()
@@ -36,11 +32,11 @@ def merge_shuffles(fuser: _Fuser, drafts: list[_Draft]) -> list[_Draft]:
     return [d for d in drafts if id(d) not in gone]
 
 
-def _moves(draft: _Draft) -> bool:
+def _moves(draft: Draft) -> bool:
     return all(n.operator in MOVES for n in draft.nodes)
 
 
-def _free(fuser: _Fuser, node: Node) -> set[Node] | None:
+def _free(fuser: Drafts, node: Node) -> set[Node] | None:
     """The nodes that go where ``node`` goes: it alone if it is a view, or all of its group of moves."""
     owner = fuser.owner.get(node)
     if owner is None:
@@ -48,7 +44,7 @@ def _free(fuser: _Fuser, node: Node) -> set[Node] | None:
     return set(owner.nodes) if owner.anchor is None and _moves(owner) else None
 
 
-def _sources(fuser: _Fuser, nodes: set[Node]) -> set[Node]:
+def _sources(fuser: Drafts, nodes: set[Node]) -> set[Node]:
     """``nodes`` with the views and concatenations that only they read."""
     nodes = set(nodes)
     stack = [v for n in nodes for v in n.inputs]
@@ -67,7 +63,7 @@ def _sources(fuser: _Fuser, nodes: set[Node]) -> set[Node]:
     return nodes
 
 
-def _parts(fuser: _Fuser, nodes: set[Node]) -> set[Node]:
+def _parts(fuser: Drafts, nodes: set[Node]) -> set[Node]:
     """``nodes`` with the views behind them, and the slices behind these if nothing else reads the whole."""
     nodes = set(nodes)
     while True:
@@ -85,7 +81,7 @@ def _parts(fuser: _Fuser, nodes: set[Node]) -> set[Node]:
         nodes |= more
 
 
-def _of_convolutions(fuser: _Fuser, group: Group) -> bool:
+def _of_convolutions(fuser: Drafts, group: Group) -> bool:
     """True if a convolution writes one of the inputs, and maps, pools or shuffles the others: images in blocks."""
     found = False
     for value in group.inputs:

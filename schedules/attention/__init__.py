@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .facts import AttentionFacts, attention_facts
+from .facts import AttentionFacts
 from .kernel import build_attention
+from .recognise import attention_facts
 
 __all__ = ["AttentionFacts", "attention_facts", "build_attention"]

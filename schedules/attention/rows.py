@@ -6,21 +6,20 @@ the same order. Each phase as wide as a row takes over the memory of the rows th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm import tirx
 
 from ..emit.builder import KernelBuilder
 from ..emit.inline import key
-from ..general.loop_nest import Nest, StageMemory
+from ..general.loop_nest import StageMemory
+from ..general.maps import MapNest
 from ..general.phases import Phase, Plan, _reads
 from ..general.reduction_nest import ReductionNest
 from ..kernel.context import Context
 from ..operators.te_graph import GroupGraph
 from ..words.group import Request, Value
-
-if TYPE_CHECKING:
-    from .facts import AttentionFacts
+from .facts import AttentionFacts
 
 
 def takes_over(graph: GroupGraph, plan: Plan, facts: AttentionFacts) -> list[Any] | None:
@@ -93,7 +92,7 @@ class Rows:
             # a stage that is overwritten is read at the very element that is written: it may go by its old name
             self.stored.update({key(t): place for t, place in zip(phase.tensors, places)})
             targets: list[Value | StageMemory] = [*places]
-            nest = ReductionNest if phase.reduce else Nest
+            nest = ReductionNest if phase.reduce else MapNest
             nest(self, phase, row, targets, False).emit()
 
     def _memory(self, phase: Phase, dtype: str, owner: Any, whole: StageMemory, spare: list[Any]) -> StageMemory:

@@ -14,7 +14,7 @@ from typing import Any
 from tvm import tirx
 
 from ..emit.inline import Inliner, key
-from ..general.loop_nest import is_axis
+from ..general.axes import is_axis
 from ..matmul.folded_moves import producers
 from ..operators.te_graph import GroupGraph
 from ..words.group import Request, Value

@@ -19,14 +19,12 @@ from tvm.ir.prim import expr as prim
 
 from ..emit.inline import negation
 from ..math.exponential import is_nan, ordered
-
-ATTRIBUTE = "halotile.extreme"  # of a stage: its kind, below
-FIRST, LAST, LARGEST, SMALLEST = "first", "last", "largest", "smallest"
+from ..operators.te_stages import EXTREME, FIRST, LARGEST
 
 
 def kind_of(op: Any) -> tuple[str, str] | None:
     """(which of equals, which extreme) of a stage that finds positions of extremes; None of any other."""
-    kind = op.attrs.get(ATTRIBUTE)
+    kind = op.attrs.get(EXTREME)
     return None if kind is None else tuple(str(kind).split())  # type: ignore[return-value]
 
 

@@ -27,8 +27,9 @@ from ..operators.regions.attributes import ints, own
 from ..operators.te_graph import GroupGraph
 from ..operators.te_stages import is_reduce
 from ..words.group import Group, Kernel, Node, Request, Value
+from .axes import is_axis
 from .channel_lanes import reads_own_channels
-from .loop_nest import LOCAL_WORK, PARALLEL_WORK, is_axis
+from .loop_nest import LOCAL_WORK, PARALLEL_WORK
 
 HELD = 4  # vectors for each place that takes turns: m, s, r s and x (eight places of 32 registers, four of 16)
 WORK = 8  # operations for each element

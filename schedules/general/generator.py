@@ -28,9 +28,12 @@ from ..kernel.context import Context
 from ..kernel.work_sharing import bands, has_bands
 from ..operators.te_graph import GroupGraph
 from ..words.group import Group, Kernel, Request, Value, dtype_bytes
-from .loop_nest import PARALLEL_WORK, Nest, StageMemory, boxed, is_axis
+from .axes import is_axis
+from .loop_nest import PARALLEL_WORK, StageMemory, boxed
+from .maps import MapNest
 from .phases import STACK_BYTES, Phase, Plan, plan_phases
 from .reduction_nest import ReductionNest
+from .sliding_windows import WindowNest
 
 # Elements of a stage for one of its reader's, up to which it is stored and not computed again at each place where it
 # is read. With two places each, e elements stored cost 3 e loads and stores and leave 2 loads of 4; in plain memory
@@ -255,9 +258,9 @@ class _Staged:
         if 0 in phase.shape:
             return
         if phase.reduce:
-            ReductionNest(self, phase, row, targets, parallel).emit()
+            WindowNest(self, phase, row, targets, parallel).emit()
         else:
-            Nest(self, phase, row, targets, parallel).emit()
+            MapNest(self, phase, row, targets, parallel).emit()
         if not row:
             self.ctx.fill_pending(targets)
 

@@ -14,15 +14,14 @@ Where all reads across memory run along that axis, squares are transposed in reg
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
 from ..emit.register_transpose import Square
-
-if TYPE_CHECKING:
-    from .loop_nest import Merged, Nest
+from .axes import Merged
+from .loop_nest import Nest
 
 BLOCK = 64
 SQUARES = 16  # the same for squares: more lines of rows that lie 2 KiB apart share too few sets

@@ -1,4 +1,4 @@
-"""One loop nest of the general generator: coordinates, merged axes, and maps.
+"""One loop nest of the general generator: coordinates, merged axes, loops. Maps and reductions are kinds of it.
 
 Trailing axes are merged while every access stays linear in them, so that a 56 x 56 map is one axis of 3136:
 
@@ -12,22 +12,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir.prim import expr as prim
 
 from ..emit.builder import KernelBuilder
 from ..emit.inline import key, narrow
-from ..emit.known_gathers import MOST_VECTORS, Written
 from ..emit.register_transpose import side_of
 from ..kernel.context import Channel, Context
 from ..kernel.work_sharing import bands, has_bands
 from ..words.group import Box, Request, Value, dtype_bytes
-from .concat_order import NOTE, joins, side_by_side
-from .depth_to_space import chunks, from_whole_periods, in_periods, period
-from .loop_interchange import emit_interchanged, innermost_axis
+from .axes import Merged, linear_coefficients, occurs
 from .phases import Phase
-from .pixel_shuffle import NOTE as TRANSPOSED
-from .pixel_shuffle import squares
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
 LOCAL_WORK = 8 * 1024  # where cores take bands of rows, the data that need not move counts as well
@@ -59,7 +54,7 @@ class StageMemory:
 
 
 class Nest:
-    """Emits one phase."""
+    """What the nests of maps (maps.py) and of reductions (reduction_nest.py) share."""
 
     def __init__(
         self, staged: Owner, phase: Phase, row: list[Any], targets: list[Value | StageMemory], parallel: bool
@@ -148,41 +143,6 @@ class Nest:
 
     # -- maps ------------------------------------------------------------------------------------
 
-    def emit(self) -> None:
-        extents = self.extents()
-        if self.blocked:
-            if not self.row and joins(self.s.request, extents):
-                self.s.notes.append(NOTE)
-                self._serial(*side_by_side(extents, self._lanes))
-            else:
-                self._loops(extents, lambda loops: self._lanes(loops))
-            return
-        merged = self._merge(extents, 0)
-        outer, inner = merged.outer, merged.inner
-        if not merged.contiguous and (periods := self._periods(extents)) is not None:
-            self._periodic(*periods)
-            return
-        if outer and inner >= self.lanes and not merged.contiguous:
-            axis = innermost_axis(extents, len(extents) - 1, self._positions, self.ctx.analyzer.simplify)
-            if axis is not None and axis < len(outer):
-                emit_interchanged(self, merged, axis)
-                return
-        work = int(np.prod(extents, dtype=np.int64))
-        if not outer and self.parallel and work >= PARALLEL_WORK:
-            # one long axis: cores take chunks of whole vectors
-            vectors, tail = divmod(inner, self.lanes)
-            chunk = max(1, 4096 // self.lanes)
-            chunks = -(-vectors // chunk)
-            with self.k.loop(chunks, "parallel", "c") as c:
-                self.ctx.ranged(c, chunks)
-                count = tirx.min(vectors - c * chunk, chunk)
-                with self.k.loop(count, name="j") as j:
-                    self._vector(merged, [], (c * chunk + j) * self.lanes, self.lanes)
-            if tail:
-                self._vector(merged, [], tirx.IntImm("int32", vectors * self.lanes), tail)
-            return
-        self._loops(outer, lambda loops: self._line(merged, loops))
-
     def _positions(self, coordinates: Sequence[Any]) -> list[Any]:
         """The flat positions of all accesses of one element, as expressions."""
         log, _ = self._dry(list(coordinates), 0)
@@ -196,55 +156,6 @@ class Nest:
             return 0
         widest = max(dtype_bytes(v.dtype) for v in (*self.ctx.graph.group.inputs, *self.ctx.graph.group.outputs))
         return side_of(self.s.request.target.vector_bits, widest)
-
-    def _periods(self, extents: list[Any]) -> tuple[int, int] | None:
-        """After how many rows and columns of an image accesses repeat, where they do; see :mod:`.depth_to_space`."""
-        if len(extents) != 4 or not all(isinstance(e, int) for e in extents):
-            return None
-        marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(extents)]
-        positions = self._positions(marks)
-        rows, columns = (period(positions, mark) for mark in marks[2:])
-        steps = max(rows, 1), columns
-        return steps if columns and in_periods(self.ctx, extents, steps) else None
-
-    def _periodic(self, rows: int, columns: int) -> None:
-        self.s.notes.append(f"reads repeat after {rows} rows and {columns} columns")
-        with from_whole_periods(self.ctx, (rows, columns)):
-            given = self.ctx, self.extents(), (rows, columns), lambda at: self._element(self.indices(at, None))
-            in_squares = squares(*given)
-            self.s.notes += [TRANSPOSED] if in_squares else []
-            body = in_squares or chunks(*given)
-            self._loops(*body)
-
-    def _line(self, merged: Merged, loops: list[Any]) -> None:
-        vectors, tail = divmod(merged.inner, self.lanes)
-        if self._is_written_out(merged, loops):
-            self.k.written = Written(self.k.tables)
-            for start in range(0, merged.inner, self.lanes):
-                at = tirx.IntImm("int32", start)
-                self._vector(merged, loops, at, min(self.lanes, merged.inner - start))
-            self.k.written = None
-            return
-        if vectors:
-            with self.k.loop(vectors, name="j") as j:
-                self.ctx.ranged(j, vectors)
-                self._vector(merged, loops, j * self.lanes, self.lanes)
-        if tail:
-            self._vector(merged, loops, tirx.IntImm("int32", vectors * self.lanes), tail)
-
-    def _is_written_out(self, merged: Merged, loops: list[Any]) -> bool:
-        """True if reads jump along the line, and lie at places known at compile time once their vector's does."""
-        if merged.count != 1 or merged.inner > MOST_VECTORS * self.lanes or self.ctx.origin is not None:
-            return False
-        inputs = self.ctx.graph.group.inputs
-        tables = any(v.constant is not None and v.dtype.startswith("int") and v.elements > 1 for v in inputs)
-        if merged.contiguous and not tables:
-            return False
-        self.k.written = Written(self.k.tables)
-        with self.k.capture():
-            self._vector(merged, loops, tirx.IntImm("int32", 0), min(self.lanes, merged.inner))
-        found, self.k.written = self.k.written.shuffles, None
-        return found > 0
 
     def _vector(self, merged: Merged, loops: list[Any], start: Any, width: int) -> None:
         with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
@@ -346,11 +257,11 @@ class Nest:
         coefficients = linear_coefficients(log, marks)
         if coefficients is not None:
             last = [c[-1] for c in coefficients]
-            free = not _occurs(values, marks[-1]) if which != 1 else True
+            free = not occurs(values, marks[-1]) if which != 1 else True
             contiguous = all(c in (0, 1) for c in last) and any(c == 1 for c in last)
             while count < len(extents) and free:
                 axis = len(extents) - 1 - count
-                if _occurs(values, marks[axis]) or _occurs(values, marks[axis + 1]):
+                if occurs(values, marks[axis]) or occurs(values, marks[axis + 1]):
                     break
                 step = extents[axis + 1]
                 if not all(c[axis] == c[axis + 1] * step for c in coefficients):
@@ -400,45 +311,6 @@ class Nest:
         return log, inliner.values
 
 
-@dataclass
-class Merged:
-    """Loop axes of which the last ``count`` are one axis of ``inner`` elements."""
-
-    outer: list[int]
-    inner: int
-    count: int
-    contiguous: bool
-
-    def expand(self, loops: Sequence[Any], position: Any) -> list[Any]:
-        """All axes' indices: merged axes are zero but the last, whose stride makes up for them."""
-        zero = tirx.IntImm("int32", 0)
-        return [*loops, *([zero] * (self.count - 1)), *([position] if self.count else [])]
-
-
 def boxed(shape: Sequence[int], box: Box | None) -> tuple[int, ...]:
     """``shape`` with the rows and columns of ``box``."""
     return tuple(shape) if box is None else (*shape[:2], box.rows, box.columns)
-
-
-def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]] | None:
-    result = []
-    for position in log:
-        if isinstance(position, int):
-            position = tirx.IntImm("int32", position)
-        linear = sym.detect_linear_equation(position, marks)
-        if not len(linear):
-            return None
-        if not all(isinstance(c, prim.IntImm) for c in linear[:-1]):
-            return None
-        result.append([int(c.value) for c in linear[:-1]])
-    return result
-
-
-def _occurs(values: Sequence[Any], mark: Any) -> bool:
-    return any(v.same_as(mark) for value in values for v in tirx.analysis.undefined_vars(value))
-
-
-def is_axis(index: Any, axis: Any) -> bool:
-    while isinstance(index, prim.Cast):
-        index = index.value
-    return hasattr(index, "same_as") and index.same_as(axis)

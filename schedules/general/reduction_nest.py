@@ -20,8 +20,8 @@ from ..emit.inline import Inliner, narrow
 from ..kernel.work_sharing import bands
 from ..words.group import Value, dtype_bytes
 from . import argmax
-from .loop_nest import Merged, Nest
-from .sliding_windows import emit_windows, slides
+from .axes import Merged
+from .loop_nest import Nest
 
 UNROLL = 4  # accumulators: covers the latency of an add or max (4 cycles, one port)
 FEW_LINES = 8  # lines of outputs that are too few for the cores: their tiles are the tasks then
@@ -55,8 +55,7 @@ class ReductionNest(Nest):
         if self.sums_images():
             self._image(*reduce_extents)
             return
-        if slides(self):
-            emit_windows(self)
+        if self._emit_windows():
             return
         if self.blocked:
             self._loops(self.extents(), lambda loops: self._across(lambda _u, _v: loops, self.lanes))
@@ -74,6 +73,10 @@ class ReductionNest(Nest):
                 self._loops(merged.outer, lambda loops: self._across_line(merged, loops))
             return
         self._loops(extents, lambda loops: self._along(loops, over_k))
+
+    def _emit_windows(self) -> bool:
+        """Emits windows that are computed side by side (sliding_windows.py); False where these are none."""
+        return False
 
     def _constant(self, loops: list[Any], first: Any) -> None:
         width = self.lanes if self.blocked else 1

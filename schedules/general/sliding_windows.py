@@ -15,14 +15,13 @@ loops over the taps, is a chain of operations with jumps between: 3x3 pools of s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tvm import tirx
 from tvm.ir import Range
 
-if TYPE_CHECKING:
-    from .reduction_nest import ReductionNest
+from .reduction_nest import ReductionNest
 
 SIDE = 4  # outputs side by side
 TAPS = 32  # that are written out
@@ -31,6 +30,16 @@ EDGE = 16  # outputs or rows at either end that may be computed apart
 NOTE = "windows side by side"
 
 Bounds = dict[int, tuple[int, int]]
+
+
+class WindowNest(ReductionNest):
+    """Emits one reduction phase: windows side by side where they slide, all others as :class:`ReductionNest` does."""
+
+    def _emit_windows(self) -> bool:
+        if slides(self):
+            emit_windows(self)
+            return True
+        return False
 
 
 def slides(nest: ReductionNest) -> bool:

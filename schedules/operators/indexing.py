@@ -6,9 +6,9 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..general.argmax import ATTRIBUTE, FIRST, LARGEST, LAST, SMALLEST
 from .common import highest, is_float, is_nan, lowest, shape_of
 from .registry import define
+from .te_stages import EXTREME, FIRST, LARGEST, LAST, SMALLEST
 
 
 def wrapped(index: Any, length: int) -> Any:
@@ -67,7 +67,7 @@ def _extreme(x: te.Tensor, axis: int, keepdims: bool, last: bool, largest: bool)
         return reducer((along.var.astype("int64"), x(*at)), axis=along)
 
     kind = f"{LAST if last else FIRST} {LARGEST if largest else SMALLEST}"
-    position, _value = te.compute(out, best, name="extreme", attrs={ATTRIBUTE: kind})
+    position, _value = te.compute(out, best, name="extreme", attrs={EXTREME: kind})
     return position
 
 

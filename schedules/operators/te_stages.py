@@ -10,6 +10,8 @@ from tvm.ir import Call
 COSTLY = {"exp", "log", "sqrt", "rsqrt", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "if_then_else"}
 COSTLY |= {"call_pure_extern"}  # of the C library's, or their plain forms
 STORED = "halotile.stored"  # attribute of a TE stage that is a phase of its own, as its few elements are read often
+EXTREME = "halotile.extreme"  # attribute of a TE stage that finds positions of extremes: which of equals, which extreme
+FIRST, LAST, LARGEST, SMALLEST = "first", "last", "largest", "smallest"
 
 
 def is_reduce(tensor: te.Tensor) -> bool:

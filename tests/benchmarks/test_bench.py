@@ -23,7 +23,8 @@ from halotile.benchmarks.peers import environment
 from halotile.benchmarks.peers.environment import Peer, python_of
 from halotile.benchmarks.results import EngineResult, ModelResult
 from halotile.compiler.options import checked_fixed
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.errors import HalotileError, ModelError, OutputError
 from halotile.schedules.instructions.amx import has_matrix_unit
 from halotile.targets.detect import native

@@ -18,8 +18,9 @@ from halotile.benchmarks.models import MODELS
 from halotile.benchmarks.peak import Peak
 from halotile.benchmarks.profile import derive, render, rows
 from halotile.compiler.cli.main import cli
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.report import read_bytes
+from halotile.compiler.state import Options
 from halotile.targets.detect import native
 
 PEAK = Peak(1, 1e11, ((1 << 20, 1e11), (1 << 30, 1e10)))

@@ -11,8 +11,9 @@ from board_tools import needs, needs_zig
 from evaluate import one_node
 from halotile.benchmarks.boards import BOARDS, NETWORKS, Cells, Outcome, check, emulator, outcomes, sources
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.remote.model import RemoteModel
+from halotile.compiler.state import Options
 from halotile.targets.boards import boards
 from halotile.targets.resolve import resolve
 

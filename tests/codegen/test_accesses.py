@@ -10,7 +10,8 @@ import onnx
 import pytest
 from accesses import outside
 from compiled import Compiled, module_of, narrow, native, staged, weight
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.schedules.kernel.context import Context
 from halotile.schedules.words.group import Packed
 from halotile.targets.resolve import resolve

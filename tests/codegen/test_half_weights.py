@@ -16,8 +16,9 @@ from board_tools import needs, needs_zig
 from compiled import native
 from halotile.benchmarks import mca
 from halotile.benchmarks.boards import emulator
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.remote.model import RemoteModel
+from halotile.compiler.state import Options
 from halotile.compiler.verify import default_rtol, verify
 from halotile.errors import HalotileError, TargetError
 from halotile.schedules.math.float16 import LEAST, narrowed

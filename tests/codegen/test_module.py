@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.compiler.codegen.library import LibrarySpec, build_library
+from halotile.compiler.codegen.library import build_library
 from halotile.compiler.codegen.module import MAIN, build_object
+from halotile.compiler.codegen.spec import LibrarySpec
 from halotile.compiler.runtime.loader import load
 from halotile.compiler.spec import TensorSpec
 from halotile.schedules.emit.builder import KernelBuilder

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 import pytest
 from halotile.compiler.codegen.module import constant_of, gather_weights
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.words.group import Kernel, Packed
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper

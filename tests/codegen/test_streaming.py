@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 import pytest
 from halotile.compiler.codegen import streaming
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.targets.detect import native
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target

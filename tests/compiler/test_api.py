@@ -155,7 +155,7 @@ def test_shapes_path_bytes_and_threads(tmp_path: Path) -> None:
 
 
 def test_progress_tells_every_stage_in_order() -> None:
-    from halotile.compiler.pipeline import STAGES
+    from halotile.compiler.state import STAGES
 
     seen: list[str] = []
     halotile.compile(tiny(), progress=lambda stage, done, total: seen.append(stage))

@@ -9,9 +9,10 @@ import numpy as np
 import onnx
 import pytest
 from halotile.benchmarks.bench import ABLATIONS
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.recipe import describe_options, options_of
 from halotile.compiler.runtime.recorded import Recorded
+from halotile.compiler.state import Options
 from halotile.schedules import dispatch
 from halotile.schedules.instructions.amx import may_split
 from halotile.schedules.words.group import Request

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.errors import HalotileError
 from halotile.schedules.words.provenance import names_of, span_of
 from halotile.targets.detect import native

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.residence import KEPT
+from halotile.compiler.state import Options
 from halotile.targets.resolve import resolve
 from onnx import TensorProto as T
 from onnx import helper

@@ -16,9 +16,10 @@ from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv, linear
 from halotile.compiler import tune as tuning
 from halotile.compiler import tuning_file
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import load
 from halotile.compiler.sample import random_inputs
+from halotile.compiler.state import Options
 from halotile.compiler.verify import verify
 from halotile.errors import HalotileError, TargetError
 from halotile.schedules.words.candidates import MOST

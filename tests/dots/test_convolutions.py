@@ -11,7 +11,8 @@ import onnx
 import pytest
 from halotile.benchmarks.check_models import compare, reference, tied
 from halotile.benchmarks.peak import Peak
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.passes.dots.operands import whole_steps
 from halotile.schedules.conv import ConvFacts
 from halotile.schedules.instructions.int8_dot import PAIRS, data_dtype, per_word

@@ -14,7 +14,8 @@ import onnx
 import pytest
 from compiled import native
 from evaluate import one_node, peer
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.instructions.int8_dot import data_dtype
 from halotile.targets.resolve import resolve
 from onnx import helper, numpy_helper

@@ -9,7 +9,8 @@ import re
 import onnx
 import onnx.backend.test
 import pytest
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.errors import HalotileError, InternalError
 from halotile.targets.resolve import resolve
 from mutations import damaged

@@ -11,7 +11,8 @@ from halotile.compiler import inspection
 from halotile.compiler.frontend import import_model, origins
 from halotile.compiler.frontend.check import in_order
 from halotile.compiler.inspection import inspect_file
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.errors import ModelError, UnsupportedError
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper

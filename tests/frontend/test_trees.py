@@ -14,7 +14,8 @@ import pytest
 from evaluate import peer
 from halotile.benchmarks import node_tests
 from halotile.compiler.frontend import import_model
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.errors import UnsupportedError
 from halotile.schedules.operators.trees import LANES
 from halotile.targets.resolve import resolve

@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.passes.fuse.graph import build_graph
 from halotile.schedules.operators.expression_lengths import LONGEST, Lengths
 from halotile.schedules.operators.kind import Facts

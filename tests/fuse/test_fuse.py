@@ -14,7 +14,7 @@ from halotile.passes.fuse.graph import Graph, build_graph
 from halotile.schedules.attention import AttentionFacts, attention_facts
 from halotile.schedules.conv import kernel as tile
 from halotile.schedules.general import generator as kernels
-from halotile.schedules.general import loop_nest
+from halotile.schedules.general import loop_nest, maps
 from halotile.schedules.matmul import packed
 from halotile.schedules.operators.kind import Facts
 from tvm import relax
@@ -257,8 +257,10 @@ def test_random_graphs_give_the_same_numbers(seed: int, monkeypatch: pytest.Monk
     arrays = [random_.standard_normal(SHAPE).astype(F) for _ in range(2)]
     with monkeypatch.context() as patch:
         if seed % 2:
-            for room, limit in ((loop_nest, "WORK"), (kernels, "WORK"), (tile, "FLOPS"), (packed, "FLOPS")):
-                patch.setattr(room, f"PARALLEL_{limit}", 32)
+            for room in (loop_nest, maps, kernels):
+                patch.setattr(room, "PARALLEL_WORK", 32)
+            for room in (tile, packed):
+                patch.setattr(room, "PARALLEL_FLOPS", 32)
         whole = staged(random_module(seed))
     plain = staged(random_module(seed), fuse=False, layout=False)
     assert len(Fuse().apply(build_graph(random_module(seed))).groups) <= len(plain.groups)

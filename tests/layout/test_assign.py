@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, narrow, staged, weight
-from halotile.compiler.pipeline import Build
+from halotile.compiler.state import Build
 from halotile.schedules.words.group import Value
 from halotile.schedules.words.layout import Layout
 from tvm import relax

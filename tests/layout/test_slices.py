@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 

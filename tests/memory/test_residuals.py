@@ -9,7 +9,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from compiled import Compiled, native
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.schedules.words.group import Kernel
 from onnx import TensorProto, helper, numpy_helper
 
@@ -109,4 +110,3 @@ def test_tiles_that_move_back_compute_twice(height: int, width: int) -> None:
     rows, columns = height % block.least[0], width % block.least[1]
     assert overwrites(build) == (rows in {0, *(t[0] for t in tiles)} and columns in {0, *(t[1] for t in tiles)})
     check(found, build)
-

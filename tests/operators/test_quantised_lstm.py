@@ -12,7 +12,8 @@ import pytest
 from compiled import machine
 from halotile.compiler.codegen.module import constant_of
 from halotile.compiler.frontend import import_model
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.compiler.verify import Reference
 from halotile.errors import UnsupportedError
 from halotile.schedules.instructions.int8_dot import data_dtype

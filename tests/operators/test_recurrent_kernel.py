@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from evaluate import evaluate, one_node, peer
 from halotile.compiler.frontend import import_model
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.errors import UnsupportedError
 from halotile.schedules.operators.recurrent import LANES, _tile
 from halotile.targets.resolve import resolve

@@ -10,8 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from board_tools import needs, needs_zig
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.remote.model import RemoteModel
+from halotile.compiler.state import Options
 from halotile.targets.resolve import resolve
 from numerics import Sheet
 from onnx import TensorProto, helper, numpy_helper

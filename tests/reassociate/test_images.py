@@ -11,7 +11,8 @@ import pytest
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv, layer_norm, linear, transpose
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.targets.resolve import resolve
 
 RULE = "reassociate: as-image"

@@ -184,7 +184,8 @@ def decoder():
 
 
 def build(model, **options):
-    from halotile.compiler.pipeline import Options, run_pipeline
+    from halotile.compiler.pipeline import run_pipeline
+    from halotile.compiler.state import Options
     from halotile.targets.resolve import resolve
 
     return run_pipeline(model, Options(resolve("native"), threads=1, stop_after="schedule", tile="off", **options))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halotile.compiler.codegen.library import LibrarySpec
+from halotile.compiler.codegen.spec import LibrarySpec
 from halotile.compiler.spec import TensorSpec
 from halotile.targets.target import Target
 

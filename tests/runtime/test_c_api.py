@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from halotile.compiler.codegen.beside import beside_files
-from halotile.compiler.codegen.header import FUNCTIONS
 from halotile.compiler.codegen.library import build_library, write_sources
 from halotile.compiler.codegen.link import program_sources, runtime_sources, write_program
 from halotile.compiler.codegen.names import comment, identifier, literal
 from halotile.compiler.codegen.processor import X86, processor_check, required_features
+from halotile.compiler.codegen.spec import FUNCTIONS
 from halotile.compiler.codegen.transfers import FUNCTIONS as TRANSFERS
 from halotile.compiler.runtime.loader import load
 from halotile.targets.target import Target

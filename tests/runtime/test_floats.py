@@ -14,10 +14,11 @@ import onnx
 import pytest
 from board_tools import needs, needs_zig
 from commands import run_command
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.recipe import options_of
 from halotile.compiler.remote.model import RemoteModel
 from halotile.compiler.runtime.place import read_manifest
+from halotile.compiler.state import Options
 from halotile.errors import HalotileError, OutputError
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import tvm
 from compiled import machine
-from halotile.compiler.codegen.library import LibrarySpec, build_library
+from halotile.compiler.codegen.library import build_library
 from halotile.compiler.codegen.module import build_object
 from halotile.compiler.codegen.processor import processor_check, required_features
+from halotile.compiler.codegen.spec import LibrarySpec
 from halotile.compiler.spec import TensorSpec
 from halotile.schedules.emit.builder import KernelBuilder
 from halotile.schedules.instructions.amx import MatrixUnit, Rows, has_matrix_unit, work_of

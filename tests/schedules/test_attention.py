@@ -15,7 +15,8 @@ import onnxruntime
 import pytest
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import attention, transpose
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.targets.detect import native
 from halotile.targets.resolve import resolve
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, narrow, native, staged, weight
-from halotile.compiler.pipeline import Build
+from halotile.compiler.state import Build
 from halotile.schedules.general.channel_lanes import preserves_channels
 from halotile.schedules.words.group import Value
 from halotile.schedules.words.layout import Layout

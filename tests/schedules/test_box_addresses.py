@@ -11,7 +11,8 @@ import pytest
 from compiled import Compiled, native
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.tiled import TiledKernel
 from halotile.schedules.words.group import Kernel
 

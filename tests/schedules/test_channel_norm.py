@@ -12,7 +12,8 @@ import pytest
 from compiled import Compiled
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.targets.resolve import resolve
 
 

@@ -11,7 +11,8 @@ import pytest
 from compiled import Compiled, module_of, narrow, native, staged, weight
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.conv.direct import few_outputs
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.words.group import Value

@@ -15,7 +15,8 @@ import pytest
 from compiled import native
 from halotile import compile as compile_model
 from halotile import load
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.conv.direct.shared_taps import window_of
 from halotile.schedules.conv.direct.small_groups import MOST_UNROLLED, choose_grouped_tile, has_small_groups
 from halotile.schedules.conv.facts import ConvFacts

@@ -9,7 +9,8 @@ import onnx
 import onnxruntime
 import pytest
 from halotile import compile as compile_model
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.general.pixel_shuffle import MOST, NOTE
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper

@@ -8,7 +8,8 @@ import halotile
 import numpy as np
 import onnx
 import pytest
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.operators.kind import MOST_WRITTEN_OUT
 from halotile.targets.detect import native
 from onnx import TensorProto, helper, numpy_helper

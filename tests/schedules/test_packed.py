@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.conv.winograd import weights as winograd_weights
 from halotile.schedules.words.group import Packed
 

@@ -7,7 +7,8 @@ import onnx
 import onnxruntime
 import pytest
 from halotile import compile as compile_model
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.general.depth_to_space import CHUNK, MOST, chunk_of, period
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper

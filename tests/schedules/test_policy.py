@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halotile.compiler.pipeline import Options
+from halotile.compiler.state import Options
 from halotile.schedules.words.group import Box, Group, Limits, Node, Request, SharedWeights, Value
 from halotile.schedules.words.layout import Layout
 from halotile.schedules.words.policy import Policy, Tuning

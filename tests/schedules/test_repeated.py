@@ -10,7 +10,8 @@ import onnx
 import pytest
 import tvm_ffi
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.passes.reassociate import compose
 from halotile.schedules import dispatch
 from halotile.schedules.kernel.cache import Repeats

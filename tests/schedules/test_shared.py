@@ -12,7 +12,8 @@ import pytest
 from compiled import Compiled, narrow, native
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.conv.direct.kernel import pack_weights
 from halotile.schedules.conv.direct.reduction_steps import Segment
 from halotile.schedules.conv.direct.shared_taps import shared_window

@@ -45,7 +45,7 @@ def test_equals_one_by_one(
     results, target = [], replace(native(), cores=cores)
     for side in (True, False):
         if not side:
-            monkeypatch.setattr("halotile.schedules.general.reduction_nest.slides", lambda _: False)
+            monkeypatch.setattr("halotile.schedules.general.sliding_windows.slides", lambda _: False)
         build = staged(module_of([x], body), target, tiled=False)
         assert any(sliding_windows.NOTE in k.notes for k in build.kernels) is side
         results.append(Compiled(build).run([x], tasks=cores)[0])

@@ -13,7 +13,8 @@ import pytest
 from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation, conv
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.conv.direct.last_vector import pack_tail
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.register_tile import Tile

@@ -17,7 +17,8 @@ from compiled import Compiled, module_of, native, staged
 from halotile.benchmarks import layers
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from compiled import module_of, native, staged
 from halotile.compiler import pipeline
-from halotile.compiler.pipeline import Build, Options
+from halotile.compiler.state import Build, Options
 from halotile.schedules import operators  # noqa: F401  (defines them)
 from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.facts import ConvFacts

@@ -12,7 +12,8 @@ from halotile import compile as compile_model
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as conv_layer
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import cost as winograd_cost

@@ -12,7 +12,8 @@ from compiled import Compiled, Suite, machine, module_of, staged, weight
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as layer
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan

@@ -8,7 +8,8 @@ import pytest
 from compiled import Compiled, native
 from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd import transposed_phases
 from halotile.schedules.conv.winograd.choose import applies, best_plan

@@ -19,7 +19,8 @@ from broken import models, mutated, outcome
 def compiles(data: bytes) -> None:
     """What ``inspect`` and ``build`` do with a model, up to the object file."""
     from halotile.compiler.inspection import inspect_file
-    from halotile.compiler.pipeline import Options, run_pipeline
+    from halotile.compiler.pipeline import run_pipeline
+    from halotile.compiler.state import Options
     from halotile.targets.resolve import resolve
 
     inspect_file(data)

@@ -29,8 +29,8 @@ import tvm
 from accesses import outside
 from halotile.compiler import pipeline
 from halotile.compiler.frontend.importer import ImportedModel
-from halotile.compiler.pipeline import Build, Options
 from halotile.compiler.spec import TensorSpec
+from halotile.compiler.state import Build, Options
 from halotile.schedules.instructions.amx import has_matrix_unit
 from halotile.schedules.words.group import Value
 from halotile.schedules.words.layout import Layout

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from compiled import Compiled, module_of, native, weight
 from halotile.compiler import pipeline
-from halotile.compiler.pipeline import Build, Options
+from halotile.compiler.state import Build, Options
 from halotile.passes.fuse.graph import Graph, build_graph
 from halotile.schedules.conv import input_needs, supports_conv
 from halotile.schedules.general.channel_lanes import preserves_channels

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from compiled import Compiled
 from halotile.compiler import pipeline
-from halotile.compiler.pipeline import Build
+from halotile.compiler.state import Build
 from halotile.passes.tile.plan.form import MATERIALISE, RECOMPUTE, RING, Form, Untileable
 from halotile.passes.tile.plan.lower import lower
 from halotile.passes.tile.search.program import Program

@@ -9,8 +9,9 @@ import onnx
 import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import load
+from halotile.compiler.state import Build, Options
 from halotile.passes.tile.plan.checker import check_plan
 
 

@@ -7,7 +7,8 @@ import math
 import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.passes.tile.plan.form import banded, largest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -11,7 +11,8 @@ from functools import cache
 
 import pytest
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 

@@ -12,8 +12,9 @@ import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.options import checked_budget, checked_optimize, checked_tile
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import load
+from halotile.compiler.state import Build, Options
 from halotile.errors import HalotileError
 from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.search.model import Model

@@ -12,8 +12,9 @@ from compiled import native
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import load
+from halotile.compiler.state import Options
 from halotile.passes.tile.plan import lower
 from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.concat_parts import Parts

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from compiled import module_of, native, staged, weight
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.form import RECOMPUTE, RING
 from halotile.passes.tile.search import segments as grow

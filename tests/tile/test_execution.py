@@ -19,7 +19,8 @@ import onnxruntime
 import pytest
 from compiled import Compiled, native
 from halotile.compiler import pipeline
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.tile import replaced

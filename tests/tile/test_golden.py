@@ -9,7 +9,8 @@ import onnx
 import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.lower import plan_group
 from halotile.passes.tile.plan.needs import group_needs_of

@@ -10,7 +10,8 @@ from halotile.benchmarks.graph import Form as Style
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv, max_pool
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.passes.tile.plan.form import RING
 from halotile.passes.tile.search.member_cost import LONG, SHORT
 from halotile.passes.tile.search.model import Model, Shape

@@ -11,7 +11,8 @@ from compiled import native
 from halotile.benchmarks.graph import Form as Style
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv, max_pool
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.form import RING, Form
 from halotile.passes.tile.plan.lower import lower

@@ -13,7 +13,8 @@ from halotile.benchmarks.graph import Form as Style
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv, conv_transpose, max_pool
 from halotile.benchmarks.models import MODELS as MODELS_OF_THE_HARNESS
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.passes.tile.describe import plan_data, plan_text
 from halotile.passes.tile.plan import lower as lower_module
 from halotile.passes.tile.plan.checker import check_plan

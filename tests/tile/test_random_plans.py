@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled import native
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.form import Form, Untileable
 from halotile.passes.tile.plan.lower import lower

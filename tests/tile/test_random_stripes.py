@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from evaluate import peer
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import load
+from halotile.compiler.state import Options
 from halotile.passes.tile.plan.form import RECOMPUTE, RING, Untileable
 from halotile.passes.tile.scratchpad.checker import check_stripes
 from halotile.passes.tile.scratchpad.stripes import stripe_plan

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.passes.tile.search.bandwidth import STAY, Rates
 from halotile.passes.tile.search.member_cost import member_cost
 from halotile.schedules.words.tile_plan import Compute

@@ -12,7 +12,8 @@ import onnx
 import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS, random_inputs
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.passes.tile.search.model import Model
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.refine import refined

@@ -11,7 +11,8 @@ from halotile.benchmarks.graph import Form as Style
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.benchmarks.models import MODELS
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Build, Options
 from halotile.errors import HalotileError
 from halotile.passes.tile import tile
 from halotile.passes.tile.plan import windows

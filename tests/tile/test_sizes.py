@@ -8,7 +8,8 @@ import pytest
 from compiled import native
 from halotile.benchmarks.models import MODELS
 from halotile.compiler import pipeline
-from halotile.compiler.pipeline import Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
 from halotile.errors import HalotileError
 from halotile.passes.tile.search import decide
 from halotile.passes.tile.search.decide import plan_segment

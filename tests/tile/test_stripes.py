@@ -14,8 +14,9 @@ import numpy as np
 import onnx
 import pytest
 from evaluate import peer
-from halotile.compiler.pipeline import Build, Options, run_pipeline
+from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import LoadedModel, load
+from halotile.compiler.state import Build, Options
 from halotile.errors import HalotileError
 from halotile.passes.tile.scratchpad.checker import check_stripes
 from halotile.schedules.scratchpad.double_buffer import double_buffered

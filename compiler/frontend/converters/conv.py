@@ -14,7 +14,8 @@ from ..dims import Open, is_open, maximum
 from ..implied import require_equal
 from ..node import Node
 from ..objection import out_of_range
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 
 R = relax.op

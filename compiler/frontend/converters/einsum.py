@@ -11,7 +11,8 @@ from tvm import relax
 
 from ....schedules.operators.linear import parse_einsum
 from ..node import Node
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 
 R = relax.op

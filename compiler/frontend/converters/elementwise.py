@@ -12,7 +12,8 @@ from tvm import relax
 from ..dims import Dim, Open, is_open
 from ..implied import broadcast, equal
 from ..node import Node
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 
 R = relax.op

@@ -9,7 +9,8 @@ import numpy as np
 from tvm import relax
 
 from ..node import Node, normal_axis
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 from .conv import convolve, per_channel
 from .matmul import gemm, product

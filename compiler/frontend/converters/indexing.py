@@ -9,7 +9,8 @@ from ..dims import Dim, Open, is_open
 from ..implied import require_at_least
 from ..node import Node, normal_axis
 from ..parts import length, with_part
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 from .movement import take
 

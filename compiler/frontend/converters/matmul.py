@@ -9,7 +9,8 @@ from tvm import relax
 from ..dims import is_open
 from ..implied import broadcast, require_equal
 from ..node import Node
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 
 R = relax.op

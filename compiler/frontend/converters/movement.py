@@ -13,7 +13,8 @@ from ....schedules.operators.movement import MOST_PARTS
 from ..dims import Dim, Open, bounds, is_open, maximum, minimum
 from ..implied import broadcast, equal, require_at_least, require_equal
 from ..node import Node, normal_axes, normal_axis
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 
 R = relax.op

@@ -8,7 +8,8 @@ from __future__ import annotations
 from tvm import relax
 
 from ..node import Node, normal_axis
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 from .fused import MICROSOFT
 from .indexing import gather_nd

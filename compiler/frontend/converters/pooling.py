@@ -13,7 +13,8 @@ from tvm import relax
 
 from ..dims import Dim, Open, is_open
 from ..node import Node
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 from .conv import window_pads
 from .elementwise import LARGEST_PRODUCT, whole_power

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from tvm import relax
 
 from ..node import Node, normal_axis
-from ..registry import Converter, Refusal, converts
+from ..refusal import Refusal
+from ..registry import Converter, converts
 from ..value import Value
 from .elementwise import fitted
 from .fused import MICROSOFT

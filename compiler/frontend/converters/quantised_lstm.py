@@ -6,7 +6,8 @@ import numpy as np
 from tvm import relax
 
 from ..node import Node
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 from .fused import MICROSOFT
 from .quantize import by_own_range

@@ -8,7 +8,8 @@ from tvm import relax
 from .. import narrow
 from ..functions import dtype_name
 from ..node import Node, normal_axis
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import PLAIN, Value
 from . import whole
 from .conv import convolve, per_channel

@@ -14,7 +14,8 @@ from tvm import relax
 
 from ....schedules.operators.recurrent import ACTIVATIONS, packed
 from ..node import Node
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 from .movement import concatenated
 

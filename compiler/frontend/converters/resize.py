@@ -18,7 +18,8 @@ from tvm import relax
 
 from ..dims import Dim, Open, is_open, quotient, to_relax
 from ..node import Node, normal_axes
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 from . import resize_integers
 from .movement import take

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from ..node import Node, normal_axis
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 
 

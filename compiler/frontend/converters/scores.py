@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from ..node import Node
-from ..registry import Refusal
+from ..refusal import Refusal
 from ..value import Value
 from .indexing import read
 

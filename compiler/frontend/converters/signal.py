@@ -7,7 +7,8 @@ from tvm import relax
 
 from ..functions import dtype_name
 from ..node import Node, normal_axis
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 from .movement import take
 

@@ -13,7 +13,8 @@ from ..ahead import LARGEST
 from ..dims import Dim, Open, is_whole, maximum
 from ..functions import dtype_name, element_name
 from ..node import Node, normal_axis, require_addressable
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import PLAIN, Value
 
 R = relax.op

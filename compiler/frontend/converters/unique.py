@@ -14,7 +14,8 @@ from tvm import relax
 from ..dims import Open, is_open
 from ..node import Node, normal_axis
 from ..parts import with_part
-from ..registry import Refusal, converts
+from ..refusal import Refusal
+from ..registry import converts
 from ..value import Value
 from .elementwise import nan
 from .indexing import chosen, read

@@ -1,4 +1,5 @@
-"""Imports run one way: cli -> compiler -> passes -> schedules -> targets; peers are benchmarks' alone."""
+"""Imports run one way: cli -> compiler -> passes -> schedules -> targets, and no modules import each other in a circle;
+peers are benchmarks' alone. Imports within functions, and those for types alone, count like all others."""
 
 from __future__ import annotations
 
@@ -12,13 +13,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("cli", "compiler", "passes", "schedules", "targets")
-ALLOWED = {room: set(ROOMS[i:]) | {"errors"} for i, room in enumerate(ROOMS)}
-ALLOWED["errors"] = set()
-ALLOWED["benchmarks"] = {*ROOMS, "errors", "benchmarks", "package"}
-ALLOWED["package"] = {"compiler", "errors"}  # __init__.py at the root: the public names
-# The one pair that looks sideways: the public names ask for their own version; the command line asks the public API.
-ALLOWED["cli"] |= {"package", "benchmarks"}
-ALLOWED["compiler"] |= {"package"}
+BELOW = {"errors", "version"}  # everything
+ALLOWED = {room: set(ROOMS[i:]) | BELOW for i, room in enumerate(ROOMS)}
+ALLOWED["errors"] = ALLOWED["version"] = set()
+ALLOWED["benchmarks"] = {*ROOMS, *BELOW, "benchmarks", "package"}
+ALLOWED["package"] = {"compiler", *BELOW}  # __init__.py at the root: the public names
+ALLOWED["cli"] |= {"benchmarks"}  # `halotile bench` is theirs
 PEERS = {"onnxruntime", "openvino", "MNN", "iree", "torch", "ncnn", "tensorflow"}
 MAY_COMPARE = {"compiler/verify.py", "compiler/cli/doctor.py"}
 LIGHT = ("tvm", "tvm_ffi", "onnx", "onnxruntime", "click", "rich", "msgspec")
@@ -28,6 +28,7 @@ def sources() -> list[Path]:
     folders = ("compiler", "passes", "schedules", "targets", "benchmarks")
     return sorted(p for f in folders for p in (ROOT / f).rglob("*.py")) + [
         ROOT / "errors.py",
+        ROOT / "version.py",
         ROOT / "__init__.py",
     ]
 
@@ -66,15 +67,84 @@ def violations(path: Path) -> list[str]:
             if target in PEERS and here != "benchmarks" and relative.as_posix() not in MAY_COMPARE:
                 found.append(f"{relative}:{line} knows the peer {target}")
             continue
-        there = room_of(target) if target and target[0] in (*ROOMS, "benchmarks", "errors") else "package"
+        there = room_of(target) if target and target[0] in (*ROOMS, "benchmarks", *BELOW) else "package"
         if there not in ALLOWED[here] | {here}:
             found.append(f"{relative}:{line} {here} imports {there} ({'.'.join(target)})")
     return found
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_imports_run_one_way(path: Path) -> None:
-    assert violations(path) == []
+def module_of(path: Path) -> str:
+    """``schedules.conv`` of schedules/conv/__init__.py, ``errors`` of errors.py; empty of the root's __init__.py."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def arrows(paths: list[Path]) -> dict[str, set[str]]:
+    """The modules that each module imports. A name of a package comes from the package's __init__.py, which is imported
+    as well, by whatever lies outside of the package, where a module in it is."""
+    modules = {module_of(p): p for p in paths}
+    found: dict[str, set[str]] = {name: set() for name in modules}
+    for name, path in modules.items():
+        for _, target in imports(path):
+            if isinstance(target, str):
+                continue
+            there = ".".join(target) if ".".join(target) in modules else ".".join(target[:-1])
+            rooms = {".".join(there.split(".")[:i]) for i in range(1, there.count(".") + 1)}
+            found[name] |= {there, *(r for r in rooms if not f"{name}.".startswith(f"{r}."))} & modules.keys()
+        found[name].discard(name)
+    return found
+
+
+def circles(found: dict[str, set[str]]) -> list[list[str]]:
+    """The modules that import each other, by way of others or not: strongly connected components (Tarjan 1972)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    result: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        number[name] = lowest[name] = len(number)
+        stack.append(name)
+        for there in sorted(found[name]):
+            if there not in number:
+                visit(there)
+            if there in stack:
+                lowest[name] = min(lowest[name], lowest[there])
+        if lowest[name] == number[name]:
+            at = stack.index(name)
+            if len(stack) - at > 1:
+                result.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for name in found:
+        if name not in number:
+            visit(name)
+    return result
+
+
+def test_imports_run_one_way() -> None:
+    assert [v for path in sources() for v in violations(path)] == []
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles(arrows(sources())) == []
+
+
+def test_the_checker_sees_circles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    texts = {
+        "a.py": "from .b import c\n",
+        "b/__init__.py": "from .c import d\n",
+        "b/c.py": "from .e import f\n",
+        "b/e.py": "def f():\n    from .c import d\n",
+        "g.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .h.i import J\n",
+        "h/__init__.py": "from ..g import k\n",
+        "h/i.py": "from ..a import l\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert sorted(circles(arrows([tmp_path / name for name in texts]))) == [["b.c", "b.e"], ["g", "h"]]
 
 
 def test_the_checker_sees_relative_and_absolute_violations(

@@ -1,0 +1,135 @@
+"""What a library is made from (LibrarySpec), what its functions are called, and what is made (BuiltLibrary)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import TargetError
+from ...targets.target import Target
+from ...version import __version__
+from ..spec import TensorSpec
+from .link import PROGRAM
+from .names import identifier
+from .toolchain import machine_of
+from .transfers import FUNCTIONS as TRANSFERS
+from .weights import ALIGNMENT
+
+ABI = 1
+FUNCTIONS = (
+    "describe",
+    "arena_bytes",
+    "create",
+    "create_in",
+    "run",
+    "threads",
+    "destroy",
+    "error_text",
+)
+FORMATS = ("so", "a", "exe", "extras")
+_MOST_OF_A_STATIC_PROGRAM = (2 << 30) - (16 << 20)  # bytes of weights, beside its code
+_LARGEST_OF_32_BITS, _MOST_OF_32_BITS = 2 << 30, 3 << 30  # one piece of memory (PTRDIFF_MAX), and all of a process
+
+
+@dataclass(frozen=True)
+class LibrarySpec:
+    """All that the link stage needs.
+
+    ``object_bytes`` is an ELF object with ``int32_t halotile_kernel_main(inputs..., outputs..., weights, arena)``.
+    ``kernel_objects`` are further objects that it calls into. ``timers`` counts the kernels that it times: 0, or all;
+    ``scratchpad_bytes`` is what its stripes use of a scratchpad, 0 where there are none; ``scratchpad_offset`` is where
+    the arena has as much, for machines without one.
+    ``weights`` are bytes-like chunks that lie one behind the other. The arena of T threads has
+    ``planned_bytes + T * workspace_bytes``, both multiples of 64; ``default_threads`` 0 means as many as the process
+    may use. ``report`` is plain data that goes into the manifest, as do ``model`` (file name
+    and digest of the source) and ``options``, from which the same can be built again. ``flush_denormals``: runs count
+    floats below the normal ones as zero. ``matrix_unit``: kernels use that of the target, which a process has to ask
+    for.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    object_bytes: bytes
+    weights: Sequence[Any]
+    planned_bytes: int
+    workspace_bytes: int
+    max_threads: int
+    default_threads: int
+    target: Target
+    report: dict[str, Any] = field(default_factory=dict)
+    version: str = __version__
+    kernel_objects: tuple[bytes, ...] = ()
+    model: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    timers: int = 0
+    scratchpad_bytes: int = 0
+    scratchpad_offset: int = 0
+    flush_denormals: bool = False
+    matrix_unit: bool = False
+
+    def __post_init__(self) -> None:
+        for what in ("planned_bytes", "workspace_bytes"):
+            if getattr(self, what) % ALIGNMENT or getattr(self, what) < 0:
+                raise ValueError(f"{what} is {getattr(self, what)}, which is not a multiple of {ALIGNMENT}")
+        if not 0 <= self.default_threads <= self.max_threads or self.max_threads < 1:
+            raise ValueError(
+                f"default_threads {self.default_threads} is not within max_threads {self.max_threads}"
+            )
+
+    @property
+    def identifier(self) -> str:
+        """The model's name as a C identifier: the prefix of every function and the stem of every file."""
+        return identifier(self.name)
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names that a library exports."""
+        extra = (*(("kernel_seconds",) if self.timers else ()), *(TRANSFERS if self.scratchpad_bytes else ()))
+        return tuple(f"{self.identifier}_{function}" for function in (*FUNCTIONS, *extra))
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(memoryview(chunk).nbytes for chunk in self.weights)
+
+    def arena_bytes(self, threads: int) -> int:
+        return self.planned_bytes + threads * self.workspace_bytes
+
+    def check_addresses(self) -> None:
+        """Raises TargetError for what no process of a 32-bit target can hold."""
+        if self.target.bits == 64:
+            return
+        arena = self.arena_bytes(max(1, self.default_threads))
+        whole = arena + self.weight_bytes + sum(t.nbytes for t in (*self.inputs, *self.outputs))
+        largest = max((arena, self.weight_bytes, *(t.nbytes for t in (*self.inputs, *self.outputs))))
+        if largest >= _LARGEST_OF_32_BITS or whole > _MOST_OF_32_BITS:
+            raise TargetError(
+                f"arena, weights, inputs and outputs take {whole} bytes, which no 32-bit process of {self.target.id} "
+                "can hold; build for a 64-bit target, or fix smaller shapes"
+            )
+
+    def check_program(self) -> None:
+        """Raises TargetError for weights behind which a static program of x86-64 would not reach its own end."""
+        if machine_of(self.target.triple) == "x86_64" and self.weight_bytes >= _MOST_OF_A_STATIC_PROGRAM:
+            raise TargetError(
+                f"the static program {PROGRAM} can't hold {self.weight_bytes} bytes of weights on x86-64, where its C "
+                "library reaches 2 GiB; leave it out with --format so,a"
+            )
+
+
+@dataclass(frozen=True)
+class BuiltLibrary:
+    """The files of a finished library; ``library``, ``archive`` and ``executable`` are None unless asked for."""
+
+    directory: Path
+    header: Path
+    manifest: Path
+    fingerprint: str
+    library: Path | None = None
+    archive: Path | None = None
+    executable: Path | None = None
+    example: Path | None = None
+    cmake: Path | None = None
+    pkgconfig: Path | None = None

@@ -1,0 +1,110 @@
+"""What a build is asked for and what its stages have made so far: the state that runs down the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..schedules.words.policy import Policy, Tuning
+from ..targets.target import Target
+from .options import Fixed
+
+STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a build is asked for. ``shapes`` fixes open dimensions, ``fixed`` values of inputs; ``threads`` None takes
+    the target's cores; ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``:
+    auto, off, or a wish (passes/tile/user_request.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are
+    choices that were measured (schedules/words/candidates.py), ``candidate`` which of each kernel's candidates to build
+    for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction.
+    ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or float16 for
+    those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones as zero."""
+
+    target: Target
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    fixed: Mapping[str, Fixed] | None = None
+    threads: int | None = None
+    exact: bool = False
+    float_mode: str = "strict"
+    name: str | None = None
+    stop_after: str | None = None
+    dump_ir: Path | None = None
+    simplify: bool = True
+    check: bool = False
+    fuse: bool = True
+    layout: bool = True
+    winograd: bool = True
+    matrix: bool = True
+    dots: bool = True
+    tile: str | Mapping[str, Any] | None = None
+    memory_budget: int | None = None
+    optimize: str = "speed"
+    tuning: Mapping[str, str] | None = None
+    candidate: int = 0
+    timers: bool = False
+    weights: str = "float32"
+    flush_denormals: bool = False
+    formats: tuple[str, ...] = ("so",)
+    cc: str | None = None
+
+    @cached_property
+    def policy(self) -> Policy:
+        """What these options allow kernels."""
+        return Policy.of(
+            exact=self.exact,
+            winograd=self.winograd,
+            matrix=self.matrix,
+            weights=self.weights,
+            speed=self.memory_budget is None and self.optimize == "speed",
+            threads=self.threads or self.target.cores,
+            tuning=None if self.tuning is None else Tuning(self.tuning, self.candidate),
+        )
+
+
+@dataclass
+class Build:
+    """Everything the stages have made so far; a stage reads what it needs and fills in its own."""
+
+    source: Any
+    options: Options
+    output: Path | None = None
+    progress: Progress | None = None
+    imported: Any = None
+    module: Any = None
+    target: Any = None  # the options' one, as the choice of kernels for this model sees it
+    graph: Any = None
+    groups: tuple[Any, ...] = ()
+    views: dict[Any, Any] = field(default_factory=dict)
+    places: Any = None
+    closing: frozenset[Any] = frozenset()  # what the last sums of products before the outputs write
+    shared: Any = None  # the form of weights that several products read
+    layouts: dict[Any, Any] = field(default_factory=dict)
+    vanished: dict[Any, Any] = field(default_factory=dict)  # a first result -> the group that slices replaced
+    tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
+    rooms: dict[Any, int] = field(default_factory=dict)  # whole group -> the most bytes that a core holds beside
+    ready: dict[Any, Any] = field(default_factory=dict)  # group -> its kernel, where the tile stage had to know it
+    repeats: Any = None  # kernels that groups of one form share
+    kernels: tuple[Any, ...] = ()
+    memory: Any = None
+    weights: Any = None
+    symbols: list[str] = field(default_factory=list)
+    streams: dict[str, int] = field(default_factory=dict)  # symbol -> its stores that go past the caches
+    library: Any = None
+    built: Any = None
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.target = self.options.target
+
+    def tell(self, stage: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(stage, done, total)

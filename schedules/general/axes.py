@@ -1,0 +1,49 @@
+"""Axes of a loop nest: merged ones, whether an index is one, and how a position depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir.prim import expr as prim
+
+
+@dataclass
+class Merged:
+    """Loop axes of which the last ``count`` are one axis of ``inner`` elements."""
+
+    outer: list[int]
+    inner: int
+    count: int
+    contiguous: bool
+
+    def expand(self, loops: Sequence[Any], position: Any) -> list[Any]:
+        """All axes' indices: merged axes are zero but the last, whose stride makes up for them."""
+        zero = tirx.IntImm("int32", 0)
+        return [*loops, *([zero] * (self.count - 1)), *([position] if self.count else [])]
+
+
+def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]] | None:
+    result = []
+    for position in log:
+        if isinstance(position, int):
+            position = tirx.IntImm("int32", position)
+        linear = sym.detect_linear_equation(position, marks)
+        if not len(linear):
+            return None
+        if not all(isinstance(c, prim.IntImm) for c in linear[:-1]):
+            return None
+        result.append([int(c.value) for c in linear[:-1]])
+    return result
+
+
+def occurs(values: Sequence[Any], mark: Any) -> bool:
+    return any(v.same_as(mark) for value in values for v in tirx.analysis.undefined_vars(value))
+
+
+def is_axis(index: Any, axis: Any) -> bool:
+    while isinstance(index, prim.Cast):
+        index = index.value
+    return hasattr(index, "same_as") and index.same_as(axis)

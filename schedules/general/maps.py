@@ -1,0 +1,105 @@
+"""The loop nest of maps: lines of merged axes in vectors, in the order of loops in which reads run along memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..emit.known_gathers import MOST_VECTORS, Written
+from .axes import Merged
+from .concat_order import NOTE, joins, side_by_side
+from .depth_to_space import chunks, from_whole_periods, in_periods, period
+from .loop_interchange import emit_interchanged, innermost_axis
+from .loop_nest import PARALLEL_WORK, Nest
+from .pixel_shuffle import NOTE as TRANSPOSED
+from .pixel_shuffle import squares
+
+
+class MapNest(Nest):
+    """Emits one phase of maps."""
+
+    def emit(self) -> None:
+        extents = self.extents()
+        if self.blocked:
+            if not self.row and joins(self.s.request, extents):
+                self.s.notes.append(NOTE)
+                self._serial(*side_by_side(extents, self._lanes))
+            else:
+                self._loops(extents, lambda loops: self._lanes(loops))
+            return
+        merged = self._merge(extents, 0)
+        outer, inner = merged.outer, merged.inner
+        if not merged.contiguous and (periods := self._periods(extents)) is not None:
+            self._periodic(*periods)
+            return
+        if outer and inner >= self.lanes and not merged.contiguous:
+            axis = innermost_axis(extents, len(extents) - 1, self._positions, self.ctx.analyzer.simplify)
+            if axis is not None and axis < len(outer):
+                emit_interchanged(self, merged, axis)
+                return
+        work = int(np.prod(extents, dtype=np.int64))
+        if not outer and self.parallel and work >= PARALLEL_WORK:
+            # one long axis: cores take chunks of whole vectors
+            vectors, tail = divmod(inner, self.lanes)
+            chunk = max(1, 4096 // self.lanes)
+            chunks = -(-vectors // chunk)
+            with self.k.loop(chunks, "parallel", "c") as c:
+                self.ctx.ranged(c, chunks)
+                count = tirx.min(vectors - c * chunk, chunk)
+                with self.k.loop(count, name="j") as j:
+                    self._vector(merged, [], (c * chunk + j) * self.lanes, self.lanes)
+            if tail:
+                self._vector(merged, [], tirx.IntImm("int32", vectors * self.lanes), tail)
+            return
+        self._loops(outer, lambda loops: self._line(merged, loops))
+
+    def _periods(self, extents: list[Any]) -> tuple[int, int] | None:
+        """After how many rows and columns of an image accesses repeat, where they do; see :mod:`.depth_to_space`."""
+        if len(extents) != 4 or not all(isinstance(e, int) for e in extents):
+            return None
+        marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(extents)]
+        positions = self._positions(marks)
+        rows, columns = (period(positions, mark) for mark in marks[2:])
+        steps = max(rows, 1), columns
+        return steps if columns and in_periods(self.ctx, extents, steps) else None
+
+    def _periodic(self, rows: int, columns: int) -> None:
+        self.s.notes.append(f"reads repeat after {rows} rows and {columns} columns")
+        with from_whole_periods(self.ctx, (rows, columns)):
+            given = self.ctx, self.extents(), (rows, columns), lambda at: self._element(self.indices(at, None))
+            in_squares = squares(*given)
+            self.s.notes += [TRANSPOSED] if in_squares else []
+            body = in_squares or chunks(*given)
+            self._loops(*body)
+
+    def _line(self, merged: Merged, loops: list[Any]) -> None:
+        vectors, tail = divmod(merged.inner, self.lanes)
+        if self._is_written_out(merged, loops):
+            self.k.written = Written(self.k.tables)
+            for start in range(0, merged.inner, self.lanes):
+                at = tirx.IntImm("int32", start)
+                self._vector(merged, loops, at, min(self.lanes, merged.inner - start))
+            self.k.written = None
+            return
+        if vectors:
+            with self.k.loop(vectors, name="j") as j:
+                self.ctx.ranged(j, vectors)
+                self._vector(merged, loops, j * self.lanes, self.lanes)
+        if tail:
+            self._vector(merged, loops, tirx.IntImm("int32", vectors * self.lanes), tail)
+
+    def _is_written_out(self, merged: Merged, loops: list[Any]) -> bool:
+        """True if reads jump along the line, and lie at places known at compile time once their vector's does."""
+        if merged.count != 1 or merged.inner > MOST_VECTORS * self.lanes or self.ctx.origin is not None:
+            return False
+        inputs = self.ctx.graph.group.inputs
+        tables = any(v.constant is not None and v.dtype.startswith("int") and v.elements > 1 for v in inputs)
+        if merged.contiguous and not tables:
+            return False
+        self.k.written = Written(self.k.tables)
+        with self.k.capture():
+            self._vector(merged, loops, tirx.IntImm("int32", 0), min(self.lanes, merged.inner))
+        found, self.k.written = self.k.written.shuffles, None
+        return found > 0
