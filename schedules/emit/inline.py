@@ -57,7 +57,6 @@ _FLOAT_TRAPS = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.EQ, prim.NE)
 FLOAT32: dict[str, Callable[..., Any]] = {**exponential.FLOAT32, **trigonometry.FLOAT32}
 LIBM: dict[str, Callable[..., Any]] = {**exponential.LIBM, **trigonometry.LIBM, **powers.LIBM}
 _LONG = 200  # nodes under a condition, beyond which its values have names
-_DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 
 
 def key(tensor: te.Tensor) -> tuple[Any, int]:
@@ -153,7 +152,7 @@ class Inliner:
         if kind is prim.BitwiseNot:
             return ~self.expression(expr.a, axes)
         if kind is prim.Select:
-            return self._choice(expr.condition, expr.true_value, expr.false_value, axes)
+            return self._selected(expr, axes)
         if kind is prim.Let:
             return self.expression(expr.body, {**axes, expr.var: self.expression(expr.value, axes)})
         if isinstance(expr, Call):
@@ -187,7 +186,7 @@ class Inliner:
     def _binary(self, kind: type, a: Any, b: Any) -> Any:
         if _is_float(a) and kind in _FLOAT_TRAPS:
             return self._float(kind, a, b)
-        if kind in _DIVISIONS and not _is_float(a) and not (isinstance(b, prim.IntImm) or wrapping.is_hidden(b)):
+        if kind in wrapping.DIVISIONS and not (_is_float(a) or _is_divisor(b) or wrapping.is_hidden(b)):
             return wrapping.combined(kind, self.bind(a), self.bind(b))
         return _BINARY[kind](a, b)
 
@@ -209,6 +208,12 @@ class Inliner:
         if self._bind is None or not isinstance(expr, prim.FloatImm) or expr.value != 0:
             return expr
         return self._bind(expr)
+
+    def _selected(self, expr: Any, axes: dict[Any, Any]) -> Any:
+        """A choice, or a division whose guards depend on what its operands are here."""
+        if (found := wrapping.division(expr)) is not None:
+            return self._binary(found[0], *(self.expression(e, axes) for e in found[1:]))
+        return self._choice(expr.condition, expr.true_value, expr.false_value, axes)
 
     def _choice(self, condition: Any, yes: Any, no: Any, axes: dict[Any, Any]) -> Any:
         condition = self.expression(condition, axes)
@@ -257,7 +262,7 @@ class Inliner:
         tests its divisor."""
         if not isinstance(expr, Call):
             kind, own = type(expr), sum(map(self._length, children(expr)))
-            if kind in _DIVISIONS and not _is_float(expr) and not isinstance(expr.b, prim.IntImm):
+            if kind in wrapping.DIVISIONS and not _is_float(expr) and not isinstance(expr.b, prim.IntImm):
                 return _LONG
             return 1 + (3 * own if kind in (prim.Max, prim.Min) and _is_float(expr) else own)
         name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
@@ -340,6 +345,11 @@ def _normal(total: Any) -> Any | None:
 
 def _is(expr: Any, value: float) -> bool:
     return isinstance(expr, prim.FloatImm) and abs(expr.value - value) < 1e-7
+
+
+def _is_divisor(expr: Any) -> bool:
+    """True for literals that divide any number without a guard."""
+    return isinstance(expr, prim.IntImm) and expr.value not in (0, -1)
 
 
 def _is_float(expr: Any) -> bool:

@@ -207,13 +207,15 @@ class _Staged:
         return sum(v.elements * dtype_bytes(v.dtype) for v in moved) // rows
 
     def _row(self, number: Any, extents: list[int]) -> list[Any]:
-        """The indices of the row of that number."""
+        """The indices of the row of that number. The first axis longer than 1 takes the whole rest, and those before it
+        are 0: that the last block's numbers end with the rows is more than the simplifier knows."""
         indices: list[Any] = []
         rest = number
-        for e in reversed(extents):
-            last = len(indices) == len(extents) - 1
-            indices.append(rest if last else self.ctx.analyzer.simplify(tirx.floormod(rest, e)))
+        first = next((i for i, e in enumerate(extents) if e > 1), 0)
+        for e in reversed(extents[first + 1 :]):
+            indices.append(self.ctx.analyzer.simplify(tirx.floormod(rest, e)))
             rest = self.ctx.analyzer.simplify(tirx.floordiv(rest, e))
+        indices += [rest, *[tirx.IntImm("int32", 0)] * first] if extents else []
         indices.reverse()
         if self.ctx.origin is not None:
             indices[2:] = [i + o for i, o in zip(indices[2:], self.ctx.origin)]

@@ -8,7 +8,7 @@ don't, and wrong for elements. So sums of elements are made in twice the bits, w
 
 LLVM makes one addition of 32 bits of that, without a promise. ``hidden`` is a shift by nothing that TVM knows nothing
 of, and LLVM removes. Comparisons of unsigned numbers are made in twice the bits too, for
-their differences have no sign in their own; divisions have a quotient for every divisor.
+their differences have no sign in their own; divisions have a quotient for every divisor, which is 0 for 0.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op
 from tvm.ir.prim import expr as prim
@@ -24,6 +25,7 @@ from tvm.ir.prim import expr as prim
 _PURE = Op.get("tirx.call_llvm_pure_intrin")
 _SHIFT = tirx.call_llvm_pure_intrin("int32", "llvm.fshl", *[tirx.IntImm("int32", 0)] * 3).args[0]
 _RING = (prim.Add, prim.Sub, prim.Mul)
+DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 
 
 def is_whole(dtype: str) -> bool:
@@ -91,7 +93,7 @@ def combined(kind: type, a: Any, b: Any) -> Any:
         return kind(*(_exact(e, 2 * width(dtype)) for e in (a, b)))
     if kind in (prim.LShift, prim.RShift):  # bits are lost, of which bounds know nothing
         return hidden(kind(a, b))
-    return _divided(kind, a, b) if kind in (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod) else kind(a, b)
+    return _divided(kind, a, b) if kind in DIVISIONS else kind(a, b)
 
 
 def _as(dtype: str, value: Any) -> Any:
@@ -117,24 +119,43 @@ def _exact(value: Any, bits: int) -> Any:
 
 
 def _divided(kind: type, a: Any, b: Any) -> Any:
-    """A division that never traps: ``a / 0`` is ``a``, the remainder 0, and the least number over -1 wraps.
+    """A division that never traps: ``a / 0`` and its remainder are 0, and the least number over -1 wraps.
 
     So it may stand in an arm of a choice that is not taken (``where(b == 0, a, a / b)``), and stays a vector there. The
-    divisor is hidden: in an arm where TVM's simplifier knows that ``b != 0`` it would remove the test of ``b``,
-    although both arms are computed, and LLVM deletes all code around a division by zero.
+    divisor is hidden: in an arm where TVM's simplifier knows that ``b != 0``, as in the one here, it would remove the
+    test of ``b``, although both arms are computed, and LLVM deletes all code around a division by zero. Literals need
+    no test.
     """
-    dtype = str(b.ty.dtype)
+    dtype, signed = str(b.ty.dtype), f"int{width(str(b.ty.dtype))}"
+    zero, one, minus = (number(c, dtype) for c in (0, 1, -1))
+    remainder = kind in (prim.Mod, prim.FloorMod)
     if isinstance(b, prim.IntImm) and b.value not in (0, -1):
         return kind(a, b)
-    zero, one, divisor = number(0, dtype), number(1, dtype), hidden(b)
-    bad = prim.EQ(_as(f"int{width(dtype)}", divisor), number(0, f"int{width(dtype)}"))
-    if dtype.startswith("uint"):
-        return kind(a, hidden(tirx.Select(bad, one, b)))
-    minus = prim.EQ(divisor, number(-1, dtype))
-    result = kind(a, hidden(tirx.Select(prim.Or(bad, minus), one, b)))
-    if kind in (prim.Mod, prim.FloorMod):
-        return result
-    return tirx.Select(minus, combined(prim.Sub, zero, a), result)
+    if isinstance(b, prim.IntImm):
+        return zero if remainder or b.value == 0 else combined(prim.Sub, zero, a)
+    divisor = hidden(b)
+    bad: Any = prim.EQ(_as(signed, divisor), number(0, signed))
+    wraps = dtype == signed and not (isinstance(a, prim.IntImm) and a.value > -1 << (width(dtype) - 1))
+    if wraps:
+        bad = prim.Or(bad, prim.EQ(divisor, minus))
+    result = kind(a, hidden(tirx.Select(bad, one, b)))
+    if wraps and not remainder:
+        result = tirx.Select(prim.EQ(divisor, minus), combined(prim.Sub, zero, a), result)
+    return tirx.Select(combined(prim.EQ, b, zero), zero, result)
+
+
+def division(value: Any) -> tuple[type, Any, Any] | None:
+    """The operation and the operands of what :func:`combined` wrote for a division by no literal, guards left out."""
+    inner = value
+    while isinstance(inner, prim.Select):
+        inner = inner.false_value
+    if inner is value or not isinstance(inner, DIVISIONS) or not is_hidden(inner.b):
+        return None
+    kind, a, guarded = type(inner), inner.a, inner.b.args[1]
+    if not isinstance(guarded, prim.Select):
+        return None
+    b = guarded.false_value
+    return (kind, a, b) if tvm_ffi.structural_equal(combined(kind, a, b), value) else None
 
 
 def converted(dtype: str, value: Any) -> Any:

@@ -24,16 +24,17 @@ def broadcast_shape(*shapes: Sequence[int]) -> list[int]:
     return result
 
 
-def broadcast_read(x: te.Tensor, index: Sequence[Any]) -> Any:
-    """x at ``index`` of the tensor it is broadcast to."""
-    own = list(index)[len(index) - len(x.shape) :]
-    return x(*[0 if int(d) == 1 else i for d, i in zip(x.shape, own)])
+def broadcast_read(x: te.Tensor, index: Sequence[Any], shape: Sequence[int]) -> Any:
+    """x at ``index`` of the tensor of ``shape`` that it is broadcast to. A dim that both have is read at its axis, even
+    if it is 1: as other operators do, so that elements have one name."""
+    first = len(shape) - len(x.shape)
+    return x(*[i if int(d) == s else 0 for d, i, s in zip(x.shape, index[first:], shape[first:])])
 
 
 def elementwise(name: str, function: Callable[..., Any], *operands: te.Tensor) -> te.Tensor:
     """function applied element by element to operands that broadcast together."""
     shape = broadcast_shape(*map(shape_of, operands))
-    return te.compute(shape, lambda *i: function(*(broadcast_read(x, i) for x in operands)), name=name)
+    return te.compute(shape, lambda *i: function(*(broadcast_read(x, i, shape) for x in operands)), name=name)
 
 
 def dtype_of(value: Any) -> str:

@@ -29,11 +29,7 @@ def libm(x: te.Tensor, *, function: str) -> te.Tensor:
 @define("halotile.integer_divide")
 def integer_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """a / b, rounded towards zero; division by zero gives zero instead of a trap, the least number over -1 wraps."""
-
-    def divide(x: Any, y: Any) -> Any:
-        return tirx.Select(y == 0, tirx.const(0, dtype_of(x)), tirx.truncdiv(x, y))
-
-    return elementwise("integer_divide", divide, a, b)
+    return elementwise("integer_divide", tirx.truncdiv, a, b)
 
 
 @define("halotile.quotient")
@@ -129,7 +125,7 @@ def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     bits = width(dtype)
 
     def whole_shape(x: te.Tensor) -> te.Tensor:
-        return te.compute(shape, lambda *i: broadcast_read(x, i), name="operand")
+        return te.compute(shape, lambda *i: broadcast_read(x, i, shape), name="operand")
 
     def squared(x: te.Tensor) -> te.Tensor:
         return te.compute(shape, lambda *i: x(*i) * x(*i), name="square")

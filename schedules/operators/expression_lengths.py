@@ -20,10 +20,11 @@ from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
 from ..emit.inline import children, key
+from ..math.wrapping import division, wraps
 from ..words.group import Node, Value
 from .kind import Facts
 
-LONGEST = 4000  # nodes of a group's expressions: three times as many as in any group of common networks
+LONGEST = 1000  # nodes of a group's expressions: three times as many as in any group of common networks
 
 _Form = tuple[Any, ...]  # ("axis", n), ("load", tensor, *indices) or (name, *parts)
 
@@ -34,6 +35,7 @@ class Lengths:
     def __init__(self, facts: Mapping[Node, Facts]) -> None:
         self._facts = facts
         self._forms: dict[Any, list[_Form]] = {}
+        self._wrap: dict[Any, bool] = {}
         self._named: dict[Node, dict[Any, Value]] = {}
 
     def of(self, nodes: Iterable[Node], outputs: Iterable[Value]) -> int:
@@ -59,6 +61,15 @@ class Lengths:
             self._named[node] = {key(graph.tensors[v]): v for v in node.inputs}
         return self._named[node].get(key(tensor))
 
+    def has_name(self, tensor: te.Tensor) -> bool:
+        """True if kernels give elements of a stage names; of numbers that index arithmetic could make they don't."""
+        found = self._wrap.get(key(tensor))
+        if found is None:
+            body = tensor.op.body[tensor.value_index]
+            whole = str(tensor.dtype) in ("int32", "int64")
+            found = self._wrap[key(tensor)] = not whole or wraps(body)
+        return found
+
     def forms(self, tensor: te.Tensor) -> list[_Form]:
         """What an element of a stage is made of; of a reduction, what it reduces."""
         found = self._forms.get(key(tensor))
@@ -81,6 +92,8 @@ def _form(expr: Any, axes: dict[Any, int]) -> _Form:
         if name == "te.tensor_load":
             return ("load", expr.args[0], *(_form(i, axes) for i in expr.args[1:]))
         return (name, *(_form(a, axes) for a in expr.args if isinstance(a, tvm.ir.Expr)))
+    if (divided := division(expr)) is not None:  # the inliner writes its guards, if it needs any
+        return (divided[0].__name__, *(_form(part, axes) for part in divided[1:]))
     return (type(expr).__name__, *(_form(part, axes) for part in children(expr)))
 
 
@@ -136,9 +149,7 @@ class _Count:
     def _stage(self, node: Node, tensor: te.Tensor, indices: tuple[int, ...]) -> int:
         parts = [self._expression(form, node, indices) for form in self.lengths.forms(tensor)]
         self._spend(sum(self._sizes[p] for p in parts))
-        return (
-            parts[0] if str(tensor.dtype).startswith("int") else self.intern(("named", key(tensor), indices))
-        )
+        return self.intern(("named", key(tensor), indices)) if self.lengths.has_name(tensor) else parts[0]
 
     def _element(self, value: Value, dtype: str, indices: tuple[int, ...]) -> int:
         """A read of memory. In an index, it is one that TVM's simplifier looks at twice, with all that it holds."""
