@@ -32,7 +32,8 @@ import msgspec
 import tvm
 import tvm_ffi
 
-from ..compiler.codegen.module import C_CALL, build_object, gather_weights
+from ..compiler.codegen.module import C_CALL, gather_weights
+from ..compiler.codegen.objects import build_object
 from ..compiler.codegen.streaming import streamed
 from ..compiler.pipeline import run_pipeline
 from ..compiler.state import Build, Options

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..schedules.words.policy import Policy, Tuning
 from ..targets.target import Target
+from .codegen.cache import ObjectCache, cache_of_environment
 from .options import Fixed
 
 STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
@@ -24,7 +25,8 @@ class Options:
     choices that were measured (schedules/words/candidates.py), ``candidate`` which of each kernel's candidates to build
     for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction.
     ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or float16 for
-    those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones as zero."""
+    those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones as zero.
+    ``object_cache`` keeps compiled code for later builds; unless told, in the environment's HALOTILE_OBJECT_CACHE."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -52,6 +54,7 @@ class Options:
     flush_denormals: bool = False
     formats: tuple[str, ...] = ("so",)
     cc: str | None = None
+    object_cache: ObjectCache | None = field(default_factory=cache_of_environment)
 
     @cached_property
     def policy(self) -> Policy:

@@ -1,8 +1,63 @@
-"""What all tests share: drawing examples may take as long as a busy machine takes."""
+"""What all tests share: examples that may take as long as a busy machine takes, and one cache of object code.
+
+Many tests compile the same kernels. What one of them has compiled, in whichever process, the others take from a folder
+that lasts for the run, or that of ``HALOTILE_OBJECT_CACHE``, which lasts as long as its owner wants.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+VARIABLE = "HALOTILE_OBJECT_CACHE"
+MOST_BYTES = 2 << 30
+_own: list[str] = []
+_counts: Counter[str] = Counter()  # of all workers
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return
+    if not os.environ.get(VARIABLE):
+        _own.append(tempfile.mkdtemp(prefix="halotile-objects-"))
+        os.environ[VARIABLE] = _own[0]
+    else:
+        from halotile.compiler.codegen.cache import ObjectCache
+
+        os.environ[VARIABLE] = os.path.abspath(os.environ[VARIABLE])  # commands run elsewhere
+        ObjectCache(Path(os.environ[VARIABLE])).trim(MOST_BYTES)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    from halotile.compiler.codegen.cache import COUNTS
+
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["objects"] = dict(COUNTS)
+    else:
+        _counts.update(COUNTS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _counts.update(getattr(node, "workeroutput", {}).get("objects", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if total := sum(_counts.values()):
+        terminalreporter.write_line(f"object cache: {_counts['found']} of {total} objects were there")
+
+
+def pytest_unconfigure() -> None:
+    while _own:
+        os.environ.pop(VARIABLE, None)
+        shutil.rmtree(_own.pop(), ignore_errors=True)

@@ -20,6 +20,7 @@ from ...targets.target import Target
 from ..runtime.place import MANIFEST, staged
 from ..verify import default_rtol
 from .beside import beside_files
+from .cache import ObjectCache
 from .examine import examine_program, examine_shared
 from .header import header_text, model_text
 from .link import PROGRAM, Sources, link_archive, link_program, link_shared, runtime_sources
@@ -36,12 +37,13 @@ def build_library(
     toolchain: Toolchain | None = None,
     formats: Sequence[str] = ("so",),
     cc: str | None = None,
+    cache: ObjectCache | None = None,
 ) -> BuiltLibrary:
     """Links ``spec`` into ``directory``, which is made when missing; an earlier library there is replaced.
 
     ``formats``: ``so``, ``a``, ``exe`` (the static program ``model_run``), and ``extras`` (example, CMake, pkg-config).
-    ``cc`` names a compiler. Raises ToolchainError when there is none, it fails, or what it made would not run on the
-    target; OutputError when the folder can't be written.
+    ``cc`` names a compiler; what ``cache`` has of its objects is not compiled again. Raises ToolchainError when
+    there is none, it fails, or what it made would not run on the target; OutputError when the folder can't be written.
     """
     unknown = sorted(set(formats) - set(FORMATS))
     if unknown:
@@ -58,16 +60,16 @@ def build_library(
         toolchain = toolchain or (find_toolchain(spec.target, cc) if {"so", "a"} & set(formats) else None)
         if "so" in formats and toolchain:
             files["library"] = f"lib{stem}.so"
-            link_shared(stem, spec.functions, toolchain, sources, work)
+            link_shared(stem, spec.functions, toolchain, sources, work, cache)
             facts["library"] = examine_shared(work / files["library"], spec.target, spec.functions, spec.weight_bytes)
         if "a" in formats and toolchain:
             files["archive"] = f"lib{stem}.a"
-            link_archive(stem, spec.functions, toolchain, sources, work)
+            link_archive(stem, spec.functions, toolchain, sources, work, cache)
         if "exe" in formats:
             static = find_static_toolchain(spec.target, cc) or _no_static_compiler(spec.target)
             files["executable"] = PROGRAM
             rtol = default_rtol(str(spec.options.get("weights", "float32")))
-            link_program(stem, static, sources, work, rtol, spec.report.get("dropped_inputs", ()))
+            link_program(stem, static, sources, work, rtol, spec.report.get("dropped_inputs", ()), cache)
             facts["executable"] = examine_program(work / PROGRAM, spec.target, spec.weight_bytes)
             facts["executable"]["compiler"] = static.version()
         if toolchain:

@@ -5,7 +5,7 @@
             -> link_program: model_run
 
 The C sources are compiled once for the library in either form and once for the program, side by side. Those that are
-the same in every library are compiled once in the life of a process.
+the same in every library are compiled once in the life of a process; none is, that a cache on disk has the object of.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..verify import RTOL
 from .archive import localise, write_archive
+from .cache import ObjectCache, key_of
 from .names import literal
 from .toolchain import Toolchain
 
@@ -49,19 +50,25 @@ def _c_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in (".c", ".h"))
 
 
-def link_shared(stem: str, functions: Sequence[str], toolchain: Toolchain, sources: Sources, work: Path) -> None:
+def link_shared(
+    stem: str, functions: Sequence[str], toolchain: Toolchain, sources: Sources, work: Path,
+    cache: ObjectCache | None = None,
+) -> None:  # fmt: skip
     """``lib<stem>.so``, which exports ``functions`` and nothing else."""
     name = f"lib{stem}.so"
     exports = " ".join(f"{function};" for function in functions)
     (work / "exports.map").write_text(f"{{ global: {exports} local: *; }};\n")
-    arguments = [*_library_objects(toolchain, sources, work), *sources.objects, *toolchain.link_flags,
+    arguments = [*_library_objects(toolchain, sources, work, cache), *sources.objects, *toolchain.link_flags,
                  "-Wl,--version-script=exports.map", f"-Wl,-soname,{name}", "-pthread", "-lm"]  # fmt: skip
     toolchain.run([*arguments, "-o", name], work, f"linking {name}")
 
 
-def link_archive(stem: str, functions: Sequence[str], toolchain: Toolchain, sources: Sources, work: Path) -> None:
+def link_archive(
+    stem: str, functions: Sequence[str], toolchain: Toolchain, sources: Sources, work: Path,
+    cache: ObjectCache | None = None,
+) -> None:  # fmt: skip
     """``lib<stem>.a``: one object whose only global names are ``functions``."""
-    compiled = _library_objects(toolchain, sources, work)
+    compiled = _library_objects(toolchain, sources, work, cache)
     arguments = ["-r", "-nostdlib", *compiled, *sources.objects, "-Wl,-S", "-o", "whole.o"]
     toolchain.run(arguments, work, f"joining lib{stem}.a")
     localise(work / "whole.o", functions)
@@ -69,12 +76,13 @@ def link_archive(stem: str, functions: Sequence[str], toolchain: Toolchain, sour
 
 
 def link_program(
-    stem: str, toolchain: Toolchain, sources: Sources, work: Path, rtol: float = RTOL, unused: Sequence[str] = ()
-) -> None:
+    stem: str, toolchain: Toolchain, sources: Sources, work: Path, rtol: float = RTOL, unused: Sequence[str] = (),
+    cache: ObjectCache | None = None,
+) -> None:  # fmt: skip
     """``model_run``: the model and a command line, static. ``rtol`` is what its comparisons allow by default,
     ``unused`` are inputs of the ONNX model that it takes and passes over."""
     own = write_program(stem, work, rtol, unused)
-    compiled = _compile(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work)
+    compiled = _compile(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work, cache)
     arguments = [*compiled, *sources.objects, *toolchain.static_flags, "-pthread", "-lm", "-o", PROGRAM]
     toolchain.run(arguments, work, f"linking {PROGRAM}")
     (work / PROGRAM).chmod(0o755)
@@ -91,13 +99,13 @@ def write_program(stem: str, work: Path, rtol: float = RTOL, unused: Sequence[st
     return [f"runtime/program/{source.name}" for source in program_sources() if source.suffix == ".c"]
 
 
-def _library_objects(toolchain: Toolchain, sources: Sources, work: Path) -> list[str]:
+def _library_objects(toolchain: Toolchain, sources: Sources, work: Path, cache: ObjectCache | None) -> list[str]:
     """The objects of a library's C sources, which both of its forms are made of; compiled by whoever comes first."""
-    return _compile(toolchain, toolchain.compile_flags, sources.c_files, "lib", work)
+    return _compile(toolchain, toolchain.compile_flags, sources.c_files, "lib", work, cache)
 
 
 def _compile(
-    toolchain: Toolchain, flags: Sequence[str], sources: Sequence[str], kind: str, work: Path
+    toolchain: Toolchain, flags: Sequence[str], sources: Sequence[str], kind: str, work: Path, cache: ObjectCache | None
 ) -> list[str]:
     """Compiles each source by itself: not every driver (zig's) takes several with -c."""
     compiled = [f"{source}.{kind}.o" for source in sources]
@@ -110,7 +118,7 @@ def _compile(
         if key in _objects:
             (work / made).write_bytes(_objects[key])
             return
-        toolchain.run([*flags, "-c", source, "-o", made], work, f"compiling {source}")
+        _make(toolchain, [*flags, "-c", source], work / source, work / made, work, cache)
         if source in _COMMON and (work / made).is_file():
             if len(_objects) >= _MOST_OBJECTS:
                 _objects.clear()
@@ -119,6 +127,25 @@ def _compile(
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as workers:
         list(workers.map(make, missing))
     return compiled
+
+
+def _make(
+    toolchain: Toolchain, arguments: Sequence[str], source: Path, made: Path, work: Path, cache: ObjectCache | None
+) -> None:
+    """Compiles one source into ``made``, or writes what ``cache`` has."""
+    name = source.relative_to(work)
+    key = ""
+    if cache is not None:
+        common = str(name) in _COMMON
+        seen = sorted(work.glob("runtime/*.h") if common else (*work.glob("runtime/**/*.h"), *work.glob("*.h")))
+        texts = [part for file in seen for part in (str(file.relative_to(work)), file.read_bytes())]
+        key = key_of("C object", toolchain.identity(), "\0".join(arguments), source.read_bytes(), *texts)
+        if (kept := cache.get(key)) is not None:
+            made.write_bytes(kept)
+            return
+    toolchain.run([*arguments, "-o", str(made.relative_to(work))], work, f"compiling {name}")
+    if cache is not None and made.is_file():
+        cache.put(key, made.read_bytes())
 
 
 _COMMON = frozenset(f"runtime/{source.name}" for source in runtime_sources(True) if source.suffix == ".c")

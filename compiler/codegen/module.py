@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,13 +25,13 @@ from tvm import tirx
 from ...errors import UnsupportedError
 from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
-from ...schedules.emit.builder import sequence
 from ...schedules.instructions.amx import work_of
 from ...schedules.kernel.context import SLACK
 from ...schedules.tiled import TiledKernel
 from ...schedules.words.group import Kernel, Packed, Scratchpad, Value
 from ...targets.target import Target
-from .streaming import ATTRIBUTE, stream
+from .cache import ObjectCache
+from .objects import build_object
 
 MAIN = "halotile_kernel_main"
 SHARES = 4  # modules that LLVM works on at a time, cores permitting
@@ -121,9 +119,10 @@ def assemble(
     weights: Weights,
     target: Target,
     timers: bool = False,
+    cache: ObjectCache | None = None,
 ) -> tuple[bytes, tuple[bytes, ...], list[str], dict[str, int]]:
     """The objects of main and of the kernels, for each kernel the name of the function that computes it, and how many
-    stores of a function go past the caches."""
+    stores of a function go past the caches. What ``cache`` holds is not compiled again."""
     functions: dict[str, Any] = {}
     unique: dict[int, list[tuple[Any, str]]] = {}
 
@@ -153,7 +152,7 @@ def assemble(
     workers = 1 if target.llvm_options else os.cpu_count()
     stores: dict[str, int] = {}
     with ThreadPoolExecutor(max_workers=workers) as pool:  # LLVM runs without the interpreter's lock
-        objects = list(pool.map(lambda module: build_object(module, target, stores), modules))
+        objects = list(pool.map(lambda module: build_object(module, target, stores, cache), modules))
     for name, own in called.items():
         if count := sum(stores.get(part, 0) for part in own):
             stores[name] = count
@@ -165,111 +164,6 @@ def _shares(functions: Mapping[str, Any]) -> list[tvm.IRModule]:
     names = list(functions)
     shares = [names[i::SHARES] for i in range(SHARES)] if len(names) >= 4 * SHARES else [names]
     return [tvm.IRModule({name: functions[name] for name in share}) for share in shares if share]
-
-
-def build_object(module: tvm.IRModule, target: Target, stores: dict[str, int] | None = None) -> bytes:
-    """Compiles a module of PrimFuncs to an object file. ``stores`` is told of those that go past the caches."""
-    tvm_target = target.tvm()
-    lower, finalize, _ = tvm.tirx.get_tir_pipeline("s_tir")
-    module = tirx.transform.BindTarget(tvm_target.with_host(tvm_target))(module)
-    flat = {var: function for var, function in module.functions.items() if is_flat(function.body)}
-    lowered = {}
-    for functions, disabled in (
-        (flat, NEEDLESS_OF_FLAT),
-        ({var: function for var, function in module.functions.items() if var not in flat}, NEEDLESS),
-    ):
-        if functions:
-            with tvm.transform.PassContext(disabled_pass=disabled):
-                lowered.update(lower(tvm.IRModule(functions, attrs=module.attrs)).functions)
-    for var, function in lowered.items():
-        if ATTRIBUTE in (function.attrs or {}):
-            lowered[var], count = stream(function)
-            if count and stores is not None:
-                stores[var.name_hint] = count
-    module = _on_cpu(tvm.IRModule(lowered, attrs=module.attrs))
-    module = finalize()(module)
-    built = tvm.get_global_func("target.build.llvm")(module, tvm_target)
-    with tempfile.TemporaryDirectory(prefix="halotile-") as folder:
-        path = Path(folder) / "model.o"
-        built.write_to_file(str(path), "o")
-        return path.read_bytes()
-
-
-# Passes that take longer than what they are worth (a seventh of a build's time): our buffers have their exact size, and
-# LLVM finds common subexpressions and dead code itself. The machine code is as large without them.
-NEEDLESS = ["s_tir.CompactBufferAllocation", "tirx.CommonSubexprElim", "tirx.RemoveNoOp"]
-
-# The same where buffers are flat already: the first simplifies every index once more, at 0.4 ms each (more than LLVM
-# takes for code that is written out), the second does what ``tirx.StmtSimplify`` does again.
-NEEDLESS_OF_FLAT = [*NEEDLESS, "tirx.FlattenBuffer", "s_tir.StmtSimplify"]
-
-# TVM would take even a register tile from the heap, through a callback
-STACK = {"disable_lower_builtin": tirx.IntImm("bool", 1)}
-STACK_BYTES = 64 * 1024
-
-
-def is_flat(statement: Any) -> bool:
-    """True where every buffer has one axis and no bool in it, for which TVM would have to choose another form."""
-    if isinstance(statement, tirx.SeqStmt):
-        return all(is_flat(s) for s in statement.seq)
-    if isinstance(statement, (tirx.AllocBuffer, tirx.DeclBuffer)):
-        buffer = statement.buffer
-        return len(buffer.shape) == 1 and not len(buffer.strides) and not str(buffer.dtype).startswith("bool")
-    if isinstance(statement, tirx.IfThenElse):
-        otherwise = statement.else_case
-        return is_flat(statement.then_case) and (otherwise is None or is_flat(otherwise))
-    if isinstance(statement, (tirx.For, tirx.While, tirx.AttrStmt)):
-        return is_flat(statement.body)
-    return isinstance(statement, (tirx.BufferStore, tirx.Bind, tirx.Evaluate, tirx.Return))
-
-
-def _on_cpu(module: tvm.IRModule) -> tvm.IRModule:
-    """Puts local memory on the stack, and marks the rest as the CPU's (TVM asks when it lowers it, and only its own
-    packed calling convention says). After lowering, since TVM's storage pass drops annotations. What a kernel returns
-    comes behind all that: memory of the workspace is given back where its scope ends, which must be before."""
-    functions = {}
-    for var, function in module.functions.items():
-        body, last = _on_stack(function.body), []
-        if isinstance(body, tirx.SeqStmt) and isinstance(body.seq[-1], tirx.Return):
-            body, last = sequence(body.seq[:-1]), [body.seq[-1]]
-        for attribute, number in (("device_type", 1), ("device_id", 0)):
-            body = tirx.AttrStmt("default", attribute, tirx.IntImm("int32", number), body)
-        functions[var] = _rebuilt(function, sequence([body, *last]))
-    return tvm.IRModule(functions, attrs=module.attrs)
-
-
-def _on_stack(statement: Any) -> Any:
-    if isinstance(statement, tirx.AllocBuffer):
-        return tirx.AllocBuffer(statement.buffer, STACK) if _bytes(statement.buffer) <= STACK_BYTES else statement
-    if isinstance(statement, tirx.SeqStmt):
-        return tirx.SeqStmt([_on_stack(s) for s in statement.seq])
-    if isinstance(statement, tirx.For):
-        s = statement
-        return tirx.For(
-            s.loop_var, s.min, s.extent, s.kind, _on_stack(s.body), s.thread_binding, s.annotations, s.step
-        )
-    if isinstance(statement, tirx.AttrStmt):
-        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, _on_stack(statement.body))
-    if isinstance(statement, tirx.IfThenElse):
-        otherwise = statement.else_case
-        return tirx.IfThenElse(
-            statement.condition, _on_stack(statement.then_case), None if otherwise is None else _on_stack(otherwise)
-        )
-    return statement
-
-
-def _bytes(buffer: Any) -> int:
-    size = 1
-    for extent in buffer.shape:
-        if not isinstance(extent, tirx.IntImm):
-            return 1 << 62
-        size *= int(extent)
-    dtype = tvm.DataType(str(buffer.dtype))
-    return int(size * dtype.lanes * dtype.bits // 8)
-
-
-def _rebuilt(function: Any, body: Any) -> Any:
-    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
 def _main(

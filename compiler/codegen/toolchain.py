@@ -99,6 +99,15 @@ class Toolchain:
             return f"zig {importlib.metadata.version('ziglang')}"
         return _version_text(self.command).partition("\n")[0].strip()
 
+    def identity(self) -> str:
+        """What decides the objects that come out, besides sources and options: the command, its file, what it calls
+        itself, and where its environment lets it look for headers."""
+        path = shutil.which(self.command[0]) or ""
+        status = os.stat(path) if path else None
+        file = (os.path.realpath(path), status.st_size, status.st_mtime_ns) if status else ()
+        looks = [os.environ.get(name) for name in ("CPATH", "C_INCLUDE_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH")]
+        return repr((self.command, file, self.version(), looks))
+
     def __str__(self) -> str:
         return shlex.join(self.command)
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.compiler.codegen.library import build_library
-from halotile.compiler.codegen.module import MAIN, build_object
+from halotile.compiler.codegen.module import MAIN
+from halotile.compiler.codegen.objects import build_object
 from halotile.compiler.codegen.spec import LibrarySpec
 from halotile.compiler.runtime.loader import load
 from halotile.compiler.spec import TensorSpec
@@ -112,7 +113,7 @@ def test_threads_of_a_library_give_the_same_bits() -> None:
 
 @pytest.mark.parametrize(("dtype", "flat"), [("float32", True), ("bool", False)])
 def test_buffers_of_bool_are_flattened_by_tvm(dtype: str, flat: bool) -> None:
-    from halotile.compiler.codegen.module import is_flat
+    from halotile.compiler.codegen.objects import is_flat
     from halotile.schedules.emit.builder import KernelBuilder
 
     k = KernelBuilder("copy")
@@ -123,7 +124,7 @@ def test_buffers_of_bool_are_flattened_by_tvm(dtype: str, flat: bool) -> None:
 
 
 def test_flat_kernels_are_no_larger_without_the_passes_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from halotile.compiler.codegen import module as assembly
+    from halotile.compiler.codegen import objects as assembly
 
     found = Compiled(staged(module_of([X], network)))
     assert all(assembly.is_flat(kernel.function.body) for kernel in found.build.kernels)

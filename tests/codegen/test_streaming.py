@@ -140,7 +140,7 @@ def test_what_is_read_back_is_stored_as_ever() -> None:
         made = k.finish({streaming.ATTRIBUTE: [tirx.IntImm("int32", 1)]})
         return made.with_attrs({"global_symbol": "copy", "calling_conv": 1})
 
-    from halotile.compiler.codegen.module import build_object
+    from halotile.compiler.codegen.objects import build_object
 
     for shift, reads, expected in ((0, False, 1), (3, False, 0), (0, True, 0)):
         stores: dict[str, int] = {}

@@ -12,7 +12,7 @@ import pytest
 import tvm
 from compiled import machine
 from halotile.compiler.codegen.library import build_library
-from halotile.compiler.codegen.module import build_object
+from halotile.compiler.codegen.objects import build_object
 from halotile.compiler.codegen.processor import processor_check, required_features
 from halotile.compiler.codegen.spec import LibrarySpec
 from halotile.compiler.spec import TensorSpec
