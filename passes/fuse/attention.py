@@ -21,7 +21,7 @@ BETWEEN = 24  # operators between two products that are looked through
 
 
 def merge_attention(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
-    """``drafts`` with those that make an attention merged into the draft of the second product."""
+    """``drafts`` with each attention merged into the draft of its second product."""
     gone: set[int] = set()
     for draft in drafts:
         if draft.anchor is None or draft.anchor.operator != "relax.matmul" or not supports_matmul(draft.anchor):
@@ -37,7 +37,8 @@ def merge_attention(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
 
 
 def stays_whole(fuser: Drafts, draft: Draft, nodes: Iterable[Node]) -> bool:
-    """False if ``draft`` is an attention or a product, and its kernel could not take ``nodes`` as well."""
+    """True if the kernel of ``draft`` can compute ``nodes`` as well; only those of attentions and products have
+    limits."""
     if draft.anchor is None or not supports_matmul(draft.anchor):
         return True
     group = group_of(fuser, draft, {*draft.nodes, *nodes})

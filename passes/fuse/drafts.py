@@ -24,11 +24,13 @@ class Draft:
 
     @property
     def result(self) -> Value:
+        """The first result of the last node."""
         return self.nodes[-1].results[0]
 
 
 class Drafts:
-    """What the rules of fusion know of ``graph`` and of each other's work: ``owner`` is the draft of a node."""
+    """What the rules of fusion share: facts and consumers of all nodes of ``graph``, and ``owner``, node -> the draft
+    that it is in."""
 
     def __init__(
         self, graph: Graph, enabled: bool, target: Any = None, winograd: bool = True, matrix: bool = False
@@ -51,7 +53,7 @@ class Drafts:
         return self.owner.get(node) if node is not None else None
 
     def outputs_of(self, nodes: Sequence[Node]) -> list[Value]:
-        """What the model or other groups read of a group of ``nodes``, in program order."""
+        """Values of ``nodes`` that the model or other groups read, in program order."""
         inside = set(nodes)
         return [
             r
@@ -107,7 +109,8 @@ class Drafts:
         return found
 
     def in_order(self, drafts: list[Draft]) -> list[Draft]:
-        """In an order in which every value is written before it is read; by last node where there is a choice."""
+        """``drafts`` in an order in which every value is written before it is read; by their last nodes where there is
+        a choice."""
         last = {id(d): max(self.order[n] for n in d.nodes) for d in drafts}
         readers: dict[int, list[Draft]] = {id(d): [] for d in drafts}
         waits = {id(d): 0 for d in drafts}
@@ -130,6 +133,6 @@ class Drafts:
         return result
 
     def too_long(self, nodes: Collection[Node]) -> bool:
-        """True if ``nodes`` would be written into one another too often for one kernel."""
+        """True if the expressions of ``nodes``, written into one another, are too long for one kernel."""
         ordered = sorted(nodes, key=lambda n: self.order[n])
         return self.lengths.of(ordered, self.outputs_of(ordered)) > LONGEST

@@ -37,7 +37,7 @@ MOST_NODES = 64  # of a group: its kernel is one expression, which is walked by 
 
 @dataclass(frozen=True)
 class Fusion:
-    """Groups in execution order; ``views`` maps a value to the one whose elements it renames."""
+    """The result of fusion: groups in execution order, and ``views``, value -> the value whose elements it renames."""
 
     groups: tuple[Group, ...]
     views: dict[Value, Value]
@@ -126,8 +126,9 @@ class _Fuser(Drafts):
         return ""
 
     def _widened_later(self, node: Node, value: Value) -> bool:
-        """True for numbers made of bytes that are written anyway, if they have one reader, who had better make them:
-        it reads a quarter, and they are written nowhere."""
+        """True if ``node`` widens bytes to floats (``value`` is written anyway, for others or as an output), and one
+        map alone reads the floats: fused into that map instead, the memory read is a quarter and the floats are never
+        written."""
         if value.dtype not in ("uint8", "int8") or dtype_bytes(node.results[0].dtype) == 1:
             return False
         if value not in self.leaves and len(self.consumers.get(value, [])) < 2:
@@ -185,8 +186,8 @@ class _Fuser(Drafts):
         return [d for d in drafts if id(d) not in gone]
 
     def _may_precede(self, draft: Draft, value: Value, user: Node, target: Draft, alone: bool) -> bool:
-        """Whether ``value`` may be computed where ``user`` of the group ``target`` reads it; ``alone``: nobody else in
-        the group reads it."""
+        """True if ``value``, computed by ``draft``, may be computed again where ``user``, a node of the group
+        ``target``, reads it. ``alone``: no other node of the group reads it."""
         facts = self.facts[user]
         if facts.kind == "reduce":
             return alone and all(value.elements >= v.elements or v.constant is not None for v in user.inputs)

@@ -36,11 +36,13 @@ def merge_moves(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
 
 
 def is_attention(nodes: Iterable[Node]) -> bool:
+    """True if ``nodes`` hold more than one matrix product."""
     return sum(n.operator == "relax.matmul" for n in nodes) > 1
 
 
 def _taken(fuser: Drafts, draft: Draft, nodes: set[Node]) -> set[int]:
-    """Takes ``nodes`` into the group if its kernel can do with them; the groups that they were."""
+    """Moves ``nodes`` into ``draft`` if its kernel can compute them, with a note if not; the ids of the drafts that
+    they were in."""
     group = group_of(fuser, draft, {*draft.nodes, *nodes})
     why = TOO_LONG if fuser.too_long(group.nodes) else moves_problem(group)
     if why:
@@ -51,7 +53,7 @@ def _taken(fuser: Drafts, draft: Draft, nodes: set[Node]) -> set[int]:
 
 
 def take(fuser: Drafts, draft: Draft, group: Group) -> set[int]:
-    """Makes ``draft`` consist of the nodes of ``group``; the other groups that they were."""
+    """Moves the nodes of ``group`` into ``draft``; the ids of the drafts that they were in."""
     taken = {id(o) for n in group.nodes if (o := fuser.owner.get(n)) is not None and o is not draft}
     draft.nodes = list(group.nodes)
     for node in group.nodes:
@@ -60,14 +62,14 @@ def take(fuser: Drafts, draft: Draft, group: Group) -> set[int]:
 
 
 def group_of(fuser: Drafts, draft: Draft, nodes: set[Node]) -> Group:
-    """What ``draft`` would be with exactly ``nodes``."""
+    """The group that ``draft`` would be with exactly ``nodes``."""
     ordered = sorted(nodes, key=lambda n: fuser.order[n])
     return fuser.group(0, replace(draft, nodes=ordered, notes=[]))
 
 
 def prologue(fuser: Drafts, draft: Draft, values: Iterable[Value]) -> set[Node]:
-    """Maps in groups of their own, and views between them, that ``values`` are computed from and that nothing else
-    reads."""
+    """The nodes that ``values`` are computed from and that nothing outside of ``draft`` reads: maps in groups of their
+    own, and views between them."""
     candidates: set[Node] = set()
     stack = list(values)
     while stack:
@@ -107,8 +109,8 @@ def _complete(fuser: Drafts, node: Node, candidates: set[Node]) -> bool:
 
 
 def next_move(fuser: Drafts, draft: Draft) -> set[Node] | None:
-    """The only group that reads the result, views between included, if it is a group of maps that leave registers to
-    the sums."""
+    """The nodes of the only group that reads the result of ``draft``, views in between included, if it is a group of
+    maps that leave registers to the sums; else None."""
     outputs = fuser.outputs_of(draft.nodes)
     views: set[Node] = set()
     while len(outputs) == 1 and outputs[0] not in fuser.leaves:

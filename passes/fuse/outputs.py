@@ -12,7 +12,7 @@ from .graph import Graph
 
 
 def root_of(value: Value, views: dict[Value, Value]) -> Value:
-    """The value whose memory ``value`` is."""
+    """The value that owns the memory of ``value``."""
     while value in views:
         value = views[value]
     return value
@@ -29,8 +29,9 @@ def copy_group(name: str, source: Value, result: Value, note: str = "") -> Group
 
 
 def own_outputs(graph: Graph, fusion: Fusion) -> tuple[Graph, Fusion, dict[Value, Value]]:
-    """Returns the graph and groups with copies added, and the views, in which a group's result that is only renamed
-    on its way out is turned around: it becomes a view of the output, so that its kernel writes there."""
+    """The graph, the groups and the views with memory of its own for every output: copies are added where an output is
+    also an input, a constant or another output. Where a group's result is only renamed on its way out, the view is
+    turned around: the result becomes a view of the output, so that the kernel writes there."""
     views = dict(fusion.views)
     groups = list(fusion.groups)
     inputs = set(graph.inputs)

@@ -25,7 +25,7 @@ TIMES = 4  # how often an element may be computed: about what writing and readin
 
 
 def prologue_of(draft: Draft, fuser: Drafts) -> list[Node]:
-    """The nodes of a convolution's group that compute its data."""
+    """The nodes of a convolution's group that compute its data, in program order; none for other groups."""
     if draft.anchor is None or not supports_conv(draft.anchor):
         return []
     found: dict[Node, None] = {}
@@ -39,7 +39,8 @@ def prologue_of(draft: Draft, fuser: Drafts) -> list[Node]:
 
 
 def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: Drafts) -> str:
-    """Why ``value``, made by the maps ``nodes``, is better written before ``anchor`` reads it; empty if it is not."""
+    """The reason why ``value``, made by the maps ``nodes``, is better written to memory before ``anchor`` reads it;
+    empty if it may be computed in the anchor's loads."""
     target = fuser.target
     if target is None or not supports_conv(anchor) or anchor.operator == TRANSPOSED:
         return "its kernel reads its operands from memory"

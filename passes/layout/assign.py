@@ -35,7 +35,9 @@ from .slices import place_slices
 
 @dataclass(frozen=True)
 class LayoutResult:
-    """Groups (with conversions added), the layouts that are not plain, and the views that still cost nothing."""
+    """Groups with conversions added, the ``layouts`` that are not plain, ``views`` that still cost nothing, ``slices``
+    (value -> what it lies in, and the offset in bytes), and ``vanished``: first result -> the concatenation or split
+    that became slices."""
 
     groups: tuple[Group, ...]
     layouts: dict[Value, Layout]
@@ -47,7 +49,8 @@ class LayoutResult:
 
 @dataclass(frozen=True)
 class AssignLayouts:
-    """``enabled=False`` leaves everything plain (convolutions then run on the general generator)."""
+    """The pass that chooses a layout for every value. ``enabled=False`` leaves all plain: convolutions then run on the
+    general generator."""
 
     enabled: bool = True
     name: str = "layout"

@@ -18,8 +18,9 @@ from ...schedules.words.group import Group, Node, Value
 
 
 def without_moves(group: Group, blocked: dict[Value, int], lanes: int) -> list[Group]:
-    """Groups that compute ``group`` in blocks of ``lanes``, moves of channels by themselves; none if the others could
-    not be so, or there are no moves. Their inputs that are not ``blocked`` are to be converted."""
+    """The groups that compute ``group`` in blocks of ``lanes`` with moves of channels as groups of their own; empty if
+    the rest can't be computed in blocks, or there are no moves. Inputs that are not in ``blocked`` are to be
+    converted."""
     pieces: list[Group] = []
     left = list(group.nodes)
     for node in group.nodes:

@@ -13,8 +13,8 @@ TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # along an axis
 
 
 def sampled_image(group: Group) -> Value | None:
-    """The image that ``group`` reads so, or that it makes what it reads so of; None where too few places are read for
-    it to be laid out in channel blocks first."""
+    """The input image that GridSample of ``group`` reads, or that it is made of, if enough places are read for the
+    image to be laid out in channel blocks first; else None."""
     nodes = [n for n in group.nodes if n.operator == OPERATOR]
     if len(nodes) != 1:
         return None

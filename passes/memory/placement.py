@@ -30,8 +30,9 @@ class Life(NamedTuple):
 
 
 def place(lives: Sequence[Life], enough: float = 0) -> tuple[list[int], int]:
-    """An offset for each buffer, and the bytes of all. Sizes are multiples of the alignment. There is no search if
-    ``enough`` bytes hold them all, nor if no search can come to that."""
+    """Offsets of all buffers, in their order, and the bytes that they take together; sizes are multiples of the
+    alignment. Greedy orders come first; a search follows unless ``enough`` bytes hold what they found, or no search can
+    get down to that."""
     bound = least(lives)
     together = [
         [j for j, b in enumerate(lives) if b.first <= a.last and b.last >= a.first and j != i]
@@ -53,7 +54,7 @@ def place(lives: Sequence[Life], enough: float = 0) -> tuple[list[int], int]:
 
 
 def least(lives: Sequence[Life]) -> int:
-    """The bytes in use at the busiest step: no arena is smaller."""
+    """Bytes in use at the busiest step: a lower bound of any arena."""
     return max((sum(b.bytes for b in lives if b.first <= at <= b.last) for at in {b.first for b in lives}), default=0)
 
 

@@ -11,7 +11,8 @@ from ...schedules.words.group import Value
 
 @dataclass(frozen=True)
 class Places:
-    """``views``: value -> the value with the same bytes. ``slices``: value -> (the value it lies in, byte offset)."""
+    """The aliases of a program. ``views``: value -> the value with the same bytes. ``slices``: value -> (the value that
+    it lies in, offset in bytes)."""
 
     views: Mapping[Value, Value] = field(default_factory=dict)
     slices: Mapping[Value, tuple[Value, int]] = field(default_factory=dict)
@@ -29,13 +30,14 @@ class Places:
                 return value, offset
 
     def root(self, value: Value) -> Value:
+        """The value that owns the memory of ``value``."""
         return self.resolve(value)[0]
 
     def parts(self) -> set[Value]:
-        """Every value that has slices."""
+        """All values that others are slices of."""
         return {self.root(base) for base, _ in self.slices.values()}
 
 
 def places_of(given: Places | Mapping[Value, Value] | Any) -> Places:
-    """Accepts plain views as well."""
+    """``given`` as Places; a plain mapping is one of views."""
     return given if isinstance(given, Places) else Places(dict(given))

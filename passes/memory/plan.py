@@ -45,9 +45,11 @@ def plan_memory(
     placed: set[Value],
     enough: float = 0,
 ) -> MemoryPlan:
-    """Places everything the kernels touch that is not ``placed`` elsewhere (inputs, outputs, constants).
+    """The offsets of everything that ``kernels`` touch, in their order, but for constants and the values in ``placed``
+    (inputs and outputs), which lie elsewhere.
 
-    ``places`` says which values are views or slices of others; ``enough``: see :func:`place`.
+    ``places`` says which values are views or slices of others; ``enough``: bytes from which on no better places are
+    searched for (:func:`.placement.place`).
     """
     places = places_of(places)
     root = places.root

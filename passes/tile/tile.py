@@ -32,8 +32,9 @@ Size = Callable[[Group, TilePlan], Kernel]  # the same of a tile group, as far a
 
 @dataclass(frozen=True)
 class TileResult:
-    """Groups in order; those in ``plans`` stand for the members of their plan. ``kernels`` that were built on the way
-    (to know their scratch) need not be built again."""
+    """Groups in order after tiling; a group in ``plans`` stands for the members of its plan. ``kernels`` were built on
+    the way, to know their scratch, and need not be built again. ``rooms``: group computed whole -> scratch limit in
+    bytes a core. ``places``: the aliases, None if they are as before."""
 
     groups: tuple[Group, ...]
     plans: Mapping[Group, TilePlan] = field(default_factory=dict)
@@ -68,10 +69,13 @@ class Tile:
         size: Size,
         vanished: Mapping[Value, Group] | None = None,
     ) -> TileResult:
-        """``placed`` are inputs and outputs of the model, ``build`` makes a group's kernel, ``size`` says how
-        much memory a tile group's takes, ``vanished`` has the concatenations and cuts that became slices, by their
-        first result. ``layouts`` gains those of values that are computed again.
-        Raises HalotileError for wishes that can't be met."""
+        """``groups`` with those tiled that it pays to tile, or that a budget needs.
+
+        ``placed`` are the model's inputs and outputs; ``build`` makes the kernel of a group, ``size`` says how much
+        memory that of a tile group takes; ``vanished``: first result -> the concatenation or cut that became slices.
+        ``layouts`` gains those of values that are computed again. Raises HalotileError if a budget or a wish can't be
+        met.
+        """
         program = Program(groups, layouts, places, frozenset(placed))
         threads = self.policy.threads or target.cores
         arena = Arena(placed, threads, build, size, self.memory_budget)
@@ -127,7 +131,8 @@ class Tile:
 
 @dataclass
 class Arena:
-    """The arena that a run needs, with the kernels' own scratch, in bytes. Kernels are built once."""
+    """Plans the arena that a run needs, in bytes, kernels' scratch and workspaces included. Each kernel is built
+    once."""
 
     placed: Sequence[Value]
     threads: int
@@ -141,8 +146,9 @@ class Arena:
     def __call__(
         self, program: Program, plans: Sequence[tuple[int, int, TilePlan]], rooms: Rooms, sized: bool
     ) -> int:
-        """``sized``: kernels of tile groups are not built, so that many plans can be looked at, nor are places searched
-        for long but where a budget depends on it."""
+        """Arena bytes of a program with ``plans`` and scratch limits ``rooms``. ``sized``: kernels of tile groups are
+        not built, so that many plans can be looked at, and places are searched for long only where a budget depends on
+        it."""
         result = replaced(program.groups, plans, rooms)
         kernels = [self._kernel(g, result.plans.get(g), result.rooms.get(g), sized) for g in result.groups]
         most = max((kernel.workspace for kernel in kernels), default=0)
@@ -165,7 +171,7 @@ class Arena:
         return self.tiled[plan]
 
     def kernels_of(self, result: TileResult) -> dict[Group, Kernel]:
-        """What was built of ``result``."""
+        """Group -> kernel, for the groups of ``result`` whose kernels were built."""
         keys = [(g, result.rooms.get(g)) for g in result.groups]
         found = {key[0]: self.whole[key] for key in keys if key in self.whole}
         found.update({g: self.tiled[p] for g, p in result.plans.items() if p in self.tiled})
@@ -175,7 +181,7 @@ class Arena:
 def replaced(
     groups: Sequence[Group], plans: Sequence[tuple[int, int, TilePlan]], rooms: Rooms | None = None
 ) -> TileResult:
-    """``groups`` with ``first`` to ``last`` of each plan as one entry."""
+    """``groups`` with groups ``first`` to ``last`` of each (first, last, plan) as one group."""
     result: list[Group] = []
     by_group: dict[Group, TilePlan] = {}
     notes = []
@@ -194,7 +200,7 @@ def replaced(
 
 
 def joined(plan: TilePlan) -> Group:
-    """One group that stands for the members of ``plan``."""
+    """The group that stands for the members of ``plan``."""
     members = plan.members
     name = f"tiles_{members[0].name.split('_')[0]}_{members[-1].name.split('_')[0]}"
     nodes = tuple(n for g in members for n in g.nodes)
@@ -202,7 +208,7 @@ def joined(plan: TilePlan) -> Group:
 
 
 def note(plan: TilePlan) -> str:
-    """One line about a plan."""
+    """A line about ``plan`` for people."""
     members = plan.members
     modes: dict[str, int] = {}
     for mode in plan.modes.values():

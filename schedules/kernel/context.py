@@ -112,7 +112,8 @@ class Context:
         return found
 
     def packed(self, packed: Packed, narrow: bool = True) -> Any:
-        """``narrow``: weights may be stored as float16, if that is what the request wants."""
+        """The pointer to a packed constant. With ``narrow`` its weights are stored as float16 if the policy wants
+        half."""
         half = narrowed(packed.data) if narrow and self.request.policy.half else None
         packed = packed if half is None else Packed(packed.name, half)
         buffer = self.k.pointer(packed.name, packed.dtype, packed.elements)
@@ -120,7 +121,7 @@ class Context:
         return buffer if half is None else Widened(buffer)
 
     def scratch(self, elements: int, dtype: str) -> Any:
-        """Arena memory of the kernel's own."""
+        """A buffer of ``elements`` in the kernel's own arena memory."""
         buffer = self.k.pointer(self.k.fresh("scratch"), dtype, elements)
         self.operands.append(Scratch(elements * dtype_bytes(dtype)))
         return buffer
@@ -143,9 +144,10 @@ class Context:
         return self.begun(value, position)
 
     def begins(self, emit: Callable[[], None]) -> dict[Value, tuple[Any, Any, bool]]:
-        """:attr:`starts` of elements next to the one that ``emit`` would emit, of what that reads or writes once, at
-        places that don't depend on what it reads. LLVM sees that places are a constant distance apart if they are sums
-        of 64 bits, which cannot wrap."""
+        """Start positions that the elements emitted by ``emit`` have in common, in the form of :attr:`starts`: for
+        every value that it reads or writes exactly once, at a position that does not depend on what it reads. Emitting
+        the same element elsewhere then adds a constant to a 64-bit sum; LLVM sees such distances, since sums of 64 bits
+        cannot wrap."""
         self.seen = {}
         with self.k.capture() as statements:
             emit()
@@ -156,11 +158,13 @@ class Context:
         return {v: (at, self.k.hold(at, "o"), True) for v, at in known.items()}
 
     def begin(self, value: Value, position: Any) -> None:
-        """Positions of ``value`` are sums of ``position``, computed once, here, and what they differ by."""
+        """Makes ``position`` the common start of the positions of ``value``: it is computed once, here, and each later
+        position adds its difference to it."""
         self.starts[value] = position, self.k.hold(position, "o"), False
 
     def begun(self, value: Value, position: Any) -> Any:
-        """``position`` as such a sum: behind numbers of run time, each would be computed by itself."""
+        """``position`` of ``value`` as its common start and a difference, if it has a start (:meth:`begin`); else as it
+        is. Without, positions behind numbers known at run time only would each be computed anew."""
         if value not in self.starts:
             return position
         start, held, wide = self.starts[value]
@@ -168,7 +172,8 @@ class Context:
         return tirx.Cast("int64", held) + tirx.Cast("int64", rest) if wide else held + rest
 
     def source(self, value: Value) -> Source:
-        """Reads one element of an input; a constant of one element becomes a literal."""
+        """A function that reads one element of an input, given its coordinates; a constant of one element is a
+        literal."""
         constant = value.constant
         if constant is not None and value.elements == 1:
             number = literal(constant.reshape(-1)[0], value.dtype)

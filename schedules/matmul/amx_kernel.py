@@ -199,8 +199,10 @@ class _Matrix(_Matmul):
     def _panels_of_task(
         self, region: Region, memory: Any, place: tuple[Any, Any, Any], panels: tuple[Any, Any]
     ) -> None:
-        """A run of panels (first, how many) by all rows of a task: whole blocks, then a last one, which in the last
-        task is another."""
+        """Emits the products of all rows of a task (``place``: batch, block of rows, first row) with a run of panels
+        (``panels``: first, count). Rows go in blocks of equal height, then one lower block; the last task has fewer
+        rows, and so another number of blocks and another lower one. Where sums are long, a block's epilogue runs beside
+        the sums of the next block."""
         k, chosen, (batch, block, first), (begin, count) = self.k, self.chosen, place, panels
         last_rows = self.shape.row_registers - (chosen.row_blocks - 1) * chosen.rows
         tall, blocks, last = heights(chosen.rows, region.vectors)

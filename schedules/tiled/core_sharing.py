@@ -32,13 +32,15 @@ Part = tuple[int, Step]  # core
 
 
 def by_rows(width: int, sharing: Any) -> Any:
-    """True if ``sharing`` cores (a number, or an array of them) share rows, the last output being ``width`` wide."""
+    """True if ``sharing`` cores (a number, or an array of them) share the rows of a tile group's steps, whose last
+    output is ``width`` columns wide; False if they share columns."""
     return width < WIDE * sharing
 
 
 @dataclass
 class Sharing:
-    """Deals the steps of ``plan``, stripe by stripe."""
+    """Deals the steps of ``plan`` to its cores, stripe by stripe. ``cuts`` has for each member the first column of
+    every core but the first, ``needs`` the boxes that members read, by member and output box."""
 
     plan: TilePlan
     cuts: list[list[int]] = field(default_factory=list)
@@ -52,7 +54,9 @@ class Sharing:
         self.same = {**self.plan.takes, **self.plan.wholes, **self.plan.inplace}
 
     def stripe(self, steps: Sequence[Step]) -> list[tuple[int, int, Step]]:
-        """(phase, core, part of a step), phase by phase; the parts of a core in their order."""
+        """The steps of a stripe as (phase, core, part of a step), phase by phase, each core's parts in their order.
+        Cores wait for each other between phases: a new one begins before a part that reads or overwrites what another
+        core wrote or read in this one."""
         phase, now, found = 0, _Phase(self.plan, self.same), []
         for step in steps:
             parts = self.parts(step)
@@ -65,7 +69,7 @@ class Sharing:
         return found
 
     def parts(self, step: Step) -> list[Part]:
-        """By core, for all that have one."""
+        """``step`` cut into one part for each core that has work in it, as (core, part)."""
         if self.rows:
             return self._by_rows(step)
         if isinstance(step, Compute):
@@ -89,14 +93,15 @@ class Sharing:
         return [(cores - 1, step)]  # the last rows are kept, which the last core makes
 
     def _by_columns(self, step: Compute) -> bool:
-        """True if some core would have no row (as windows are filled, before the first stripe) and columns are enough
-        for all; but not of members that write over what they read, whose tiles are chosen for whole rows."""
+        """True if the cores share the columns of ``step`` although the group shares rows: some core would have no row
+        (as windows are filled, before the first stripe), and columns are enough for all. Never for members that
+        overwrite what they read, whose register tiles are chosen for whole rows."""
         cores, own = self.plan.sharing, self.plan.members[step.member].outputs
         few = step.rows[1] - step.rows[0] < cores and step.columns[1] - step.columns[0] >= FEWEST * cores
         return few and not any(v in self.plan.inplace or v in self.plan.takes for v in own)
 
     def _value(self, step: Fill | Shift | Copy) -> Value:
-        """The ring that the step is about."""
+        """The value of the ring that ``step`` works on."""
         if isinstance(step, Copy):
             return step.source if step.source in self.producer else step.target
         return step.value
@@ -124,7 +129,8 @@ class Sharing:
         return [(step.value, (EVERY, step.columns or self._columns(step)))]  # what lay where rows come to lie
 
     def _copied(self, value: Value, step: Copy) -> Box:
-        """Of saved rows all: others come to lie where they lie."""
+        """The box of ``value`` that ``step`` reads or writes. Saved rows (a value that no member makes) count as all
+        rows: their window holds other rows at the same bytes from stripe to stripe."""
         return step.rows if value in self.producer else EVERY, step.columns or self._columns(step)
 
     def _needs(self, group: Group, box: Box) -> dict[Value, Box]:
@@ -204,12 +210,13 @@ def _hull(a: Span, b: Span) -> Span:
 
 
 def column_cuts(plan: TilePlan) -> list[list[int]]:
-    """``[member][core]``: the first column of each core but the first."""
+    """The first column of each core but the first, as ``[member][core - 1]``."""
     return [_cuts(member, plan.sharing) for member in plan.members]
 
 
 def column_unit(member: Group, sharing: int) -> int:
-    """What the columns of each of ``sharing`` cores, which share columns, are a multiple of."""
+    """The greatest common divisor of the columns that each of ``sharing`` cores computes of ``member``, where they
+    share columns: register tiles that divide it compute no column twice."""
     own = shares((0, member.outputs[0].shape[3]), _cuts(member, sharing))
     return math.gcd(*(high - low for _, (low, high) in own))
 
@@ -222,7 +229,8 @@ def _cuts(member: Group, sharing: int) -> list[int]:
 
 
 def row_shares(rows: Span, sharing: int, alignment: int) -> list[tuple[int, Span]]:
-    """Which of ``rows`` each core has that has any: multiples of a transform's tiles, of two, or of one."""
+    """The part of ``rows`` of each core that has any, as (core, rows). Cuts are at multiples of ``alignment``, and of
+    four rows (a transform's tile) or two where there are enough."""
     count = rows[1] - rows[0]
     unit = next((u for u in (4, 2) if count >= sharing * u), 1)
     unit = math.lcm(unit, alignment)
@@ -230,7 +238,8 @@ def row_shares(rows: Span, sharing: int, alignment: int) -> list[tuple[int, Span
 
 
 def shares(span: Span, cuts: Sequence[int]) -> list[tuple[int, Span]]:
-    """Which of ``span`` each core has that has any."""
+    """The part of ``span`` of each core that has any, as (core, part); ``cuts`` are the first positions of all cores
+    but the first."""
     inner = [min(max(c, span[0]), span[1]) for c in cuts]
     parts = zip([span[0], *inner], [*inner, span[1]])
     return [(core, own) for core, own in enumerate(parts) if own[0] < own[1]]

@@ -28,14 +28,16 @@ NOTHING, FILLED = -1, -2
 
 @dataclass
 class Checked:
-    """``problems`` is empty if the plan is right. ``computed`` counts elements (rows times columns) by member."""
+    """What a check of a plan found: ``problems``, empty if the plan is right, and ``computed``, the elements (rows
+    times columns) that each member computes."""
 
     problems: list[str] = field(default_factory=list)
     computed: list[int] = field(default_factory=list)
 
 
 def check_plan(plan: TilePlan, needs: Needs | None = None) -> Checked:
-    """Goes through all tasks of ``plan``."""
+    """The problems of ``plan``, found by going through the steps of all of its tasks and following what every window
+    holds."""
     if needs is None:
         from .needs import group_needs_of
 

@@ -29,13 +29,15 @@ CONCAT = "relax.concat"
 
 @dataclass(frozen=True)
 class Parts:
-    """``groups`` with those that copy; ``wholes``: by part, the concatenation that it is a part of, in order."""
+    """The groups of a tile group with its concatenations taken apart. ``groups`` has new ones that copy inputs which
+    are made elsewhere; ``wholes``: part -> the concatenation that it is a part of, in order."""
 
     groups: tuple[Group, ...]
     wholes: Mapping[Value, Value] = field(default_factory=dict)
 
     def alignments(self) -> list[tuple[int, int]]:
-        """What boxes of each group begin and end at multiples of: the same for a concatenation and all its parts."""
+        """(rows, columns) for each group that its boxes begin and end at multiples of; the same for a concatenation and
+        all its parts."""
         own = [box_alignment(g) for g in self.groups]
         places = [self.wholes.get(g.outputs[0], g.outputs[0]) for g in self.groups]
         found = []
@@ -46,7 +48,8 @@ class Parts:
 
 
 def parts_of(groups: Sequence[Group], layouts: Mapping[Value, Layout], leaving: frozenset[Value], form: Form) -> Parts:
-    """What could be computed where it belongs."""
+    """``groups`` with those concatenations taken apart that can be computed part by part in their own window: of
+    channel blocks, with at least one part that is made in the group and read by nobody else."""
     readers: dict[Value, list[Group]] = {}
     for group in groups:
         for value in dict.fromkeys(group.inputs):

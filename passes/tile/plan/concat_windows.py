@@ -15,7 +15,8 @@ ALIGNMENT = 64
 
 
 def part_windows(windows: Mapping[Value, Window], wholes: Mapping[Value, Value]) -> dict[Value, Window]:
-    """Those of parts, one after the other. Raises Untileable if one does not begin at a line of memory."""
+    """Part -> its window, inside the window of its concatenation, one after the other. Raises Untileable if one does
+    not begin at a cache line."""
     found: dict[Value, Window] = {}
     ends: dict[Value, int] = {}
     for part, whole in wholes.items():

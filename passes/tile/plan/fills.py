@@ -25,8 +25,8 @@ Part = tuple[slice, slice]
 def without_repeats(
     stripes: Stripes, members: Sequence[Group], windows: Mapping[Value, Window], wholes: Mapping[Value, Value]
 ) -> Stripes:
-    """The ``stripes`` of one task without the fills that change nothing. The windows of some values are channels of
-    that of one of the ``wholes``."""
+    """``stripes`` of one task without the fills of places that hold the number already. ``wholes``: value -> the
+    concatenation whose window its own is a part of."""
     known = _Known(members, windows, wholes)
     return tuple(tuple(step for step in stripe if known.changes(step)) for stripe in stripes)
 

@@ -19,8 +19,9 @@ class Untileable(Exception):
 
 @dataclass(frozen=True)
 class Need:
-    """The part of an input that a box of an output needs. It may leave the tensor only if ``outside`` is a number:
-    what the reader must find there. None: the reader decides about edges itself, and never reads outside."""
+    """The part of an input that a box of an output needs, in rows and columns of the whole tensor. It may leave the
+    tensor only if ``outside`` is a number: the fill that the reader must find there. None: the reader decides about
+    edges itself, and never reads outside."""
 
     rows: Span
     columns: Span
@@ -32,12 +33,15 @@ Needs = Callable[[Group, Value, Span, Span], "Need | None"]
 
 @dataclass(frozen=True)
 class Form:
-    """How a tile group is cut. ``stripe_rows`` and ``column_width`` are sizes in the group's last output, ``bands``
-    the number of row ranges that are independent of each other; ``modes`` has the mode of every inner value that is
-    not kept in a ring. Rings grow to multiples of ``quantum`` rows, or of the ones that ``quanta`` has for a value
-    (kernels may work on multiples). ``sharing`` cores compute each step together. ``saves``: rings
-    may save the rows they keep, where that takes fewer bytes; ``over``: the input whose window an output may then
-    have, as far as kernels go; ``room``: see TilePlan. ``dying``: inputs whose memory nobody needs afterwards."""
+    """How a tile group is cut: everything that its exact plan follows from.
+
+    ``stripe_rows`` and ``column_width`` are sizes of a stripe and a column block in the group's last output, ``bands``
+    the number of row ranges that are computed independently. ``modes`` has the mode of each inner value that is not
+    kept in a ring. Rings take in multiples of ``quantum`` rows, or of ``quanta[value]`` (kernels may compute several
+    rows at a time). ``sharing`` cores compute each step together. ``saves``: rings may save the rows they keep, where
+    that takes fewer bytes. ``over``: output -> the input whose window it may overwrite, as far as kernels go. ``room``:
+    see TilePlan. ``dying``: inputs whose memory nobody needs afterwards.
+    """
 
     stripe_rows: int
     column_width: int
@@ -52,10 +56,11 @@ class Form:
     dying: frozenset[Value] = frozenset()
 
     def mode(self, value: Value) -> str:
+        """The mode of an inner value: RING, RECOMPUTE or MATERIALISE."""
         return self.modes.get(value, RING)
 
     def unit(self, group: Group) -> int:
-        """What the rows are multiples of that a ring of ``group`` takes in at a time."""
+        """Number of rows of which a ring with an output of ``group`` takes in multiples."""
         return max((self.quanta.get(v, self.quantum) for v in group.outputs), default=1)
 
 
@@ -66,7 +71,7 @@ def clip(span: Span, size: int) -> Span:
 
 
 def hull(a: Span | None, b: Span | None) -> Span | None:
-    """The smallest span that holds both; empty ones hold nothing."""
+    """The smallest span that holds both; None and empty spans hold nothing."""
     if a is None or a[0] >= a[1]:
         return b if b is not None and b[0] < b[1] else None
     if b is None or b[0] >= b[1]:
@@ -80,15 +85,15 @@ def cut(size: int, step: int) -> list[Span]:
 
 
 def banded(size: int, step: int, bands: int, unit: int = 1) -> list[list[Span]]:
-    """``[0, size)`` in ``bands`` parts as equal as multiples of ``unit`` allow, each in pieces of ``step``, the last
-    being shorter. Fewer bands if there are not enough pieces."""
+    """``[0, size)`` as [band][stripe]: ``bands`` parts as equal as multiples of ``unit`` allow, each cut into pieces of
+    ``step``, of which the last may be shorter. There are fewer bands if there are fewer pieces."""
     bands = max(1, min(bands, -(-size // step)))
     starts = [low for low, _ in dealt(cut(size, unit * _grain(size, step, bands, unit)), bands)]
     return [[(a, min(a + step, end)) for a in range(low, end, step)] for low, end in zip(starts, [*starts[1:], size])]
 
 
 def largest(size: int, step: int, bands: int) -> int:
-    """The size of the largest band, or a little more."""
+    """An upper bound, and mostly the exact value, of the size of the largest band of :func:`banded`."""
     return _most(size, bands, _grain(size, step, bands, 1))
 
 
@@ -97,15 +102,15 @@ def _most(size: int, bands: int, grain: int) -> int:
 
 
 def _grain(size: int, step: int, bands: int, unit: int) -> int:
-    """Bands begin at multiples of a few rows, where that is a small part of them, so that members at other scales begin
-    at whole rows; but not where it takes more stripes."""
+    """Number of rows that bands begin at multiples of: up to 8 units, where that is a small part of a band, so that
+    members at other scales begin at whole rows; fewer where more would cost another stripe."""
     least = -(-_most(size, bands, unit) // step)
     able = (g for g in (8, 4, 2) if 16 * g * unit * bands <= size)
     return next((g for g in able if -(-_most(size, bands, g * unit) // step) <= least), 1)
 
 
 def dealt(pieces: Sequence[Span], parts: int) -> list[Span]:
-    """``pieces`` in ``parts`` runs as equal as possible."""
+    """``pieces`` joined to ``parts`` contiguous spans, as equal in number as possible."""
     count = len(pieces)
     ends = [(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
     return [(pieces[a][0], pieces[b - 1][1]) for a, b in ends if a < b]

@@ -58,8 +58,9 @@ def lower(
     *,
     apart: bool = False,
 ) -> TilePlan:
-    """See :func:`plan_group`. Parts of concatenations are computed where they belong if they can be, and if they need
-    not lie ``apart``; the plan then has members that copy other parts there."""
+    """The exact plan of ``groups`` in ``form``; arguments and errors as in :func:`plan_group`. Parts of concatenations
+    are computed in the concatenation's window where they can be, and if they need not lie ``apart``; the plan then has
+    members that copy the other parts there."""
     if needs is None:
         from .needs import group_needs_of
 
@@ -103,7 +104,7 @@ def _lowered(
 
 
 def extra_work(groups: Sequence[Group], tasks: Sequence[Task]) -> float:
-    """Work of all computed boxes, over that of the untiled group."""
+    """Multiply-adds of all computed boxes over those of the untiled groups: 1.0 if nothing is computed twice."""
     each = [work_per_element(g) for g in groups]
     once = sum(w * g.outputs[0].shape[2] * g.outputs[0].shape[3] for w, g in zip(each, groups))
     done = 0.0

@@ -13,9 +13,10 @@ from .form import MATERIALISE, Form, Needs, Untileable, clip, hull
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """``whole`` are the indices of members whose outputs lie whole in memory; ``readers`` has, for every member, the
-    members that read one of its outputs, with the value they read. ``wholes``: values that are computed in the window
-    of a concatenation, with this."""
+    """The members of a tile group, and what they need of each other. ``whole``: indices of members whose outputs lie
+    whole in memory. ``readers``: for every member, the members that read one of its outputs, with that value.
+    ``alignments``: for every member, the (rows, columns) that its boxes begin and end at multiples of. ``wholes``:
+    value -> the concatenation in whose window it is computed."""
 
     groups: tuple[Group, ...]
     needs: Needs
@@ -28,6 +29,8 @@ class Members:
 
     @staticmethod
     def of(parts: Parts, leaving: frozenset[Value], form: Form, needs: Needs) -> Members:
+        """The members that ``parts`` has, those with an output in ``leaving`` or materialised being whole. Raises
+        Untileable if outputs are not N, C, H, W of one size, or if a value is read before it is made."""
         groups = parts.groups
         producer = {v: i for i, g in enumerate(groups) for v in g.outputs}
         readers: list[list[tuple[int, Value]]] = [[] for _ in groups]
@@ -53,14 +56,16 @@ class Members:
 
     @property
     def last(self) -> Value:
+        """The output that drives the group: its stripes and blocks are everybody's."""
         return self.groups[-1].outputs[-1]
 
     def size(self, member: int, axis: int) -> int:
+        """Length of the outputs of ``member`` along ``axis`` (2: rows, 3: columns)."""
         return self.groups[member].outputs[0].shape[axis]
 
     def span(self, reader: int, value: Value, axis: int, span: Span) -> tuple[Span, bool]:
-        """What ``reader`` needs of ``value`` along ``axis`` for ``span`` of its outputs, and whether it reads places
-        outside of the tensor (else the span is within it)."""
+        """The span of ``value`` along ``axis`` that ``reader`` needs for ``span`` of its outputs, and whether it reads
+        places outside of the tensor; if not, the span lies within it."""
         key = (reader, value, axis, span)
         found = self._spans.get(key)
         if found is None:
@@ -78,11 +83,12 @@ class Members:
         return found
 
     def alignment(self, member: int, axis: int) -> int:
-        """What boxes of ``member`` begin and end at multiples of, along ``axis``."""
+        """Number along ``axis`` that boxes of ``member`` begin and end at multiples of."""
         return self.alignments[member][axis - 2]
 
     def wanted(self, member: int, axis: int, computed: Sequence[Span | None]) -> Span | None:
-        """The hull of what the readers of ``member`` need, when each computes ``computed[reader]`` of its outputs."""
+        """The span along ``axis`` that ``member`` has to provide when each of its readers computes ``computed[reader]``
+        of its outputs: the hull of what they need, aligned."""
         result: Span | None = None
         for reader, value in self.readers[member]:
             span = computed[reader]

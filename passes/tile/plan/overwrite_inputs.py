@@ -30,7 +30,8 @@ def takes_of(
     form: Form,
     needs: Needs,
 ) -> dict[Value, Value]:
-    """By output that lies whole, the input among the dying ones in whose memory it may lie."""
+    """Output -> the input in whose memory it may lie, for outputs that lie whole: nobody reads the input afterwards
+    (``form.dying``), both have the same layout, and no row is written before it was read for the last time."""
     found: dict[Value, Value] = {}
     if len(tasks) != 1:
         return found
@@ -45,13 +46,14 @@ def takes_of(
 
 
 def alike(one: Value, other: Value, layouts: Mapping[Value, Layout]) -> bool:
-    """True if the same elements of both would lie at the same bytes, and zeros between them as well."""
+    """True if equal elements of both lie at equal bytes, and zeros between them as well: same shape, dtype and
+    layout."""
     return one.shape == other.shape and one.dtype == other.dtype and layouts.get(one) == layouts.get(other)
 
 
 def _behind(groups: Sequence[Group], task: Task, output: Value, value: Value, own: bool, needs: Needs) -> bool:
-    """True if no row of ``output`` is written before ``value`` was read there for the last time; ``own``: it may be
-    read by the layer that writes it, at its own place."""
+    """True if no row of ``output`` is written before ``value`` was read there for the last time. ``own``: the kernel
+    that writes ``output`` may read ``value`` at its own place."""
     lowest = height = value.shape[2]  # of the rows that are read from a step on
     for step in (s for stripe in reversed(task.stripes) for s in reversed(stripe)):
         if not isinstance(step, Compute):

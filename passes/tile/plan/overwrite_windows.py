@@ -30,7 +30,8 @@ Chains = list[list[int]]  # members whose outputs have one window, in order
 def chains_of(
     members: Members, layouts: Mapping[Value, Layout], form: Form, rows: Rows, columns: Sequence[Sequence[Span | None]]
 ) -> Chains:
-    """The members that may write over what a member before made, each in one chain."""
+    """Chains of members whose outputs may share one window, in program order: each overwrites the output of the one
+    before it. A member is in one chain at most."""
     found: Chains = []
     for member, group in enumerate(members.groups):
         value = form.over.get(group.outputs[0])
@@ -86,7 +87,8 @@ def _dead(members: Members, rows: Rows, member: int, before: int) -> bool:
 
 
 def with_joint_bases(rows: Rows, chains: Chains) -> list[list[list[Piece]]]:
-    """``rows`` with the windows of a chain's members at one base in each stripe."""
+    """``rows`` with the windows of all members of a chain at one base in each stripe, so that the same rows lie at the
+    same bytes."""
     result = [[list(band) for band in member] for member in rows]
     for chain in chains:
         for band in range(len(result[0])):

@@ -38,8 +38,9 @@ class Piece:
 
 
 def row_pieces(members: Members, form: Form) -> list[list[list[Piece]]]:
-    """``[member][band][stripe]``. Where rings would have to take in many rows in a band's first stripe, it is preceded
-    by stripes in which the last output computes nothing and the rings fill at their usual pace."""
+    """The rows of all members as ``[member][band][stripe]``. Where rings would have to take in many rows in a band's
+    first stripe, stripes come before it in which the last output computes nothing and the rings fill at their usual
+    pace."""
     unit = members.alignment(len(members.groups) - 1, 2)
     bands = banded(members.last.shape[2], _step(members, 2, form.stripe_rows), form.bands, unit)
     plain = _pass(members, form, bands, None)
@@ -106,7 +107,8 @@ def _mode(members: Members, member: int, form: Form) -> str:
 
 
 def column_spans(members: Members, form: Form) -> list[list[Span | None]]:
-    """``[member][block]``: the columns that the member's windows hold, or that it computes of a whole value."""
+    """The columns of all members as ``[member][block]``: those that the member's window holds, or that it computes of
+    an output that lies whole."""
     blocks = cut(members.last.shape[3], _step(members, 3, form.column_width))
     result: list[list[Span | None]] = [[] for _ in members.groups]
     last = len(members.groups) - 1
@@ -129,7 +131,7 @@ def _step(members: Members, axis: int, step: int) -> int:
 
 
 def clipped(span: Span | None, size: int) -> Span | None:
-    """``span`` within the tensor, None if nothing of it is."""
+    """``span`` clipped to ``[0, size)``; None if nothing of it is within."""
     if span is None:
         return None
     low, high = clip(span, size)

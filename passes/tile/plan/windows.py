@@ -53,8 +53,9 @@ class _Wanted:
 
 @dataclass(frozen=True)
 class Placed:
-    """``windows`` by value, the ``bytes`` of one task, the values that stand for ``saved`` rows, by their ring's, the
-    ``rows`` of all members with the bases that windows have, and the inputs that outputs are written over."""
+    """Windows with their places in a task's scratch. ``windows`` by value; ``bytes`` of one task; ``rows`` of all
+    members with the bases that windows have; ``saved``: ring value -> the value that stands for its saved rows;
+    ``inplace``: output -> the input whose window it overwrites."""
 
     windows: dict[Value, Window]
     bytes: int
@@ -70,9 +71,10 @@ def place_windows(
     columns: Sequence[Sequence[Span | None]],
     form: Form,
 ) -> Placed:
-    """Rows are saved only if rings may do that and it is worth it. Where cores share steps as well, members that need
-    no more than a core's own part of what those right before made run on without waiting: their windows live at the
-    same time. Raises Untileable if parts of a concatenation can't lie in its window."""
+    """The windows of all inner values at offsets in the scratch of a task, of the fewest bytes that are found. Rows are
+    saved only if ``form`` allows it and it takes at most WORTH of the bytes. Where cores share steps as well, members
+    that only need a core's own part of what the members right before them made run on without waiting, and their
+    windows live at the same time. Raises Untileable if the parts of a concatenation can't lie in its window."""
     joints = _joints(members)
     rows = with_joint_bases(rows, joints)
     wanted = _wanted(members, layouts, rows, columns, form)
@@ -159,7 +161,8 @@ def _saving(wanted: Sequence[_Wanted], steps: int, rows: Rows) -> Placed:
 
 
 def joint_runs(members: Members) -> list[int]:
-    """By member, the first of those that run on without waiting for other cores."""
+    """For each member, the first member of its run: those that cores compute one after the other without waiting for
+    each other."""
     runs: list[int] = []
     for member, group in enumerate(members.groups):
         made = [v for v in dict.fromkeys(group.inputs) if v in members.producer]

@@ -36,7 +36,8 @@ Arena = Callable[[Program, Plans, Rooms, bool], int]  # a run's bytes with these
 
 @dataclass(frozen=True)
 class Decision:
-    """``bytes``: the arena where it was planned for real. ``curve``: what there was to choose from."""
+    """The plans that a build takes. ``choice`` is the point of the curve that they make real, ``bytes`` the arena where
+    it was planned for real, ``curve`` what there was to choose from."""
 
     program: Program
     choice: Choice
@@ -46,8 +47,9 @@ class Decision:
 
 
 def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: Arena) -> Decision:
-    """The best over ``variants`` of the program. Raises HalotileError, naming the smallest arena that can be reached,
-    if none fits the budget."""
+    """The best choice over ``variants`` of the program, with exact plans of its tile groups. ``optimize``: "speed" or
+    "memory"; ``budget``: bytes that the arena must not exceed, or None; ``arena`` plans memory for real. Raises
+    HalotileError that names the smallest arena which was found, if none fits the budget."""
     searches, count = [Search(v, GAIN) for v in variants], len(variants)
     if budget is not None or optimize == "memory":
         sizes = _Sizes([*searches, *(Search(v) for v in variants)], arena)
@@ -107,9 +109,9 @@ def _within(sizes: _Sizes, own: Sequence[int], budget: int, optimize: str) -> De
 
 
 def _reachable(sizes: _Sizes, budget: int) -> list[tuple[Choice, int]]:
-    """A fixed set of choices, planned for real, since gaps between buffers decide, too: the smallest, the first of all
-    curves and points all along them. Among them are choices whose tile groups gain no time: more of them may leave
-    fewer gaps."""
+    """A fixed set of choices that are planned for real before a budget is refused, as (choice, index of its search):
+    the smallest, the first of all curves, points all along them, and the untiled program. Gaps between buffers decide,
+    too, so that choices whose tile groups gain no time are among them."""
     for _ in range(TRIES):
         curves = [s.curve() for s in sizes.searches]
         small = sorted(((c, i) for i, curve in enumerate(curves) for c in curve), key=lambda f: f[0].bytes)[:SMALLEST]
@@ -127,7 +129,8 @@ def _reachable(sizes: _Sizes, budget: int) -> list[tuple[Choice, int]]:
 
 @dataclass
 class _Sizes:
-    """Arenas of choices, by search: ``found`` without building kernels, and of those in ``built`` with all of them."""
+    """Real arena bytes of choices, each by (index of its search, choice). ``found`` are sizes for which no kernel of a
+    tile group was built; those in ``built`` were planned with all kernels and are exact."""
 
     searches: Sequence[Search]
     arena: Arena
@@ -135,7 +138,8 @@ class _Sizes:
     built: set[tuple[int, Choice]] = field(default_factory=set)
 
     def of(self, at: int, choice: Choice) -> int | None:
-        """None (and it is forbidden) if it turns out to be impossible."""
+        """Arena bytes of ``choice`` of search ``at``, without building tile groups' kernels; None if one of its tile
+        groups can't be planned, whose segment the search then no longer offers."""
         if (at, choice) not in self.found:
             plans = _lowered(self.searches[at], choice)
             if plans is None:
@@ -145,7 +149,7 @@ class _Sizes:
         return self.found[at, choice][0]
 
     def exact(self, at: int, choice: Choice) -> int:
-        """With the kernels that a build takes."""
+        """Arena bytes of ``choice``, planned with the kernels that a build takes."""
         size, plans = self.found[at, choice]
         if (at, choice) not in self.built:
             size = self.arena(self.searches[at].model.program, plans, choice.rooms, False)
@@ -154,10 +158,11 @@ class _Sizes:
         return size
 
     def fits(self, at: int, choice: Choice, budget: int) -> bool:
+        """True if the arena of ``choice``, with all kernels built, is at most ``budget`` bytes."""
         return self.found[at, choice][0] <= budget and self.exact(at, choice) <= budget
 
     def smallest(self, choices: Sequence[tuple[Choice, int]]) -> tuple[Choice, int]:
-        """The one of the fewest bytes."""
+        """The choice of the fewest exact bytes among ``choices``."""
         while True:
             choice, at = min(choices, key=lambda f: self.found[f[1], f[0]][0])
             if (at, choice) in self.built:
@@ -215,7 +220,7 @@ def _plan(
 
 
 def sure(model: Model, choice: Choice) -> Choice:
-    """``choice`` without the tile groups that don't promise SURE of their time: their members are computed whole."""
+    """``choice`` with those of its tile groups computed whole that promise less than SURE of their time."""
     parts: list[Segment] = []
     for part in choice.segments:
         members = [model.whole(i) for i in range(part.first, part.last + 1)]
@@ -227,7 +232,7 @@ def sure(model: Model, choice: Choice) -> Choice:
 
 
 def untiled(program: Program, model: Model) -> Choice:
-    """Every group whole."""
+    """The choice of computing every group whole."""
     memory = Live(model)
     parts = tuple(model.whole(i) for i in range(len(program.groups)))
     cycles = sum(s.cycles for s in parts)
@@ -235,7 +240,7 @@ def untiled(program: Program, model: Model) -> Choice:
 
 
 def points(curve: Sequence[Choice]) -> list[dict[str, float]]:
-    """The curve as plain data."""
+    """``curve`` as plain data for reports: bytes, cycles, groups and tile groups of each choice."""
     return [
         {"bytes": round(c.bytes), "cycles": round(c.cycles), "groups": len(c.segments), "tiled": len(c.tiled)}
         for c in curve

@@ -21,13 +21,17 @@ PROBES = 12  # a multiple of most strides and factors
 
 @dataclass(frozen=True)
 class Reach:
+    """For rows [a, b) of a reader, an input's rows from ``slope * a + before`` to ``slope * (b - 1) + after`` are
+    read."""
+
     slope: float
     before: float
     after: float
 
 
 def reach(needs: Needs, group: Group, value: Value, axis: int) -> Reach | None:
-    """Along ``axis`` (2 or 3); None if nothing of ``value`` is read there."""
+    """How far ``group`` reaches into ``value`` along ``axis`` (2: rows, 3: columns), by probes in the middle; None if
+    it reads nothing of it there."""
     size = group.outputs[0].shape[axis]
     count = min(PROBES, max(1, size // 2))
     start = (size - count) // 2

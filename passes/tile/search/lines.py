@@ -12,7 +12,8 @@ from .member_cost import Numbers
 
 @dataclass
 class Line:
-    """Numbers of one member, in rows and columns of its own output; see the module's words."""
+    """Rows and columns of one member in every shape at once, in units of its own output; the words are those of
+    segments.py."""
 
     row_scale: float
     column_scale: float
@@ -32,8 +33,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Chain:
-    """Members whose windows are one: the ``steps`` of a stripe in which it lives, in which shapes, its bytes and the
-    rows from ``low`` to ``high``."""
+    """Members that share one window. ``steps``: in which steps of a stripe it lives, and in which shapes; ``window``:
+    its bytes; ``low`` to ``high``: the rows that it holds."""
 
     steps: dict[int, Numbers]
     window: Numbers
@@ -41,7 +42,7 @@ class Chain:
     high: Numbers
 
     def with_others(self, other: Chain, able: Numbers, row: Numbers) -> Chain:
-        """One window for both in the ``able`` shapes."""
+        """This chain with ``other``'s members in its window in the shapes where ``able``; ``row``: bytes of a row."""
         steps = dict(self.steps)
         for step, own in other.steps.items():
             steps[step] = steps.get(step, False) | (own & able)
@@ -51,7 +52,8 @@ class Chain:
 
 
 def merged(found: Line | None, reader: Line, rows: Reach, columns: Reach) -> Line | None:
-    """What a member must do for ``reader`` as well; None if their scales differ."""
+    """The line of a member that serves the readers of ``found`` and ``reader`` as well, which reaches as ``rows`` and
+    ``columns`` say. None if the scales of the two differ."""
     slope, before, after = rows.slope, rows.before, rows.after
     wide, left, right = columns.slope, columns.before, columns.after
     new = Line(

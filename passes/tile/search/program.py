@@ -14,8 +14,9 @@ from ...memory.places import Places
 
 @dataclass(eq=False)
 class Program:
-    """The groups in order, with layouts and places, and what follows for tiling. ``outputs`` leave the model, the
-    ``given`` values are its inputs."""
+    """The groups of a model in execution order, with layouts and aliases (``places``), and what follows from them for
+    tiling. ``outputs`` are values that leave the model, ``given`` its inputs, ``shared`` values that are aliases of
+    others or have some."""
 
     groups: Sequence[Group]
     layouts: Mapping[Value, Layout]
@@ -34,7 +35,7 @@ class Program:
         self.shared = {*views, *views.values(), *slices, *(base for base, _ in slices.values())}
 
     def refusal(self, index: int) -> str | None:
-        """Why group ``index`` can't be a member, or None."""
+        """Why group ``index`` can't be a member of a tile group, or None."""
         group = self.groups[index]
         if group not in self.refusals:
             self.refusals[group] = self._refusal(group)

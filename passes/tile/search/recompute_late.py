@@ -27,8 +27,8 @@ Change = Callable[[Program], "Program"]
 
 
 def changes(model: Model) -> list[Change]:
-    """What makes the late readers of ``model``'s large, cheap values compute them again: of the largest alone, since
-    every one costs time, and of all."""
+    """Functions that change a program so that late readers of large, cheap values compute them again: one for the
+    largest value alone, since every one costs time, and one for all."""
     program = model.program
     total = sum(model.whole(i).cycles for i in range(len(program.groups)))
     memory = Live(model)

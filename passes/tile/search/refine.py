@@ -21,8 +21,8 @@ WORTH = 0.998  # of the cycles: what a step must come to
 
 
 def refined(model: Model, choice: Choice, most: float) -> Choice:
-    """``choice`` with the shapes of its tile groups improved, and groups computed whole with as much scratch as there
-    is room for, at a peak of at most ``most`` bytes."""
+    """``choice`` improved within a peak of ``most`` bytes: better shapes for its tile groups, and for groups that are
+    computed whole the fastest kernel whose scratch fits."""
     memory = Live(model)
     parts = []
     peak = 0.0
@@ -40,7 +40,7 @@ def refined(model: Model, choice: Choice, most: float) -> Choice:
 
 
 def better(model: Model, segment: Segment, room: float) -> Segment:
-    """The same groups in the fastest shape that small steps lead to, in at most ``room`` bytes beside what crosses its
+    """``segment`` in the fastest shape that small steps lead to, with at most ``room`` bytes beside what crosses its
     ends."""
     seen = {segment.shape}
     for _ in range(ROUNDS):
@@ -59,7 +59,8 @@ def better(model: Model, segment: Segment, room: float) -> Segment:
 
 
 def steps(model: Model, first: int, last: int, shape: Shape) -> Iterator[Shape]:
-    """The shapes that are one step away."""
+    """The shapes one step away from ``shape``: other rows, columns, bands, rounding, room, or another mode of one
+    member."""
     groups = model.program.groups
     height, width = groups[last].outputs[-1].shape[2:4]
     rooms = (None, *(model.room * part // 8 for part in ROOMS)) if shape.saves else (shape.room,)

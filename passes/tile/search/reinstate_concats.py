@@ -24,10 +24,10 @@ from .search import Search
 def with_concatenations(
     model: Model, vanished: Mapping[Value, Group], budget: int | None, speed: bool, again: bool = False
 ) -> list[Model]:
-    """The versions of the program that are worth a look beside ``model``'s own: with the concatenations that the
-    fastest choice tiles, and unless only ``speed`` counts the smallest, a middle, and the fastest ones that (just, or
-    easily) keep the budget. ``again``: in all of them late readers have what is cheap computed again
-    (recompute_late.py)."""
+    """Variants of ``model``'s program that are worth a search beside its own, with concatenations that had vanished as
+    groups again: those that the fastest choice tiles; unless only ``speed`` counts, also those of the smallest, a
+    middle, and the fastest choices that keep ``budget`` bytes, just and easily. ``again``: late readers compute cheap
+    values again in all of them (recompute_late.py)."""
     able = _separable(model.program, vanished)
     every = model.of(reinstated(model.program, _together(able.values())))
     if not again:
@@ -102,7 +102,8 @@ def _together(chosen: Iterable[Mapping[Value, Group]]) -> dict[Value, Group]:
 
 
 def reinstated(program: Program, chosen: Mapping[Value, Group]) -> Program:
-    """``program`` with these concatenations and cuts as groups, each before the first group that reads it."""
+    """``program`` with the concatenations and cuts in ``chosen`` as groups, each before the first group that reads
+    it."""
     parts = {p for g in chosen.values() for p in _parts(g)}
     slices = {v: place for v, place in program.places.slices.items() if v not in parts}
     groups: list[Group] = []

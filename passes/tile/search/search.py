@@ -40,10 +40,12 @@ class Choice:
 
     @property
     def tiled(self) -> tuple[Segment, ...]:
+        """The segments that are tile groups."""
         return tuple(s for s in self.segments if s.shape is not None)
 
     @property
     def rooms(self) -> Rooms:
+        """Scratch limits of groups that are computed whole: index of the group -> bytes a core."""
         return {s.first: s.room for s in self.segments if s.room is not None}
 
 
@@ -57,14 +59,15 @@ class _Point(NamedTuple):
 
 @dataclass
 class Search:
-    """``gain``: what a tile group must save, as a share of its time, to be worth its risk."""
+    """The search over one program. ``gain`` is the share of its time that a tile group must save to be worth its risk;
+    ``forbidden`` are (first, last, shape) whose exact plan turned out to be impossible."""
 
     model: Model
     gain: float = 0.0
     forbidden: set[tuple[int, int, object]] = field(default_factory=set)
 
     def curve(self) -> list[Choice]:
-        """The choices, from the smallest to the fastest."""
+        """The choices of which none beats another in bytes and cycles, from the smallest to the fastest."""
         count = len(self.model.program.groups)
         if self.model.options is None:
             self.model.options = self._options()
@@ -129,8 +132,8 @@ def _unbeaten(grown: Grown, order: Sequence[int]) -> list[int]:
 
 
 class Live:
-    """Bytes of the arena in use while a segment runs: all that lies whole, and its scratch. A group that is computed
-    whole may write its result over an input that nobody reads afterwards, and so may a tile group."""
+    """Arena bytes in use while a segment runs: values that lie whole, and its scratch. A group that is computed whole
+    may overwrite an input that nobody reads afterwards, and so may a tile group."""
 
     def __init__(self, model: Model) -> None:
         program = model.program
@@ -157,7 +160,8 @@ class Live:
         self.whole = np.array([r in program.shared for r in roots], bool)
 
     def peak(self, first: int, last: int, scratch: float) -> float:
-        """While groups ``first`` to ``last`` run as one: values that cross one of its ends, or lie whole in it."""
+        """Arena bytes while groups ``first`` to ``last`` run as one with ``scratch`` bytes: values that cross one of
+        its ends or lie whole inside of it."""
         key = (first, last)
         if key not in self.between:
             made, read = self.spans
@@ -166,7 +170,7 @@ class Live:
         return self.between[key] + scratch
 
     def of(self, segment: Segment) -> float:
-        """While ``segment`` runs."""
+        """Arena bytes while ``segment`` runs."""
         if segment.shape is not None:
             return self.peak(segment.first, segment.last, segment.beside)
         taken = self._taken(segment.first, segment.room)

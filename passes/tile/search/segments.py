@@ -36,7 +36,9 @@ MOVED = 1.5
 
 @dataclass(frozen=True)
 class Grown:
-    """Groups ``first`` to ``last`` in each of ``shapes``; ``able`` has those that are possible."""
+    """Groups ``first`` to ``last`` as one tile group in each of ``shapes``; every number is an array with an entry for
+    each shape. ``able``: whether the shape is possible; ``scratch`` bytes of all workers; predicted ``cycles``;
+    ``taken`` bytes of inputs that its results overwrite."""
 
     first: int
     last: int
@@ -47,12 +49,13 @@ class Grown:
     taken: Numbers
 
     def segment(self, at: int) -> Segment:
+        """The segment in shape number ``at``."""
         numbers = float(self.scratch[at]), float(self.cycles[at])
         return Segment(self.first, self.last, self.shapes[at], *numbers, taken=float(self.taken[at]))
 
 
 def segments(model: Model, last: int, shapes: Sequence[Shape]) -> Iterator[Grown]:
-    """All segments that end with group ``last``, as far back as they go."""
+    """All tile groups that end with group ``last``, in ``shapes``, from two members on as far back as they go."""
     grown = _Growing(model, last, shapes)
     for first in range(last, max(-1, last - LONGEST), -1):
         if model.program.refusal(first) is not None or not grown.add(first):
@@ -62,7 +65,7 @@ def segments(model: Model, last: int, shapes: Sequence[Shape]) -> Iterator[Grown
 
 
 def segments_of(model: Model, first: int, last: int, shapes: Sequence[Shape]) -> list[Segment | None]:
-    """Groups ``first`` to ``last`` in each of these shapes; None where it is impossible."""
+    """The segment of groups ``first`` to ``last`` in each of ``shapes``; None where it is impossible."""
     grown = _Growing(model, last, shapes)
     if not all(grown.add(index) for index in range(last, first - 1, -1)):
         return [None] * len(shapes)

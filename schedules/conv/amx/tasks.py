@@ -42,7 +42,10 @@ class Task:
 
 @dataclass
 class Places:
-    """``groups``: parts of the output channels that tasks are cut into."""
+    """The places (output positions) of one strip, computed by registers of sums; kernels derive from it and add up
+    products in :meth:`_sums`. ``strip`` says where its data lies, ``groups`` is the number of parts that tasks cut the
+    output channels into, ``steps`` the length of a sum, ``sums`` the scratch of the last block, and ``last`` its first
+    place, the end of its places, and its first register of outputs."""
 
     conv: ConvKernel
     strip: Any  # Strip, or PixelStrip of few channels
@@ -170,14 +173,16 @@ class Places:
     def _sums(
         self, shape: tuple[int, int], block: Any, first: Any, turn: tuple[Any, Any], beside: Callable[[Any], None]
     ) -> None:
-        """Adds all products of ``shape`` registers, from place ``first`` and register ``block`` of outputs on, and
-        calls ``beside`` in each step."""
+        """Emits the sum of products of one block: ``shape`` registers (of places, of outputs), the first of place
+        ``first`` and of output register ``block``. ``beside`` is called in each step, to emit what runs beside the
+        unit's products."""
         raise NotImplementedError
 
     @contextmanager
     def _follows(self, task: Task, columns: int) -> Iterator[None]:
-        """Within, blocks are followed by their epilogues in the next block, and the last one by its own behind it;
-        each by its own, where sums are short."""
+        """A context in which blocks are software-pipelined: the epilogue of each is emitted beside the sums of the next
+        one, and on leaving the last one's by itself. Sums of at most SHORT steps leave no room for that: each is
+        followed by its own epilogue."""
         k = self.k
         for buffer in self.last:
             k.store(buffer, 0, tirx.IntImm("int32", 0))
@@ -186,14 +191,14 @@ class Places:
             self._own(task, columns, SUMS // columns)
 
     def _own(self, task: Task, columns: int, rows: int) -> None:
-        """The epilogue of the last block, of so many registers of places."""
+        """Emits the whole epilogue of the last block, of ``rows`` registers of places by ``columns`` of outputs."""
         groups = rows * ROWS // TOGETHER
         with self.k.loop(groups, name="e") as e:
             self._some(task, columns, self.ctx.ranged(e, groups) * TOGETHER)
 
     def _some(self, task: Task, columns: int, number: Any) -> None:
-        """The epilogues of TOGETHER places of the last block, where there are such outputs: in turns, if all lie in one
-        row."""
+        """Emits the epilogues of the TOGETHER places of the last block from ``number`` on, as far as these are outputs;
+        interleaved where all of them lie in one row."""
         k, most = self.k, TOGETHER - 1
         number = k.bind(number, "e")
         place, row, column = self._output(number)
@@ -208,14 +213,15 @@ class Places:
                 self._write(task, columns, [(one, [row, column])])
 
     def _output(self, number: Any) -> tuple[Any, Any, Any]:
-        """A place of the last block: its number in the strip, row and column."""
+        """Position of place ``number`` of the last block: its number in the strip, its row and its column."""
         k, pitch = self.k, self.strip.pitch
         place = k.bind(self.last[0][0] + number, "p")
         row = k.bind(tirx.floordiv(place, pitch), "y")
         return place, row, k.bind(place - row * pitch, "x")
 
     def _write(self, task: Task, columns: int, places: list[tuple[Any, list[Any]]]) -> None:
-        """Outputs of ``places``: the number in the last block, row and column in the strip."""
+        """Emits the epilogues of ``places``, each (number in the last block, [row, column] in the strip),
+        interleaved."""
         k, block = self.k, self.last[2][0]
         with k.loop(COLUMNS, "vectorized", "v") as v:
 

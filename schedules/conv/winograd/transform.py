@@ -34,8 +34,9 @@ MOST_GROWTH = 2 * 68.0**2  # of errors: twice what F(6x6, 3x3) makes of them
 
 @dataclass(frozen=True, eq=False)
 class Transform:
-    """A transform ``down`` the rows and one ``across`` the columns; its error is bounded by :func:`error_bound`. Pairs
-    are of rows and columns."""
+    """A transform F(m, r) with one matrix set ``down`` the rows and one ``across`` the columns; :func:`error_bound`
+    bounds its error. Pairs are (rows, columns). ``kernel`` are the taps of the whole kernel, ``steps`` the distance of
+    a part's taps in it."""
 
     down: Axis
     across: Axis
@@ -48,7 +49,7 @@ class Transform:
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Outputs."""
+        """Outputs of a tile, (rows, columns)."""
         return self.down.m, self.across.m
 
     @property
@@ -57,28 +58,30 @@ class Transform:
 
     @property
     def parts(self) -> tuple[int, int]:
-        """Kernels of the axes' taps that are added up to the whole."""
+        """Number of parts, (down, across), that the kernel is cut into: each has at most as many taps as its axis'
+        transform, and their sums are added."""
         down, across = (s * -(-taps // (s * a.taps)) for taps, s, a in zip(self.kernel, self.steps, self.axes))
         return down, across
 
     @property
     def planes(self) -> int:
-        """All parts."""
+        """Number of parts of both axes together."""
         return self.parts[0] * self.parts[1]
 
     def starts(self) -> Iterator[tuple[int, int]]:
-        """The first taps of all parts."""
+        """The first tap (row, column) of each part, in order."""
         for down, across in product(*map(range, self.parts)):
             yield self.start(0, down, min), self.start(1, across, min)
 
     def start(self, axis: int, part: Any, least: Callable[[Any, int], Any]) -> Any:
-        """The first tap of a part along an axis, counted or an expression; ``least`` of two is for either."""
+        """The first tap along ``axis`` of part number ``part``, which may be an int or a TIR expression; ``least`` is
+        the minimum of two of its kind."""
         step, taps = self.steps[axis], self.axes[axis].taps
         return part % step + step * least(part // step * taps, self.kernel[axis] // step - taps)
 
     @property
     def extents(self) -> tuple[int, int]:
-        """Inputs of a tile."""
+        """Inputs of a tile, (rows, columns)."""
         return self.down.extent, self.across.extent
 
     @property
@@ -87,12 +90,12 @@ class Transform:
 
     @property
     def size(self) -> int:
-        """Products along the longer axis."""
+        """Products along the axis that has more of them."""
         return max(self.extents)
 
     @property
     def matrices(self) -> int:
-        """Different matrices of transformed weights."""
+        """Number of different matrices of transformed weights; with stride 2 several products share one."""
         return self.down.rows * self.across.rows
 
     @property
@@ -101,7 +104,7 @@ class Transform:
 
     @property
     def growth(self) -> float:
-        """What rounding errors are multiplied by, at most."""
+        """Bound of the factor by which rounding errors are multiplied."""
         return self.down.growth * self.across.growth
 
     @property
