@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from .box_cost import Costing, MemberCost
 from .facts import ConvFacts
-from .family import InputNeeds, build_conv, builds_conv, input_needs, overwritten_in_boxes, supports_conv
+from .family import (
+    InputNeeds,
+    build_conv,
+    builds_conv,
+    chosen,
+    conv_cost,
+    input_needs,
+    overwritten_in_boxes,
+    supports_conv,
+)
 from .scratch import Beside, besides, held_in_box
 
 __all__ = [
     "Beside",
     "ConvFacts",
+    "Costing",
     "InputNeeds",
+    "MemberCost",
     "besides",
     "build_conv",
     "builds_conv",
+    "chosen",
+    "conv_cost",
     "held_in_box",
     "input_needs",
     "overwritten_in_boxes",

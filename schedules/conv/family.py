@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..instructions.amx import may_split
 from ..instructions.int8_dot import FEW as FEW_CHANNELS
 from ..words.candidates import decide
 from ..words.group import Box, Group, Kernel, Node, Request, Value
-from .amx.choose import MARGIN, MatrixPlan, few_plan, float_cycles, matrix_plan
-from .amx.few_channels import build_pixels
-from .amx.int8_choose import BytesPlan, bytes_plan
-from .amx.int8_kernel import build_matrix_bytes
-from .amx.kernel import build_matrix
-from .amx.pixel_strips import PixelStrip
-from .candidates import DEPTHWISE, DOTS, FEW, GROUPED, HALVES, Way, candidates, decision_key
-from .direct.depthwise import build_depthwise
-from .direct.few_outputs import build_few, few_applies, writes_plain
-from .direct.int8_dot import build_bytes
-from .direct.kernel import build_direct, has_left_over, has_narrow, once_pays, own_tile, rest_of
-from .direct.small_groups import build_grouped, grouped_applies
+from .algorithm import Choice
+from .box_cost import Costing, MemberCost, direct_cost
+from .candidates import candidates, decision_key
+from .direct.algorithm import Direct
+from .direct.few_outputs import writes_plain
+from .direct.kernel import once_pays, own_tile
 from .facts import BYTES, OPERATORS, ConvFacts
-from .register_tile import Tile
-from .residual_in_place import has_residual, taken_over
-from .strassen import build_halves, halves_bytes, halves_share
+from .residual_in_place import has_residual
+from .select import algorithm_of, select
 from .transposed import build_transposed, margins_of
-from .winograd.choose import choose_plan
-from .winograd.few_channels import build_few_winograd
-from .winograd.kernel import build_winograd
-from .winograd.plan import Plan, held_bytes
 
 TRANSPOSED = "halotile.conv_transpose"
 BOX_ROWS = 4  # of the boxes by which it is decided whether they write over what they read
@@ -90,13 +77,31 @@ def build_conv(request: Request) -> Kernel:
     if request.group.anchor.operator == TRANSPOSED:
         return build_transposed(request)
     facts = ConvFacts.of(request.group.anchor)
-    if request.box is None and request.policy.tuning is not None:
-        own, winograd = own_way(request, facts), _winograd_allowed(request, facts)
-        found = candidates(request, facts, own, winograd, partial(_make, request, facts))
-        return decide(request, decision_key(request, facts), found)
     if request.box is not None:
         facts = facts.cut(request.box.rows, request.box.columns)
-    return _make(request, facts, own_way(request, facts))
+    own = select(request, facts)
+    if request.box is None and request.policy.tuning is not None:
+        found = candidates(request, facts, own, partial(_make, request, facts))
+        return decide(request, decision_key(request, facts), found)
+    return _make(request, facts, own)
+
+
+def _make(request: Request, facts: ConvFacts, choice: Choice) -> Kernel:
+    return algorithm_of(choice).build(request, facts, choice.plan)
+
+
+def chosen(request: Request) -> Choice | None:
+    """The algorithm that :func:`build_conv` takes, measured choices aside; None for what it does not build, or not by
+    an algorithm of the list."""
+    anchor = request.group.anchor
+    if anchor is None or anchor.operator == TRANSPOSED:
+        return None
+    if not builds_conv(request.group, lambda v: request.layout(v).block):
+        return None
+    facts = ConvFacts.of(anchor)
+    if request.box is not None:
+        facts = facts.cut(request.box.rows, request.box.columns)
+    return select(request, facts)
 
 
 def overwritten(request: Request) -> tuple[Value, ...]:
@@ -106,7 +111,8 @@ def overwritten(request: Request) -> tuple[Value, ...]:
     if not _may_overwrite(request):
         return ()
     facts = ConvFacts.of(anchor)
-    return _overwritten(request, facts, own_way(request, facts))
+    choice = select(request, facts)
+    return algorithm_of(choice).overwrites(request, facts, choice.plan)
 
 
 def _may_overwrite(request: Request) -> bool:
@@ -129,79 +135,20 @@ def overwritten_in_boxes(request: Request, unit: int | None = None) -> tuple[Val
     box = Box(max(1, min(BOX_ROWS, height)), width, frozenset(group.outputs), True)
     request = replace(request, box=box, limits=replace(request.limits, once=unit or width))
     facts = ConvFacts.of(anchor).cut(box.rows, box.columns)
-    ways = own_way(request, facts), own_tile(request, facts)
-    if any(not isinstance(way, Plan | Tile) for way in ways):
+    choice = select(request, facts)
+    if not algorithm_of(choice).boxes_in_place:
         return ()
-    if isinstance(ways[0], Tile) and not once_pays(request, facts):
+    direct = Choice(Direct.name, own_tile(request, facts))  # which lower boxes may be computed by
+    if choice.algorithm == Direct.name and not once_pays(request, facts):
         return ()
-    fitting = [_overwritten(request, facts, way) for way in ways]
+    fitting = [algorithm_of(c).overwrites(request, facts, c.plan) for c in (choice, direct)]
     return tuple(v for v in group.inputs if all(v in f for f in fitting))
 
 
-def own_way(request: Request, facts: ConvFacts) -> Way:
-    """What the family takes by its own estimate; every question about a convolution's kernel begins here."""
-    if facts.of_bytes:
-        return bytes_plan(request, facts) or DOTS
-    if facts.is_depthwise and request.layout(facts.data).block > 0:
-        return DEPTHWISE
-    if few_applies(request, facts):
-        return FEW
-    if grouped_applies(request, facts):
-        return GROUPED
-    room = request.limits.room
-    matrix, share = matrix_plan(request, facts) or few_plan(request, facts), halves_share(request, facts)
-    split = may_split(request)
-    plan = choose_plan(request.target, facts, split=split) if _winograd_allowed(request, facts) else None
-    if plan is not None and room is not None and held_bytes(request.target.lanes(), facts.channels, plan) > room:
-        plan = choose_plan(request.target, facts, room, split)
-    if matrix is not None:
-        others = plan.cycles if plan is not None else float_cycles(request.target, facts) * (share or 1.0)
-        margin = 1.0 if plan is not None and plan.products else MARGIN  # both round as much
-        if matrix.cycles * request.workers / request.target.cores < margin * others:
-            return matrix
-    if share is not None and (room is None or halves_bytes(request, facts) <= room * request.workers):
-        return HALVES
-    return plan if plan is not None else own_tile(request, facts)
-
-
-def _make(request: Request, facts: ConvFacts, way: Way) -> Kernel:
-    if way == DOTS:
-        return build_bytes(request, facts)
-    if isinstance(way, BytesPlan):
-        return build_matrix_bytes(request, facts, way)
-    if way == FEW:
-        return build_few(request, facts)
-    if way == GROUPED:
-        return build_grouped(request, facts)
-    if way == HALVES:
-        return build_halves(request, facts)
-    if isinstance(way, Plan):
-        kernel = (build_few_winograd if way.plain else build_winograd)(request, facts, way)
-    elif isinstance(way, MatrixPlan):
-        few = isinstance(way.strip, PixelStrip)
-        kernel = (build_pixels if few else build_matrix)(request, facts, way)
-    elif isinstance(way, Tile):
-        kernel = build_direct(request, facts, way)
-    else:
-        return build_depthwise(request, facts, way if isinstance(way, int) else None)
-    return replace(kernel, inplace=_overwritten(request, facts, way))
-
-
-def _overwritten(request: Request, facts: ConvFacts, way: Way) -> tuple[Value, ...]:
-    if isinstance(way, Plan | MatrixPlan):
-        return taken_over(request, facts, None)
-    if not isinstance(way, Tile):
-        return ()
-    rows = 1 if has_left_over(request, facts) else way.rows  # none is computed again
-    rest = rest_of(request, facts, way)
-    columns = math.lcm(way.columns, rest.columns if rest is not None else 1)
-    return taken_over(request, facts, (rows, 1 if has_narrow(request, facts) else columns))
-
-
-def _winograd_allowed(request: Request, facts: ConvFacts) -> bool:
-    """Not under ``exact`` (sums are re-associated), not if switched off, and only between blocked tensors, and from
-    plain ones of few channels."""
-    lanes = request.target.lanes(facts.output.dtype)
-    blocked = all(request.layout(v).block == lanes for v in request.group.outputs)
-    blocked = blocked and request.layout(facts.data).block == (0 if facts.is_plain else lanes)
-    return blocked and request.policy.winograd
+def conv_cost(request: Request, ask: Costing) -> MemberCost:
+    """What the convolution costs by the algorithm that :func:`build_conv` takes; register tiles stand for the general
+    generator, which builds the others."""
+    choice = chosen(request)
+    if choice is None:
+        return direct_cost(ask)
+    return replace(algorithm_of(choice).cost(ask, choice.plan), algorithm=choice.algorithm)

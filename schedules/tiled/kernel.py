@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from ...targets.target import Target
 from ..dispatch import build_kernel
 from ..words.group import Box, Group, Kernel, Packed, Request, Scratch, Value
 from ..words.tile_plan import Compute, Copy, Fill, Shift, Step, TilePlan
@@ -44,6 +45,11 @@ def build_tiled(plan: TilePlan, whole: Request, workers: int = 1) -> TiledKernel
     """The kernel of a tile group. ``whole`` asks for the group that the plan stands for, in the layouts of all values;
     ``workers`` is how many tasks may run at once, and each has scratch of its own."""
     return Builder(plan, whole, workers).build()
+
+
+def box_target(target: Target) -> Target:
+    """``target`` as the kernel of a box sees it: one core, in whose caches weights stay from one box to the next."""
+    return replace(target, cores=1, weights_stay=True)
 
 
 @dataclass
@@ -98,8 +104,7 @@ class Builder:
 
     def prepare(self) -> None:
         """The members' requests, and the sizes of their boxes."""
-        target = self.whole.target
-        alone = replace(target, cores=1, weights_stay=True)  # from one stripe to the next they do
+        target = box_target(self.whole.target)
         inner = {**self.whole.layouts, **{v: w.layout for v, w in self.plan.windows.items()}}
         weights = sum(v.bytes for m in self.plan.members for v in m.inputs if v.constant is not None)
         crowded = weights > target.l2_bytes // 2
@@ -110,7 +115,7 @@ class Builder:
             own = limits
             if self._over(member):  # is read before
                 own = replace(limits, once=math.gcd(*(columns for _, columns in boxes)))
-            self.requests.append(replace(self.whole, group=member, layouts=inner, target=alone, limits=own))
+            self.requests.append(replace(self.whole, group=member, layouts=inner, target=target, limits=own))
 
     def _over(self, member: Group) -> set[Value]:
         """What ``member`` reads and writes over."""

@@ -12,7 +12,7 @@ import pytest
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.passes.fuse.fuse import Fuse, Fusion
 from halotile.passes.fuse.graph import build_graph
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.operators.registry import call
 from halotile.targets.target import Target
 from tvm import relax
@@ -79,7 +79,7 @@ def test_prologues_are_exact_at_the_padding(name: str, family: str, monkeypatch:
 
     module = module_of([X], body)
     if family == "direct":  # chosen by nobody, but what a kernel is asked for it must do
-        monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts, **_: None)
+        monkeypatch.setattr(winograd_algorithm, "choose_plan", lambda target, facts, **_: None)
     build = staged(module, server())
     kernel = build.kernels[-2]  # the last one copies the output out of its blocks
     assert family in kernel.schedule and len(kernel.outputs) == 1

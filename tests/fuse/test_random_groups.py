@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from random_groups import CONVS, random_case, run
 
@@ -17,7 +17,7 @@ def check(first: int, count: int, blocked: bool, monkeypatch: pytest.MonkeyPatch
     def plan(target: object, facts: object, **_: object) -> object:
         return choose.best_plan(target, facts) if choose.applies(facts) and facts.channels >= 3 else None
 
-    monkeypatch.setattr(conv_build, "choose_plan", plan)
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", plan)
     cases = [random_case(seed) for seed in range(first, first + count)]
     build, results = run(cases, blocked)
     assert len(build.kernels) == len(cases), "a kernel for each group"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.direct import kernel as direct
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.kernel.context import Context
 from halotile.schedules.kernel.work_sharing import bands
 from halotile.schedules.operators.te_graph import GroupGraph
@@ -135,7 +135,7 @@ def chain(x: Any) -> Any:
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_the_same_bits_for_every_number_of_cores(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = random(batch, 21, 29, 23)
-    monkeypatch.setattr(conv_build, "choose_plan", lambda *_, **__: None)  # which may depend on the cores
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", lambda *_, **__: None)  # which may depend on the cores
     alone = Compiled(build([x], chain, 1)).run([x], tasks=1)[0]
     assert np.isfinite(alone).all() and alone.std() > 0
     for cores in (2, 3, 7):
@@ -180,7 +180,7 @@ def test_far_heavier_weights_are_dealt_instead(monkeypatch: pytest.MonkeyPatch) 
         kernel = next(k for k in found.kernels if k.schedule.startswith("direct"))
         return str(kernel.function)
 
-    monkeypatch.setattr(conv_build, "choose_plan", lambda *_, **__: None)
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", lambda *_, **__: None)
     monkeypatch.setattr(direct, "OWN_GROUPS", 8)
     own = text()
     monkeypatch.setattr(direct, "OWN_GROUPS", 10**9)

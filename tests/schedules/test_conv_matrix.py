@@ -12,9 +12,12 @@ from compiled import Suite, machine, native, weight
 from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv import family
+from halotile.schedules.conv.algorithm import Choice
+from halotile.schedules.conv.amx import algorithm as amx_algorithm
 from halotile.schedules.conv.amx import choose as matrix_choose
 from halotile.schedules.conv.amx import transposed
+from halotile.schedules.conv.amx.algorithm import AmxStrips
 from halotile.schedules.conv.amx.kernel import pack_weights
 from halotile.schedules.conv.amx.pixel_strips import pixel_strips
 from halotile.schedules.conv.amx.strips import Strip, strips_of
@@ -58,17 +61,17 @@ def exact(x: np.ndarray, k: np.ndarray, case: tuple[int, ...]) -> np.ndarray:
 
 def forced(rows: int, columns: int, groups: int) -> Any:
     """A choice that takes strips of the size, and so many groups of output channels, wherever the kernel applies."""
-    own = conv_build.own_way
+    own = family.select
 
-    def way(request: Any, facts: ConvFacts) -> Any:
+    def choice(request: Any, facts: ConvFacts) -> Choice:
         if not matrix_choose.matrix_applies(request, facts):
             return own(request, facts)
         height, width = (1, *facts.out_spatial)[-2:]
         strip = Strip.of(facts, min(rows, height), min(columns, width))
         groups_of = min(groups, -(-facts.outputs // 32))
-        return matrix_choose.MatrixPlan(strip, groups_of, 0.0)
+        return Choice(AmxStrips.name, matrix_choose.MatrixPlan(strip, groups_of, 0.0))
 
-    return way
+    return choice
 
 
 def filled(rows: int, columns: int, groups: int, cores: int = 2) -> Suite:
@@ -87,7 +90,7 @@ def filled(rows: int, columns: int, groups: int, cores: int = 2) -> Suite:
 
         suite.add(name, [x, r], layer, np.maximum(y + b + r, 0).astype(np.float32), 0, 3e-5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_build, "own_way", forced(rows, columns, groups))
+        patch.setattr(family, "select", forced(rows, columns, groups))
         suite.compile()
     return suite
 
@@ -114,7 +117,7 @@ def test_a_chain_has_the_same_bits_in_tiles_and_out_of_them_and_on_any_number_of
     model, feeds = g.finish(y=x), {"x": random((1, 40, 67, 61), 1)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matrix_choose, "MARGIN", 100.0)
-        patch.setattr(conv_build, "MARGIN", 100.0)
+        patch.setattr(amx_algorithm, "MARGIN", 100.0)
         whole = compile_model(model, tile="off", threads=1)
         found = compile_model(model, optimize="memory", threads=threads)
     assert sum("matrix conv" in k["schedule"] for k in whole.report["kernels"]) == 3
@@ -154,7 +157,7 @@ def test_errors_stay_within_the_bound(kind: str) -> None:
     g = Graph("layer")
     y = g.op("Conv", g.input("x", x.shape), g.weight("w", k), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_build, "own_way", forced(99, 999, 1))
+        patch.setattr(family, "select", forced(99, 999, 1))
         model = compile_model(g.finish(y=y))
     assert any("matrix conv" in kernel["schedule"] for kernel in model.report["kernels"])
     (found,) = model({"x": x}).values()
@@ -264,7 +267,7 @@ def test_few_channels_are_pixels(cores: int, monkeypatch: pytest.MonkeyPatch) ->
             return R.nn.max_pool2d(R.nn.relu(y + weight(b)), (1, 1))
 
         suite.add(name, [x], layer, np.maximum(y + b, 0).astype(np.float32), 0, 3e-5)
-    monkeypatch.setattr(conv_build, "MARGIN", 100.0)
+    monkeypatch.setattr(amx_algorithm, "MARGIN", 100.0)
     suite.compile()
     for name in FEW:
         suite.check(name)

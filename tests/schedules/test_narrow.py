@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.conv import family as family
+from halotile.schedules.conv.direct import algorithm
 from halotile.schedules.conv.direct import kernel as direct
 from halotile.schedules.conv.register_tile import Space, Tile, choose_tile, narrow_pays, narrow_tile
 from tvm import relax
@@ -66,7 +66,7 @@ def test_the_same_bits(name: str, cores: int, monkeypatch: pytest.MonkeyPatch) -
     for pays in (True, False):
         if not pays:
             monkeypatch.setattr(direct, "has_narrow", lambda *_: False)
-            monkeypatch.setattr(family, "has_narrow", lambda *_: False)
+            monkeypatch.setattr(algorithm, "has_narrow", lambda *_: False)
         build = staged(module_of([x, y], body), target, tiled=False, exact=True)
         (text,) = [k.schedule for k in build.kernels if "direct" in k.schedule]
         tiles = text.split("tile ")[1].split(" and ")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, native, staged, weight
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd.kernel import STACK_BYTES
 from halotile.schedules.conv.winograd.transform import F2, F4, F6, Transform
 from halotile.schedules.words.group import Scratch
@@ -53,7 +53,7 @@ def suite(forced: tuple[Transform, int]) -> Suite:
         suite.add(name, [x], lambda x, k=k, pads=pads: conv(x, k, pads), y.astype(np.float32), 0, 1e-4)
     add_epilogues(suite)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_build, "choose_plan", plans_of(*forced))
+        patch.setattr(winograd_algorithm, "choose_plan", plans_of(*forced))
         suite.compile()
     return suite
 
@@ -119,7 +119,7 @@ def test_the_plan_has_scratch_for_every_core(suite: Suite) -> None:
 
 @pytest.mark.parametrize("bits", [128, 256])
 def test_shorter_vectors(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conv_build, "choose_plan", plans_of(F4, 5))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", plans_of(F4, 5))
     target = replace(native(), vector_bits=bits, vector_registers=16)
     x, k = random((1, 18, 11, 13), 1), random((21, 18, 3, 3), 2) / np.float32(12)
     compiled = Compiled(staged(module_of([x], lambda x: conv(x, k)), target))

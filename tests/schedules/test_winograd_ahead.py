@@ -19,7 +19,7 @@ from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import activation
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan
 from halotile.schedules.conv.winograd import prefetch as winograd_ahead
@@ -145,7 +145,7 @@ def test_only_tensors_from_memory_are_asked_for(cores: int, monkeypatch: pytest.
     """The same bits either way; nothing where a last level keeps the tensors, or weights would push them out."""
     roomy = replace(native(), vector_registers=32, vector_bits=512, l2_bytes=8 << 20, l3_bytes=1 << 30, cores=cores)
     plan = next(p for p in choose.least_plans(roomy, facts_of(32, 32, 61, 75)) if p.transform is F6)
-    monkeypatch.setattr(conv_build, "choose_plan", lambda *_, **__: replace(plan, cycles=0.0))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", lambda *_, **__: replace(plan, cycles=0.0))
     inputs = [random((1, 32, 61, 75), 1)]
     small = replace(roomy, l3_bytes=1 << 20)  # of which 256 KiB are kept; the tensors have 600
     near, far, full = (built(t, inputs) for t in (roomy, small, replace(small, l2_bytes=1 << 18)))

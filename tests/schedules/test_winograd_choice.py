@@ -10,8 +10,8 @@ from compiled import module_of, native, staged
 from halotile.compiler import pipeline
 from halotile.compiler.state import Build, Options
 from halotile.schedules import operators  # noqa: F401  (defines them)
-from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.facts import ConvFacts
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import cost as winograd_cost
 from halotile.schedules.conv.winograd import plan as winograd_plan
@@ -78,7 +78,7 @@ def test_tiles_that_share_weights_ask_for_the_next_ones(row_tiles: int, monkeypa
         for p in choose._plans(server(), winograd_plan.Layer.of(facts_of(64, 64, 16, 16)), F4)
         if (p.row_tiles, p.vectors) == (row_tiles, 4)
     ]
-    monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts, **_: replace(found[0], cycles=0.0))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", lambda target, facts, **_: replace(found[0], cycles=0.0))
     x, k = random((1, 64, 16, 16), 1), random((64, 64, 3, 3), 2)
     kernels = staged(module_of([x], lambda x: conv(x, k)), server(), tiled=False).kernels
     text = next(str(kernel.function) for kernel in kernels if "winograd" in kernel.schedule)

@@ -10,8 +10,8 @@ import pytest
 from compiled import Suite, native, weight
 from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
-from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.facts import ConvFacts
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import cost as winograd_cost
 from halotile.schedules.conv.winograd import plan as winograd_plan
@@ -72,7 +72,7 @@ def suite(request: pytest.FixtureRequest) -> tuple[Suite, list[str]]:
 
         suite.add(name, [x, r], layer, np.maximum(y + b + r, 0).astype(np.float32), 0, 1e-4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_build, "choose_plan", plans_of(*request.param))
+        patch.setattr(winograd_algorithm, "choose_plan", plans_of(*request.param))
         suite.compile()
     return suite, list(shapes)
 

@@ -10,7 +10,7 @@ from compiled import Suite, native, weight
 from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd.transform import F2, F4, F6
 from tvm import relax
 from winograd_layers import convolution, plans_of, random
@@ -45,7 +45,7 @@ def suite(request: pytest.FixtureRequest) -> Suite:
 
         suite.add(name, [x, r], layer, np.maximum(y + b + r, 0).astype(np.float32), 0, 1e-4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_build, "choose_plan", plans_of(*request.param))
+        patch.setattr(winograd_algorithm, "choose_plan", plans_of(*request.param))
         suite.compile()
     return suite
 

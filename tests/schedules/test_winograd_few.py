@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import platform
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.passes.tile.search.member_cost import member_cost
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan
 from halotile.schedules.conv.winograd.transform import error_bound
+from halotile.schedules.words.group import Box, Request
 from halotile.schedules.words.policy import Policy
 from tvm import relax
 from winograd_layers import Pads, add_strided, convolution, facts_of, plans_of, random, server
@@ -60,7 +62,7 @@ def suite(request: pytest.FixtureRequest) -> Suite:
     for i, (name, layer) in enumerate(SHAPES.items()):
         add_strided(suite, name, layer, i)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_build, "choose_plan", choice_of(*request.param))
+        patch.setattr(winograd_algorithm, "choose_plan", choice_of(*request.param))
         suite.compile()
     return suite
 
@@ -84,7 +86,7 @@ def test_within_the_bound_of_errors(
     kernel: tuple[int, int], strides: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Numbers of one sign, whose sums are the largest, and random ones."""
-    monkeypatch.setattr(conv_build, "choose_plan", choice_of(0, 0))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", choice_of(0, 0))
     for shift in (0, 3):
         x, k = random((1, 3, 49, 49), 1) + np.float32(shift), random((32, 3, *kernel), 2)
         suite = Suite()
@@ -132,7 +134,7 @@ def stem(kernel: int, stride: int, outputs: int = 32) -> Any:
 
 def test_models_take_it_and_exact_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through import, fusion and layout; the input stays as the user gives it."""
-    monkeypatch.setattr(conv_build, "choose_plan", choice_of(0, 3))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", choice_of(0, 3))
     data = random((1, 3, 71, 83), 3)
     ours, exact = (compile_model(stem(7, 2), threads=1, exact=exact) for exact in (False, True))
     assert any("few channels" in k["schedule"] for k in ours.report["kernels"])
@@ -147,7 +149,7 @@ def test_boxes_agree_with_the_whole(
     kernel: int, stride: int, shape: tuple[int, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Windows may end with what a box needs: taps of zero must not meet what lies behind them, which may be NaN."""
-    monkeypatch.setattr(conv_build, "choose_plan", choice_of(0, 3))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", choice_of(0, 3))
     data, results = random((1, 3, 71, 83), 3), []
     for tile in ("off", {"shape": shape}):
         build = run_pipeline(stem(kernel, stride), Options(server(), stop_after="plan", threads=2, tile=tile))
@@ -162,7 +164,9 @@ def test_the_planner_knows_both_ways_of_boxes() -> None:
     """By tiles of 5 x 5 outputs, or directly where boxes have fewer rows."""
     build = run_pipeline(stem(7, 2, 64), Options(server(), stop_after="layout", threads=1))
     group = next(g for g in build.groups if g.anchor is not None and g.anchor.operands[0].shape[1] == 3)
-    cost, direct = (member_cost(group, server(cores=1), Policy.of(exact=exact)) for exact in (False, True))
+    box = Box(*group.outputs[0].shape[2:])
+    request = Request(group, build.layouts, server(cores=1), box=box)
+    cost, direct = (member_cost(replace(request, policy=Policy.of(exact=exact))) for exact in (False, True))
     assert cost.box(20, 42) < 0.8 * direct.box(20, 42)
     assert cost.box(1, 42) == direct.box(1, 42)
 
@@ -183,7 +187,7 @@ def test_nothing_that_no_tile_filled_is_multiplied(channels: int, monkeypatch: p
                 return plan
         return None
 
-    monkeypatch.setattr(conv_build, "choose_plan", choice)
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", choice)
     x, k = random((1, channels, 100, 100), 1), random((48, channels, 7, 7), 2)
     build = staged(module_of([x], lambda x: R.nn.conv2d(x, weight(k), strides=[2, 2] if channels == 2 else [1, 1])))
     assert plans and any(str(plans[0]) in kernel.schedule for kernel in build.kernels)

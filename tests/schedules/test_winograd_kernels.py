@@ -14,7 +14,7 @@ from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import cost as winograd_cost
 from halotile.schedules.conv.winograd import plan as winograd_plan
@@ -95,7 +95,7 @@ def suite(request: pytest.FixtureRequest) -> Suite:
         if kernel[0] == 1 and t.tile[1] > 4:
             add_cases(suite, t, i, one_axis=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_build, "choose_plan", choice_of(rank, pick))
+        patch.setattr(winograd_algorithm, "choose_plan", choice_of(rank, pick))
         suite.compile()
     return suite
 
@@ -117,7 +117,7 @@ def test_strides_that_divide_the_kernel(rank: int, pick: int, monkeypatch: pytes
     suite = Suite()
     for i, (name, layer) in enumerate(STRIDED.items()):
         add_strided(suite, name, layer, i)
-    monkeypatch.setattr(conv_build, "choose_plan", choice_of(rank, pick))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", choice_of(rank, pick))
     suite.compile()
     for name in STRIDED:
         suite.check(name)
@@ -190,7 +190,7 @@ def test_parts_are_the_kernel(kernel: tuple[int, int], strides: tuple[int, int])
 def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the stated bound where signs follow the largest rows of BT and G; on random data within 4e-5 of the
     largest output, what F(6x6, 3x3) keeps to."""
-    monkeypatch.setattr(conv_build, "choose_plan", plans_of(t, 0))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", plans_of(t, 0))
     rng = np.random.default_rng(9)
     h, w = (3 * m + k - 1 for m, k in zip(t.tile, t.kernel))
     terms = 64 * t.planes

@@ -14,7 +14,7 @@ from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as layer
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan
 from halotile.schedules.conv.winograd.amx_products import pack_parts, terms_of
@@ -82,7 +82,7 @@ def suite(forced: tuple[Transform, int]) -> Suite:
     if transform.across.stride == 1:
         add_depth(suite, BOUND[transform.across.m])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_build, "choose_plan", plans_of(*forced, parts=True))
+        patch.setattr(winograd_algorithm, "choose_plan", plans_of(*forced, parts=True))
         suite.compile()
     return suite
 
@@ -121,7 +121,7 @@ def test_the_bits_do_not_depend_on_the_tasks(suite: Suite) -> None:
 def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the stated bound where signs follow the largest rows of BT and G; on random data within 2e-5 (F2) and what
     transforms in float32 keep to (F4, F6) of the largest output."""
-    monkeypatch.setattr(conv_build, "choose_plan", plans_of(t, 0, parts=True))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", plans_of(t, 0, parts=True))
     rng, cases = np.random.default_rng(9), []
     for _ in range(3):
         row, column = rng.integers(0, t.across.extent, 2)
@@ -153,7 +153,7 @@ def sign(row: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("shape", [(12, None), (24, 40)])
 def test_boxes(t: Transform, shape: tuple[int, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Members of a tile group, whose boxes configure the unit themselves, compute what whole layers do."""
-    monkeypatch.setattr(conv_build, "choose_plan", plans_of(t, 5, parts=True))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", plans_of(t, 5, parts=True))
     g = Graph("residual", Form(opset=17))
     x = activation(g, layer(g, g.input("x", (1, 40, 61, 67)), 40, 3), "relu")
     y = activation(g, layer(g, x, 40, 3), "relu")

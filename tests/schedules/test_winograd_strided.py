@@ -12,7 +12,7 @@ from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan
 from halotile.schedules.conv.winograd.transform import S2, S4, Transform, error_bound
@@ -59,7 +59,7 @@ def suite(request: pytest.FixtureRequest) -> Suite:
     y = np.maximum(convolution(x, k, ONES, stride=2) + b + r, 0).astype(np.float32)
     suite.add("residual", [x, r], lambda x, r: R.nn.relu(conv(x, k, stride=2) + weight(b) + r), y, 0, 1e-4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_build, "choose_plan", plans_of(*request.param))
+        patch.setattr(winograd_algorithm, "choose_plan", plans_of(*request.param))
         suite.compile()
     return suite
 
@@ -73,7 +73,7 @@ def test_equals_float64(suite: Suite, name: str) -> None:
 @BOTH
 def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signs that follow the largest rows of BT and G, and random data."""
-    monkeypatch.setattr(conv_build, "choose_plan", plans_of(t, 0))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", plans_of(t, 0))
     rng = np.random.default_rng(9)
     sign = lambda v: np.where(v == 0, 1.0, np.sign(v))  # noqa: E731
     cases = [(random((1, 64, 21, 21), 5), random((32, 64, 3, 3), 6) / np.float32(24))]

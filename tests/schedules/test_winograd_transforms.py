@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, staged
-from halotile.schedules.conv import family as conv_build
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd.transform import F2, F4, F6, Transform, error_bound
 from halotile.schedules.conv.winograd.weights import pack_weights
 from winograd_layers import conv, convolution, plans_of, random
@@ -68,7 +68,7 @@ def adversarial(
 def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the stated bound on adversarial data; on random data within 2e-6 (F2), 2e-5 (F4) and 4e-5 (F6) of the
     largest output, and not more than 3, 40 and 80 times a direct convolution's error."""
-    monkeypatch.setattr(conv_build, "choose_plan", plans_of(t, 0))
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", plans_of(t, 0))
     rng = np.random.default_rng(9)
     cases = [adversarial(t, 64, 32, 14, rng) for _ in range(4)]
     cases.append((random((1, 64, 14, 14), 5), random((32, 64, 3, 3), 6) / np.float32(24)))
@@ -80,7 +80,7 @@ def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = [x for x, _ in cases]
     module = module_of(arrays, body)
     results = Compiled(staged(module)).run(arrays)
-    monkeypatch.setattr(conv_build, "choose_plan", lambda target, facts, **_: None)
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", lambda target, facts, **_: None)
     direct = Compiled(staged(module)).run(arrays)
     for i, ((x, w), y, z) in enumerate(zip(cases, results, direct)):
         exact = convolution(x, w, (0, 0, 0, 0))

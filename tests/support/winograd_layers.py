@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Suite, native, weight
-from halotile.schedules.conv import family as conv_build
 from halotile.schedules.conv.facts import ConvFacts
+from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan
 from halotile.schedules.conv.winograd.transform import Transform
@@ -79,7 +79,7 @@ def compiled_directly(suite: Suite) -> Suite:
     """``suite``, compiled without Winograd's algorithm: what is meant to test the direct kernels tests these, whatever
     is estimated to be faster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_build, "choose_plan", lambda *_, **__: None)
+        patch.setattr(winograd_algorithm, "choose_plan", lambda *_, **__: None)
         suite.compile()
     return suite
 

@@ -12,6 +12,7 @@ from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.passes.tile.search.bandwidth import STAY, Rates
 from halotile.passes.tile.search.member_cost import member_cost
+from halotile.schedules.words.group import Box, Request
 from halotile.schedules.words.tile_plan import Compute
 from halotile.targets.target import Target
 
@@ -73,7 +74,8 @@ def test_a_small_box_is_computed_by_smaller_tiles_and_priced_so() -> None:
         and g.outputs[0].shape[1:] == (64, 720, 1280)
         and g.anchor.operands[1].shape[2:] == (3, 3)
     )
-    cost = member_cost(group, SERVER)
+    alone = replace(SERVER, cores=1)
+    cost = member_cost(Request(group, build.layouts, alone, box=Box(720, 1280)))
     assert cost.unit == (6, 6) and [way.unit for way in cost.others] == [(4, 4)]
     assert cost.way(12, 320) == 0 and cost.way(8, 320) == 1  # its own, the first of the others
     assert cost.box(8, 320) < cost.cycles * cost.units(8, 320)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....schedules.conv.box_cost import Numbers
 from .linear_reach import Reach
-from .member_cost import Numbers
 
 
 @dataclass

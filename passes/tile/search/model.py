@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from ....schedules.conv import Beside, besides, overwritten_in_boxes
+from ....schedules.conv import Beside, MemberCost, besides, chosen, overwritten_in_boxes
+from ....schedules.conv.box_cost import Known, Numbers
 from ....schedules.conv.weight_bandwidth import kept_bytes
 from ....schedules.instructions.prefetch import KEPT, can_stream
 from ....schedules.tiled.box_support import box_alignment
 from ....schedules.tiled.core_sharing import by_rows, column_unit
-from ....schedules.words.group import Group, Limits, Request, Value
+from ....schedules.tiled.kernel import box_target
+from ....schedules.words.group import Box, Group, Limits, Request, Value
 from ....schedules.words.policy import Policy
 from ....schedules.words.tile_plan import TilePlan
 from ....targets.target import Target
@@ -24,9 +26,6 @@ from .linear_reach import Reach, reach
 from .member_cost import (
     LAUNCH,
     STREAMED,
-    Known,
-    MemberCost,
-    Numbers,
     joined,
     member_cost,
     position_bytes,
@@ -98,6 +97,7 @@ class Model:
     saving: bool = False  # rings may save rows
     needs: Needs = group_needs_of
     costs: dict[tuple[Group, int | None], MemberCost] = field(default_factory=dict)
+    whole_costs: dict[Group, MemberCost] = field(default_factory=dict)
     reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
     local: dict[Group, bool] = field(default_factory=dict)
@@ -125,8 +125,17 @@ class Model:
         """What boxes of group ``index`` take, in kernels that hold at most ``room`` bytes beside."""
         group = self.program.groups[index]
         if (group, room) not in self.costs:
-            self.costs[group, room] = member_cost(group, self.target, self.policy, self.fits, room)
+            self.costs[group, room] = member_cost(self.box_request(group, room), self.fits)
         return self.costs[group, room]
+
+    def whole_cost(self, index: int) -> MemberCost:
+        """What group ``index`` takes where it is computed whole, which other algorithms may do than boxes of it."""
+        group = self.program.groups[index]
+        if group not in self.whole_costs:
+            whole, box = (chosen(r) for r in (self.request(group), self.box_request(group)))
+            alike = whole is None or box is not None and whole.algorithm == box.algorithm
+            self.whole_costs[group] = self.cost(index) if alike else member_cost(self.request(group), self.fits)
+        return self.whole_costs[group]
 
     @property
     def room(self) -> int:
@@ -159,6 +168,14 @@ class Model:
         """What asks for the kernel of ``group`` as a whole."""
         limits = Limits(closing=not self.closing.isdisjoint(group.outputs))
         return Request(group, self.program.layouts, self.target, replace(self.policy, threads=self.threads), limits)
+
+    def box_request(self, group: Group, room: int | None = None) -> Request:
+        """What asks for the kernel of boxes of ``group`` that are as large as it is, on one core."""
+        request = self.request(group)
+        shape = group.outputs[0].shape
+        limits = replace(request.limits, room=room)
+        box = Box(*shape[2:]) if len(shape) == 4 else None
+        return replace(request, target=box_target(self.target), limits=limits, box=box)
 
     def rows(self, index: int, cost: MemberCost) -> int:
         """Rows that the kernel of group ``index`` computes at a time, where boxes must begin anyhow included."""
@@ -215,7 +232,7 @@ class Model:
     def wholes(self, index: int) -> list[Segment]:
         """The same, then with less and less scratch, where that matters."""
         group, cores = self.program.groups[index], self.threads
-        cost = self.cost(index)
+        cost = self.whole_cost(index)
         height, width = (*group.outputs[0].shape[2:4], 1, 1)[:2] if len(group.outputs[0].shape) == 4 else (1, 1)
         if len(group.outputs[0].shape) == 4:
             own = cost.box(height, width)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ....schedules.conv.box_cost import MemberCost, Numbers
 from ....schedules.tiled.box_support import box_alignment
 from ....schedules.tiled.core_sharing import by_rows
 from ....schedules.words.group import Group, Value
@@ -25,7 +26,7 @@ from ..plan.form import RING, largest
 from ..plan.overwrite_inputs import alike
 from ..plan.windows import KEPT, WORTH
 from .lines import Chain, Line, merged
-from .member_cost import CALL, LAUNCH, MemberCost, Numbers, joined
+from .member_cost import CALL, LAUNCH, joined
 from .model import Model, Segment, Shape
 
 LONGEST = 32  # members of a tile group

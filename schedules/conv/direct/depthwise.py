@@ -13,6 +13,7 @@ the 1x1 layer that widens it before (:mod:`.kernel`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from tvm import tirx
 
 from ...kernel.work_sharing import has_long_bands
 from ...words.group import Kernel, Packed, Request
+from ..algorithm import Algorithm, Choice, Refusal
+from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
@@ -92,3 +95,30 @@ def _emit(conv: ConvKernel) -> None:
 
         nest(0, [])
         conv.epilogue(acc, n, block, origins, column, 1)
+
+
+class Depthwise(Algorithm):
+    """A plan is a number of columns in registers; None leaves it to :func:`build_depthwise`."""
+
+    name = "depthwise"
+    alone = True
+
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+        if not facts.is_depthwise:
+            return self.refuses("channels meet")
+        if not request.layout(facts.data).block:
+            return self.refuses("the data lie in no channel blocks")
+        return Choice(self.name, sure=True)
+
+    def build(self, request: Request, facts: ConvFacts, plan: int | None) -> Kernel:
+        return build_depthwise(request, facts, plan)
+
+    def label(self, plan: int | None) -> str:
+        return self.name if plan is None else f"{self.name} {plan}"
+
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[int]]:
+        return (column_counts(request, facts),)
+
+    def cost(self, ask: Costing, plan: int | None) -> MemberCost:
+        cycles = ask.vectors * (ask.facts.taps + 0.5) / min(2, ask.target.fma_ports)
+        return MemberCost((1, 1), cycles + ask.extra, ask.facts.weight.bytes, ask.positions, moves=True)

@@ -19,7 +19,7 @@ channels, of which most would be zeros, are neither written nor read again (:fun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ from tvm import tirx
 from ....targets.target import Target
 from ...matmul.folded_moves import producers
 from ...words.group import Group, Kernel, Packed, Request, Value
+from ..algorithm import Algorithm, Choice, Refusal
+from ..box_cost import Costing, MemberCost
 from ..facts import OPERATORS, ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import LOAD_CYCLES, Tile
@@ -223,3 +225,27 @@ def _merge(k: Any, a: Any, b: Any, parts: int, lanes: int, zero: Any) -> Any:
     held = k.local("part", str(added.ty.dtype).split("x")[0], lanes)
     k.store(held, tirx.Ramp(0, 1, lanes), added)
     return _vector(held, 0, lanes)
+
+
+class FewOutputs(Algorithm):
+    name = "few outputs"
+    alone = True
+
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+        if not few_applies(request, facts):
+            return self.refuses("outputs fill vectors, or the data are computed or lie in no channel blocks")
+        return Choice(self.name, sure=True)
+
+    def build(self, request: Request, facts: ConvFacts, plan: None) -> Kernel:
+        return build_few(request, facts)
+
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[None]]:
+        return ([None],)
+
+    def cost(self, ask: Costing, plan: None) -> MemberCost:
+        facts, lanes, target = ask.facts, ask.lanes, ask.target
+        tile = choose_few_tile(target, facts, lanes)
+        steps = facts.batch * -(-facts.channels // lanes) * facts.taps
+        cycles = steps * few_step(target, tile.positions, facts.outputs)
+        cycles += 3 * lanes + ask.extra * tile.positions  # sums across the lanes, and what follows
+        return MemberCost((tile.rows, tile.columns), cycles, facts.weight.bytes, ask.positions)

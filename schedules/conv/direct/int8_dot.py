@@ -17,6 +17,7 @@ of their own.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from ...instructions.amx import has_matrix_unit
 from ...instructions.int8_dot import PAIRS, data_dtype, dot, multiplier, per_word, words
 from ...kernel.unrolled_steps import unrolled
 from ...words.group import Kernel, Packed, Request
+from ..algorithm import Algorithm, Choice, Refusal
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Space, Tile, choose_tile, left_over
@@ -179,3 +181,18 @@ def _multiply(
 def _run(first: Any, count: int) -> Any:
     first = tirx.IntImm("int32", first) if isinstance(first, int) else first
     return tirx.Ramp(first, tirx.IntImm(str(first.ty.dtype), 1), count)
+
+
+class Int8Dot(Algorithm):
+    """Whatever no other algorithm computes of bytes."""
+
+    name = "bytes"
+
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+        return Choice(self.name)
+
+    def build(self, request: Request, facts: ConvFacts, plan: None) -> Kernel:
+        return build_bytes(request, facts)
+
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[None]]:
+        return ([None],)

@@ -23,6 +23,8 @@ from tvm import tirx
 from ....targets.target import Target
 from ...matmul.folded_moves import producers
 from ...words.group import Kernel, Packed, Request
+from ..algorithm import Algorithm, Choice, Refusal
+from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import LOAD_CYCLES, Tile
@@ -146,3 +148,22 @@ def _emit(conv: ConvKernel) -> None:
 
         nest(0, block, [])
         conv.epilogue(acc, n, block, origins, column, 1)
+
+
+class SmallGroups(Algorithm):
+    name = "small groups"
+
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+        if not grouped_applies(request, facts):
+            return self.refuses("vectors hold no whole groups of several channels, or sharing them is no faster")
+        return Choice(self.name, sure=True)
+
+    def build(self, request: Request, facts: ConvFacts, plan: None) -> Kernel:
+        return build_grouped(request, facts)
+
+    def cost(self, ask: Costing, plan: None) -> MemberCost:
+        facts, target = ask.facts, ask.target
+        tile = choose_grouped_tile(target, facts)
+        steps = ask.vectors * facts.group_in * facts.taps / facts.kernel[-1]
+        cycles = steps * grouped_step(target, facts, tile) + ask.extra * tile.positions
+        return MemberCost((tile.rows, tile.columns), cycles, facts.weight.bytes, ask.positions)

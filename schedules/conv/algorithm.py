@@ -1,0 +1,92 @@
+"""An algorithm for convolutions: what it offers for a request, or why it refuses, and the kernel that it builds.
+
+Whoever wants to know how a convolution is computed (its family, the planner of tile groups, the tuner, a report) asks
+:func:`.select.select` for a Choice; nobody else knows which algorithms there are.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..words.group import Kernel, Request, Value
+from .box_cost import Costing, MemberCost, direct_cost
+from .facts import ConvFacts
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An algorithm, by its name, with a plan that only the algorithm reads.
+
+    ``cycles`` are what offers are compared by, the margin that their algorithm has to win by included; the fewest are
+    taken. An offer that is ``sure`` is taken without a comparison: it was measured to be far ahead wherever it applies.
+    """
+
+    algorithm: str
+    plan: Any = None
+    cycles: float = math.inf
+    sure: bool = False
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an algorithm does not compute a request, in words that follow its name and a colon."""
+
+    algorithm: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """With at most ``room`` bytes a core beside what it reads and writes (None: any number), a kernel holds ``bytes``
+    on all cores together, and takes ``share`` of the time that its algorithm's cost says."""
+
+    room: int | None = None
+    bytes: int = 0
+    share: float = 1.0
+
+
+class Algorithm(ABC):
+    """One way to compute convolutions. Its plans are plain data, equal where they mean the same kernel."""
+
+    name: str
+    boxes_in_place = False  # True if boxes may write over a residual that they read
+    alone = False  # True if tuning has nothing else to try where this is chosen
+
+    @abstractmethod
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+        """The best plan for the request; ``facts`` are those of its box, where it has one."""
+
+    @abstractmethod
+    def build(self, request: Request, facts: ConvFacts, plan: Any) -> Kernel:
+        """The kernel of a plan that was offered for the same request."""
+
+    def cost(self, ask: Costing, plan: Any) -> MemberCost:
+        """What boxes of the convolution cost, where ``plan`` is chosen for all of it."""
+        return direct_cost(ask)
+
+    def label(self, plan: Any) -> str:
+        """The name of a plan among the candidates of tuning, and in databases of measured choices."""
+        return self.name
+
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Any]]:
+        """Classes of plans that are worth a measurement, the best of each class first; near twins share a class."""
+        return ()
+
+    def overwrites(self, request: Request, facts: ConvFacts, plan: Any) -> tuple[Value, ...]:
+        """The inputs whose memory the output may take."""
+        return ()
+
+    def held(self, request: Request, facts: ConvFacts, plan: Any) -> int:
+        """Bytes that one core holds beside what the kernel reads and writes."""
+        return 0
+
+    def holds(self, request: Request, facts: ConvFacts, plan: Any, less: bool) -> list[Held]:
+        """What the kernel of a whole layer holds; and if ``less``, what it would with less and less room."""
+        return [Held()]
+
+    def refuses(self, reason: str) -> Refusal:
+        return Refusal(self.name, reason)

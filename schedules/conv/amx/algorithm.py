@@ -1,0 +1,110 @@
+"""Convolution of float32 in parts on a matrix unit as a choice: strips of channel blocks, or pixels of few channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ...instructions.amx import COLUMNS, DEPTH, PAIRS, ROWS, may_split
+from ...words.group import Kernel, Request, Value
+from ..algorithm import Algorithm, Choice, Held, Refusal
+from ..box_cost import Costing, MemberCost, Places
+from ..facts import ConvFacts
+from ..residual_in_place import taken_over
+from ..strassen import halves_share
+from .choose import (
+    MARGIN,
+    PARTS,
+    SPLIT_CYCLES,
+    MatrixPlan,
+    few_plan,
+    float_cycles,
+    held_bytes,
+    matrix_plan,
+    register_cycles,
+    smaller_plans,
+    workers_of,
+)
+from .few_channels import build_pixels
+from .kernel import build_matrix
+
+
+class _OnUnit(Algorithm):
+    def plan(self, request: Request, facts: ConvFacts) -> MatrixPlan | None:
+        raise NotImplementedError
+
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+        """Compared as cycles of a core beside others of the target's cores; the plan has to win by MARGIN."""
+        if not may_split(request):
+            return self.refuses("the target has no such unit, or float32 may be in no parts")
+        plan = self.plan(request, facts)
+        if plan is None:
+            return self.refuses("not applicable, or nothing fits the memory that it may hold")
+        cycles = plan.cycles * request.workers / request.target.cores / MARGIN
+        if cycles >= float_cycles(request.target, facts) * (halves_share(request, facts) or 1.0):
+            return self.refuses("expected to be no faster than multiply-adds of vectors")
+        return Choice(self.name, plan, cycles)
+
+    def label(self, plan: MatrixPlan) -> str:
+        return str(plan)
+
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[MatrixPlan]]:
+        plan = self.plan(request, facts) if may_split(request) else None
+        return () if plan is None else ([plan],)
+
+    def overwrites(self, request: Request, facts: ConvFacts, plan: MatrixPlan) -> tuple[Value, ...]:
+        return taken_over(request, facts, None)
+
+    def held(self, request: Request, facts: ConvFacts, plan: MatrixPlan) -> int:
+        return held_bytes(facts.channels, plan)
+
+    def holds(self, request: Request, facts: ConvFacts, plan: MatrixPlan, less: bool) -> list[Held]:
+        """With the strips it likes; and if ``less``, with smaller and smaller ones, and without."""
+        found = [Held(None, self._all(request, facts, plan))]
+        if not less:
+            return found
+        own = held_bytes(facts.channels, plan)
+        for smaller in smaller_plans(request.target, facts, request.workers, own):
+            room = held_bytes(facts.channels, smaller)
+            found.append(Held(room, self._all(request, facts, smaller), smaller.cycles / plan.cycles))
+        share = float_cycles(request.target, facts) * request.target.cores / request.workers / plan.cycles
+        return [*found, Held(0, 0, share)]
+
+    def _all(self, request: Request, facts: ConvFacts, plan: MatrixPlan) -> int:
+        return held_bytes(facts.channels, plan) * workers_of(facts, plan, request.workers)
+
+    def cost(self, ask: Costing, plan: MatrixPlan) -> MemberCost:
+        facts, strip = ask.facts, plan.strip
+        beyond = max(t.row for t in strip.taps), max(t.column for t in strip.taps)
+        split = SPLIT_CYCLES * -(-facts.channels // COLUMNS) * len(strip.phases)
+        place_bytes = 4 * len(strip.phases) * -(-facts.channels // DEPTH) * PARTS * PAIRS
+        register = facts.batch * register_cycles(facts) + ask.extra * ROWS
+        places = Places(beyond, register, facts.batch * split, place_bytes, ask.request.limits.room)
+        cycles = float(places.box(*facts.out_spatial)) / ask.positions
+        held, size = (held_bytes(facts.channels, plan),), strip.rows * strip.columns
+        return MemberCost((1, 1), cycles, facts.weight.bytes, ask.positions, held, strip=size, places=places)
+
+
+class AmxStrips(_OnUnit):
+    name = "matrix unit"
+
+    def plan(self, request: Request, facts: ConvFacts) -> MatrixPlan | None:
+        return matrix_plan(request, facts)
+
+    def build(self, request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
+        return replace(build_matrix(request, facts, plan), inplace=self.overwrites(request, facts, plan))
+
+
+class AmxPixels(_OnUnit):
+    name = "pixels on the matrix unit"
+
+    def plan(self, request: Request, facts: ConvFacts) -> MatrixPlan | None:
+        return few_plan(request, facts)
+
+    def build(self, request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
+        return replace(build_pixels(request, facts, plan), inplace=self.overwrites(request, facts, plan))
+
+    def cost(self, ask: Costing, plan: MatrixPlan) -> MemberCost:
+        """Of the whole layer: no box is computed so."""
+        cycles = plan.cycles * ask.request.workers / ask.positions + ask.extra
+        return MemberCost((1, 1), cycles, ask.facts.weight.bytes, ask.positions)

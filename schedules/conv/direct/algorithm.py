@@ -1,0 +1,38 @@
+"""The direct convolution in register tiles as a choice: whatever no other algorithm computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ...words.group import Kernel, Request, Value
+from ..algorithm import Algorithm, Choice, Refusal
+from ..facts import ConvFacts
+from ..register_tile import Tile, best_tiles
+from ..residual_in_place import taken_over
+from .kernel import build_direct, has_left_over, has_narrow, own_tile, own_window, rest_of, tile_space
+
+
+class Direct(Algorithm):
+    name = "direct"
+    boxes_in_place = True
+
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+        return Choice(self.name, own_tile(request, facts))
+
+    def build(self, request: Request, facts: ConvFacts, plan: Tile) -> Kernel:
+        return replace(build_direct(request, facts, plan), inplace=self.overwrites(request, facts, plan))
+
+    def label(self, plan: Tile) -> str:
+        return f"direct {plan}"
+
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Tile]]:
+        space = replace(tile_space(request, facts), window=own_window(request, facts))
+        return (best_tiles(request.target, space),)
+
+    def overwrites(self, request: Request, facts: ConvFacts, plan: Tile) -> tuple[Value, ...]:
+        rows = 1 if has_left_over(request, facts) else plan.rows  # none is computed again
+        rest = rest_of(request, facts, plan)
+        columns = math.lcm(plan.columns, rest.columns if rest is not None else 1)
+        return taken_over(request, facts, (rows, 1 if has_narrow(request, facts) else columns))

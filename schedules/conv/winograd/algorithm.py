@@ -1,0 +1,116 @@
+"""Winograd's algorithm as a choice: where it may be, how it is planned, and what boxes cost by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ....targets.target import Target
+from ...instructions.amx import may_split
+from ...words.group import Kernel, Request, Value
+from ..algorithm import Algorithm, Choice, Held, Refusal
+from ..box_cost import PHASED, Costing, MemberCost, direct_cost
+from ..facts import ConvFacts
+from ..residual_in_place import taken_over
+from .choose import applies, choose_plan, least_plans, smaller_plans, sorted_plans
+from .cost import FILL, direct_cycles, warm_cycles
+from .few_channels import build_few_winograd
+from .kernel import build_winograd, workers_of
+from .plan import Plan, held_bytes, scratch_bytes, weight_bytes
+from .prefetch import asks_next
+from .transform import F2
+
+CLOSE = 0.9  # of the bytes of a faster plan: nearer than that, a slower one is not worth a look
+MARGIN = 0.93  # of products in float32, which plans with products of parts compare with as those on the unit alone do
+
+
+class Winograd(Algorithm):
+    name = "winograd"
+    boxes_in_place = True
+
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+        if reason := _forbidden(request, facts):
+            return self.refuses(reason)
+        split = may_split(request)
+        plan = choose_plan(request.target, facts, split=split)
+        room = request.limits.room
+        if plan is not None and room is not None and held_bytes(request.target.lanes(), facts.channels, plan) > room:
+            plan = choose_plan(request.target, facts, room, split)
+        if plan is None:
+            return self.refuses("not applicable" if not applies(facts) else "expected to be no faster")
+        return Choice(self.name, plan, plan.cycles / MARGIN if plan.products else plan.cycles)
+
+    def build(self, request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
+        kernel = (build_few_winograd if plan.plain else build_winograd)(request, facts, plan)
+        return replace(kernel, inplace=self.overwrites(request, facts, plan))
+
+    def label(self, plan: Plan) -> str:
+        return str(plan)
+
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Plan]]:
+        if _forbidden(request, facts) or not applies(facts):
+            return
+        room, lanes = request.limits.room, request.target.lanes()
+        for plans in sorted_plans(request.target, facts, may_split(request)):
+            yield [p for p in plans if room is None or held_bytes(lanes, facts.channels, p) <= room]
+
+    def overwrites(self, request: Request, facts: ConvFacts, plan: Plan) -> tuple[Value, ...]:
+        """Each output is stored once, after all that its tiles read."""
+        return taken_over(request, facts, None)
+
+    def held(self, request: Request, facts: ConvFacts, plan: Plan) -> int:
+        return held_bytes(request.layout(request.group.outputs[0]).block, facts.channels, plan)
+
+    def holds(self, request: Request, facts: ConvFacts, plan: Plan, less: bool) -> list[Held]:
+        """Smaller strips and smaller tiles, then none."""
+        held = self.held(request, facts, plan)
+        found = [Held(None, held * workers_of(request, facts, plan))]
+        if not less or not held:
+            return found
+        last = held
+        for held, other in smaller_plans(request.target, facts, may_split(request)):
+            if held <= CLOSE * last:
+                last = held
+                found.append(Held(held, held * workers_of(request, facts, other), other.cycles / plan.cycles))
+        if last:
+            found.append(Held(0, 0, direct_cycles(request.target, facts) / plan.cycles))
+        return found
+
+    def cost(self, ask: Costing, plan: Plan) -> MemberCost:
+        """Boxes that a smaller transform's tiles fit better, or none, are computed by that."""
+        part, target, lanes = replace(ask.facts, edges=ask.facts.margins()), ask.target, ask.lanes
+        asks = part.data in ask.request.group.inputs and asks_next(target, part, plan, lanes)
+        own = replace(_tiles_cost(ask, part, target, plan), asks=asks)
+        size = plan.transform.size if plan.transform.strides == (1, 1) else 0
+        every = least_plans(target, part, ask.request.limits.room, may_split(ask.request))
+        others = [_tiles_cost(ask, part, target, p) for p in every if F2.size < p.transform.size < size]
+        if part.is_plain:  # tiles of 5 x 5 and more
+            others.append(direct_cost(ask))
+        return replace(own, others=tuple(others))
+
+
+def _forbidden(request: Request, facts: ConvFacts) -> str:
+    """Why sums may not be re-associated here, or are not between channel blocks, or from few channels that lie plain;
+    empty where they may be."""
+    if not request.policy.winograd:
+        return "sums keep their order" if request.policy.exact else "switched off"
+    lanes = request.target.lanes(facts.output.dtype)
+    blocked = all(request.layout(v).block == lanes for v in request.group.outputs)
+    if not blocked or request.layout(facts.data).block != (0 if facts.is_plain else lanes):
+        return "the data or the result lie in no channel blocks"
+    return ""
+
+
+def _tiles_cost(ask: Costing, facts: ConvFacts, target: Target, plan: Plan) -> MemberCost:
+    lanes, batch = ask.lanes, facts.batch
+    turns = math.prod(facts.dilation)  # tiles that take turns, which a box has all of
+    tiles = batch * plan.tiles[0] * plan.tiles[1]
+    transformed = weight_bytes(lanes, facts.channels, plan)
+    sizes = scratch_bytes(lanes, facts.channels, plan)
+    lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - FILL) / FILL)
+    cycles = turns * (warm_cycles(target, facts, plan) / tiles * batch + ask.extra * plan.transform.outputs)
+    strip = max(1, plan.strip // (batch * turns))
+    unit = plan.transform.tile[0] * facts.dilation[0], plan.transform.tile[1] * facts.dilation[1]
+    positions = math.prod(facts.out_spatial)
+    return MemberCost(unit, cycles, transformed, positions, sizes, PHASED, strip, lost)
