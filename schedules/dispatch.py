@@ -2,38 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .attention import attention_facts, build_attention
-from .conv import build_conv, builds_conv
+from .conv import build_conv, builds_conv, considered_convs, select_conv
 from .general.channel_norm import build_channel_norm, norms_channels
 from .general.channel_shuffle import build_shuffle, shuffles_channels
 from .general.generator import build_staged
 from .general.loop_operators import build_opaque
-from .matmul import build_matmul, makes_one_column, supports_matmul
+from .matmul import build_matmul, considered_matmuls, makes_one_column, select_matmul, supports_matmul
 from .operators.kind import Facts
+from .words.choice import Choice, Refusal
 from .words.group import Group, Kernel, Request
+
+CONVOLUTION, PRODUCT, ATTENTION, LOOPS = "convolution", "matrix product", "attention", "loops of an operator's own"
+SHUFFLE, CHANNEL_NORM, GENERAL = "channel shuffle", "norm over channels", "loop nests"
+
+
+def family_of(request: Request) -> str:
+    """The family that computes the group in the layouts that ``request`` gives, by its name."""
+    group, anchor = request.group, request.group.anchor
+    if anchor is not None:
+        if builds_conv(group, lambda v: request.layout(v).block):
+            return CONVOLUTION
+        if supports_matmul(anchor) and _all_plain(request):
+            if sum(supports_matmul(n) for n in group.nodes) == 1:
+                return GENERAL if makes_one_column(request) else PRODUCT
+            return ATTENTION
+        if Facts(anchor).kind == "opaque":
+            return LOOPS
+    blocks = {v: request.layout(v).block for v in (*group.inputs, *group.outputs)}
+    lanes = blocks[group.outputs[0]]
+    if lanes and set(blocks.values()) == {lanes} and shuffles_channels(group, blocks, lanes):
+        return SHUFFLE
+    return CHANNEL_NORM if lanes and norms_channels(group, blocks, lanes) else GENERAL
+
+
+def _attention(request: Request) -> Kernel:
+    facts = attention_facts(request.group)
+    assert not isinstance(facts, str), facts
+    return build_attention(request, facts)
+
+
+_BUILD: dict[str, Callable[[Request], Kernel]] = {
+    CONVOLUTION: build_conv,
+    PRODUCT: build_matmul,
+    ATTENTION: _attention,
+    LOOPS: build_opaque,
+    SHUFFLE: build_shuffle,
+    CHANNEL_NORM: build_channel_norm,
+    GENERAL: build_staged,
+}
+_SELECT: dict[str, Callable[[Request], Choice]] = {CONVOLUTION: select_conv, PRODUCT: select_matmul}
+_CONSIDERED: dict[str, Callable[[Request], list[Choice | Refusal]]] = {
+    CONVOLUTION: considered_convs,
+    PRODUCT: considered_matmuls,
+}
+
+
+def select(request: Request) -> Choice:
+    """How :func:`build_kernel` computes the request."""
+    family = family_of(request)
+    return _SELECT[family](request) if family in _SELECT else Choice(family)
+
+
+def considered(request: Request) -> list[Choice | Refusal]:
+    """What the algorithms of the request's family say of it, where there are several."""
+    family = family_of(request)
+    return _CONSIDERED[family](request) if family in _CONSIDERED else []
 
 
 def build_kernel(request: Request) -> Kernel:
-    """The kernel of ``request.group`` in the layouts that ``request`` gives."""
-    anchor = request.group.anchor
-    if anchor is not None:
-        if builds_conv(request.group, lambda v: request.layout(v).block):
-            return build_conv(request)
-        if supports_matmul(anchor) and _all_plain(request):
-            if sum(supports_matmul(n) for n in request.group.nodes) == 1:
-                return build_staged(request) if makes_one_column(request) else build_matmul(request)
-            attention = attention_facts(request.group)
-            assert not isinstance(attention, str), attention
-            return build_attention(request, attention)
-        if Facts(anchor).kind == "opaque":
-            return build_opaque(request)
-    blocks = {v: request.layout(v).block for v in (*request.group.inputs, *request.group.outputs)}
-    lanes = blocks[request.group.outputs[0]]
-    if lanes and set(blocks.values()) == {lanes} and shuffles_channels(request.group, blocks, lanes):
-        return build_shuffle(request)
-    if lanes and norms_channels(request.group, blocks, lanes):
-        return build_channel_norm(request)
-    return build_staged(request)
+    """The kernel of ``request.group`` in the layouts that ``request`` gives, by its choice, if it has one."""
+    return _BUILD[family_of(request)](request)
 
 
 def works_on_plain(group: Group) -> bool:

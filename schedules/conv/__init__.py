@@ -1,4 +1,4 @@
-"""The convolution family: facts of a node, choice of a register tile, and the kernels."""
+"""The convolution family: facts of a node, the algorithms that compute it, and which of them does."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from .family import (
     build_conv,
     builds_conv,
     chosen,
+    considered_convs,
     conv_cost,
     input_needs,
     overwritten_in_boxes,
+    select_conv,
     supports_conv,
 )
 from .scratch import Beside, besides, held_in_box
@@ -26,9 +28,11 @@ __all__ = [
     "build_conv",
     "builds_conv",
     "chosen",
+    "considered_convs",
     "conv_cost",
     "held_in_box",
     "input_needs",
     "overwritten_in_boxes",
+    "select_conv",
     "supports_conv",
 ]

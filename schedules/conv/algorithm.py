@@ -12,31 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..words.choice import Choice, Refusal
 from ..words.group import Kernel, Request, Value
 from .box_cost import Costing, MemberCost, direct_cost
 from .facts import ConvFacts
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An algorithm, by its name, with a plan that only the algorithm reads.
-
-    ``cycles`` are what offers are compared by, the margin that their algorithm has to win by included; the fewest are
-    taken. An offer that is ``sure`` is taken without a comparison: it was measured to be far ahead wherever it applies.
-    """
-
-    algorithm: str
-    plan: Any = None
-    cycles: float = math.inf
-    sure: bool = False
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why an algorithm does not compute a request, in words that follow its name and a colon."""
-
-    algorithm: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -87,6 +66,9 @@ class Algorithm(ABC):
     def holds(self, request: Request, facts: ConvFacts, plan: Any, less: bool) -> list[Held]:
         """What the kernel of a whole layer holds; and if ``less``, what it would with less and less room."""
         return [Held()]
+
+    def choice(self, plan: Any = None, cycles: float = math.inf, sure: bool = False) -> Choice:
+        return Choice(self.name, plan, self.label(plan), cycles, sure)
 
     def refuses(self, reason: str) -> Refusal:
         return Refusal(self.name, reason)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-from ..words.candidates import Candidate, alternating, conditions, own_first
-from ..words.group import Kernel, Request
-from .algorithm import Choice
+from ..words.candidates import alternating, conditions, own_first
+from ..words.choice import Choice
+from ..words.group import Request
 from .facts import ConvFacts
-from .select import algorithm_of, algorithms_for, label
+from .select import algorithm_of, algorithms_for
 
 
 def decision_key(request: Request, facts: ConvFacts) -> str:
@@ -21,17 +18,11 @@ def decision_key(request: Request, facts: ConvFacts) -> str:
     return f"{text}, {conditions(request)}"
 
 
-def candidates(
-    request: Request, facts: ConvFacts, own: Choice, make: Callable[[Choice], Kernel]
-) -> list[Candidate]:
+def candidates(request: Request, facts: ConvFacts, own: Choice) -> list[Choice]:
     """What is worth a measurement, the family's ``own`` choice first: the best plan of every class of every algorithm,
     then the second ones."""
-    every = (algorithm_of(own),) if algorithm_of(own).alone else algorithms_for(facts)
-    classes = [
-        [Candidate(label(c), partial(make, c)) for c in (Choice(a.name, plan) for plan in plans)]
-        for a in every
-        for plans in a.candidates(request, facts)
-    ]
-    if algorithm_of(own).alone:  # its plans are all there is
-        return list(alternating(classes))
-    return own_first(label(own), [Candidate(label(own), partial(make, own)), *alternating(classes)])
+    taken = algorithm_of(own)
+    every = (taken,) if taken.alone else algorithms_for(facts)
+    classes = [[a.choice(plan) for plan in plans] for a in every for plans in a.candidates(request, facts)]
+    found = list(alternating(classes))
+    return found if taken.alone else own_first(own, found)  # an algorithm that is alone has its own first

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ..instructions.int8_dot import FEW as FEW_CHANNELS
 from ..words.candidates import decide
+from ..words.choice import Choice, Refusal
 from ..words.group import Box, Group, Kernel, Node, Request, Value
-from .algorithm import Choice
 from .box_cost import Costing, MemberCost, direct_cost
 from .candidates import candidates, decision_key
 from .direct.algorithm import Direct
@@ -17,7 +16,7 @@ from .direct.few_outputs import writes_plain
 from .direct.kernel import once_pays, own_tile
 from .facts import BYTES, OPERATORS, ConvFacts
 from .residual_in_place import has_residual
-from .select import algorithm_of, select
+from .select import algorithm_of, considered, select
 from .transposed import build_transposed, margins_of
 
 TRANSPOSED = "halotile.conv_transpose"
@@ -71,37 +70,49 @@ def input_needs(node: Node) -> InputNeeds:
     return InputNeeds(facts.data, facts.is_depthwise, facts.margins(), facts.fill, few)
 
 
+def select_conv(request: Request) -> Choice:
+    """How :func:`build_conv` computes the request: by the algorithm of the fewest cycles, or by what was measured to be
+    faster."""
+    assert request.group.anchor is not None
+    if request.group.anchor.operator == TRANSPOSED:
+        return Choice("phases of a transposed convolution")
+    facts = _facts(request)
+    own = select(request, facts)
+    if request.box is None and request.policy.tuning is not None:
+        return decide(request, decision_key(request, facts), candidates(request, facts, own))
+    return own
+
+
+def considered_convs(request: Request) -> list[Choice | Refusal]:
+    """What every algorithm says of a request that :func:`build_conv` computes."""
+    assert request.group.anchor is not None
+    return [] if request.group.anchor.operator == TRANSPOSED else considered(request, _facts(request))
+
+
 def build_conv(request: Request) -> Kernel:
     """A kernel in layouts that :func:`builds_conv` accepts; its input has the margins of :func:`input_needs`."""
     assert request.group.anchor is not None
     if request.group.anchor.operator == TRANSPOSED:
         return build_transposed(request)
+    choice = request.choice or select_conv(request)
+    kernel = algorithm_of(choice).build(request, _facts(request), choice.plan)
+    return replace(kernel, decision=choice.decision, notes=(*kernel.notes, *choice.notes))
+
+
+def _facts(request: Request) -> ConvFacts:
+    assert request.group.anchor is not None
     facts = ConvFacts.of(request.group.anchor)
-    if request.box is not None:
-        facts = facts.cut(request.box.rows, request.box.columns)
-    own = select(request, facts)
-    if request.box is None and request.policy.tuning is not None:
-        found = candidates(request, facts, own, partial(_make, request, facts))
-        return decide(request, decision_key(request, facts), found)
-    return _make(request, facts, own)
-
-
-def _make(request: Request, facts: ConvFacts, choice: Choice) -> Kernel:
-    return algorithm_of(choice).build(request, facts, choice.plan)
+    return facts if request.box is None else facts.cut(request.box.rows, request.box.columns)
 
 
 def chosen(request: Request) -> Choice | None:
-    """The algorithm that :func:`build_conv` takes, measured choices aside; None for what it does not build, or not by
-    an algorithm of the list."""
+    """What an estimate takes of the algorithms for convolutions; None for a group that none of them computes."""
     anchor = request.group.anchor
     if anchor is None or anchor.operator == TRANSPOSED:
         return None
     if not builds_conv(request.group, lambda v: request.layout(v).block):
         return None
-    facts = ConvFacts.of(anchor)
-    if request.box is not None:
-        facts = facts.cut(request.box.rows, request.box.columns)
-    return select(request, facts)
+    return select(request, _facts(request))
 
 
 def overwritten(request: Request) -> tuple[Value, ...]:

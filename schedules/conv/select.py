@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..words.choice import Choice, Refusal
 from ..words.group import Request
-from .algorithm import Algorithm, Choice, Refusal
+from .algorithm import Algorithm
 from .amx.algorithm import AmxPixels, AmxStrips
 from .amx.int8_algorithm import AmxBytes
 from .direct.algorithm import Direct
@@ -56,17 +55,3 @@ def considered(request: Request, facts: ConvFacts) -> list[Choice | Refusal]:
 
 def algorithm_of(choice: Choice) -> Algorithm:
     return ALGORITHMS[choice.algorithm]
-
-
-def label(choice: Choice) -> str:
-    """The choice's name among candidates, with its plan."""
-    return algorithm_of(choice).label(choice.plan)
-
-
-def explained(found: Choice | Refusal) -> tuple[str, dict[str, Any]]:
-    """A line about an offer or a refusal, and the same as plain data."""
-    if isinstance(found, Refusal):
-        return f"{found.algorithm}: {found.reason}", {"algorithm": found.algorithm, "refused": found.reason}
-    cycles = "" if found.cycles == float("inf") else f", {found.cycles:,.0f} cycles"
-    own = {"algorithm": found.algorithm, "plan": label(found)}
-    return f"{label(found)}{cycles}", own if not cycles else {**own, "cycles": found.cycles}

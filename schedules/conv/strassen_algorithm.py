@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..words.choice import Choice, Refusal
 from ..words.group import Kernel, Request
-from .algorithm import Algorithm, Choice, Held, Refusal
+from .algorithm import Algorithm, Held
 from .amx.choose import float_cycles
 from .facts import ConvFacts
 from .strassen import build_halves, halves_bytes, halves_share
@@ -23,7 +24,7 @@ class Strassen(Algorithm):
         room = request.limits.room
         if room is not None and halves_bytes(request, facts) > room * request.workers:
             return self.refuses("its left operands take more memory than it may hold")
-        return Choice(self.name, None, float_cycles(request.target, facts) * share)
+        return self.choice(None, float_cycles(request.target, facts) * share)
 
     def build(self, request: Request, facts: ConvFacts, plan: None) -> Kernel:
         return build_halves(request, facts)

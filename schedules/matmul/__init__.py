@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 from .estimate import product_cycles
-from .family import build_matmul, makes_one_column, moves_problem, supports_matmul
+from .family import (
+    build_matmul,
+    considered_matmuls,
+    makes_one_column,
+    moves_problem,
+    select_matmul,
+    supports_matmul,
+)
 
-__all__ = ["build_matmul", "makes_one_column", "moves_problem", "product_cycles", "supports_matmul"]
+__all__ = [
+    "build_matmul",
+    "considered_matmuls",
+    "makes_one_column",
+    "moves_problem",
+    "product_cycles",
+    "select_matmul",
+    "supports_matmul",
+]

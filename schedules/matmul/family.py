@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 
-from ..instructions.int8_dot import PAIRS, multiplier
-from ..words.candidates import Candidate, conditions, decide, own_first
+from ..instructions.int8_dot import PAIRS
+from ..words.candidates import conditions, decide, own_first
+from ..words.choice import Choice, Refusal
 from ..words.group import Group, Kernel, Node, Request
-from .amx_int8 import build_matrix_bytes, bytes_pay
-from .amx_kernel import build_matrix
-from .estimate import matrix_pays
 from .facts import MatmulFacts
 from .folded_moves import along_memory, moved_only, outgoing, producers
-from .int8_dot import build_bytes
-from .packed import build_packed
-from .register_tile import best_tiles, tile_space
-from .scaled_integers import build_numbers, weights_in_numbers
-from .shared_weights import shared_tile
-from .strassen import build_strassen, strassen_pays
-
-Build = Callable[..., Kernel]
+from .select import algorithm_of, candidates, considered, select
 
 
 def supports_matmul(node: Node) -> bool:
@@ -80,30 +70,32 @@ def makes_one_column(request: Request) -> bool:
     return facts.n == 1 and long and not facts.of_bytes and not producers(request.group, facts.a)
 
 
+def select_matmul(request: Request) -> Choice:
+    """How :func:`build_matmul` computes the request: by the first algorithm that offers to, or by what was measured to
+    be faster."""
+    facts = _facts(request)
+    own = select(request, facts)
+    if request.policy.tuning is None:
+        return own
+    return decide(request, _key(request, facts), own_first(own, candidates(request, facts)))
+
+
+def considered_matmuls(request: Request) -> list[Choice | Refusal]:
+    """What every algorithm says of a request that :func:`build_matmul` computes."""
+    return considered(request, _facts(request))
+
+
 def build_matmul(request: Request) -> Kernel:
     """A kernel whose operands and output are plain."""
+    facts = _facts(request)
+    choice = request.choice or select_matmul(request)
+    kernel = algorithm_of(choice, facts).build(request, facts, choice.plan)
+    return replace(kernel, decision=choice.decision, notes=(*kernel.notes, *choice.notes))
+
+
+def _facts(request: Request) -> MatmulFacts:
     assert request.group.anchor is not None
-    facts = MatmulFacts.of(request.group.anchor)
-    fewer = not facts.of_bytes and strassen_pays(request, facts)
-    found = None if facts.of_bytes or fewer else weights_in_numbers(request, facts)
-    plain: Build = build_bytes if facts.of_bytes else build_packed
-    if found is not None:
-        plain = partial(build_numbers, found=found)
-    unit = bytes_pay(request, facts) if facts.of_bytes else matrix_pays(request, facts)
-    on_unit = build_matrix_bytes if facts.of_bytes else build_matrix
-    if request.policy.tuning is None:
-        return (on_unit if unit else build_strassen if fewer else plain)(request, facts)
-    space = tile_space(request, facts)
-    named = {t: f"matmul {t[0]}x{t[1]}" for t in best_tiles(multiplier(request.target, facts.a.dtype), *space)}
-    offered = [Candidate(name, partial(plain, request, facts, t)) for t, name in named.items()]
-    own = named[shared_tile(request, facts)]
-    if fewer:
-        own = "seven products"
-        offered.insert(0, Candidate(own, partial(build_strassen, request, facts)))
-    if unit:
-        own = "the matrix unit"
-        offered.insert(0, Candidate(own, partial(on_unit, request, facts)))
-    return decide(request, _key(request, facts), own_first(own, offered))
+    return MatmulFacts.of(request.group.anchor)
 
 
 def _key(request: Request, facts: MatmulFacts) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .choice import Choice, Decision
 from .layout import Layout
 from .policy import Policy
 
@@ -132,17 +133,6 @@ class Scratchpad(Scratch):
     """Memory of the target's scratchpad, from its start. One kernel uses it at a time."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    """A choice among candidates (schedules/words/candidates.py): ``chosen`` for ``key``, where the estimate says
-    ``own``. ``offered`` are worth a measurement."""
-
-    key: str
-    chosen: str
-    own: str
-    offered: int
-
-
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """One compiled group: a PrimFunc on raw pointers, and what its pointers are.
@@ -214,7 +204,8 @@ class Limits:
 class Request:
     """What a generator is asked for: this group, values in these layouts, for this target, within the build's policy
     and the limits of its surroundings. With ``box`` the kernel computes a part of its outputs, on one core. ``shared``
-    has the form of weights that several products read.
+    has the form of weights that several products read. ``choice`` is what the select stage took for it; None: the
+    generator chooses.
 
     Requests are equal, and hash alike, where every kernel for one is a kernel for the other: a memo's key is the
     request."""
@@ -226,6 +217,7 @@ class Request:
     limits: Limits = Limits()
     box: Box | None = None
     shared: SharedWeights | None = None
+    choice: Choice | None = None
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
@@ -234,7 +226,7 @@ class Request:
         inner = (v for n in group.nodes for v in (*n.inputs, *n.results))
         values = dict.fromkeys((*group.inputs, *group.outputs, *inner))
         own = tuple((v, self.layouts[v]) for v in values if v in self.layouts)
-        return group, own, self.target, self.target.native, self.policy, self.limits, self.box, self.shared
+        return group, own, self.target, self.target.native, self.policy, self.limits, self.box, self.shared, self.choice
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Request) and self._key == other._key

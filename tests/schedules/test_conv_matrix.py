@@ -13,7 +13,6 @@ from halotile import compile as compile_model
 from halotile.benchmarks.graph import Graph
 from halotile.benchmarks.layers import activation, conv
 from halotile.schedules.conv import family
-from halotile.schedules.conv.algorithm import Choice
 from halotile.schedules.conv.amx import algorithm as amx_algorithm
 from halotile.schedules.conv.amx import choose as matrix_choose
 from halotile.schedules.conv.amx import transposed
@@ -23,6 +22,7 @@ from halotile.schedules.conv.amx.pixel_strips import pixel_strips
 from halotile.schedules.conv.amx.strips import Strip, strips_of
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.instructions.amx import has_matrix_unit
+from halotile.schedules.words.choice import Choice
 from halotile.schedules.words.group import Value
 from halotile.targets.resolve import resolve
 from tvm import relax

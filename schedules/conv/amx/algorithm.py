@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ...instructions.amx import COLUMNS, DEPTH, PAIRS, ROWS, may_split
+from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Request, Value
-from ..algorithm import Algorithm, Choice, Held, Refusal
+from ..algorithm import Algorithm, Held
 from ..box_cost import Costing, MemberCost, Places
 from ..facts import ConvFacts
 from ..residual_in_place import taken_over
@@ -43,7 +44,7 @@ class _OnUnit(Algorithm):
         cycles = plan.cycles * request.workers / request.target.cores / MARGIN
         if cycles >= float_cycles(request.target, facts) * (halves_share(request, facts) or 1.0):
             return self.refuses("expected to be no faster than multiply-adds of vectors")
-        return Choice(self.name, plan, cycles)
+        return self.choice(plan, cycles)
 
     def label(self, plan: MatrixPlan) -> str:
         return str(plan)

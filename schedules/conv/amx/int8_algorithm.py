@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Request
-from ..algorithm import Algorithm, Choice, Held, Refusal
+from ..algorithm import Algorithm, Held
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
 from .int8_choose import BytesPlan, bytes_plan, held_bytes, vector_cycles, workers_of
@@ -19,7 +20,7 @@ class AmxBytes(Algorithm):
         plan = bytes_plan(request, facts)
         if plan is None:
             return self.refuses("not applicable, or expected to be no faster than vectors")
-        return Choice(self.name, plan, plan.cycles)
+        return self.choice(plan, plan.cycles)
 
     def build(self, request: Request, facts: ConvFacts, plan: BytesPlan) -> Kernel:
         return build_matrix_bytes(request, facts, plan)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Request, Value
-from ..algorithm import Algorithm, Choice, Refusal
+from ..algorithm import Algorithm
 from ..facts import ConvFacts
 from ..register_tile import Tile, best_tiles
 from ..residual_in_place import taken_over
@@ -19,7 +20,7 @@ class Direct(Algorithm):
     boxes_in_place = True
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
-        return Choice(self.name, own_tile(request, facts))
+        return self.choice(own_tile(request, facts))
 
     def build(self, request: Request, facts: ConvFacts, plan: Tile) -> Kernel:
         return replace(build_direct(request, facts, plan), inplace=self.overwrites(request, facts, plan))

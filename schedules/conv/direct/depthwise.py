@@ -20,8 +20,9 @@ import numpy as np
 from tvm import tirx
 
 from ...kernel.work_sharing import has_long_bands
+from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Packed, Request
-from ..algorithm import Algorithm, Choice, Refusal
+from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
@@ -108,7 +109,7 @@ class Depthwise(Algorithm):
             return self.refuses("channels meet")
         if not request.layout(facts.data).block:
             return self.refuses("the data lie in no channel blocks")
-        return Choice(self.name, sure=True)
+        return self.choice(sure=True)
 
     def build(self, request: Request, facts: ConvFacts, plan: int | None) -> Kernel:
         return build_depthwise(request, facts, plan)

@@ -27,8 +27,9 @@ from tvm import tirx
 
 from ....targets.target import Target
 from ...matmul.folded_moves import producers
+from ...words.choice import Choice, Refusal
 from ...words.group import Group, Kernel, Packed, Request, Value
-from ..algorithm import Algorithm, Choice, Refusal
+from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import OPERATORS, ConvFacts
 from ..kernel import ConvKernel, finish, new_context
@@ -234,7 +235,7 @@ class FewOutputs(Algorithm):
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
         if not few_applies(request, facts):
             return self.refuses("outputs fill vectors, or the data are computed or lie in no channel blocks")
-        return Choice(self.name, sure=True)
+        return self.choice(sure=True)
 
     def build(self, request: Request, facts: ConvFacts, plan: None) -> Kernel:
         return build_few(request, facts)

@@ -28,8 +28,9 @@ from ....targets.target import Target
 from ...instructions.amx import has_matrix_unit
 from ...instructions.int8_dot import PAIRS, data_dtype, dot, multiplier, per_word, words
 from ...kernel.unrolled_steps import unrolled
+from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Packed, Request
-from ..algorithm import Algorithm, Choice, Refusal
+from ..algorithm import Algorithm
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Space, Tile, choose_tile, left_over
@@ -189,7 +190,7 @@ class Int8Dot(Algorithm):
     name = "bytes"
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
-        return Choice(self.name)
+        return self.choice()
 
     def build(self, request: Request, facts: ConvFacts, plan: None) -> Kernel:
         return build_bytes(request, facts)

@@ -22,8 +22,9 @@ from tvm import tirx
 
 from ....targets.target import Target
 from ...matmul.folded_moves import producers
+from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Packed, Request
-from ..algorithm import Algorithm, Choice, Refusal
+from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
@@ -156,7 +157,7 @@ class SmallGroups(Algorithm):
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
         if not grouped_applies(request, facts):
             return self.refuses("vectors hold no whole groups of several channels, or sharing them is no faster")
-        return Choice(self.name, sure=True)
+        return self.choice(sure=True)
 
     def build(self, request: Request, facts: ConvFacts, plan: None) -> Kernel:
         return build_grouped(request, facts)

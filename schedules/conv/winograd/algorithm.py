@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from ....targets.target import Target
 from ...instructions.amx import may_split
+from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Request, Value
-from ..algorithm import Algorithm, Choice, Held, Refusal
+from ..algorithm import Algorithm, Held
 from ..box_cost import PHASED, Costing, MemberCost, direct_cost
 from ..facts import ConvFacts
 from ..residual_in_place import taken_over
@@ -39,7 +40,7 @@ class Winograd(Algorithm):
             plan = choose_plan(request.target, facts, room, split)
         if plan is None:
             return self.refuses("not applicable" if not applies(facts) else "expected to be no faster")
-        return Choice(self.name, plan, plan.cycles / MARGIN if plan.products else plan.cycles)
+        return self.choice(plan, plan.cycles / MARGIN if plan.products else plan.cycles)
 
     def build(self, request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
         kernel = (build_few_winograd if plan.plain else build_winograd)(request, facts, plan)

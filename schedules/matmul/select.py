@@ -1,0 +1,149 @@
+"""Which algorithm computes a matrix product: the first of the list that offers to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from ..instructions.int8_dot import multiplier
+from ..words.choice import Choice, Refusal
+from ..words.group import Kernel, Request
+from .amx_int8 import build_matrix_bytes, bytes_pay
+from .amx_kernel import build_matrix
+from .estimate import matrix_pays
+from .facts import MatmulFacts
+from .int8_dot import build_bytes
+from .packed import build_packed
+from .register_tile import best_tiles, tile_space
+from .scaled_integers import build_numbers, weights_in_numbers
+from .shared_weights import shared_tile
+from .strassen import build_strassen, strassen_pays
+
+Tile = tuple[int, int]  # rows by vectors in registers
+
+
+class Algorithm(ABC):
+    """One way to compute products. Plans are register tiles, or None where there is one alone."""
+
+    name: str
+
+    @abstractmethod
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        """The best plan for the request."""
+
+    @abstractmethod
+    def build(self, request: Request, facts: MatmulFacts, plan: Any) -> Kernel:
+        """The kernel of a plan that was offered for the same request."""
+
+    def tiles(self, request: Request, facts: MatmulFacts) -> list[Choice]:
+        """Register tiles that are worth a measurement, the best first."""
+        return []
+
+    def refuses(self, reason: str) -> Refusal:
+        return Refusal(self.name, reason)
+
+
+class _InTiles(Algorithm):
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        return self._in(shared_tile(request, facts))
+
+    def tiles(self, request: Request, facts: MatmulFacts) -> list[Choice]:
+        found = best_tiles(multiplier(request.target, facts.a.dtype), *tile_space(request, facts))
+        return [self._in(tile) for tile in found]
+
+    def _in(self, tile: Tile) -> Choice:
+        return Choice(self.name, tile, f"matmul {tile[0]}x{tile[1]}")
+
+
+class Amx(Algorithm):
+    name = "the matrix unit"
+
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        if not matrix_pays(request, facts):
+            return self.refuses("not allowed, not applicable, or expected to be no faster")
+        return Choice(self.name, None, self.name)
+
+    def build(self, request: Request, facts: MatmulFacts, plan: None) -> Kernel:
+        return build_matrix(request, facts)
+
+
+class Strassen(Algorithm):
+    name = "seven products"
+
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        if not strassen_pays(request, facts):
+            return self.refuses("not allowed, not applicable, or expected to be no faster")
+        return Choice(self.name, None, self.name)
+
+    def build(self, request: Request, facts: MatmulFacts, plan: None) -> Kernel:
+        return build_strassen(request, facts)
+
+
+class ScaledIntegers(_InTiles):
+    name = "weights in bytes with scales"
+
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        if strassen_pays(request, facts):
+            return self.refuses("seven products are ahead")
+        if weights_in_numbers(request, facts) is None:
+            return self.refuses("the weights are no integers with scales, or reading them as such is slower")
+        return super().offers(request, facts)
+
+    def build(self, request: Request, facts: MatmulFacts, plan: Tile) -> Kernel:
+        return build_numbers(request, facts, plan, weights_in_numbers(request, facts))
+
+
+class Packed(_InTiles):
+    name = "register tiles"
+
+    def build(self, request: Request, facts: MatmulFacts, plan: Tile) -> Kernel:
+        return build_packed(request, facts, plan)
+
+
+class AmxBytes(Algorithm):
+    name = "the matrix unit"
+
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        if not bytes_pay(request, facts):
+            return self.refuses("not allowed, not applicable, or expected to be no faster")
+        return Choice(self.name, None, self.name)
+
+    def build(self, request: Request, facts: MatmulFacts, plan: None) -> Kernel:
+        return build_matrix_bytes(request, facts)
+
+
+class Int8Dot(_InTiles):
+    name = "register tiles"
+
+    def build(self, request: Request, facts: MatmulFacts, plan: Tile) -> Kernel:
+        return build_bytes(request, facts, plan)
+
+
+#: Each is faster than those behind it wherever it offers; the last computes whatever the others refuse.
+FLOATS: tuple[Algorithm, ...] = (Amx(), Strassen(), ScaledIntegers(), Packed())
+BYTES: tuple[Algorithm, ...] = (AmxBytes(), Int8Dot())
+
+
+def algorithms_for(facts: MatmulFacts) -> tuple[Algorithm, ...]:
+    return BYTES if facts.of_bytes else FLOATS
+
+
+def algorithm_of(choice: Choice, facts: MatmulFacts) -> Algorithm:
+    return next(a for a in algorithms_for(facts) if a.name == choice.algorithm)
+
+
+def select(request: Request, facts: MatmulFacts) -> Choice:
+    """What is taken for the request."""
+    return next(o for o in (a.offers(request, facts) for a in algorithms_for(facts)) if isinstance(o, Choice))
+
+
+def considered(request: Request, facts: MatmulFacts) -> list[Choice | Refusal]:
+    """What every algorithm says of the request, in order."""
+    return [a.offers(request, facts) for a in algorithms_for(facts)]
+
+
+def candidates(request: Request, facts: MatmulFacts) -> list[Choice]:
+    """What is worth a measurement: what is ahead of register tiles, then those."""
+    offers = [o for o in considered(request, facts) if isinstance(o, Choice)]
+    tiled = next(o for o in offers if o.plan is not None)
+    return [*(o for o in offers if o.plan is None), *algorithm_of(tiled, facts).tiles(request, facts)]
