@@ -27,6 +27,8 @@ def dump_stage(build: Build, stage: str, folder: Path) -> None:
 def _text(build: Build, stage: str) -> str:
     if stage in ("import", "simplify"):
         return str(build.module.script())
+    if stage == "select":
+        return "\n".join(build.notes.get("select", []))
     if stage in ("fuse", "layout", "tile"):
         return json.dumps(build.report.get("groups", []), indent=1)
     if stage == "schedule":

@@ -88,7 +88,7 @@ def inspect_stage(
     if not isinstance(stage, str) or stage not in names:
         raise HalotileError(f"stage {stage!r} can't be inspected; choose one of {', '.join(names)}")
     fixed = dict(shapes) if shapes else None
-    options = Options(target=resolve(target), shapes=fixed, stop_after=stage, check=check, **(more or {}))
+    options = Options(target=resolve(target), shapes=fixed, stop_after=stage, check=check, explain=True, **(more or {}))
     build = run_pipeline(model, options)
     module = build.imported.module if stage == "import" else build.module
     listed = operators(module, composites=stage == "simplify")

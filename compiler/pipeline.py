@@ -1,9 +1,10 @@
-"""The whole compiler, top to bottom: nine stages from an ONNX file to a library.
+"""The whole compiler, top to bottom: ten stages from an ONNX file to a library.
 
     import    ONNX -> Relax                      compiler/frontend
     simplify  Relax -> Relax                     passes/simplify
     fuse      Relax -> groups                    passes/fuse
     layout    groups -> groups, layouts          passes/layout
+    select    group -> choice of an algorithm    schedules
     tile      groups -> tile groups              passes/tile
     schedule  group -> kernel                    schedules
     plan      buffers -> arena offsets           passes/memory
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import HalotileError
+from ..schedules.words.choice import Refusal
 from .dump import dump_stage
 from .report import build_report
 from .state import STAGES, Build, Options, Progress
@@ -177,6 +179,19 @@ def layout(build: Build) -> None:
     build.notes["layout"] = list(result.notes)
 
 
+def select(build: Build) -> None:
+    """How every group is computed where it is computed whole. Tile groups choose anew, for boxes, and groups that are
+    given less memory than they like, for that."""
+    from ..schedules.dispatch import considered, select
+
+    build.choices = {group: select(_request(build, group)) for group in build.groups}
+    if build.options.explain or build.options.dump_ir is not None:
+        for group, choice in build.choices.items():
+            others = [o for o in considered(_request(build, group)) if o.algorithm != choice.algorithm]
+            lines = (f"    not {o}" if isinstance(o, Refusal) else f"    rather than {o}" for o in others)
+            build.notes.setdefault("select", []).extend([f"{group.name}: {choice}", *lines])
+
+
 def tile(build: Build) -> None:
     from ..passes.tile.tile import Tile
     from ..schedules.tiled import PartSizes
@@ -251,7 +266,8 @@ def _request(build: Build, group: Any, room: int | None = None) -> Any:
     from ..schedules.words.group import Limits, Request
 
     limits = Limits(room, closing=not build.closing.isdisjoint(group.outputs))
-    return Request(group, build.layouts, build.target, build.options.policy, limits, shared=build.shared)
+    request = Request(group, build.layouts, build.target, build.options.policy, limits, shared=build.shared)
+    return request if room is not None else replace(request, choice=build.choices.get(group))
 
 
 def plan(build: Build) -> None:
@@ -327,6 +343,7 @@ _STAGE_FUNCTIONS: dict[str, Callable[[Build], None]] = {
     "simplify": simplify,
     "fuse": fuse,
     "layout": layout,
+    "select": select,
     "tile": tile,
     "schedule": schedule,
     "plan": plan,

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from .state import Options
 
 _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
-_TRACELESS = ("target", "stop_after", "dump_ir", "candidate", "object_cache")  # the target has an entry of its own
+# Not options of the library that is made; the target has an entry of its own.
+_TRACELESS = ("target", "stop_after", "dump_ir", "candidate", "object_cache", "explain")
 
 
 def describe_model(source: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ..targets.target import Target
 from .codegen.cache import ObjectCache, cache_of_environment
 from .options import Fixed
 
-STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
+STAGES = ("import", "simplify", "fuse", "layout", "select", "tile", "schedule", "plan", "assemble", "link")
 Progress = Callable[[str, int, int], None]
 
 
@@ -26,7 +26,8 @@ class Options:
     for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction.
     ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or float16 for
     those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones as zero.
-    ``object_cache`` keeps compiled code for later builds; unless told, in the environment's HALOTILE_OBJECT_CACHE."""
+    ``object_cache`` keeps compiled code for later builds; unless told, in the environment's HALOTILE_OBJECT_CACHE.
+    ``explain``: the select stage notes what every algorithm says of every group."""
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -55,6 +56,7 @@ class Options:
     formats: tuple[str, ...] = ("so",)
     cc: str | None = None
     object_cache: ObjectCache | None = field(default_factory=cache_of_environment)
+    explain: bool = False
 
     @cached_property
     def policy(self) -> Policy:
@@ -88,6 +90,7 @@ class Build:
     closing: frozenset[Any] = frozenset()  # what the last sums of products before the outputs write
     shared: Any = None  # the form of weights that several products read
     layouts: dict[Any, Any] = field(default_factory=dict)
+    choices: dict[Any, Any] = field(default_factory=dict)  # group computed whole -> how
     vanished: dict[Any, Any] = field(default_factory=dict)  # a first result -> the group that slices replaced
     tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
     rooms: dict[Any, int] = field(default_factory=dict)  # whole group -> the most bytes that a core holds beside

@@ -19,7 +19,7 @@ from .recipe import FormatType, GlibcType, chosen_formats, compare_with, from_ma
 if TYPE_CHECKING:
     from ..runtime.recorded import Recorded
 
-STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan", "assemble", "link")
+STAGES = ("import", "simplify", "fuse", "layout", "select", "tile", "schedule", "plan", "assemble", "link")
 
 
 @click.command()
@@ -92,7 +92,7 @@ def build(
         parameters.check_destination(Path(output))
     if options["recorded"] is not None:
         path, chosen, manifest = from_manifest(ctx, options["recorded"], model, options["cc"])
-        chosen = replace(chosen, stop_after=stop, dump_ir=_path(options["dump_ir"]))
+        chosen = replace(chosen, stop_after=stop, dump_ir=_path(options["dump_ir"]), explain=options["explain"])
         stem = path.stem
     else:
         chosen, manifest = _options(target, fixed, **options), None
@@ -107,7 +107,7 @@ def _options(
     target_text: str, shapes: dict[str, tuple[int, ...]] | None, *, fixed: Any, name: str | None, threads: int | None,
     exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
-    optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool,
+    optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool, explain: bool,
     **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
@@ -127,7 +127,7 @@ def _options(
         float_mode=float_mode, name=name, tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
         weights=checked_weights(weights, target, exact), flush_denormals=checked_denormals(flush_denormals, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,
-        stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc,
+        stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc, explain=explain,
         formats=chosen_formats(target, formats, static, cc) if making else (),
     )  # fmt: skip
 

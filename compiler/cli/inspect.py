@@ -10,7 +10,7 @@ from . import parameters
 from .console import columns, count, emit, emit_json, seconds, size
 from .summary import explanation
 
-STAGES = ("import", "simplify", "fuse", "layout", "tile", "schedule", "plan")
+STAGES = ("import", "simplify", "fuse", "layout", "select", "tile", "schedule", "plan")
 _TILING = ("tile", "memory_budget", "optimize", "threads")
 # What each view reads beside --shape, --target and --json; the first names are the options that choose it.
 _VIEWS = {

@@ -18,9 +18,11 @@ class Strassen(Algorithm):
             return self.refuses("sums keep their order, or memory goes before speed")
         if request.limits.closing:
             return self.refuses("a model's output follows")
+        if facts.taps > 1 or facts.groups > 1 or request.box is not None:
+            return self.refuses("it is for 1 x 1 of one group, computed whole")
         share = halves_share(request, facts)
         if share is None:
-            return self.refuses("not applicable, or expected to be no faster")
+            return self.refuses("half of the channels fill no whole vectors, or it is expected to be no faster")
         room = request.limits.room
         if room is not None and halves_bytes(request, facts) > room * request.workers:
             return self.refuses("its left operands take more memory than it may hold")

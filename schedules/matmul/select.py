@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from ..instructions.amx import may_split
 from ..instructions.int8_dot import multiplier
 from ..words.choice import Choice, Refusal
 from ..words.group import Kernel, Request
@@ -59,8 +60,10 @@ class Amx(Algorithm):
     name = "the matrix unit"
 
     def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        if not may_split(request):
+            return self.refuses("the target has no such unit, or float32 may be in no parts")
         if not matrix_pays(request, facts):
-            return self.refuses("not allowed, not applicable, or expected to be no faster")
+            return self.refuses("not applicable, or expected to be no faster than multiply-adds of vectors")
         return Choice(self.name, None, self.name)
 
     def build(self, request: Request, facts: MatmulFacts, plan: None) -> Kernel:
@@ -71,8 +74,10 @@ class Strassen(Algorithm):
     name = "seven products"
 
     def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        if not request.policy.strassen:
+            return self.refuses("sums keep their order, or memory goes before speed")
         if not strassen_pays(request, facts):
-            return self.refuses("not allowed, not applicable, or expected to be no faster")
+            return self.refuses("not applicable, or expected to be no faster than eight")
         return Choice(self.name, None, self.name)
 
     def build(self, request: Request, facts: MatmulFacts, plan: None) -> Kernel:
@@ -105,7 +110,7 @@ class AmxBytes(Algorithm):
 
     def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
         if not bytes_pay(request, facts):
-            return self.refuses("not allowed, not applicable, or expected to be no faster")
+            return self.refuses("the target has no such unit, or vectors are expected to be as fast")
         return Choice(self.name, None, self.name)
 
     def build(self, request: Request, facts: MatmulFacts, plan: None) -> Kernel:

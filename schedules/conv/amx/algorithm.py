@@ -31,6 +31,8 @@ from .kernel import build_matrix
 
 
 class _OnUnit(Algorithm):
+    kind = ""  # what it takes, said where there is no plan
+
     def plan(self, request: Request, facts: ConvFacts) -> MatrixPlan | None:
         raise NotImplementedError
 
@@ -40,7 +42,7 @@ class _OnUnit(Algorithm):
             return self.refuses("the target has no such unit, or float32 may be in no parts")
         plan = self.plan(request, facts)
         if plan is None:
-            return self.refuses("not applicable, or nothing fits the memory that it may hold")
+            return self.refuses(self.kind)
         cycles = plan.cycles * request.workers / request.target.cores / MARGIN
         if cycles >= float_cycles(request.target, facts) * (halves_share(request, facts) or 1.0):
             return self.refuses("expected to be no faster than multiply-adds of vectors")
@@ -88,6 +90,7 @@ class _OnUnit(Algorithm):
 
 class AmxStrips(_OnUnit):
     name = "matrix unit"
+    kind = "it takes one group of 16 channels or more in blocks, not of whole numbers, and memory for a strip"
 
     def plan(self, request: Request, facts: ConvFacts) -> MatrixPlan | None:
         return matrix_plan(request, facts)
@@ -98,6 +101,7 @@ class AmxStrips(_OnUnit):
 
 class AmxPixels(_OnUnit):
     name = "pixels on the matrix unit"
+    kind = "it takes up to 8 channels that lie plain, a layer computed whole, and memory for a strip"
 
     def plan(self, request: Request, facts: ConvFacts) -> MatrixPlan | None:
         return few_plan(request, facts)

@@ -233,8 +233,10 @@ class FewOutputs(Algorithm):
     alone = True
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+        if not has_few(facts, request.target.lanes(facts.output.dtype)):
+            return self.refuses("the outputs fill much of a vector, the inputs little, or sums are short")
         if not few_applies(request, facts):
-            return self.refuses("outputs fill vectors, or the data are computed or lie in no channel blocks")
+            return self.refuses("the data are computed in the kernel, or lie in no channel blocks")
         return self.choice(sure=True)
 
     def build(self, request: Request, facts: ConvFacts, plan: None) -> Kernel:

@@ -39,7 +39,8 @@ class Winograd(Algorithm):
         if plan is not None and room is not None and held_bytes(request.target.lanes(), facts.channels, plan) > room:
             plan = choose_plan(request.target, facts, room, split)
         if plan is None:
-            return self.refuses("not applicable" if not applies(facts) else "expected to be no faster")
+            slower = "expected to be no faster than the direct form"
+            return self.refuses(slower if applies(facts) else "no transform fits")
         return self.choice(plan, plan.cycles / MARGIN if plan.products else plan.cycles)
 
     def build(self, request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
