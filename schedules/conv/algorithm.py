@@ -33,7 +33,7 @@ class Algorithm(ABC):
 
     name: str
     boxes_in_place = False  # True if boxes may write over a residual that they read
-    alone = False  # True if tuning has nothing else to try where this is chosen
+    alone = False  # True if tuning tries nothing else where this is chosen, and this nowhere else
 
     @abstractmethod
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:

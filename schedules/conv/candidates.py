@@ -22,7 +22,7 @@ def candidates(request: Request, facts: ConvFacts, own: Choice) -> list[Choice]:
     """What is worth a measurement, the family's ``own`` choice first: the best plan of every class of every algorithm,
     then the second ones."""
     taken = algorithm_of(own)
-    every = (taken,) if taken.alone else algorithms_for(facts)
+    every = [taken] if taken.alone else [a for a in algorithms_for(facts) if not a.alone]
     classes = [[a.choice(plan) for plan in plans] for a in every for plans in a.candidates(request, facts)]
     found = list(alternating(classes))
     return found if taken.alone else own_first(own, found)  # an algorithm that is alone has its own first
