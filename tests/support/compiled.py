@@ -32,6 +32,7 @@ from halotile.compiler.frontend.importer import ImportedModel
 from halotile.compiler.spec import TensorSpec
 from halotile.compiler.state import Build, Options
 from halotile.schedules.instructions.amx import has_matrix_unit
+from halotile.schedules.tiled import TiledKernel
 from halotile.schedules.words.group import Value
 from halotile.schedules.words.layout import Layout
 from halotile.targets.resolve import resolve
@@ -321,7 +322,8 @@ class Suite:
                     stack.append(build.views[value])
                 if value in made:
                     group, kernel = made[value]
-                    case.schedules.insert(0, kernel.schedule)
+                    parts = kernel.parts if isinstance(kernel, TiledKernel) else ()
+                    case.schedules[0:0] = [kernel.schedule, *(p.schedule for p in parts)]
                     stack.extend(group.inputs)
 
     def check(self, name: str) -> None:
