@@ -20,7 +20,7 @@ Rule = Callable[[Node], Build | None]
 
 
 def opened(module: IRModule) -> tuple[relax.Function, Graph] | None:
-    """The module's function and its graph; None where there is nothing to rewrite."""
+    """The main function of ``module`` and its graph; None where there is nothing to rewrite."""
     function = module["main"]
     try:
         return (function, read(function)) if isinstance(function, relax.Function) else None
@@ -29,7 +29,7 @@ def opened(module: IRModule) -> tuple[relax.Function, Graph] | None:
 
 
 def closed(module: IRModule, function: relax.Function, graph: Graph, name: str, done: Counter[str]) -> Result:
-    """The module with what a pass of this name has ``done`` to the graph."""
+    """The result of the pass ``name``: ``module`` with ``graph`` written back, and notes of what was ``done``."""
     if not done:
         return Result(module, False)
     notes = tuple(f"{name}: {rule} {count}x" for rule, count in sorted(done.items()))
@@ -37,7 +37,8 @@ def closed(module: IRModule, function: relax.Function, graph: Graph, name: str, 
 
 
 def sweep(graph: Graph, rules: Mapping[str, Rule], done: Counter[str]) -> bool:
-    """Tries ``rules`` at every node once, inputs first; whether anything changed. ``done`` counts what did, by name."""
+    """True if ``rules`` changed anything, each tried once at every node, inputs first; ``done`` counts rewrites by
+    rule."""
     changed = False
     for node in graph.order():
         if node.op in (INPUT, CONST, "removed"):

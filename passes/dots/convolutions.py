@@ -34,8 +34,9 @@ LEAST_CHANNELS = 2  # a single one would be a quarter of each word, which is wha
 def dot_conv(
     target: Target, exact: bool, node: Node, borders: bool = True, winograd: bool = False
 ) -> Build | None:
-    """Builds the convolution of bytes for one of float32 or int32; None where it is none, or where ``winograd`` may be
-    taken for it and is faster. ``borders`` may hold another byte than 0."""
+    """What builds ``node``, a convolution of float32 or int32, as one of bytes; None if it is none of quantised data,
+    or if Winograd's algorithm in float32 may be taken (``winograd``) and is faster. ``borders``: places around the data
+    may hold another byte than 0."""
     if node.op not in CONVOLUTIONS or node.dtype not in ("float32", "int32") or weight_index(node) != 1:
         return None
     data = byte_data(node.inputs[0])
@@ -65,7 +66,8 @@ def _facts(node: Node) -> ConvFacts:
 
 
 def joined_conv(target: Target, exact: bool, node: Node, borders: bool = True) -> Build | None:
-    """Builds one convolution of bytes for a sum, in int32, of convolutions of all parts of one tensor's channels."""
+    """What builds one convolution of bytes for ``node``, an int32 sum of convolutions of all parts of one tensor's
+    channels; None if it is no such sum."""
     parts = _parts(node)
     if node.op != "relax.add" or node.dtype != "int32" or parts is None:
         return None

@@ -52,6 +52,7 @@ class Dots:
     name: str = "dots"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
+        """``module`` with its sums of quantised data as sums of products of bytes in int32."""
         if not self.enabled or target is None or data_dtype(target) is None or (found := opened(module)) is None:
             return Result(module, False)
         function, graph = found

@@ -41,15 +41,15 @@ class Data:
     factor: Node | None = None
 
     def moved(self, b: Builder, byte: Node) -> Node:
-        """``byte``, in place of the data's, where it is read."""
+        """``byte`` with the data's moves made again on it."""
         for move in self.moves:
             byte = b.same(move, byte)
         return byte
 
 
 def byte_data(value: Node, through: bool = False) -> Data | None:
-    """How a tensor of float32 or int32 is made of bytes; None if it is not. ``through`` moves, less offsets,
-    and times a factor."""
+    """How ``value``, a tensor of float32 or int32, is made of bytes; None if it is not. With ``through`` also by way of
+    moves, less offsets and times a factor."""
     scale, shift, node = 1.0, 0.0, value
     moves: list[Node] = []
     offset: tuple[Node, float] | None = None
@@ -117,8 +117,9 @@ def _number(node: Node) -> float | None:
 
 
 def whole_steps(weights: np.ndarray, exact: bool = False) -> tuple[np.ndarray, np.ndarray] | None:
-    """int8 numbers and float64 steps [outputs] whose products are ``weights`` [outputs, ...]; None where there are
-    none. Whole numbers have whole steps: their sums may become integers. ``exact``: only steps of one."""
+    """int8 numbers and float64 steps [outputs] whose products are ``weights`` [outputs, ...]; None if there are none.
+    Weights that are whole numbers have whole steps, so that their sums may become integers. ``exact``: only steps of
+    one."""
     rows = weights.reshape(len(weights), -1).astype(np.float64)
     if not rows.size or not np.isfinite(rows).all():
         return None

@@ -26,7 +26,8 @@ EXACT = 1 << 24  # float32 holds all whole numbers up to it
 
 
 def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:
-    """Builds a product with weights as one of bytes; None if it is none. ``exact``: only where no bit changes."""
+    """What builds ``node``, a product with constant weights, as one of bytes; None if it is none. ``exact``: only where
+    no bit changes."""
     if node.op != PRODUCT or node.dtype not in ("float32", "int32") or not node.static or 0 in (node.shape or ()):
         return None
     left, right = node.inputs
@@ -78,7 +79,8 @@ def _centred(array: np.ndarray) -> np.ndarray | None:
 
 
 def side_sums(whole: np.ndarray) -> np.ndarray:
-    """The larger of what the weights of a column that are above zero, and those below, come to."""
+    """For each column of ``whole`` (int8 [K, N]) the larger of the sum of its positive weights and that of its negative
+    ones, absolute."""
     wide = whole.astype(np.int64)
     return np.maximum(np.maximum(wide, 0).sum(0), -np.minimum(wide, 0).sum(0))
 
@@ -103,7 +105,7 @@ def _summed(b: Builder, data: Data, whole: np.ndarray, target: Target) -> Node:
 
 
 def without(b: Builder, total: Node, offset: Node, columns: np.ndarray) -> Node:
-    """``total - offset * columns``."""
+    """``total - offset * columns`` in int32: a product without the contribution of the data's offset."""
     if offset.op == "relax.astype" and offset.inputs[0].dtype in BYTES:
         offset = offset.inputs[0]
     if all(s == 1 for s in offset.shape or ()) and offset.rank:

@@ -43,8 +43,8 @@ KEPT = RESHAPES | {f"relax.{n}" for n in "permute_dims strided_slice nn.relu abs
 
 
 def quotient(target: Target, exact: bool, node: Node) -> Build | None:
-    """Builds the quotient without a division; None if ``node`` is none, or its dividend may be anything. ``exact``:
-    only if it is rounded."""
+    """What builds the quotient ``node`` as a product, with the same bits; None if it is none, or its dividend may be
+    anything. ``exact``: only if the result is rounded."""
     if node.op != "relax.divide" or node.dtype != "float32" or node.inputs[1].op != CONST or not _fuses(target):
         return None
     if exact and (node.outputs or any(u.op != "relax.round" for u in node.users)):
@@ -64,7 +64,8 @@ def quotient(target: Target, exact: bool, node: Node) -> Build | None:
 
 
 def rounded(target: Target, exact: bool, node: Node) -> Build | None:
-    """Builds bytes of numbers that are known to be small; None if ``node`` is nothing like it."""
+    """What builds bytes from numbers that are known to be small, by fewer instructions; None if ``node`` is nothing of
+    the kind."""
     found = _saturated(node) if node.dtype in BYTES and target.triple.startswith("x86_64") else None
     if found is None or found[0].dtype != "float32":
         return None

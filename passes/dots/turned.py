@@ -17,8 +17,8 @@ op = relax.op
 
 
 def turned(b: Builder, data: Data, dtype: str) -> tuple[Node, int]:
-    """The bytes of ``data`` as ``dtype`` (uint8, int8 or int16), and what stands for zero. Whoever makes them does so
-    once, with what is fused behind it."""
+    """The bytes of ``data`` as ``dtype`` (uint8, int8 or int16), and the number that stands for zero among them.
+    Whatever makes the bytes converts them once, with what is fused behind it."""
     if data.byte.dtype == dtype:
         return data.byte, data.zero
     move = _move(data, dtype)
@@ -37,12 +37,12 @@ def turned(b: Builder, data: Data, dtype: str) -> tuple[Node, int]:
 
 
 def outside(data: Data, dtype: str) -> int:
-    """What stands for zero among the bytes of ``data`` as ``dtype``."""
+    """The number that stands for zero among the bytes of ``data`` as ``dtype``."""
     return data.zero if data.byte.dtype == dtype else data.zero + _move(data, dtype)
 
 
 def data_range(node: Node) -> tuple[int, int]:
-    """The least and the largest number that what :func:`turned` made, and moves behind it, may hold."""
+    """The least and the largest number that a result of :func:`turned`, or of moves behind it, may hold."""
     move = 0
     while node.dtype not in BYTES:
         pair = split_constant(node) if node.op == "relax.add" else None

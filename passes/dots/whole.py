@@ -71,7 +71,8 @@ def _sums(node: Node) -> _Sums | None:
 
 
 def whole_again(target: Target, exact: bool, node: Node) -> Build | None:
-    """Builds sums that only pass through float32 without that; None if ``node`` is nothing like it."""
+    """What builds ``node``, whole numbers that pass through float32 on their way, as a sum in int32; None if it is
+    nothing of the kind."""
     if node.op != "relax.astype" or node.dtype != "int32":
         return None
     value, more = node.inputs[0], np.zeros((), np.int64)
@@ -97,7 +98,7 @@ def whole_again(target: Target, exact: bool, node: Node) -> Build | None:
 
 
 def parts_together(target: Target, exact: bool, node: Node) -> Build | None:
-    """Builds two sums over neighbouring parts of one value as one; None if ``node`` does not add such."""
+    """What builds ``node``, two sums over neighbouring parts of one value, as one sum; None if it adds no such two."""
     if node.op != "relax.add" or node.dtype != "int32" or CONST in (i.op for i in node.inputs):
         return None
     both = [_sums(i) for i in node.inputs]

@@ -25,7 +25,8 @@ WEIGHTS = "its weights are used elsewhere too"
 
 @dataclass(frozen=True)
 class Branch:
-    """``result = product (+ bias)``, ``product = data x weights [K, N]``."""
+    """One product with constant weights that may be merged: ``result = product (+ bias)``, ``product = data x
+    weights``, the weights being [K, N]."""
 
     product: Node
     result: Node
@@ -33,19 +34,23 @@ class Branch:
 
     @property
     def data(self) -> Node:
+        """The left operand."""
         return self.product.inputs[0]
 
     @property
     def weights(self) -> Node:
+        """The constant right operand, [K, N]."""
         return self.product.inputs[1]
 
     @property
     def columns(self) -> int:
+        """N, the columns of the result."""
         return int((self.weights.shape or (0,))[-1])
 
 
 def bundles(graph: Graph) -> Iterable[tuple[list[Branch], list[str]]]:
-    """For each value that several products read: those that may be merged, in program order, and why others may not."""
+    """For each value that several products read: the branches that may be merged, in program order, and notes why
+    others may not."""
     nodes = graph.order()
     places = _attentions(nodes)
     by_data: dict[Node, list[Branch]] = {}

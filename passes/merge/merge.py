@@ -36,8 +36,8 @@ GAIN = 0.995  # estimated time of one product over that of several: nearer than 
 
 @dataclass(frozen=True)
 class Merge:
-    """``threads`` that kernels run on; ``seven``: products of halves may be chosen, ``matrix``: sums of parts on the
-    matrix unit."""
+    """The pass that merges products of one value. ``threads`` that kernels run on; ``seven``: kernels may use
+    Strassen's products; ``matrix``: they may use bf16 parts on a matrix unit."""
 
     threads: int = 1
     seven: bool = True
@@ -45,6 +45,8 @@ class Merge:
     name: str = "merge"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
+        """``module`` with products of one value as one product and slices of it, where that is estimated to be
+        faster."""
         function = module["main"]
         if target is None or not isinstance(function, relax.Function):
             return Result(module, False)

@@ -35,12 +35,15 @@ RECURRENT = "halotile.recurrent"
 
 @dataclass(frozen=True)
 class Numbers:
-    """``small``: also recurrent weights that stay in the second-level cache, where memory goes before speed."""
+    """The pass that keeps weights as scaled integers. ``small``: recurrent weights that stay in the second-level cache
+    as well, where memory goes before speed."""
 
     small: bool = False
     name: str = "numbers"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
+        """``module`` with constants that are whole numbers times a scale stored as these numbers, where a kernel reads
+        them so."""
         if target is None or (found := opened(module)) is None:
             return Result(module, False)
         function, graph = found

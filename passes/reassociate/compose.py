@@ -36,20 +36,21 @@ class _Way:
 
 @dataclass
 class Products:
-    """Of each pair of weights the product, computed once, and its node: an unrolled loop has the same pair in each of
-    its rounds."""
+    """Products of pairs of constant weights, each computed once, with its node in the graph: an unrolled loop has the
+    same pair in every round."""
 
     arrays: dict[tuple[Node, Node], np.ndarray | None] = field(default_factory=dict)
     nodes: dict[tuple[Node, Node], Node] = field(default_factory=dict)
 
     def array(self, first: Node, second: Pointwise) -> np.ndarray | None:
-        """None where a number would leave the range of the weights' type."""
+        """The product of two pairs of weights, in the weights' dtype; None where a number would leave its range."""
         key = first.inputs[1], second.weight
         if key not in self.arrays:
             self.arrays[key] = rounded(_product(first, second.matrix), key[0].array.dtype)
         return self.arrays[key]
 
     def node(self, b: Builder, first: Node, second: Pointwise) -> Node:
+        """The constant node of a product that :meth:`array` gave."""
         key = first.inputs[1], second.weight
         known = self.nodes.get(key)
         if known is None or known.op == "removed":
@@ -58,7 +59,8 @@ class Products:
 
 
 def compose(node: Node, products: Products) -> Callable[[Builder], Node] | None:
-    """Builds what computes ``node`` by one product instead of two; None if that is not possible, or not less work."""
+    """What builds ``node``, two linear maps in a row, by one product; None if that is not possible, or not less
+    work."""
     second = pointwise(node)
     way = _way(second) if second is not None else None
     if second is None or way is None:

@@ -28,8 +28,8 @@ _ALL = (*_EXTREMES, "halotile.argmax", "halotile.argmin")
 
 
 def extreme_as_it_lies(node: Node) -> Callable[[Builder], Node] | None:
-    """Builds the extreme of what ``node`` reads through a transpose, and slices that nothing but extremes reads; None
-    if there is none, or if the axes that are left would have to change places instead."""
+    """What builds the maximum or minimum ``node`` on the tensor as it lies, before the transpose and slices that it is
+    read through; None if there are none, or if the axes that are left would have to change places instead."""
     if node.op not in _ALL or node.attr("axis") is None:
         return None
     cuts: list[Node] = []

@@ -37,11 +37,13 @@ _THROUGH |= {"relax.concat", "relax.strided_slice", "relax.split", "halotile.res
 
 
 def moment(x: Any, about: Any, **attributes: Any) -> Any:
+    """A call of ``halotile.moment``: each channel's mean of ``x`` less ``about``, or of its square."""
     return call("halotile.moment", x, about, **attributes)
 
 
 def groups_by_channels(node: Node) -> Callable[[Builder], Node] | None:
-    """Builds the norm that ``node`` gives its shape back to; None if it is none, or not of a convolution's image."""
+    """What builds ``node``, the reshape behind a group norm of a convolution's image, by way of its channels' means;
+    None if it is none."""
     if node.op not in RESHAPES or not node.static or node.rank != 4 or node.dtype != "float32":
         return None
     found = _norm(node.inputs[0])

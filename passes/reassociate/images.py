@@ -28,8 +28,8 @@ FARTHEST = 64  # operators to look through for the transpose before
 
 
 def as_image(node: Node) -> Callable[[Builder], Node] | None:
-    """Builds ``node``, a product with constants or a norm of channels, on the image as it lies; None if it is neither,
-    or if that would add as many transposes as it removes."""
+    """What builds ``node``, a product with constants or a norm along the last axis of a channels-last image, on the
+    image with channels first; None if it is neither, or if that adds as many transposes as it removes."""
     if not _along_channels(node):
         return None
     root = _turned(node)

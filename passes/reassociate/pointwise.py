@@ -20,7 +20,8 @@ from ..simplify.rule import Builder
 
 @dataclass(frozen=True)
 class Pointwise:
-    """``matrix`` is [inputs, outputs] in float64; ``axis`` is the channels' axis of data and result."""
+    """A pointwise linear map: at every place, the channels times one constant ``matrix`` [inputs, outputs] in float64.
+    ``axis`` is the channels' axis of data and result."""
 
     node: Node
     data: Node
@@ -51,7 +52,7 @@ class Pointwise:
         return b.same(self.node, data, b.const(kernel))
 
     def biased(self, b: Builder, value: Node, bias: np.ndarray | None) -> Node:
-        """``value`` plus a number per channel."""
+        """``value`` plus ``bias``, a number for each channel."""
         if bias is None:
             return value
         return b.call(relax.op.add, value, b.const(bias.reshape(-1, *(1,) * (value.rank - 1 - self.axis))))

@@ -33,12 +33,14 @@ _RULES_OF_LANES = {"phases-side-by-side": phases_side_by_side, "whole-blocks": w
 
 @dataclass(frozen=True)
 class Reassociate:
-    """``enabled=False`` leaves the order of all operators as it is."""
+    """The pass that changes the order of linear maps. ``enabled=False`` leaves all as they are."""
 
     enabled: bool = True
     name: str = "reassociate"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
+        """``module`` with linear maps in the order of the least work; with ``target``, also with channels in the order
+        that fills its vectors."""
         if not self.enabled or (found := opened(module)) is None:
             return Result(module, False)
         function, graph = found

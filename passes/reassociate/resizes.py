@@ -25,7 +25,8 @@ ELEMENT_COST = 32  # multiply-adds in whose time an element is resized or added:
 
 
 def resize_later(node: Node) -> Callable[[Builder], Node] | None:
-    """Builds what computes ``node`` with resizes behind it; None if there is none, or nothing gained."""
+    """What builds ``node``, a pointwise linear map of an enlarged input, on the input before its resizes; None if there
+    are none, or nothing is gained."""
     linear = pointwise(node)
     if linear is None or node.op == "relax.matmul":
         return None

@@ -36,7 +36,8 @@ _LANES = [0, 1, 4, 2, 5, 3]  # [n, c, i, j, h, w] -> the same
 
 
 def phases_side_by_side(node: Node, target: Target) -> Build | None:
-    """Builds the convolution and the shuffle for a transposed one; None if that fills no more lanes."""
+    """What builds the transposed convolution ``node`` as a convolution of all phases and a pixel shuffle; None if that
+    fills no more lanes of ``target``."""
     if node.op != "halotile.conv_transpose" or node.rank != 4 or not is_float(node) or weight_index(node) != 1:
         return None
     data, weight = node.inputs[0], node.inputs[1].array
@@ -84,8 +85,8 @@ def _in_lanes(channels: int, lanes: int) -> int:
 
 
 def whole_blocks(node: Node, target: Target) -> Build | None:
-    """Builds the permutation of a pixel shuffle for channels in another order, made so by the convolution before it;
-    None if it is no such permutation."""
+    """What builds the permutation ``node`` of a pixel shuffle for channels in an order that moves whole blocks, which
+    the convolution before it then makes; None if it is no such permutation."""
     if node.op != "relax.permute_dims" or node.rank != 6 or list(permutation(node)) != _LANES or not node.static:
         return None
     split = node.inputs[0]

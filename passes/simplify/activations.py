@@ -46,6 +46,7 @@ def scaled(node: Node) -> tuple[Node, float]:
 
 
 def close(a: float, b: float) -> bool:
+    """True if ``a`` is ``b`` within what constants of models are rounded to."""
     return abs(a - b) <= 2e-6 * abs(b)
 
 
@@ -107,6 +108,7 @@ def _unary(function: Callable[..., Any], x: Node) -> Rewrite:
 
 
 def one_plus(node: Node) -> Node | None:
+    """x of a node that is 1 + x."""
     pair = split_constant(node)
     return pair[0] if pair is not None and near(pair[1], 1.0) else None
 

@@ -19,6 +19,7 @@ op = relax.op
 
 
 def applied(function: Any, x: Node) -> Rewrite:
+    """A rewrite to ``function`` of ``x``."""
     return Rewrite(lambda b: b.call(function, x))
 
 
@@ -99,6 +100,7 @@ def _is_log1p(node: Node) -> bool:
 
 
 def own(name: str, x: Node, **attributes: Any) -> Rewrite:
+    """A rewrite to our operator ``name`` of ``x``."""
     return Rewrite(lambda b: b.call(lambda v: call(name, v, **attributes), x))
 
 

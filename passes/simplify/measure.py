@@ -53,6 +53,7 @@ OPEN_DIM = 8
 
 
 def strength(node: Node) -> int:
+    """The cost of a node's operator, in units in which most operators are 6 and free ones 0."""
     if node.op in (INPUT, CONST):
         return 0
     if node.op == "relax.add" and _is_bias(node):
@@ -67,6 +68,7 @@ def _is_bias(node: Node) -> bool:
 
 
 def is_operator(node: Node) -> bool:
+    """True for what is computed: no input and no constant."""
     return node.op not in (INPUT, CONST)
 
 
@@ -78,6 +80,8 @@ def volume(node: Node) -> int:
 
 
 def measure(nodes: Iterable[Node]) -> tuple[int, int, int, int, int]:
+    """What every rewrite must lower, compared from left to right: operators, their strengths, elements moved, elements
+    of constants, and levels."""
     operators = total = moved = stored = levels = 0
     for node in nodes:
         if is_operator(node):

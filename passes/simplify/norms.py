@@ -72,6 +72,7 @@ def scaled_root(node: Node) -> tuple[Node, Node, Node] | None:
 
 
 def reciprocal_root(node: Node) -> Node | None:
+    """v of a node that is 1 / sqrt(v), in any of its spellings."""
     if node.op == "relax.rsqrt":
         return node.inputs[0]
     if node.op == "relax.divide" and scalar(node.inputs[0]) == 1 and node.inputs[1].op == "relax.sqrt":
@@ -92,6 +93,7 @@ def centred(node: Node) -> tuple[Node, list[int]] | None:
 
 
 def static_dims(x: Node, axes: Sequence[int]) -> list[int] | None:
+    """The dims of ``x`` along ``axes``; None if one of them is open."""
     shape = x.shape
     if shape is None:
         return None
@@ -164,6 +166,7 @@ class RecogniseLayerNorm(_Norm):
 
 
 def standardise(x: Any, **attributes: Any) -> Any:
+    """A call of ``halotile.standardise`` on ``x``."""
     return call("halotile.standardise", x, **attributes)
 
 

@@ -8,7 +8,8 @@ from ...schedules.words.tile_plan import Compute, Copy, Fill, Shift, TilePlan
 
 
 def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:
-    """Members with the boxes they compute, values with their windows and modes, and the sums."""
+    """``plan`` as plain data: members with the boxes they compute, values with their windows and modes, and the
+    sums."""
     boxes: list[dict[tuple[int, int], int]] = [{} for _ in plan.members]
     fills = shifts = copies = 0
     for task in plan.tasks:
@@ -77,7 +78,7 @@ def _tile(plan: TilePlan) -> tuple[int, int]:
 
 
 def plan_text(data: dict[str, Any]) -> str:
-    """One plan for the terminal."""
+    """One plan, given as :func:`plan_data` has it, in lines for the terminal."""
     rows, columns = data["tile"]
     lines = [
         f"{data['name']}: tiles of {rows} x {columns}, {data['tasks']} tasks of up to {data['stripes']} stripes, "

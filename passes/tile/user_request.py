@@ -28,7 +28,8 @@ KEYS = ("first", "last", "shape", "bands", "modes", "quantum")
 
 
 def forced(program: Program, wish: Mapping[str, Any], cores: int) -> list[tuple[int, int, TilePlan]]:
-    """The plan that ``wish`` asks for, as (index of the first group, of the last, plan)."""
+    """The plan that a user's ``wish`` asks for, as a list of one (index of the first group, of the last, plan). Raises
+    HalotileError if it can't be met, with the reason."""
     unknown = [key for key in wish if key not in KEYS]
     if unknown:
         raise HalotileError(f"tile: unknown key {unknown[0]!r}; known are {', '.join(KEYS)}")
@@ -101,7 +102,7 @@ def _find(program: Program, name: Any) -> list[int]:
 
 
 def checked_shape(shape: Any) -> tuple[int, int | None]:
-    """Rows and columns of a tile."""
+    """(rows, columns) of a tile from what a user gave. Raises HalotileError if it is no such pair."""
     good = isinstance(shape, (tuple, list)) and len(shape) == 2
     if not good or not all(_is_positive(s) for s in shape if s is not None) or shape[0] is None:
         raise HalotileError(

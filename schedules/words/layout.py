@@ -20,8 +20,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Layout:
-    """``block`` splits axis 1 by that many lanes (0: not split); ``margins`` has (before, after) for each axis, and
-    ``fill`` is in them."""
+    """The index map of a tensor of logical ``shape``. ``block`` splits axis 1 (channels) into blocks of that many
+    lanes, 0 leaves it whole; ``margins`` has (before, after) for each axis, or is empty, and ``fill`` is the number
+    that margins hold."""
 
     shape: tuple[int, ...]
     block: int = 0
@@ -30,30 +31,35 @@ class Layout:
 
     @staticmethod
     def plain(shape: Sequence[int]) -> Layout:
+        """The row-major layout of ``shape``."""
         return Layout(tuple(int(s) for s in shape))
 
     @staticmethod
     def blocked(
         shape: Sequence[int], block: int, margins: Sequence[tuple[int, int]] = (), fill: int = 0
     ) -> Layout:
+        """The layout of ``shape`` in blocks of ``block`` channels, with ``margins`` if any of them is not zero."""
         clean = tuple((int(a), int(b)) for a, b in margins)
         if not any(a or b for a, b in clean):
             return Layout(tuple(int(s) for s in shape), block)
         return Layout(tuple(int(s) for s in shape), block, clean, fill)
 
     def window(self, rows: int, columns: int) -> Layout:
-        """The layout of ``rows x columns`` (axes 2 and 3) of such a tensor, without margins."""
+        """The layout of a window of ``rows x columns`` (axes 2 and 3) of such a tensor: the same block, no margins."""
         return Layout.blocked((*self.shape[:2], rows, columns), self.block)
 
     @property
     def is_plain(self) -> bool:
+        """True if the layout is row-major, without blocks or margins."""
         return not self.block and not self.margins
 
     def margin(self, axis: int) -> tuple[int, int]:
+        """(before, after) of ``axis``, in elements."""
         return self.margins[axis] if self.margins else (0, 0)
 
     @property
     def physical_shape(self) -> tuple[int, ...]:
+        """The dims of the buffer: margins included, channels as blocks, and the lanes of a block last."""
         dims = [s + sum(self.margin(i)) for i, s in enumerate(self.shape)]
         if self.block:
             dims[1] = -(-self.shape[1] // self.block)
@@ -62,6 +68,7 @@ class Layout:
 
     @property
     def elements(self) -> int:
+        """Elements of the buffer, margins and padding lanes included."""
         return int(np.prod(self.physical_shape, dtype=np.int64))
 
     @property
@@ -75,8 +82,8 @@ class Layout:
         return tuple(reversed(strides))
 
     def offset(self, indices: Sequence[Any], block_index: Any = None, lane: Any = None) -> Any:
-        """Flat position of logical ``indices`` (ints or expressions). With ``block_index`` and ``lane`` given, they
-        stand for the channel instead of ``indices[1]``, which saves the division."""
+        """Flat position of logical ``indices`` (ints or expressions). ``block_index`` and ``lane``, where given, stand
+        for the channel instead of ``indices[1]``, which saves a division."""
         strides = self.strides
         total: Any = 0
         for axis, index in enumerate(indices):
@@ -104,7 +111,7 @@ class Layout:
         return np.ascontiguousarray(array)
 
     def unpack(self, array: np.ndarray) -> np.ndarray:
-        """The inverse of :meth:`pack`."""
+        """The logical array of a physical one: the inverse of :meth:`pack`."""
         array = np.asarray(array).reshape(self.physical_shape)
         if self.block:
             array = np.moveaxis(array, -1, 2)

@@ -74,5 +74,5 @@ class Policy:
 
     @property
     def weights(self) -> str:
-        """The type that weights are stored in."""
+        """The dtype that weights are stored in, "float32" or "float16"."""
         return "float16" if self.half else "float32"

@@ -13,13 +13,13 @@ from tvm.ir import SequentialSpan, SourceName, Span
 
 
 def span_of(names: Iterable[str]) -> Any:
-    """The span of a binding that stands for the nodes ``names``; None for no node."""
+    """The span of a binding that stands for the model's nodes ``names``; None for no names."""
     spans = [Span(SourceName(name), 0, 0, 0, 0) for name in names]
     return SequentialSpan(spans) if len(spans) > 1 else next(iter(spans), None)
 
 
 def names_of(span: Any) -> tuple[str, ...]:
-    """The names that :func:`span_of` was given."""
+    """The names that :func:`span_of` was given; none for None."""
     if span is None:
         return ()
     spans = span.spans if isinstance(span, SequentialSpan) else (span,)

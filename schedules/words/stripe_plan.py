@@ -17,7 +17,8 @@ from .tile_plan import Span, Step, TilePlan
 
 @dataclass(frozen=True)
 class Stream:
-    """A value that passes through the scratchpad: windows of ``layout``, at two offsets in bytes."""
+    """A value that passes through the scratchpad in two windows of ``layout``, used in turn, at two offsets in
+    bytes."""
 
     value: Value
     layout: Layout
@@ -26,7 +27,8 @@ class Stream:
 
 @dataclass(frozen=True)
 class Part:
-    """``rows x columns`` of a streamed value are transferred; the window begins at ``base``."""
+    """The transfer of ``rows x columns`` of a streamed value to or from its window, which begins at row and column
+    ``base``."""
 
     value: Value
     rows: Span
@@ -36,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Stripe:
-    """What is loaded for a stripe, the steps that compute it, and what is stored."""
+    """One stripe: transfers that load its inputs, the steps that compute it, and transfers that store its outputs."""
 
     loads: tuple[Part, ...]
     steps: tuple[Step, ...]
@@ -45,8 +47,9 @@ class Stripe:
 
 @dataclass(frozen=True, eq=False)
 class StripePlan:
-    """``tiles`` has the members, the windows between them and their modes; ``bytes`` is the scratchpad memory of all
-    windows and streams, ``stripe_rows`` the rows of the last output that a stripe gives."""
+    """How a chain is computed in double-buffered stripes. ``tiles`` has the members, the windows between them and their
+    modes, ``streams`` the windows of what comes from memory or goes there, ``bytes`` the scratchpad memory of all of
+    them; ``stripe_rows`` are the rows of the last output that a stripe gives."""
 
     tiles: TilePlan
     streams: Mapping[Value, Stream]
@@ -60,10 +63,12 @@ class StripePlan:
 
     @property
     def modes(self) -> Mapping[Value, str]:
+        """Inner value -> "ring" or "recompute"."""
         return self.tiles.modes
 
     @property
     def extra_work(self) -> float:
+        """Multiply-adds computed, over those of the groups computed whole."""
         return self.tiles.extra_work
 
     @property

@@ -22,8 +22,9 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Window:
-    """Scratch for a part of ``value``: ``rows x columns`` of it from a base that moves, ``offset`` bytes into the
-    task's scratch. ``layout`` is that part's: the shape of the window, the block of the value, no margins."""
+    """Scratch for a part of ``value``: ``rows x columns`` from a base that moves from stripe to stripe. It lies
+    ``offset`` bytes into the task's scratch, in ``layout``: the shape of the window, the block of the value, no
+    margins."""
 
     value: Value
     layout: Layout
@@ -32,8 +33,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Compute:
-    """Member ``member`` computes ``rows x columns`` of its outputs. ``bases`` has, for each windowed value that it
-    reads or writes, the position that the first element of the window holds at this moment."""
+    """The step in which member number ``member`` computes ``rows x columns`` of its outputs. ``bases`` has, for each
+    windowed value that it reads or writes, the (row, column) of the value that the window's first element holds at this
+    moment."""
 
     member: int
     rows: Span
@@ -43,7 +45,8 @@ class Compute:
 
 @dataclass(frozen=True)
 class Fill:
-    """``rows x columns`` of the window of ``value`` become ``number``: places outside of the tensor."""
+    """The step that writes ``number`` to ``rows x columns`` of the window of ``value``, places outside of the tensor.
+    ``base``: the (row, column) that the window's first element holds."""
 
     value: Value
     rows: Span
@@ -54,8 +57,8 @@ class Fill:
 
 @dataclass(frozen=True)
 class Shift:
-    """The rows ``keep`` of the window of ``value``, whose base was ``base``, move to its start: the new base row is
-    ``keep[0]``. ``columns``: of these alone (None: of all)."""
+    """The step that moves the rows ``keep`` of the window of ``value`` to its start: its base was ``base``, its new
+    base row is ``keep[0]``. ``columns``: of these alone (None: of all)."""
 
     value: Value
     keep: Span
@@ -65,9 +68,9 @@ class Shift:
 
 @dataclass(frozen=True)
 class Copy:
-    """``rows`` of the window of ``source``, whose base is ``base``, go to that of ``target``, from its row ``at`` on:
-    rows that a ring saves until the next stripe, while others use its bytes, or that return. ``columns``: of these
-    alone (None: of all)."""
+    """The step that copies ``rows`` of the window of ``source``, whose base is ``base``, into the window of ``target``,
+    from that one's row ``at`` on: rows that a ring saves until the next stripe, while others use its bytes, or rows
+    that return. ``columns``: of these alone (None: of all)."""
 
     source: Value
     target: Value
@@ -82,7 +85,7 @@ Step = Compute | Fill | Shift | Copy
 
 @dataclass(frozen=True)
 class Task:
-    """One band and column block: ``stripes`` are lists of steps, in order."""
+    """One band of rows by one column block. ``stripes`` are lists of steps, from top to bottom."""
 
     rows: Span
     columns: Span
@@ -91,14 +94,16 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class TilePlan:
-    """How one tile group is computed. ``modes`` says for each value that stays inside how it is kept: ``ring`` or
-    ``recompute``. ``windows`` has those of saved rows, too, under values of their own. ``task_bytes`` is the scratch of
-    one task. ``sharing`` cores compute each step together, by columns or rows, one task after the other; 1: each has
-    tasks of its own. ``room``: the most bytes that a member's kernel may hold beside its windows on each core (None:
-    any number). ``inplace``: outputs of members that take over an input, which has the same window: the member reads it
-    at its own place only. ``wholes``: values whose window is a part of that of a concatenation, with this, which
-    computes nothing. ``takes``: values written whole that may lie where an input lies, if nobody reads it afterwards:
-    the rows that are written are those that no step reads any more."""
+    """How one tile group is computed: its members' steps, task by task.
+
+    ``windows``: value -> its window; those of saved rows are there too, under values of their own. ``task_bytes``: the
+    scratch of one task. ``modes``: inner value -> "ring" or "recompute". ``sharing`` cores compute each step together,
+    by columns or rows, one task after the other; 1: each has tasks of its own. ``room``: the scratch limit of a
+    member's kernel, in bytes a core (None: any number). ``inplace``: output of a member -> the input of the same window
+    that it overwrites, which the member reads at its own place only. ``wholes``: value -> the concatenation whose
+    window its own is a part of; such a concatenation computes nothing. ``takes``: value written whole -> the input in
+    whose memory it may lie if nobody reads that afterwards, since only rows are written that no step reads any more.
+    """
 
     members: tuple[Group, ...]
     windows: Mapping[Value, Window]
@@ -114,16 +119,16 @@ class TilePlan:
     takes: Mapping[Value, Value] = field(default_factory=dict)
 
     def is_done(self, step: Step) -> bool:
-        """True for the step of a concatenation whose parts were computed where they belong."""
+        """True if ``step`` computes a concatenation whose parts were computed in its window: nothing is left to do."""
         return isinstance(step, Compute) and self.members[step.member].outputs[0] in self.wholes.values()
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """Values that are written whole."""
+        """Values that the members write whole, to memory."""
         return tuple(v for g in self.members for v in g.outputs if v not in self.windows)
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """Values that are read and made elsewhere."""
+        """Values that the members read and others make."""
         made = {v for g in self.members for v in g.outputs}
         return tuple(dict.fromkeys(v for g in self.members for v in g.inputs if v not in made))

@@ -36,8 +36,8 @@ class Checked:
 
 
 def check_plan(plan: TilePlan, needs: Needs | None = None) -> Checked:
-    """The problems of ``plan``, found by going through the steps of all of its tasks and following what every window
-    holds."""
+    """What is wrong with ``plan``, and what its members compute, found by going through the steps of all of its tasks
+    and following what every window holds."""
     if needs is None:
         from .needs import group_needs_of
 

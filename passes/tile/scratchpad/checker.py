@@ -18,7 +18,7 @@ from ..plan.needs import group_needs_of
 
 
 def check_stripes(plan: StripePlan) -> Checked:
-    """Goes through all stripes of ``plan``."""
+    """What is wrong with ``plan``, and what its members compute, found by going through its loads, steps and stores."""
     return _StripeChecker(plan).run()
 
 

@@ -18,7 +18,7 @@ def predicted(plan: StripePlan, target: Target) -> Timeline:
 
 
 def stripe_costs(plan: StripePlan, stripe: Stripe, target: Target) -> StripeCosts:
-    """Bytes over the transfers' bandwidth, multiply-adds over the peak."""
+    """Predicted seconds of one stripe: bytes over the transfers' bandwidth, multiply-adds over the processor's peak."""
     each = [work_per_element(group) for group in plan.members]
     work = 0.0
     for step in stripe.steps:

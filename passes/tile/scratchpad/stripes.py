@@ -37,14 +37,16 @@ MISSES = 3  # chains that do not fit before longer ones are given up
 
 @dataclass(frozen=True)
 class StripeResult(TileResult):
-    """``layouts`` are those of all values: what only stripes read and write needs no margins in memory."""
+    """Groups in order; those in ``plans`` stand for chains in stripes. ``layouts`` are those of all values: what only
+    stripes read and write has no margins in memory."""
 
     layouts: Mapping[Value, Layout] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Stripes:
-    """``rows`` fixes the height of stripes; None chooses it. ``policy`` is the build's."""
+    """The pass that tiles for a scratchpad. ``rows`` fixes the height of stripes, None chooses it; ``policy`` is the
+    build's."""
 
     rows: int | None = None
     policy: Policy = Policy()
@@ -52,7 +54,8 @@ class Stripes:
 
     @staticmethod
     def of(tile: str | Mapping[str, Any], policy: Policy) -> Stripes:
-        """What a build asks for: ``{"shape": (rows, None)}`` fixes the height; HalotileError for any other wish."""
+        """The pass that a build asks for: ``{"shape": (rows, None)}`` fixes the height of stripes. Raises HalotileError
+        for any other wish."""
         if isinstance(tile, str) or not tile:
             return Stripes(None, policy)
         rows, columns = checked_shape(tile["shape"]) if set(tile) == {"shape"} else (None, 0)
@@ -68,7 +71,8 @@ class Stripes:
         outputs: Sequence[Value],
         target: Target,
     ) -> StripeResult:
-        """From the last group back, the longest chains that fit."""
+        """``groups`` with chains in stripes: from the last group back, the longest chains whose windows, streams and
+        scratch fit the scratchpad."""
         program = Program(groups, layouts, places, frozenset(outputs))
         plans: list[tuple[int, int, Any]] = []
         last = len(groups) - 1
@@ -160,7 +164,7 @@ def stripe_plan(
     rows: int,
     modes: Mapping[Value, str] | None = None,
 ) -> StripePlan:
-    """``groups`` in stripes of ``rows`` rows of the last one's output. Raises Untileable."""
+    """The plan of ``groups`` in stripes of ``rows`` rows of the last one's output. Raises Untileable."""
     last = groups[-1]
     width = last.outputs[-1].shape[3]
     tiles = lower(groups, layouts, Form(rows, width, 1, modes or {}), frozenset(), apart=True)
@@ -261,7 +265,7 @@ def _stripe(
 
 
 def border(value: Value, rows: Span, columns: Span, base: tuple[int, int]) -> list[Step]:
-    """Zeros in the part of ``rows x columns`` that lies outside of the tensor."""
+    """Steps that fill with zeros the part of ``rows x columns`` of a window that lies outside of the tensor."""
     height, width = value.shape[2:4]
     inner = clip(rows, height)
     bands: list[tuple[Span, Span]] = [

@@ -47,7 +47,7 @@ class Bar:
 
     @property
     def is_work(self) -> bool:
-        """A transfer or a computation, not the cost of issuing or waiting."""
+        """True for a transfer or a computation, False for the cost of issuing one or waiting."""
         return self.lane != "processor" or self.event.action == "compute"
 
 
@@ -59,11 +59,12 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
+        """The time at which the last bar ends."""
         return max((b.end for b in self.bars), default=0.0)
 
     @property
     def critical_path(self) -> tuple[Bar, ...]:
-        """From the first bar to the one that ends last; each starts when the one before has ended."""
+        """Bars from the first one to the one that ends last, each waiting for the end of the one before it."""
         path: list[Bar] = []
         at: int | None = max(range(len(self.bars)), key=lambda i: self.bars[i].end, default=None)
         while at is not None:
@@ -83,7 +84,8 @@ def predict(stripes: Sequence[StripeCosts], overlap: bool = True, engines: int =
 
 
 def simulate(sequence: Sequence[Event], stripes: Sequence[StripeCosts], engines: int = 2) -> Timeline:
-    """Goes through ``sequence``."""
+    """The timeline of ``sequence``, whose stripes take what ``stripes`` says; ``engines`` 1: loads and stores share
+    one."""
     run = _Run()
     transfers: dict[tuple[str, int], int] = {}
     for event in sequence:

@@ -35,9 +35,10 @@ Numbers = Any  # a number, or an array of them
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes a cycle of one core (``near``, ``far``, ``memory``; ``ahead``: far, where tiles are gathered or weights are
-    asked for), and the caches' bytes: of the second level what one core has to itself (``private``) or all of them
-    together."""
+    """Rates at which one core moves data, in bytes a cycle, and what the caches hold, in bytes. ``near``: from the
+    second level; ``far``: from beyond it; ``ahead``: the same where tiles are gathered or weights are prefetched;
+    ``memory``: from memory. ``l2`` and ``l3`` are bytes; ``private``: each core has a second level to itself, else it
+    is shared by all."""
 
     near: float
     far: float
@@ -49,7 +50,8 @@ class Rates:
 
     @staticmethod
     def of(target: Target, threads: int) -> Rates:
-        """A second level that is the last one is shared by the cores, as in all the chips that are built so."""
+        """The rates of ``threads`` cores of ``target``. A second level that is the last one counts as shared by the
+        cores, as it is in all chips built so."""
         near = target.vector_bits / 16
         memory = MEMORY if target.l3_bytes < 2 * OTHERS else 2 * MEMORY  # large chips have as many channels more
         if target.bandwidth and not target.native:
@@ -96,19 +98,21 @@ class Rates:
 
     @property
     def cold(self) -> float:
-        """The same of what no layer of this run has read or written yet: the inputs of the model."""
+        """Bytes a cycle of one core for what no layer of this run has read or written yet: the inputs of the model."""
         return min(self.far, MOVES * self.ahead) if self.private else self.memory
 
     def streamed(self, footprint: Numbers, cores: Numbers = 1, size: Numbers | None = None) -> Numbers:
-        """The same for weights, which are read in order and asked for ahead; ``size`` is theirs, if what passes between
-        two reads of them makes the footprint larger: the third level keeps them by that."""
+        """Bytes a cycle of one core for weights, which are read in order and prefetched, where ``footprint`` bytes are
+        in use. ``size``: bytes of the weights themselves, where what passes between two reads of them makes the
+        footprint larger; whether the third level keeps them depends on that."""
         missed = self._missed(footprint, cores)
         ahead = max(self.memory, min(self.ahead, 0.8 * self.near))
         outer = np.where((footprint if size is None else size) <= self.kept, ahead, self.memory)
         return 1 / (missed / outer + (1 - missed) / (0.8 * self.near))
 
     def writes(self, footprint: Numbers, cores: Numbers = 1) -> Numbers:
-        """How often a byte crosses that is written: a line comes from memory before it goes there."""
+        """How often a written byte crosses the memory's bus: twice where its line has to come from memory first, else
+        once."""
         return np.where((footprint > self.kept) & (self._missed(footprint, cores) >= 1), 2, 1)
 
     def _missed(self, footprint: Numbers, cores: Numbers) -> Numbers:
