@@ -71,10 +71,11 @@ def reach(found: Mapping[str, set[str]], start: str) -> set[str]:
 
 def picture(found: Arrows, room: str) -> str:
     """The folders of one room and the arrows between them, as Mermaid."""
-    inner = {f: {t for t in there if t.startswith(f"{room}/")} for f, there in found.items() if f.startswith(f"{room}/")}
-    names = {f: f.removeprefix(f"{room}/").replace("/*.py", "").replace("/", "_") for f in inner}
+    own = f"{room}/"
+    inner = {f: {t for t in there if t.startswith(own)} for f, there in found.items() if f.startswith(own)}
+    names = {f: f.removeprefix(own).replace("/*.py", "").replace("/", "_") for f in inner}
     names = {f: "top" if n == "*.py" else n for f, n in names.items()}
-    shown = [f'  {names[f]}["{f.removeprefix(f"{room}/")}"]' for f in sorted(inner)]
+    shown = [f'  {names[f]}["{f.removeprefix(own)}"]' for f in sorted(inner)]
     for folder in sorted(inner):
         for there in sorted(inner[folder]):
             others = inner[folder] - {there}

@@ -88,7 +88,7 @@ def test_what_a_page_names_is_there(page: Path) -> None:
 
 
 def test_names_that_are_not_there_are_found() -> None:
-    text = "`errors.py:HalotileError`, `errors.py:Nothing`, `nowhere.py:x`, `passes/none/`, `compiler/state.py:Build.no`"
+    text = "`errors.py:HalotileError` `errors.py:Nothing` `nowhere.py:x` `passes/none/` `compiler/state.py:Build.no`"
     assert missing(text) == ["errors.py:Nothing", "nowhere.py:x", "compiler/state.py:Build.no", "passes/none/"]
 
 
