@@ -9,7 +9,7 @@ convolutions and Col2Im, adds what falls on the same place.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,6 +22,7 @@ from .loops import PARALLEL_WORK, written
 from .registry import define
 
 LINE = 4096  # elements of a line whose sums are held on the stack
+UNROLLED = 16  # taps and phases that are written out; more are loops
 
 
 @define("halotile.columns")
@@ -75,6 +76,23 @@ def _first(distance: Any, stride: int, most: int) -> Any:
     return tirx.min(tirx.max(tirx.floordiv(distance + (stride - 1), stride), 0), most)
 
 
+def _each(k: KernelBuilder, count: int, name: str) -> Iterator[Any]:
+    """0 to ``count`` - 1: numbers, or the variable of a loop where they are many."""
+    if count <= UNROLLED:
+        yield from range(count)
+        return
+    with k.loop(count, name=name) as i:
+        yield i
+
+
+def _divided(k: KernelBuilder, place: Any, stride: int) -> tuple[Any, Any]:
+    """The quotient and the remainder of a place, rounded down."""
+    if isinstance(place, int):
+        return divmod(place, stride)
+    place = k.bind(place)
+    return k.bind(tirx.floordiv(place, stride)), k.bind(tirx.floormod(place, stride))
+
+
 @define("halotile.col2im")
 def col2im(
     x: te.Tensor,
@@ -93,6 +111,7 @@ def col2im(
     n, channels, *rest = shape_of(x)
     rank, dtype = len(image), dtype_of(x)
     kernel, counts = rest[:rank], rest[rank:]
+    strides = [s if count > 1 else 1 for s, count in zip(strides, counts)]
     plane, taps, width = math.prod(image), math.prod(kernel), counts[-1]
     lines, stride = math.prod(counts) // width if width else 0, strides[-1]
     length = -(-image[-1] // stride)  # places of a phase
@@ -122,8 +141,8 @@ def col2im(
                     line, inside = line_of(k, y, tap)
                     with k.when(tirx.all(*inside)) if inside else nullcontext():
                         source = row * taps + tap * kernel[-1]
-                        for tap_x in range(kernel[-1]):
-                            behind, phase = divmod(tap_x * dilations[-1] - begin[-1], stride)
+                        for tap_x in _each(k, kernel[-1], "tap_x"):
+                            behind, phase = _divided(k, tap_x * dilations[-1] - begin[-1], stride)
                             low = k.bind(tirx.max(first - behind, 0))
                             high = k.bind(tirx.min(tirx.min(first + part, length) - behind, width))
                             give = k.bind(((source + tap_x) * lines + line) * width)
@@ -132,7 +151,7 @@ def col2im(
                                 k.store(sums, to + i, plus(sums[to + i], k.load(ins[0], give + i)))
                 target, there = k.bind(row * plane + y * image[-1]), k.bind(tirx.min(length - first, part))
                 with k.loop(there, name="i") as i:
-                    for phase in range(stride):
+                    for phase in _each(k, stride, "phase"):
                         at = (first + i) * stride + phase
                         with k.when(at < image[-1]) if image[-1] % stride else nullcontext():
                             k.store(outs[0], target + at, sums[phase * part + i])
