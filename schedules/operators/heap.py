@@ -46,16 +46,17 @@ def rank_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any, Any], An
             turned = tirx.bitwise_xor(raw, tirx.bitwise_and(tirx.shift_right(raw, 31), 0x7FFFFFFF))
             bits = tirx.Select(is_nan(value), tirx.IntImm("int32", 0x7FFFFFFF), turned)
         wide = b.bind(cast("int64", bits if largest else tirx.bitwise_not(cast("int32", bits))))
-        low = tirx.IntImm("int64", LOW) - cast("int64", position)
+        low = tirx.bitwise_xor(cast("int64", position), tirx.IntImm("int64", LOW))
         return b.bind(tirx.bitwise_or(tirx.shift_left(wide, tirx.IntImm("int64", 32)), low))
 
     return rank
 
 
 def position_of(rank: Any) -> Any:
-    """The position that a number of :func:`rank_of` tells."""
+    """The position that a number of :func:`rank_of` tells. As a difference from ``LOW`` it would be index arithmetic:
+    TVM's simplifier adds ``LOW`` to where a row begins, beyond int32, and LLVM takes every row for the first."""
     low = tirx.bitwise_and(rank, tirx.IntImm("int64", LOW))
-    return cast("int32", tirx.IntImm("int64", LOW) - low)
+    return cast("int32", tirx.bitwise_xor(low, tirx.IntImm("int64", LOW)))
 
 
 class Heap:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from board_tools import needs, needs_zig
 from compiled import Compiled, module_of, staged
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.remote.model import RemoteModel
+from halotile.compiler.state import Options
 from halotile.schedules.operators import registry as operator
 from halotile.schedules.operators.filtered import LONG
+from halotile.targets.resolve import resolve
+from onnx import helper, numpy_helper
 
 
 def best(x: np.ndarray, k: int, largest: bool) -> np.ndarray:
@@ -61,3 +69,32 @@ def test_elements_are_compared_in_vectors() -> None:
     build = staged(module_of([x], lambda x: operator.call("halotile.topk", x, k=5, axis=1, largest=True)))
     text = str(build.kernels[0].function)
     assert "T.vectorized(16)" in text and "hit" in text
+
+
+@pytest.mark.parametrize("board", ["raspberry-pi-2-32", "raspberry-pi-4"])
+def test_boards_find_the_same(board: str, tmp_path: Path) -> None:
+    """Every row has a place of its own, whatever a pointer's width: with a position that the simplifier saw as a
+    difference from 2**31 - 1, LLVM compared all rows with elements of the first on 32 bits."""
+    needs("qemu-aarch64-static", "qemu-arm-static")
+    needs_zig()
+    emulator = "qemu-arm-static -cpu cortex-a7" if board.endswith("32") else "qemu-aarch64-static -cpu cortex-a72"
+    nodes, inputs, outputs, constants, feeds, wanted = [], [], [], [], {}, {}
+    for kind in ("plain", "ties", "nan", "infinite"):
+        for length, k in ((22, 2), (131, 5), (300, 290), (1000, 31), (LONG + 37, 11)):
+            x = f"{kind}_{length}"
+            feeds[x] = rows(kind, length)
+            inputs.append(helper.make_tensor_value_info(x, 1, feeds[x].shape))
+            constants.append(numpy_helper.from_array(np.array([k]), f"{x}_k"))
+            for largest in (0, 1):
+                found = [f"{x}_{largest}_{what}" for what in ("values", "positions")]
+                nodes.append(helper.make_node("TopK", [x, f"{x}_k"], found, axis=1, largest=largest))
+                outputs += [helper.make_tensor_value_info(n, t, (3, k)) for n, t in zip(found, (1, 7))]
+                wanted[found[1]] = best(feeds[x], k, bool(largest))
+                wanted[found[0]] = np.take_along_axis(feeds[x], wanted[found[1]], 1)
+    graph = helper.make_graph(nodes, "best", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    run_pipeline(model, Options(resolve(board), threads=1, formats=("exe",)), output=tmp_path / "out")
+    with RemoteModel(tmp_path / "out", emulator) as remote:
+        got = remote(feeds)
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(got[name], array, name)
