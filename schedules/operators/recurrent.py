@@ -252,15 +252,16 @@ def recurrent(
 
 
 def _rounded(k: KernelBuilder, work: Any, at: Any, to: int, size: int, wide: str) -> None:
-    """``size`` numbers at ``at``, as unsigned bytes of their own range can tell them, at ``to``."""
+    """``size`` numbers at ``at``, as unsigned bytes of their own range can tell them, at ``to``; all are NaN if one is,
+    or infinite: as DynamicQuantizeLinear has it."""
     zero, most = tirx.FloatImm(wide, 0.0), tirx.FloatImm(wide, 255.0)
     low, high = k.local("low", wide, 1), k.local("high", wide, 1)
     k.store(low, 0, zero)
     k.store(high, 0, zero)
     with k.loop(size, name="i") as i:
         number = k.bind(k.load(work, at + i))
-        k.store(low, 0, tirx.min(low[0], number))
-        k.store(high, 0, tirx.max(high[0], number))
+        k.store(low, 0, smaller(low[0], number))
+        k.store(high, 0, larger(high[0], number))
     span = k.bind(high[0] - low[0])
     scale = k.bind(tirx.Select(span == zero, tirx.FloatImm(wide, 1.0), span / most))
     offset = k.bind(exponential.nearest(k.bind((zero - low[0]) / scale), k.bind))

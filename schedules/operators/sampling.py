@@ -142,7 +142,10 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
 
 
 def _source(g: Any, length: int, dtype: str, mode: str, padding: str, align_corners: bool) -> Any:
-    """The position in elements of the normalised coordinate ``g``."""
+    """The position in elements of the normalised coordinate ``g``; of the only element, whatever ``g`` is: between the
+    corners of one lies nothing, and infinity times that is no number."""
+    if align_corners and length == 1:
+        return tirx.const(0, dtype)
     one, two, size = tirx.const(1, dtype), tirx.const(2, dtype), tirx.const(length, dtype)
     g = tirx.Select(is_nan(g), -one, g)
     p = (g + one) / two * (size - one) if align_corners else ((g + one) * size - one) / two

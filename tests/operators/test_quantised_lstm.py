@@ -71,6 +71,25 @@ def test_as_onnx_runtime(tmp_path: Path, sizes: tuple[int, ...], more: tuple[str
     assert np.abs(exact["y"] - wanted["y"]).max() > 1e-3
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["x", "h"])
+def test_one_number_without_a_range_leaves_none(tmp_path: Path, value: float, where: str) -> None:
+    """The state is rounded by its own range at every step, as x is once: the scale of a range with NaN is NaN, and the
+    code 0 times that or infinity too."""
+    model = quantised(tmp_path, 6, 2, 9, 20, 1, more=("h", "c"))
+    h = next(t for t in model.graph.initializer if t.name == "h")
+    x, state = np.random.default_rng(5).standard_normal((6, 2, 9)).astype("float32"), numpy_helper.to_array(h).copy()
+    clean = halotile.compile(model)({"x": x})
+    assert all(np.isfinite(v).all() for v in clean.values())
+    if where == "x":
+        x[3, 1, 4] = value
+    else:
+        state[0, 1, 7] = value
+        h.CopyFrom(numpy_helper.from_array(state, "h"))
+    for name, found in halotile.compile(model)({"x": x}).items():
+        assert np.isnan(found).all(), name
+
+
 def test_sequences_of_different_length_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"DynamicQuantizeLSTM.*differ in length"):
         import_model(quantised(tmp_path, 6, 2, 4, 8, 1, more=("n",)))

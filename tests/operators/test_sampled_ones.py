@@ -38,6 +38,13 @@ def sampled() -> list[Case]:
             grid = RNG.uniform(-2.5, 2.5, (2, *((3, 5) if len(size) == 2 else (2, 3, 2)), len(size)))
             attributes = {"mode": mode, "padding_mode": padding, "align_corners": align}
             found.append(("GridSample", [noise(2, 2, *size), grid.astype("float32")], (0, 1), attributes))
+    endless = np.array([[[[0, np.inf], [-0.6, -np.inf], [1, np.nan], [0.3, 9e30]]]], "float32")  # of the only row
+    for mode in ("nearest", "linear", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            attributes = {"mode": mode, "padding_mode": padding, "align_corners": 1}
+            found.append(("GridSample", [noise(1, 3, 1, 4), endless], (0, 1), attributes))
+            found.append(("GridSample", [noise(1, 3, 4, 1), endless[..., ::-1].copy()], (0, 1), attributes))
+            found.append(("GridSample", [noise(1, 3, 1, 1), endless[..., 1:].repeat(2, -1)], (0, 1), attributes))
     return found
 
 
