@@ -51,8 +51,8 @@ def prefetch(
     ahead: int = AHEAD,
     level: int = SECOND_LEVEL,
 ) -> None:
-    """Hints that ``vectors`` of ``lanes`` elements, ``ahead`` bytes past ``offset``, will be read and are wanted in
-    the cache of ``level``. Past the buffer it is without effect: a hint cannot fault."""
+    """Emits prefetches of ``vectors`` of ``lanes`` elements, ``ahead`` bytes past ``offset``, into the cache of
+    ``level``. Past the buffer they are without effect: a prefetch cannot fault."""
     if isinstance(buffer, Widened):
         buffer, element_bytes = buffer.stored, 2
     for vector in range(0, vectors, max(1, LINE // (lanes * element_bytes))):
@@ -78,22 +78,22 @@ class Next:
     line: int
 
     def share(self, bind: Callable[[Any, int], Any], number: Any) -> Any:
-        """Where the share of tile ``number`` begins, from the start of the panel that it multiplies by."""
+        """Position where the share of tile ``number`` begins, from the start of the panel that it multiplies by."""
         last = max(0, -(-self.size // self.line) - self.steps * self.lines)
         first = tirx.min(tirx.floormod(number, self.tiles) * (self.steps * self.lines), last)
         return bind(self.size + first * self.line, self.size + last * self.line + 1)
 
     def spreads(self, channels: Any) -> bool:
-        """True if the hints of a step can be given one by one, beside its channels."""
+        """True if the prefetches of a step can be emitted one by one, beside its channels."""
         return isinstance(channels, int) and channels >= self.lines and self.lines * self.line % channels == 0
 
     def ask_beside(self, k: Any, buffer: Any, share: Any, step: Any, channel: Any, channels: int) -> None:
-        """The hint of one channel of a step."""
+        """Emits the prefetch of one channel of a step."""
         stored = buffer.stored if isinstance(buffer, Widened) else buffer
         hint(k, stored, share + (step * channels + channel) * (self.lines * self.line // channels))
 
     def ask(self, k: Any, buffer: Any, share: Any, step: Any) -> None:
-        """All hints of one step. Narrowed weights have two of these lines in one."""
+        """Emits all prefetches of one step. Weights stored as float16 have two of its lines in one."""
         narrow = isinstance(buffer, Widened)
         for line in range(0, self.lines, 2 if narrow else 1):
             place = share + (step * self.lines + line) * self.line
@@ -116,7 +116,8 @@ class Runs:
 
 
 def spread_runs(tile: Tile, lanes: int, steps: int, channels: Any, element_bytes: int) -> Runs | None:
-    """None where a step would have to ask for more than two lines a channel."""
+    """The prefetches of a tile's epilogue, spread over ``steps`` of its reduction; None where a step would have to ask
+    for more than two lines a channel."""
     if not isinstance(channels, int):
         return None
     row = tile.columns * lanes
@@ -132,7 +133,9 @@ def reads_fast(target: Target, tile: Tile) -> bool:
 
 
 def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, element_bytes: int) -> Next | None:
-    """None where the stream of one pass keeps up, or too few tiles share a panel, or so many that it doesn't count."""
+    """Prefetches of the next panel, of ``size`` elements, shared by the ``tiles`` that multiply by the present one in
+    ``steps`` each. None where the stream of one pass keeps up, or too few tiles share a panel, or so many that waiting
+    once doesn't count."""
     if not reads_fast(target, tile) or not 0 < tiles <= MANY:
         return None
     line = LINE // element_bytes
@@ -141,5 +144,5 @@ def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, el
 
 
 def ask(k: Any, buffer: Any, offset: Any, written: bool) -> None:
-    """Hints that the line at ``offset`` will soon be read, or written."""
+    """Emits a prefetch of the line at ``offset``, which will soon be read, or ``written``."""
     hint(k, buffer, offset, FIRST_LEVEL if written else SECOND_LEVEL, written)

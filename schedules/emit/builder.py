@@ -51,7 +51,7 @@ class _Vectors:
 
 
 class KernelBuilder:
-    """Collects statements; each ``with loop`` or ``with when`` opens a scope."""
+    """Collects the statements of one kernel; each ``with loop`` or ``with when`` opens a scope."""
 
     def __init__(self, name: str, serial: bool = False) -> None:
         self.name = name
@@ -100,6 +100,7 @@ class KernelBuilder:
         return buffer
 
     def fresh(self, name: str) -> str:
+        """A name that begins with ``name`` and is not taken."""
         self._fresh += 1
         return f"{name}{self._fresh}"
 
@@ -292,6 +293,7 @@ class KernelBuilder:
 
     @contextmanager
     def when(self, condition: Any) -> Iterator[None]:
+        """A scope whose statements run if ``condition`` holds."""
         self._scopes.append([])
         inside = int(bool(self._vectors))
         self._conditions += inside
@@ -303,15 +305,15 @@ class KernelBuilder:
 
     @contextmanager
     def capture(self) -> Iterator[list[Any]]:
-        """Collects statements without adding them."""
+        """A scope whose statements are given and not added."""
         self._scopes.append([])
         statements = self._scopes[-1]
         yield statements
         self._scopes.pop()
 
     def interleave(self, bodies: Sequence[Callable[[], None]]) -> None:
-        """The statements of ``bodies``, which don't depend on each other, in turns: a core holds a hundred that wait,
-        and long chains one after the other would be few at a time."""
+        """Emits the statements of ``bodies``, which don't depend on each other, in turns: a core holds about a hundred
+        waiting instructions, so that of long chains one after the other only few would be under way."""
         found = []
         for body in bodies:
             with self.capture() as statements:
@@ -323,6 +325,7 @@ class KernelBuilder:
                     self.add(statement)
 
     def finish(self, attributes: dict[str, Any] | None = None) -> Any:
+        """The PrimFunc of all statements: a C function on raw pointers that returns 0."""
         body = sequence([*self._prologue, *self._scopes[0], tirx.Return(tirx.IntImm("int32", 0))])
         function = tirx.PrimFunc([*self._params, *self._scalars], body, ret_type=tvm.ir.PrimType("int32"))
         attrs = {"tirx.noalias": True, "s_tir": True, **self.attributes, **(attributes or {})}
@@ -394,6 +397,7 @@ def made_by(statements: Sequence[Any]) -> Iterator[Any]:
 
 
 def undefined(expr: Any) -> Any:
+    """The variables that ``expr`` uses and does not define."""
     return tirx.analysis.undefined_vars(expr) if isinstance(expr, tvm.ir.Expr) else []
 
 
@@ -402,6 +406,7 @@ def _run(start: Any, width: int) -> Any:
 
 
 def sequence(statements: Sequence[Any]) -> Any:
+    """One statement for all ``statements``, which may be none."""
     if len(statements) == 1:
         return statements[0]
     if not statements:
@@ -414,6 +419,7 @@ def storage_dtype(dtype: str) -> str:
 
 
 def dtype_size(dtype: str) -> int:
+    """Bytes of an element."""
     return max(1, tvm.DataType(dtype).bits // 8)
 
 

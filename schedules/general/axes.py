@@ -26,6 +26,8 @@ class Merged:
 
 
 def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]] | None:
+    """For each flat position in ``log`` its coefficient of each variable in ``marks``; None if one of them is not
+    linear with constant coefficients."""
     result = []
     for position in log:
         if isinstance(position, int):
@@ -40,10 +42,12 @@ def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]]
 
 
 def occurs(values: Sequence[Any], mark: Any) -> bool:
+    """True if the variable ``mark`` occurs in one of ``values``."""
     return any(v.same_as(mark) for value in values for v in tirx.analysis.undefined_vars(value))
 
 
 def is_axis(index: Any, axis: Any) -> bool:
+    """True if ``index`` is the variable ``axis``, casts aside."""
     while isinstance(index, prim.Cast):
         index = index.value
     return hasattr(index, "same_as") and index.same_as(axis)

@@ -40,17 +40,20 @@ class Phase:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Extents of what the phase stores."""
         return tuple(int(s) for s in self.tensors[0].shape)
 
 
 @dataclass(frozen=True)
 class Plan:
+    """The phases of a kernel, in order; the first ``prefix`` axes of all of them are the same."""
+
     phases: tuple[Phase, ...]
     prefix: int
 
     @property
     def stored(self) -> dict[Any, tuple[int, int]]:
-        """Which phase and position stores a tensor, for tensors that other phases read back."""
+        """Key of each stored tensor -> (index of its phase, position among its tensors)."""
         return {key(t): (p, i) for p, phase in enumerate(self.phases[:]) for i, t in enumerate(phase.tensors)}
 
 

@@ -21,12 +21,13 @@ from ..words.group import Group, Kernel, Packed, Request, Scratch, Value
 
 @dataclass
 class Repeats:
-    """The kernels of one build by what was asked for; a generator is a pure function of that."""
+    """The kernels of one build, by what was asked for; a generator is a pure function of its request."""
 
     build: Callable[[Request], Kernel]
     known: dict[Any, list[tuple[Group, Kernel]]] = field(default_factory=dict)
 
     def kernel(self, request: Request) -> Kernel:
+        """The kernel for ``request``: that of an equal group, on other values, if there was one."""
         values = _values(request.group)
         key = _key(request, values)
         if key is None:

@@ -97,6 +97,8 @@ class Context:
     # -- pointers --------------------------------------------------------------------------------
 
     def buffer(self, value: Value) -> Any:
+        """The pointer to ``value``, declared when it is first asked for. Raises UnsupportedError if it has more
+        elements than 32 bits count."""
         found = self._buffers.get(value)
         if found is None:
             if self.request.layout(value).elements >= LARGEST:
@@ -385,4 +387,5 @@ def _uses(expr: Any, var: Any) -> bool:
 
 
 def positions(log: Sequence[Any]) -> list[Any]:
+    """Those of the positions in ``log`` that are no constants."""
     return [p for p in log if not isinstance(p, (int, prim.IntImm))]

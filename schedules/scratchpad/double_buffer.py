@@ -26,6 +26,7 @@ class Event:
 
     @property
     def buffer(self) -> int:
+        """Which of the two windows the stripe uses."""
         return self.stripe % 2
 
     def __str__(self) -> str:

@@ -48,7 +48,7 @@ def box_opens(request: Request) -> bool:
 
 
 def box_alignment(group: Group) -> tuple[int, int]:
-    """What origin and size of a box must be multiples of."""
+    """(rows, columns) that origin and size of a box of ``group`` must be multiples of."""
     if group.anchor is not None and group.anchor.operator == TRANSPOSED:
         rows, columns = _strides(group)
         return rows, columns

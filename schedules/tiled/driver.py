@@ -27,8 +27,9 @@ def build_driver(
     tasks: int,
     sharing: int = 1,
 ) -> Any:
-    """A PrimFunc whose parameters are ``operands``, the last two being the table and the scratch of all workers.
-    Where cores are ``sharing`` steps, ``worker_bytes`` are those of a core's part of it, behind the windows."""
+    """The PrimFunc that runs ``program``. Its parameters are ``operands``, the last two being the table and the scratch
+    of all workers, at ``worker_bytes`` each; where cores are ``sharing`` steps, these are the bytes of a core's own
+    part, behind the windows that all share. The parts ``before`` are called once, first."""
     k = KernelBuilder("driver")
     pointers: dict[Any, Any] = {}
     for i, operand in enumerate(operands):

@@ -54,6 +54,9 @@ def box_target(target: Target) -> Target:
 
 @dataclass
 class Builder:
+    """Makes the parts of a tile group's kernel and the driver that calls them. ``whole`` is the request for the group
+    that the plan stands for."""
+
     plan: TilePlan
     whole: Request
     workers: int
@@ -62,6 +65,7 @@ class Builder:
     opens: dict[int, bool] = field(default_factory=dict)
 
     def build(self) -> TiledKernel:
+        """The kernel: parts, driver, operands and scratch."""
         windows = self.plan.windows
         self.prepare()
         tasks = [[self._calls(stripe) for stripe in task.stripes] for task in self.plan.tasks]
@@ -261,4 +265,5 @@ def _size(span: tuple[int, int]) -> int:
 
 
 def aligned(size: int) -> int:
+    """``size`` rounded up to cache lines."""
     return -(-size // ALIGNMENT) * ALIGNMENT

@@ -18,8 +18,8 @@ PERIODS = (1, 2, 3, 4, 6, 8)  # numbers of stripes after which a task may repeat
 
 @dataclass(frozen=True)
 class Call:
-    """Part ``part`` is called with ``numbers``, by one of the cores that share a stripe's steps, if any do: these wait
-    for each other before calls of another ``phase``."""
+    """A call of part number ``part`` with ``numbers``, by core ``core``. Cores that share steps wait for each other
+    before calls of another ``phase``."""
 
     part: int
     numbers: tuple[int, ...]
@@ -29,8 +29,9 @@ class Call:
 
 @dataclass(frozen=True)
 class LoopedCall:
-    """In iteration ``i`` of its loop: the numbers, in column ``columns[j]`` of the table (or the constant
-    ``numbers[j]`` where that is None), plus ``i * growth[j]``. ``turn``: which stripe of an iteration it belongs to."""
+    """A call inside a loop: in iteration i its numbers are those in column ``columns[j]`` of the table (or the constant
+    ``numbers[j]`` where that is None), plus ``i * growth[j]``. ``turn``: the stripe of an iteration that it belongs
+    to."""
 
     part: int
     numbers: tuple[int, ...]
@@ -43,21 +44,24 @@ class LoopedCall:
 
 @dataclass(frozen=True)
 class Loop:
+    """``calls``, repeated ``count`` times."""
+
     count: int
     calls: tuple[LoopedCall, ...]
 
 
 @dataclass(frozen=True)
 class Program:
-    """``table[t]`` starts with the form of task ``t``."""
+    """What a driver runs: ``forms`` of tasks, each a list of loops, and a ``table`` with a row for each task: the index
+    of its form, then its numbers."""
 
     forms: tuple[tuple[Loop, ...], ...]
     table: np.ndarray
 
 
 def fold_stripes(stripes: Sequence[Sequence[Call]]) -> tuple[Loop, ...]:
-    """Runs of stripes that differ by a constant growth become loops; so do runs that repeat every few stripes (rings
-    that take in rows in every second one, say)."""
+    """``stripes`` as loops: runs of stripes whose numbers grow by a constant, also where they repeat every few stripes
+    (rings that take in rows in every second one, say)."""
     loops: list[Loop] = []
     i = 0
     while i < len(stripes):
@@ -101,7 +105,8 @@ def _growth(a: Sequence[Call], b: Sequence[Call]) -> list[tuple[int, ...]]:
 
 
 def fold_tasks(tasks: Sequence[Sequence[Sequence[Call]]]) -> Program:
-    """``tasks[t][stripe]`` is a list of calls."""
+    """The program of ``tasks``, given as calls [task][stripe]: tasks of equal shape share a form, and differ in their
+    rows of the table."""
     folded = [fold_stripes(stripes) for stripes in tasks]
     shapes: dict[tuple[object, ...], list[int]] = {}
     for t, loops in enumerate(folded):

@@ -17,11 +17,12 @@ from .kernel import Builder, aligned
 
 @dataclass
 class PartSizes:
-    """(bytes of scratch, bytes of workspace) of a part's kernel, each found once."""
+    """(bytes of scratch, bytes of workspace) of kernels of parts by request, each found once."""
 
     known: dict[Request, tuple[int, int]] = field(default_factory=dict)
 
     def of(self, request: Request) -> tuple[int, int]:
+        """(bytes of scratch, bytes of workspace) of the kernel that ``request`` asks for."""
         if request not in self.known:
             held = held_in_box(request)
             if held is None:
@@ -34,7 +35,8 @@ class PartSizes:
 
 
 def sized_tiled(plan: TilePlan, whole: Request, workers: int, sizes: PartSizes) -> Kernel:
-    """What :func:`build_tiled` makes, as far as a memory plan looks at it: there is no function."""
+    """The kernel that :func:`build_tiled` makes, as far as a memory plan looks at it: operands and bytes, but no
+    function."""
     builder = Builder(plan, whole, workers)
     builder.prepare()
     most = workspace = 0

@@ -59,8 +59,8 @@ LEAST_DEPTH = 16  # channels; fewer fill a quarter of a step at most
 
 @dataclass(frozen=True)
 class MatrixPlan:
-    """``strip``: the largest number of outputs at a time; ``groups``: parts of the output channels, each of which
-    splits the data anew."""
+    """How a convolution runs on the matrix unit. ``strip``: the largest one; ``groups``: number of parts of the output
+    channels, each of which splits the data anew; ``cycles``: predicted, of one core."""
 
     strip: Any  # Strip, or PixelStrip of few channels
     groups: int
@@ -75,7 +75,7 @@ class MatrixPlan:
 
 @dataclass(frozen=True)
 class Work:
-    """What plans depend on; ``size`` are rows and columns of the outputs."""
+    """The numbers of a convolution that plans depend on; ``size`` are (rows, columns) of the outputs."""
 
     facts: ConvFacts
     batch: int
@@ -90,10 +90,12 @@ class Work:
 
     @property
     def pairs(self) -> int:
+        """Pairs of input channel blocks, of which a register holds one."""
         return -(-self.channels // DEPTH)
 
     @property
     def steps(self) -> int:
+        """Steps of a sum: pairs times taps."""
         return self.pairs * self.facts.taps
 
     @property
@@ -103,6 +105,7 @@ class Work:
 
     @property
     def weight_bytes(self) -> int:
+        """Bytes of the packed weights, all parts included."""
         return self.blocks * self.steps * PARTS * REGISTER_BYTES
 
 
@@ -120,7 +123,7 @@ def suits(facts: ConvFacts) -> bool:
 
 
 def matrix_applies(request: Request, facts: ConvFacts) -> bool:
-    """True where the request allows it, and tensors are in channel blocks of a register's columns."""
+    """True if the request allows bf16 parts, and the tensors are in channel blocks of a register's columns."""
     blocked = all(request.layout(v).block == COLUMNS for v in (facts.data, *request.group.outputs))
     return blocked and may_split(request) and suits(facts)
 
@@ -137,6 +140,8 @@ def few_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
 
 
 def best_pixels(target: Target, facts: ConvFacts, workers: int, room: int | None = None) -> MatrixPlan | None:
+    """The plan of pixel strips with the fewest cycles, in at most ``room`` bytes of scratch a core (None: a share of
+    the second-level cache); None if no strip fits."""
     found = []
     for strip in pixel_strips(facts):
         held = 4 * strip.elements(facts.channels, PARTS)
@@ -162,7 +167,8 @@ def matrix_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
 
 
 def smaller_plans(target: Target, facts: ConvFacts, workers: int, held: int) -> list[MatrixPlan]:
-    """What is taken where there is less and less room than ``held`` bytes a core: half of it, a quarter ..."""
+    """The best plans in less and less scratch than ``held`` bytes a core: half of it, a half of what that holds, and so
+    on until none fits."""
     found: list[MatrixPlan] = []
     while (plan := best_plan(target, facts, workers, held // 2)) is not None:
         found.append(plan)
@@ -171,13 +177,14 @@ def smaller_plans(target: Target, facts: ConvFacts, workers: int, held: int) -> 
 
 
 def best_plan(target: Target, facts: ConvFacts, workers: int, room: int | None = None) -> MatrixPlan | None:
-    """``room``: the most bytes that a core may hold beside what it reads and writes."""
+    """The plan with the fewest cycles in at most ``room`` bytes of scratch a core (None: any number); None if there is
+    none."""
     return min(_plans(target, Work.of(facts), workers, room), key=lambda p: p.cycles, default=None)
 
 
 def times_split(target: Target, facts: ConvFacts, winograd: float | None) -> float | None:
-    """How often a number of the data is split, on average, where the kernel is expected to be chosen; ``winograd``: the
-    cycles of the plan that it must beat, if there is one."""
+    """How often a number of the data is split into parts, on average, if the kernel is expected to be chosen; else
+    None. ``winograd``: cycles of the plan that it must beat, if there is one."""
     if not has_matrix_unit(target) or not suits(facts):
         return None
     plan = best_plan(target, facts, target.cores)
@@ -196,12 +203,12 @@ def _vectors(strip: Strip) -> int:
 
 
 def held_bytes(channels: int, plan: MatrixPlan) -> int:
-    """Bytes of a core's scratch, whole lines."""
+    """Bytes of a core's scratch, in whole cache lines."""
     return -(-plan.strip.elements(channels, PARTS) // LINE) * LINE * 4
 
 
 def workers_of(facts: ConvFacts, plan: MatrixPlan, workers: int) -> int:
-    """Cores that share the tasks; a small convolution stays on one."""
+    """Number of cores that share the tasks; a small convolution stays on one."""
     tasks = facts.batch * plan.groups * _strips(Work.of(facts), plan.strip)
     return min(workers, tasks) if facts.flops >= PARALLEL_FLOPS else 1
 

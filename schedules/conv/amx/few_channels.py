@@ -30,6 +30,7 @@ from .tasks import Task
 
 
 def build_pixels(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
+    """The kernel of a convolution of few channels by ``plan``, whose strip is one of pixels."""
     conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
     _PixelConv(conv, plan).emit()
     return finish(conv.ctx, f"{plan} C{COLUMNS}, {len(PRODUCTS)} products", facts.flops)

@@ -67,12 +67,12 @@ class BytesPlan:
 
     @property
     def channels(self) -> int:
-        """Bytes of a phase of a place."""
+        """Bytes of one phase of a place."""
         return -(-self.depth // self.block) * self.block
 
     @property
     def place(self) -> int:
-        """Bytes of a place."""
+        """Bytes of a place, all phases."""
         return len(self.strip.phases) * self.channels
 
     @cached_property
@@ -104,13 +104,14 @@ def windows_of(taps: tuple[Tap, ...], pitch: int, place: int, channels: int, dep
 
 
 def held_bytes(plan: BytesPlan) -> int:
-    """Of a core: places of a strip, and what the last registers read beyond the end. Whole lines."""
+    """Bytes of a core's scratch, in whole cache lines: places of a strip, and what the last registers read beyond the
+    end."""
     places = plan.strip.places + SUMS * ROWS
     return -(-(places * plan.place + max(w.begin for w in plan.windows)) // ROW_BYTES + 1) * ROW_BYTES
 
 
 def workers_of(facts: ConvFacts, plan: BytesPlan, workers: int) -> int:
-    """Cores that have a task."""
+    """Number of cores that have a task."""
     rows, columns = (1, *facts.out_spatial)[-2:]
     strips = -(-rows // plan.strip.rows) * -(-columns // plan.strip.columns)
     return min(workers, facts.batch * plan.groups * strips) if facts.flops >= PARALLEL_FLOPS else 1
@@ -131,7 +132,7 @@ def bytes_plan(request: Request, facts: ConvFacts) -> BytesPlan | None:
 
 
 def plans_of(target: Target, facts: ConvFacts, block: int, workers: int) -> Iterator[BytesPlan]:
-    """All that there are, of data in blocks of ``block`` channels."""
+    """All plans for data in blocks of ``block`` channels."""
     height, width = (1, *facts.out_spatial)[-2:]
     size = (height, width)
     panels = -(-facts.outputs // (2 * COLUMNS))
@@ -171,7 +172,7 @@ def _cycles(target: Target, facts: ConvFacts, plan: BytesPlan, size: tuple[int, 
 
 
 def vector_cycles(target: Target, facts: ConvFacts, workers: int) -> float:
-    """Of the kernel of vectors, on the core that has the most to do."""
+    """Predicted cycles of the kernel of vectors, on the core that has the most to do."""
     height, width = (1, *facts.out_spatial)[-2:]
     blocks = -(-facts.outputs // target.lanes())
     space = Space(height, width, blocks, blocks)

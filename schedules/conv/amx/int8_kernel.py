@@ -40,6 +40,7 @@ WORDS = REGISTER_BYTES // 4
 
 
 def build_matrix_bytes(request: Request, facts: ConvFacts, plan: BytesPlan) -> Kernel:
+    """The kernel of a convolution of bytes on the matrix unit by ``plan``; its sums are exact in int32."""
     conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
     _Bytes(conv, plan.strip, plan.groups, plan=plan).emit()
     return finish(conv.ctx, f"dot products of bytes C{COLUMNS}, {plan}", facts.flops)

@@ -36,6 +36,7 @@ from .tasks import Places, Task
 
 
 def build_matrix(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
+    """The kernel of a convolution of float32 on the matrix unit by ``plan``, in bf16 parts."""
     conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
     MatrixConv(conv, plan).emit()
     return finish(conv.ctx, f"{plan} C{COLUMNS}, {len(PRODUCTS)} products", facts.flops)

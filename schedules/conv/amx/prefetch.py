@@ -26,8 +26,8 @@ MOST = 11  # lines that one step asks for: more don't come in its time, and hold
 
 @dataclass(frozen=True)
 class Next:
-    """``blocks`` of places share the hints for the panel behind the present one, which takes ``words`` for each of
-    ``steps``."""
+    """Prefetches of the next panel of weights, shared by the ``blocks`` of places that multiply by the present one; a
+    panel has ``words`` for each of ``steps``."""
 
     blocks: Any
     steps: int
@@ -35,11 +35,12 @@ class Next:
 
     @property
     def count(self) -> int | None:
-        """The blocks, where their number is known."""
+        """Number of blocks; None if it is known at run time only."""
         return int(self.blocks) if isinstance(self.blocks, (int, tirx.IntImm)) else None
 
     def ask(self, k: Any, weights: Any, panel: Any, number: Any, step: Any) -> None:
-        """The share of block ``number`` at one step; ``panel``: where the present one begins."""
+        """Emits the prefetches of block ``number`` in one step; ``panel`` is the position where the present panel
+        begins."""
         if self.count is None:
             return
         lines = -(-self.words // (LINE_WORDS * self.count))
@@ -52,8 +53,8 @@ class Next:
 
 @dataclass(frozen=True)
 class NextData:
-    """Each step of a strip asks for ``lines`` of the rows that the strip below reads and this one doesn't: ``runs``
-    such lots are one block of channels."""
+    """Prefetches of rows that the strip below reads and this one doesn't: each step asks for ``lines`` cache lines, and
+    ``runs`` steps cover one block of channels."""
 
     conv: ConvKernel
     lines: int
@@ -74,7 +75,8 @@ class NextData:
         return NextData(conv, lines, -(-run // lines)) if lines <= FEW else None
 
     def ask(self, n: Any, row: Any, number: Any) -> None:
-        """What step ``number`` of the strip asks for; ``row``: the first of the input that is to come."""
+        """Emits the prefetches of step ``number`` of the strip; ``row`` is the first row of the input that is to
+        come."""
         conv, facts = self.conv, self.conv.facts
         layout = conv.request.layout(facts.data)
         block = tirx.floordiv(number, self.runs)

@@ -25,7 +25,7 @@ LEAST_COLUMNS = 48  # of a part of the rows: what the last register of each comp
 
 @dataclass(frozen=True)
 class Tap:
-    """A tap reads the plane ``phase`` at ``row * pitch + column`` from an output's place on."""
+    """Where a tap reads: in the plane ``phase``, ``row * pitch + column`` places behind an output's own place."""
 
     phase: int
     row: int
@@ -34,8 +34,9 @@ class Tap:
 
 @dataclass(frozen=True)
 class Strip:
-    """``rows x columns`` outputs at the most. ``phases`` are planes of the input by the rows and columns they begin
-    with; ``taps`` in the order of the weights'."""
+    """A strip of at most ``rows x columns`` outputs, and the planes of the input that lie in scratch for it.
+    ``phases``: the (row, column) of the input that each plane begins with, planes having every ``strides``-th row and
+    column; ``taps``: where each tap reads, in the order of the weights."""
 
     rows: int
     columns: int
@@ -45,7 +46,7 @@ class Strip:
 
     @staticmethod
     def of(facts: ConvFacts, rows: int, columns: int) -> Strip:
-        """For a convolution along one or two axes."""
+        """The strip of ``rows x columns`` outputs of a convolution along one or two axes."""
         kernel, strides, dilation = (_two(t) for t in (facts.kernel, facts.strides, facts.dilation))
         offsets = [[t * d for t in range(k)] for k, d in zip(kernel, dilation)]
         phases = tuple(sorted({(y % strides[0], x % strides[1]) for y, x in product(*offsets)}))
@@ -57,6 +58,7 @@ class Strip:
 
     @property
     def pitch(self) -> int:
+        """Places of a row of a plane."""
         return self.columns + max(t.column for t in self.taps)
 
     @property
@@ -66,32 +68,33 @@ class Strip:
 
     @property
     def places(self) -> int:
-        """Of a plane."""
+        """Places of a plane."""
         return self.height * self.pitch
 
     def elements(self, channels: int, parts: int) -> int:
-        """Words of a core's scratch: planes of all pairs of blocks in all ``parts``, and what the last registers read
-        beyond the end."""
+        """Words (int32) of a core's scratch: planes of all pairs of channel blocks in all ``parts``, and what the last
+        registers read beyond the end."""
         pairs = -(-channels // DEPTH)
         beyond = SUMS * ROWS + max(self.offsets(0))
         return (len(self.phases) * pairs * parts * self.places + beyond) * PAIRS
 
     def reach(self, phase: int) -> tuple[int, int]:
-        """Rows and columns that a plane has beyond those of the outputs."""
+        """(rows, columns) that plane number ``phase`` has beyond those of the outputs."""
         own = [t for t in self.taps if t.phase == phase]
         return max(t.row for t in own), max(t.column for t in own)
 
     def offsets(self, plane: int) -> list[int]:
-        """Of each tap, in places, where planes are ``plane`` places apart."""
+        """For each tap, how many places behind an output's own place it reads, where planes are ``plane`` places
+        apart."""
         return [t.phase * plane + t.row * self.pitch + t.column for t in self.taps]
 
     def spread(self, rows: int, columns: int) -> int:
-        """Places from the first of ``rows x columns`` outputs to the last."""
+        """Places from the first of ``rows x columns`` outputs to the last, both included."""
         return (rows - 1) * self.pitch + columns
 
 
 def strips_of(facts: ConvFacts, size: tuple[int, int]) -> Iterator[Strip]:
-    """Strips for ``size`` outputs: parts of even size down and across, whole rows first."""
+    """Strips that cut ``size`` (rows, columns) of outputs into parts of about equal size, those of whole rows first."""
     height, width = size
     across = dict.fromkeys(-(-width // parts) for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32))
     down = dict.fromkeys(-(-height // parts) for parts in range(1, height + 1))

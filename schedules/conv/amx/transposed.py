@@ -46,14 +46,15 @@ Placed = tuple[ConvFacts, tuple[int, ...]]  # a phase as a convolution, and its 
 
 @dataclass(frozen=True)
 class Together:
-    """All phases, ``strides`` apart; ``facts`` is a convolution that reads what all of them read."""
+    """All phases of a transposed convolution, computed from one strip of data. ``facts`` is a convolution that reads
+    what all of them read; outputs of a phase are ``strides`` apart."""
 
     facts: ConvFacts
     phases: tuple[Placed, ...]
     strides: tuple[int, ...]
 
     def taps(self, phase: ConvFacts) -> list[Tap]:
-        """Where a phase's taps lie from the first place of all on."""
+        """The taps of ``phase`` as places from the first place of all on."""
         down, across = (own - one for own, one in zip(self.facts.before, phase.before))
         return [
             Tap(0, down + row * phase.dilation[0], across + column * phase.dilation[1])
@@ -66,7 +67,8 @@ class Together:
 
 
 def together(phases: Sequence[Placed], strides: tuple[int, ...]) -> Together | None:
-    """None where phases differ in their numbers of outputs, or are none for the unit."""
+    """``phases`` to be computed from one strip; None if they differ in their numbers of outputs, or the unit can't
+    compute them."""
     facts = [phase for phase, _ in phases]
     first = facts[0]
     if not suits(first) or len(strides) != 2 or any(f.out_spatial != first.out_spatial for f in facts):
@@ -78,8 +80,8 @@ def together(phases: Sequence[Placed], strides: tuple[int, ...]) -> Together | N
 def plan_together(
     request: Request, phases: Sequence[Placed], strides: tuple[int, ...]
 ) -> tuple[Together, Strip] | None:
-    """The phases and the largest strip that stays near and leaves each core one, where that is estimated to be faster
-    than multiply-adds."""
+    """The phases and the largest strip that stays in cache and leaves each core one; None if that is not estimated to
+    be faster than multiply-adds."""
     group = request.group
     found = together(phases, strides)
     blocked = found is not None and all(request.layout(v).block == COLUMNS for v in (found.facts.data, *group.outputs))
@@ -124,7 +126,7 @@ def build_together(request: Request, found: Together, strip: Strip) -> Kernel:
 
 
 def together_bytes(request: Request, found: Together, strip: Strip) -> int:
-    """What all cores hold beside what the kernel reads and writes."""
+    """Scratch of all cores together, in bytes."""
     plan = MatrixPlan(strip, 1, 0.0)
     return held_bytes(found.facts.channels, plan) * workers_of(found.facts, plan, request.workers)
 

@@ -20,8 +20,8 @@ REMOTE = 600  # cycles until the lines of a tile come that another core has writ
 
 
 def next_of(conv: ConvKernel, blocks: int, panel: int) -> Next | None:
-    """How the tiles that multiply by one panel of weights, of ``blocks`` of channels, ask for the next one; or by one
-    of its parts."""
+    """How the tiles that multiply by one panel of weights, of ``blocks`` channel blocks and ``panel`` elements,
+    prefetch the next panel, or the next part of one; None where no prefetch is needed."""
     facts, tile, request = conv.facts, conv.tile, conv.request
     if conv.is_open or conv.order == "rows":
         return None
@@ -34,8 +34,8 @@ def next_of(conv: ConvKernel, blocks: int, panel: int) -> Next | None:
 
 
 def below_of(conv: ConvKernel, groups: int) -> Next | None:
-    """How the tiles of a row of a 1x1 layer, of all channel groups, ask for the input of the next row, of each block of
-    channels, where the image doesn't stay in the second-level cache."""
+    """How the tiles of a row of a 1x1 layer, of all ``groups`` of output channels, prefetch the input of the next row,
+    block by block of channels; None where the image stays in the second-level cache."""
     facts, tile, request = conv.facts, conv.tile, conv.request
     layout = request.layout(facts.data)
     if conv.is_open or (conv.order != "rows" and groups > 1) or layout.block != conv.lanes or len(facts.kernel) != 2:
@@ -51,8 +51,8 @@ def below_of(conv: ConvKernel, groups: int) -> Next | None:
 
 
 def row_below(conv: ConvKernel, n: Any, group: Any, origins: list[Any]) -> Callable[[Any], Any]:
-    """Where the part of the next row's input begins that this tile asks for: of a block of channels. The rows are the
-    ones that this row of tiles doesn't read; the image's last ask for what lies behind it."""
+    """A function that gives, for a block of channels, the position where this tile's share of the next row's input
+    begins: rows that this row of tiles doesn't read. Those of the image's last row lie behind it, which is harmless."""
     facts, tile, below = conv.facts, conv.tile, conv.below
     assert below is not None
     layout = conv.request.layout(facts.data)
@@ -67,8 +67,8 @@ def row_below(conv: ConvKernel, n: Any, group: Any, origins: list[Any]) -> Calla
 
 
 def image_bytes(conv: ConvKernel) -> int:
-    """What an image takes in a cache: rows that no tap reads are left out, but not columns, since neighbouring lines
-    come in pairs, and lines two apart lie in half of its sets."""
+    """Bytes that one image takes in a cache. Rows that no tap reads are left out, but not columns, since neighbouring
+    lines come in pairs, and lines two apart lie in half of the cache's sets."""
     facts = conv.facts
     size = conv.request.layout(facts.data).elements * dtype_bytes(facts.data.dtype) // facts.data.shape[0]
     for taps, stride in zip(facts.kernel[:-1], facts.strides):
@@ -92,7 +92,8 @@ def data_distance(conv: ConvKernel) -> int:
 
 
 def ask_for_data(conv: ConvKernel, n: Any, block: Any, origins: list[Any], column: Any) -> None:
-    """Hints for one block of channels at all positions of a tile. Past the last block they are without effect."""
+    """Emits prefetches of one block of channels at all positions of a tile. Past the last block they are without
+    effect."""
     k, tile, facts = conv.k, conv.tile, conv.facts
     layout = conv.request.layout(facts.data)
     with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
@@ -102,12 +103,13 @@ def ask_for_data(conv: ConvKernel, n: Any, block: Any, origins: list[Any], colum
 
 
 def next_data(conv: ConvKernel, n: Any, block: Any, blocks: int, origins: list[Any], column: Any) -> Any | None:
-    """Where the data of the next of ``blocks`` blocks of channels begins, or behind the last that of the next tile,
-    which a tile of a 1x1 convolution asks for beside the channels of this one (:func:`ask_beside`); None where its
-    lines don't lie in one run, or a vector of channels is no line.
+    """The position where the data of the next of ``blocks`` channel blocks begins, or behind the last one that of the
+    next tile, for a tile of a 1x1 convolution to prefetch beside the channels of this block (:func:`ask_beside`). None
+    where its lines don't lie in one run, or a vector of channels is no line.
 
     No hardware looks for them a plane away. In a burst they would hold up the loads; one by one, 1x1 layers of 256 to
-    1024 channels at 14 take 0.97 of the time, also where another core has written them (Granite Rapids)."""
+    1024 channels at 14 take 0.97 of the time, also where another core has written them (Granite Rapids).
+    """
     facts, tile, request = conv.facts, conv.tile, conv.request
     layout, target = request.layout(facts.data), request.target
     plain = request.box is None and facts.groups == 1 and facts.taps == 1 and len(facts.kernel) == 2
@@ -124,7 +126,8 @@ def next_data(conv: ConvKernel, n: Any, block: Any, blocks: int, origins: list[A
 
 
 def ask_beside(conv: ConvKernel, begin: Any, channel: Any) -> None:
-    """Hints for the lines from ``begin`` on, a position's each, that fall to one channel of a block."""
+    """Emits the prefetches that fall to one channel of a block, of lines from ``begin`` on, one for each position of
+    the tile."""
     facts, lanes = conv.facts, conv.lanes
     each = -(-conv.tile.positions // lanes)
     for position in range(each):

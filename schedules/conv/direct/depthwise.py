@@ -33,7 +33,8 @@ COLUMNS = 8  # of outputs in registers: with more, the rest of a row is longer
 
 
 def build_depthwise(request: Request, facts: ConvFacts, columns: int | None = None) -> Kernel:
-    """``columns`` of outputs in registers; by default the first of :func:`column_counts`."""
+    """The kernel of a depthwise convolution with ``columns`` of outputs in registers; by default the first of
+    :func:`column_counts`."""
     lanes = request.layout(request.group.outputs[0]).block
     tile = Tile(1, columns or column_counts(request, facts)[0], 1)
     conv = ConvKernel(request, facts, tile, lanes, new_context(request))

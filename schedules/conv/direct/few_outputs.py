@@ -53,7 +53,7 @@ def has_few(facts: ConvFacts, lanes: int) -> bool:
 
 
 def few_applies(request: Request, facts: ConvFacts) -> bool:
-    """True for those that also read blocked data from memory."""
+    """True for convolutions of few outputs that read channel blocks from memory."""
     lanes = request.target.lanes(facts.output.dtype)
     blocked = request.layout(facts.data).block == lanes
     return blocked and has_few(facts, lanes) and not producers(request.group, facts.data)
@@ -74,6 +74,7 @@ def writes_plain(group: Group, block: Callable[[Value], int]) -> bool:
 
 
 def build_few(request: Request, facts: ConvFacts) -> Kernel:
+    """The kernel of a convolution of few outputs, with input channels in lanes."""
     ctx = new_context(request)
     lanes = request.target.lanes(facts.output.dtype)
     plain = not request.layout(request.group.outputs[0]).block

@@ -42,7 +42,8 @@ ROUNDED = 0.85  # that float32 has to win by, since its sums are rounded
 
 
 def build_bytes(request: Request, facts: ConvFacts) -> Kernel:
-    """Data and output are in channel blocks; groups are whole blocks of both."""
+    """The kernel of a convolution of bytes by dot products. Data and output are in channel blocks; groups are whole
+    blocks of both."""
     lanes = request.layout(request.group.outputs[0]).block
     tile = byte_tile(request, facts)
     conv = ConvKernel(request, facts, tile, lanes, new_context(request))
@@ -84,7 +85,7 @@ def _is_mixed(request: Request, facts: ConvFacts) -> bool:
 
 
 def byte_tile(request: Request, facts: ConvFacts) -> Tile:
-    """The register tile: that of float32, where a word of weights is as wide as a float."""
+    """The register tile for bytes: that of float32, where a word of weights is as wide as a float."""
     lanes = request.layout(request.group.outputs[0]).block
     blocks = -(-facts.outputs // lanes)
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1

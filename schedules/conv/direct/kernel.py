@@ -66,7 +66,8 @@ OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of 
 
 
 def build_direct(request: Request, facts: ConvFacts, tile: Tile | None = None) -> Kernel:
-    """``tile``: the register tile, where it is not the one that :func:`choose_tile` says."""
+    """The kernel of a direct convolution in register tiles of ``tile``; by default the one that :func:`own_tile`
+    chooses."""
     ctx = new_context(request)
     tiles = emit_direct(request, facts, ctx, tile=tile)
     lanes = request.layout(request.group.outputs[0]).block
@@ -113,7 +114,7 @@ def tile_space(request: Request, facts: ConvFacts) -> Space:
 
 
 def own_tile(request: Request, facts: ConvFacts) -> Tile:
-    """The register tile that :func:`choose_tile` says; cores share an image where there is not one for each."""
+    """The register tile of the fewest cycles; cores count as sharing an image where there is not one for each."""
     once = request.limits.once
     joined = joined_tile(request, facts) if not once else None
     if joined is not None:
@@ -124,14 +125,14 @@ def own_tile(request: Request, facts: ConvFacts) -> Tile:
 
 
 def rest_of(request: Request, facts: ConvFacts, tile: Tile) -> Tile | None:
-    """The register tile of the vectors of outputs that ``tile`` leaves over."""
+    """The register tile of the vectors of outputs that ``tile`` leaves over; None if it leaves none."""
     space = _shared_space(request, facts)
     ragged = space.ragged and tile.parts == 1 and space.blocks % tile.blocks
     return rest_tile(request.target, space, tile) if ragged else None
 
 
 def once_pays(request: Request, facts: ConvFacts) -> bool:
-    """True if tiles that compute no output twice take at most ONCE of the cycles of the others."""
+    """True if register tiles that compute no output twice take at most ONCE of the cycles of the best ones."""
     space, target = _shared_space(request, facts), request.target
     unit = request.limits.once or facts.out_spatial[-1]
     once, free = (min(c for c, _ in replace(space, once=o).tiles(target)) for o in (unit, 0))

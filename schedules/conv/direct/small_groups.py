@@ -48,7 +48,7 @@ def has_small_groups(target: Target, facts: ConvFacts) -> bool:
 
 
 def grouped_applies(request: Request, facts: ConvFacts) -> bool:
-    """True for those that also read blocked data from memory."""
+    """True for convolutions of small groups that read channel blocks from memory."""
     lanes = request.target.lanes(facts.output.dtype)
     blocked = request.layout(request.group.outputs[0]).block == request.layout(facts.data).block == lanes
     return blocked and has_small_groups(request.target, facts) and not producers(request.group, facts.data)
@@ -85,6 +85,7 @@ def grouped_step(target: Target, facts: ConvFacts, tile: Tile) -> float:
 
 
 def build_grouped(request: Request, facts: ConvFacts) -> Kernel:
+    """The kernel of a convolution of small groups, whose vectors hold whole groups."""
     ctx = new_context(request)
     lanes = request.layout(request.group.outputs[0]).block
     tile = choose_grouped_tile(request.target, facts)
