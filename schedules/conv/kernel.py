@@ -27,7 +27,7 @@ PARALLEL_FLOPS = 100_000  # below this a launch costs more than the second core 
 
 
 def new_context(request: Request) -> Context:
-    """A kernel whose anchor is computed by the family's own loops."""
+    """A kernel under construction whose anchor the caller computes by loops of its own."""
     anchor = request.group.anchor
     assert anchor is not None
     ctx = Context(request, GroupGraph(request.group, [anchor]), request.group.name)
@@ -39,7 +39,8 @@ def new_context(request: Request) -> Context:
 def finish(
     ctx: Context, schedule: str, flops: int, tiles: Sequence[Tile] = (Tile(1, 1, 1),), steps: tuple[int, ...] = (1, 1)
 ) -> Kernel:
-    """What :func:`new_context` began. A box is no smaller than its largest tile, of outputs ``steps`` apart."""
+    """The finished kernel of what :func:`new_context` began. ``tiles`` are its register tiles: a box is no smaller than
+    the largest; ``steps``: distance of neighbouring outputs of a tile."""
     rows = max(t.rows for t in tiles) * (steps[-2] if len(steps) > 1 else 1)
     return Kernel(
         function=ctx.k.finish(),
@@ -101,19 +102,20 @@ class ConvKernel:
 
     @property
     def channel_blocks(self) -> int:
+        """Vectors of output channels."""
         return -(-self.facts.outputs // self.lanes)
 
     def continues(self, other: ConvKernel) -> None:
-        """This part of the kernel is within the same tasks."""
+        """Makes this part of the kernel one of the tasks of ``other``."""
         self.row, self.sums, self.sums_base = other.row, other.sums, other.sums_base
 
     def block_of(self, group: Any) -> Any:
-        """The first vector of outputs of a group of them."""
+        """Number of the first vector of outputs of group ``group`` of a register tile's vectors."""
         return self.begin + group * self.tile.blocks
 
     @property
     def spatial(self) -> tuple[Any, ...]:
-        """Outputs a spatial axis: numbers, or variables in an open box."""
+        """Outputs along each spatial axis: numbers, or variables in an open box."""
         box = self.request.box
         if box is None or not box.open:
             return self.facts.out_spatial
@@ -122,6 +124,7 @@ class ConvKernel:
 
     @property
     def is_open(self) -> bool:
+        """True if the size of the kernel's box is given at run time."""
         return self.request.box is not None and self.request.box.open
 
     def input(self, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
@@ -179,7 +182,8 @@ class ConvKernel:
         return tirx.Cast("int64", self.first) + tirx.Cast("int64", rest)
 
     def begins(self, n: Any, channel: Any, origins: list[Any], column: Any) -> None:
-        """The reduction of a box's tile begins with ``channel`` and its first tap."""
+        """Makes the element that a box's tile reads first, at ``channel`` and its first tap, the common start of
+        positions in the input."""
         if self.request.box is None or self.has_prologue:
             return
         position = self.positions(origins, column, 0, 0)
@@ -187,7 +191,7 @@ class ConvKernel:
         self.first = self.offset(n, channel, at)
 
     def corner(self, axis: int) -> Any:
-        """Where this kernel's outputs begin on a spatial axis, in its own coordinates."""
+        """The first of this kernel's outputs along a spatial axis, in its own coordinates."""
         if self.ctx.origin is None:
             return 0
         origin = self.ctx.origin[axis]
@@ -230,7 +234,7 @@ class ConvKernel:
 
     @property
     def sums_elements(self) -> int:
-        """What the tiles of one group of channels leave from part to part."""
+        """Elements of the sums that the tiles of one group of channels leave from part to part of a panel."""
         tiles = math.prod(-(-s // t) for s, t in zip(self.spatial, (self.tile.rows, self.tile.columns)))
         return tiles * self.tile.positions * self.tile.blocks * self.lanes
 
@@ -358,7 +362,8 @@ class ConvKernel:
         return found
 
     def results(self) -> list[tuple[Value, bool]]:
-        """What an epilogue reads at its own place, and writes (True), where that is no window of its own."""
+        """(value, written) of what an epilogue reads at its own place or writes, but for values in windows of their
+        own."""
         return [(v, written) for v, written in self.places() if not self.is_windowed(v)]
 
     def is_windowed(self, value: Value) -> bool:
@@ -366,7 +371,7 @@ class ConvKernel:
         return self.request.box is not None and value in self.request.box.windowed
 
     def places(self) -> list[tuple[Value, bool]]:
-        """What an epilogue reads at its own place, and writes (True)."""
+        """(value, written) of what an epilogue reads at its own place or writes."""
         group, shape = self.request.group, self.output.shape
         reads = [v for v in group.inputs if v.constant is None and v is not self.facts.data and v.shape == shape]
         places = [(v, False) for v in reads] + [(v, True) for v in group.outputs]
@@ -378,14 +383,14 @@ class ConvKernel:
         return self.ctx.offset(value, [n, channel, *self.place(position)])
 
     def element(self, value: Callable[[], Any], n: Any, block: Any, lane: Any, position: list[Any]) -> None:
-        """One vector of outputs from one accumulator."""
+        """Emits one vector of outputs: the epilogue on one accumulator, and its store."""
         channel = block * self.lanes + lane
         self.ctx.ranged(lane, self.lanes)
         self.ctx.channel = Channel(channel, block, lane, self.lanes, self.outputs or self.facts.outputs)
         self._write(value, [n, channel, *self.place(position)])
 
     def plain_element(self, value: Callable[[], Any], n: Any, channel: Any, position: list[Any]) -> None:
-        """One element of outputs that are not in channel blocks."""
+        """Emits one element of outputs that are not in channel blocks."""
         self.ctx.channel = None
         self._write(value, [n, channel, *self.place(position)])
 

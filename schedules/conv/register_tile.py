@@ -64,10 +64,11 @@ class Tile:
 
     @property
     def positions(self) -> int:
+        """Output positions: rows times columns."""
         return self.rows * self.columns
 
     def is_flatter(self, other: Tile) -> bool:
-        """True for as many positions and vectors in fewer rows."""
+        """True if this tile has as many positions and vectors as ``other``, in fewer rows."""
         return (self.positions, self.blocks) == (other.positions, other.blocks) and self.rows < other.rows
 
     def __str__(self) -> str:
@@ -93,7 +94,7 @@ class Space:
     ragged: bool = False
 
     def tiles(self, target: Target) -> Iterator[tuple[float, Tile]]:
-        """The tiles that fit the registers, with their cycles a step of the reduction over the whole output."""
+        """(cycles of a step of the reduction over the whole output, tile) of every tile that fits the registers."""
         registers = target.vector_registers
         for blocks in range(1, min(8, self.limit) + 1):
             whole, rest = divmod(self.blocks, blocks)
@@ -126,9 +127,9 @@ class Space:
 
 @lru_cache(maxsize=4096)
 def choose_tile(target: Target, space: Space, workers: int = 1, flat: bool = False) -> Tile:
-    """The tile of the fewest cycles. Of tiles that cost the same, one whose rows can be dealt evenly to ``workers``:
-    none of them is shared, and what the next layer reads lies with the core that reads it. Where rows have no taps in
-    common (``flat``), one of few rows: its lines follow each other."""
+    """The register tile of the fewest cycles. Of tiles that cost the same, one whose rows can be dealt evenly to
+    ``workers``: none of them is shared, and what the next layer reads lies with the core that reads it. ``flat``: rows
+    have no taps in common, so that one of few rows is better, whose lines follow each other."""
     best, best_cost, best_uneven = Tile(1, 1, 1), float("inf"), True
     for cost, tile in space.tiles(target):
         uneven = -(-space.height // tile.rows) % workers > 0
@@ -153,7 +154,7 @@ def narrow_pays(target: Target, space: Space) -> bool:
 
 
 def rest_tile(target: Target, space: Space, tile: Tile) -> Tile:
-    """The tile of the vectors that whole ones leave over, of as many rows."""
+    """The register tile of the vectors of outputs that whole tiles leave over, of as many rows as ``tile``."""
     return _rest_tile(target, space, space.blocks % tile.blocks, tile.rows)
 
 
@@ -165,17 +166,17 @@ def _rest_tile(target: Target, space: Space, blocks: int, rows: int) -> Tile:
 
 
 def left_over(tile: Tile, height: int) -> Tile | None:
-    """The tile of the rows that whole ones leave over."""
+    """The register tile of the rows that whole tiles leave over; None if none are."""
     return replace(tile, rows=height % tile.rows) if height % tile.rows else None
 
 
 def narrow_tile(tile: Tile, width: int) -> Tile | None:
-    """The tile of the columns that whole ones leave over."""
+    """The register tile of the columns that whole tiles leave over; None if none are."""
     return replace(tile, columns=width % tile.columns) if width % tile.columns else None
 
 
 def tiles_of(tile: Tile, height: int, width: int) -> int:
-    """Tiles that cover ``height x width`` outputs."""
+    """Number of tiles that cover ``height x width`` outputs."""
     return -(-height // tile.rows) * -(-width // tile.columns)
 
 

@@ -22,7 +22,7 @@ from .facts import ConvFacts
 
 
 def has_residual(request: Request) -> bool:
-    """False if the output can't take an input's memory, at a glance."""
+    """False if the output can certainly not overwrite an input: a quick test before :func:`taken_over`."""
     group, output = request.group, request.group.outputs[0]
     own = group.anchor.inputs if group.anchor is not None else ()
     others = [v for v in group.inputs if v not in own and v.constant is None]
@@ -30,9 +30,10 @@ def has_residual(request: Request) -> bool:
 
 
 def taken_over(request: Request, facts: ConvFacts, tile: tuple[int, int] | None) -> tuple[Value, ...]:
-    """The inputs whose memory the output may take. ``tile``: the rows and columns that a direct convolution computes at
-    a time (its last tile moves back where they don't divide, and computes outputs again; a vector that is not full may
-    have a tile of its own); None for Winograd's, which stores each output once. An open box has any number of rows."""
+    """The inputs whose memory the output may take: those that the epilogue reads at its own place. ``tile``: (rows,
+    columns) that a direct convolution computes at a time; its last tile moves back where they don't divide, and
+    computes outputs again, which must not be. None for algorithms that store each output once. An open box has any
+    number of rows."""
     group = request.group
     if len(group.outputs) != 1 or len(facts.out_spatial) != 2:
         return ()

@@ -24,7 +24,8 @@ from .kernel import ConvKernel
 
 @dataclass(frozen=True)
 class Owners:
-    """The ``count`` groups from ``first`` on that a vector's lanes lie in; ``group_of`` a lane, counted from there."""
+    """The groups that the lanes of a vector belong to: ``count`` of them from ``first`` on; ``group_of(lane)`` counts
+    from there."""
 
     first: Any
     count: int
@@ -38,7 +39,7 @@ def spans_groups(facts: ConvFacts, lanes: int) -> bool:
 
 @contextmanager
 def one_group(conv: ConvKernel, group: Any) -> Iterator[None]:
-    """What is done for vectors that lie in one group."""
+    """A scope that runs for vectors of outputs that lie in one group of the convolution."""
     facts, lanes = conv.facts, conv.lanes
     last = tirx.min(group * lanes + lanes, facts.outputs) - 1
     with conv.k.when(tirx.floordiv(last, facts.group_out) == tirx.floordiv(group * lanes, facts.group_out)):
@@ -47,7 +48,7 @@ def one_group(conv: ConvKernel, group: Any) -> Iterator[None]:
 
 @contextmanager
 def several_groups(conv: ConvKernel, group: Any) -> Iterator[Owners]:
-    """What is done for the others."""
+    """A scope that runs for vectors of outputs that lie in several groups; gives their owners."""
     facts, lanes, k = conv.facts, conv.lanes, conv.k
     first = conv.bind(tirx.floordiv(group * lanes, facts.group_out), facts.groups)
     last = tirx.floordiv(tirx.min(group * lanes + lanes, facts.outputs) - 1, facts.group_out)
@@ -63,7 +64,7 @@ def several_groups(conv: ConvKernel, group: Any) -> Iterator[Owners]:
 
 
 def group_counts(facts: ConvFacts, lanes: int) -> set[int]:
-    """In how many groups the vectors of outputs lie."""
+    """In how many groups of the convolution the vectors of outputs lie: all numbers that occur."""
     ends = ((first, min(first + lanes, facts.outputs) - 1) for first in range(0, facts.outputs, lanes))
     return {last // facts.group_out - first // facts.group_out + 1 for first, last in ends}
 
@@ -71,7 +72,7 @@ def group_counts(facts: ConvFacts, lanes: int) -> set[int]:
 def chosen(
     conv: ConvKernel, owners: Owners, channel: Any, read: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
-    """By lanes: what ``read`` gives for ``channel`` of the lane's group."""
+    """A vector by lanes: what ``read`` gives for ``channel`` of each lane's group."""
     facts, k, lanes = conv.facts, conv.k, conv.lanes
     groups = [
         owners.first if i == 0 else tirx.min(owners.first + i, facts.groups - 1) for i in range(owners.count)

@@ -51,14 +51,14 @@ ABOVE = (2, 3, 4, 5)  # left operands that are no part of the input; 0, 1 and 6 
 
 
 def halves_pay(request: Request, facts: ConvFacts) -> bool:
-    """True if seven products are allowed and estimated to be faster."""
+    """True if Strassen's seven products are allowed and estimated to be faster."""
     return halves_share(request, facts) is not None
 
 
 def halves_share(request: Request, facts: ConvFacts) -> float | None:
-    """What seven products are estimated to take, of the direct form's cycles; None where they are not allowed or no
-    gain. They are for 1 x 1, whole vectors in both halves of the channels, blocked input straight from memory, a whole
-    layer."""
+    """Estimated cycles of Strassen's seven products over those of the direct form; None where they are not allowed or
+    gain nothing. They are for 1 x 1 layers computed whole, with whole vectors in both halves of the channels and
+    blocked input straight from memory."""
     target = request.target
     if not request.policy.strassen or request.limits.closing:
         return None
@@ -131,7 +131,7 @@ def _tile(request: Request, facts: ConvFacts) -> Tile:
 
 
 def halves_bytes(request: Request, facts: ConvFacts) -> int:
-    """Bytes of the left operands that lie in memory at a time, on all cores."""
+    """Bytes of the left operands that lie in memory at a time, of all cores together."""
     return _Halves(_positions(request, facts)).held
 
 
@@ -141,6 +141,7 @@ def _positions(request: Request, facts: ConvFacts) -> _Positions:
 
 
 def build_halves(request: Request, facts: ConvFacts) -> Kernel:
+    """The kernel of a 1 x 1 convolution by Strassen's seven products."""
     conv = _positions(request, facts)
     ctx, tile = conv.ctx, conv.tile
     _Halves(conv).emit()

@@ -47,7 +47,7 @@ class AxisPhase:
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of all axes, as a convolution."""
+    """One phase of all axes, as a convolution of stride 1: ``facts``; ``offsets`` is the place of its first output."""
 
     facts: ConvFacts
     offsets: tuple[int, ...]
@@ -65,8 +65,7 @@ def axis_phases(kernel: int, stride: int, dilation: int, begin: int, output: int
 
 
 def phases_of(node: Node) -> tuple[tuple[int, ...], list[Phase]]:
-    """The strides and the phases of a ``halotile.conv_transpose`` node. A phase without taps has one that it
-    does not take."""
+    """The strides and the phases of a ``halotile.conv_transpose`` node. A phase without taps is given one, of zeros."""
     attrs = attributes(node.call)
     data, weight, output = node.operands[0], node.operands[1], node.results[0]
     strides, groups = tuple(attrs["strides"]), int(attrs["groups"])
@@ -109,14 +108,14 @@ def _conv_weight(weight: np.ndarray, groups: int) -> np.ndarray:
 
 
 def margins_of(node: Node) -> tuple[tuple[int, int], ...]:
-    """The border that all phases together need."""
+    """(before, after) for each axis: the border that all phases together read."""
     _, phases = phases_of(node)
     every = [p.facts.margins() for p in phases]
     return tuple((max(m[i][0] for m in every), max(m[i][1] for m in every)) for i in range(len(every[0])))
 
 
 def on_matrix_unit(request: Request) -> tuple[Together, Strip] | None:
-    """The phases as a matrix unit computes them, where it does."""
+    """The phases and their strip, as a matrix unit computes them; None if it does not."""
     assert request.group.anchor is not None
     if not may_split(request):
         return None
@@ -125,12 +124,13 @@ def on_matrix_unit(request: Request) -> tuple[Together, Strip] | None:
 
 
 def phase_plans(request: Request) -> PhasePlans | None:
-    """How phases are computed by Winograd's algorithm, where some are."""
+    """How the phases are computed by Winograd's algorithm; None if none is."""
     assert request.group.anchor is not None
     return plan_phases(request, [p.facts for p in phases_of(request.group.anchor)[1]])
 
 
 def build_transposed(request: Request) -> Kernel:
+    """The kernel of a transposed convolution, phase by phase."""
     assert request.group.anchor is not None
     planned = on_matrix_unit(request)
     if planned is not None:

@@ -32,8 +32,8 @@ PART_BYTES = 4  # of an element: two parts
 
 @dataclass(frozen=True)
 class Registers:
-    """``rows`` of a block in registers and how many ``row_blocks``, the last of which may have fewer; ``width`` of a
-    panel in registers; ``groups`` of panels."""
+    """How a product is cut on the matrix unit, in registers: ``rows`` of a block and the number of ``row_blocks``, of
+    which the last may have fewer; ``width`` of a panel; the ``groups`` that panels fall into."""
 
     rows: int
     row_blocks: int
@@ -64,12 +64,13 @@ class Shape:
 
     @property
     def large(self) -> bool:
-        """True if cores share it."""
+        """True if the product is large enough for cores to share it."""
         return 2 * self.batches * self.rows * self.depth * self.columns >= PARALLEL_FLOPS
 
 
 def heights(registers: int, width: int) -> tuple[int, int, int]:
-    """How ``registers`` of rows meet a panel of ``width``: blocks of how many, how many of them, and a last one."""
+    """How ``registers`` of rows meet a panel of ``width`` registers: (registers of a block, number of such blocks,
+    registers of a last one)."""
     tall = max(1, SUMS // width)
     blocks, last = divmod(registers, tall)
     if width == 2 and last and blocks:
@@ -85,7 +86,7 @@ def pieces(rows: int, width: int) -> list[tuple[int, int, int]]:
 
 
 def choose_registers(target: Target, shape: Shape, workers: int) -> tuple[float, Registers]:
-    """The blocks with the fewest cycles on ``workers`` cores, and these."""
+    """The blocks with the fewest cycles on ``workers`` cores, and these cycles."""
     workers = workers if shape.large else 1
     width = min(2, shape.column_registers)
     panels = -(-shape.column_registers // width)
@@ -121,7 +122,7 @@ def _cycles(target: Target, shape: Shape, chosen: Registers, run: int, workers: 
 
 
 def panel_cycles(registers: int, width: int, steps: int) -> float:
-    """Of all rows of a task by one panel."""
+    """Predicted cycles of all rows of a task by one panel."""
     tall, blocks, last = heights(registers, width)
     cycles = 0.0
     for rows, times in ((tall, blocks), (last, 1 if last else 0)):

@@ -54,7 +54,7 @@ MARGIN = 0.9  # the estimate must beat that of vectors by this much
 
 
 def bytes_pay(request: Request, facts: MatmulFacts) -> bool:
-    """True if the target multiplies bytes so, and is expected to be faster."""
+    """True if the target multiplies bytes on a matrix unit, and that is expected to be faster."""
     if not has_matrix_unit(request.target, KIND) or not request.policy.matrix:
         return False
     if not facts.of_bytes or facts.a.dtype != "uint8" or facts.rows < ROWS:
@@ -74,6 +74,7 @@ def _block(facts: MatmulFacts) -> tuple[int, int]:
 
 
 def build_matrix_bytes(request: Request, facts: MatmulFacts) -> Kernel:
+    """The kernel of a product of bytes on the matrix unit; its sums are exact in int32."""
     return _MatrixBytes(request, facts).build()
 
 

@@ -47,7 +47,7 @@ BYTES = 4  # of a word
 
 @dataclass(frozen=True)
 class Behind:
-    """``rows`` of a panel, from ``row`` on, whose sums lie in scratch from ``at`` on and wait for what follows them."""
+    """``rows`` of a panel, from ``row`` on, whose sums lie in scratch from ``at`` on and wait for their epilogue."""
 
     batch: Any
     panel: Any
@@ -57,6 +57,7 @@ class Behind:
 
 
 def shape_of(facts: MatmulFacts) -> Shape:
+    """The shape of the product as the matrix unit sees it."""
     return Shape(facts.rows, facts.k, facts.n, 1 if facts.flat else int(np.prod(facts.batch, dtype=np.int64)))
 
 
@@ -76,6 +77,7 @@ def fits_unit(request: Request, facts: MatmulFacts) -> bool:
 
 
 def build_matrix(request: Request, facts: MatmulFacts) -> Kernel:
+    """The kernel of a product of float32 on the matrix unit, in bf16 parts."""
     return _Matrix(request, facts, choose_registers(request.target, shape_of(facts), request.workers)[1]).build()
 
 

@@ -35,7 +35,7 @@ def behind(group: Group, anchor: Node) -> tuple[Node, ...]:
 
 
 def producers(group: Group, value: Value) -> list[Node]:
-    """The nodes of the group that ``value`` is computed from, the last first."""
+    """The nodes of ``group`` that ``value`` is computed from, the last one first."""
     wanted, found = {value}, []
     for node in reversed(group.nodes):
         if any(r in wanted for r in node.results):
@@ -156,7 +156,7 @@ def read_steps(group: Group, anchor: Node, value: Value) -> tuple[int | None, in
 
 
 def step_of(source: Value, place: Place, target: Value, axis: int) -> int | None:
-    """How far two neighbours on ``axis`` of ``source`` lie apart in ``target``; None if that varies."""
+    """Distance in ``target`` of two neighbours on ``axis`` of ``source``, in elements; None if it varies."""
     analyzer = sym.Analyzer()
     marks = [tirx.Var(f"m{i}", "int32") for i in range(len(source.shape))]
     for mark, extent in zip(marks, source.shape):

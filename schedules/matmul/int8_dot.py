@@ -26,7 +26,8 @@ from .shared_weights import shared_tile
 
 
 def build_bytes(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
-    """``tile``: rows by vectors in registers, where they are not what :func:`shared_tile` says."""
+    """The kernel of a product of bytes by dot products. ``tile``: rows by vectors in registers, by default those of
+    :func:`shared_tile`."""
     assert data_dtype(request.target) == facts.a.dtype, "the target has no instruction for these bytes"
     return _Bytes(request, facts, tile or shared_tile(request, facts)).build()
 

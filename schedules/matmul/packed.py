@@ -65,7 +65,7 @@ class Region:
 
 
 def build_packed(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
-    """``tile``: rows by vectors in registers, where they are not what :func:`shared_tile` says."""
+    """The kernel of a product by panels of B, in register tiles ``tile``; by default those of :func:`shared_tile`."""
     return _Matmul(request, facts, tile or shared_tile(request, facts)).build()
 
 

@@ -33,8 +33,8 @@ def follows_late(target: Target, b: Any, element: int, height: int) -> bool:
 
 
 def follow(k: Any, b: Any, behind: Any, step: Any, elements: int, tiles: int, element: int) -> None:
-    """Hints for the share that falls to one step: ``elements`` of B are read in a step, ``tiles`` times; ``behind`` is
-    where the next part starts, ``step`` counts from the first tile's first. A hint past the buffer cannot fault."""
+    """Emits the prefetches of the next part of B that fall to one step: ``elements`` of B are read in a step, ``tiles``
+    times. ``behind`` is where the next part starts, ``step`` counts from the beginning of the present one."""
     stored, size = (b.stored, 2) if isinstance(b, Widened) else (b, element)
     each = -(-elements // tiles)
     for first in range(0, each, LINE // size):
@@ -42,7 +42,7 @@ def follow(k: Any, b: Any, behind: Any, step: Any, elements: int, tiles: int, el
 
 
 def ask_for_rows(k: Any, a: Any, behind: Any, step: Any, elements: int, element: int) -> None:
-    """Hints for the share of the next ``elements`` of A, from ``behind`` on, that falls to one step (number, of how
+    """Emits the prefetches of the next ``elements`` of A, from ``behind`` on, that fall to one ``step`` (number, of how
     many); none where that is a burst."""
     line = LINE // element
     each = -(-elements // (line * step[1]))

@@ -41,11 +41,13 @@ def own_tile(request: Request, facts: MatmulFacts, width: int | None = None) -> 
 
 
 def tile_space(request: Request, facts: MatmulFacts) -> Space:
+    """(rows of A, vectors of B, bytes from row to row of A) that the request's register tile is chosen for."""
     return group_space(request.target, request.group, facts)
 
 
 def group_space(target: Target, group: Group, facts: MatmulFacts) -> Space:
-    """What the register tile is chosen for: rows of A, vectors of B, bytes from row to row (0 where A is moved)."""
+    """(rows of A, vectors of B, bytes from row to row of A, 0 where A is moved): what the register tile is chosen
+    for."""
     vectors = -(-facts.n // target.lanes(facts.output.dtype))
     moved = bool(producers(group, facts.a))
     return facts.rows, vectors, 0 if moved else facts.row_bytes
@@ -62,7 +64,7 @@ def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0, wid
 
 
 def best_tiles(target: Target, rows: int, vectors: int, row_bytes: int = 0) -> list[tuple[int, int]]:
-    """All tiles that fit, those that :func:`choose_tile` likes best first."""
+    """All register tiles that fit, those that :func:`choose_tile` likes best first."""
     return [tile for _, tile in sorted(_tiles(target, rows, vectors, row_bytes))]
 
 
@@ -72,7 +74,7 @@ def least_cost(target: Target, rows: int, vectors: int, row_bytes: int = 0, widt
 
 
 def widest(spaces: Sequence[Space]) -> int:
-    """Vectors of the widest tile that all of ``spaces`` could have."""
+    """Vectors of the widest register tile that all of ``spaces`` could have."""
     return min(WIDEST, *(vectors for _, vectors, _ in spaces))
 
 
@@ -93,8 +95,8 @@ def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[
 
 
 def first_level_ways(target: Target) -> int:
-    """Lines of a set of the first-level cache. On x86 a page's offset alone tells the set, so a way has a page's size:
-    eight ways of 32 KB, twelve of 48 KB."""
+    """Ways of the first-level cache: lines of one set. On x86 a page's offset alone tells the set, so a way has a
+    page's size: eight ways of 32 KB, twelve of 48 KB."""
     return max(1, target.l1_bytes // WAY_BYTES) if target.triple.startswith("x86_64") else WAYS
 
 

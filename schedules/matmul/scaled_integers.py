@@ -31,7 +31,7 @@ CHUNK = 64  # steps of a panel that a task widens
 
 
 def weights_in_numbers(request: Request, facts: MatmulFacts) -> Numbers | None:
-    """The weights as numbers, where a kernel can read them so without loss; else None."""
+    """The weights as scaled integers; None if no kernel can read them so without loss."""
     if not facts.packs or not facts.flat or facts.output.dtype != "float32" or facts.b.constant is None:
         return None
     pays = facts.rows >= MANY or facts.rows <= FEW and facts.k * facts.n * 4 > request.target.l2_bytes
@@ -48,8 +48,8 @@ def _saves(request: Request) -> bool:
 def build_numbers(
     request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None, found: Numbers | None = None
 ) -> Kernel:
-    """``tile``: rows by vectors in registers, where they are not what :func:`.shared_weights.shared_tile` says;
-    ``found``: what :func:`weights_in_numbers` says."""
+    """The kernel of a product with the scaled integers ``found`` as weights. ``tile``: rows by vectors in registers, by
+    default those of :func:`.shared_weights.shared_tile`."""
     found = found or weights_in_numbers(request, facts)
     assert found is not None
     return _Numbers(request, facts, tile or shared_tile(request, facts), found).build()

@@ -23,7 +23,8 @@ SLOWER = 1.02  # of the estimated cycles: no more than a measurement tells from 
 
 
 def shared_weights(groups: Iterable[Group], target: Target) -> SharedWeights:
-    """The widths on which the products of ``groups`` agree, for each weight that several read."""
+    """The panel widths on which products of different sizes agree, for each constant that several of ``groups``
+    read."""
     readers: dict[Value, dict[Space, Target]] = {}
     for group in groups:
         if group.anchor is None or group.anchor.operator != "relax.matmul":
@@ -38,7 +39,7 @@ def shared_weights(groups: Iterable[Group], target: Target) -> SharedWeights:
 
 
 def shared_tile(request: Request, facts: MatmulFacts) -> tuple[int, int]:
-    """Rows by vectors in registers, so that others that read this weight find it in the form that this one reads."""
+    """Rows by vectors in registers for the request, of the width on which the readers of its weight agree."""
     shared = request.shared
     known = {} if shared is None else shared.widths
     return own_tile(request, facts, known.get((facts.b, tile_space(request, facts))))

@@ -46,8 +46,8 @@ ROW_CHUNK = 8  # rows of A that a task combines
 
 
 def strassen_pays(request: Request, facts: MatmulFacts) -> bool:
-    """True if the seven products are allowed and estimated to be faster: B one constant matrix, but not of whole
-    numbers, whose sums are exact; A read from memory."""
+    """True if seven products are allowed and estimated to be faster. B is one constant matrix, but not of whole
+    numbers, whose sums are exact, and A is read from memory."""
     if not request.policy.strassen or request.target.memory_kind == "scratchpad":
         return False
     if not facts.packs or not facts.flat or facts.b.is_whole:
@@ -79,6 +79,7 @@ def rows_of_image(facts: MatmulFacts) -> int:
 
 
 def build_strassen(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
+    """The kernel of a product by Strassen's seven products of halves."""
     half, vectors = -(-rows_of_image(facts) // 2), facts.n // 2 // request.target.lanes(facts.output.dtype)
     return _Strassen(request, facts, tile or choose_tile(request.target, half, vectors)).build()
 

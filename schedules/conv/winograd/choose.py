@@ -38,8 +38,8 @@ def applies(facts: ConvFacts) -> bool:
 
 
 def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> Plan | None:
-    """The best plan, or None where the direct convolution is expected to be as fast. ``room``: the most bytes that each
-    core may hold beside what it reads and writes; None is any number. ``split``: products may be those of parts."""
+    """The best plan; None where Winograd's algorithm does not apply or the direct convolution is expected to be as
+    fast. ``room``: scratch limit in bytes a core (None: any number); ``split``: products may be those of bf16 parts."""
     enough = facts.is_plain or facts.channels >= LEAST_CHANNELS
     if not enough or facts.outputs < target.lanes() // 2 or not applies(facts):
         return None
@@ -51,7 +51,7 @@ def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split
 
 
 def best_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> Plan | None:
-    """The plan with the fewest cycles, whatever a direct convolution would take."""
+    """The plan with the fewest cycles, whatever a direct convolution would take; None if none fits ``room``."""
     return min(least_plans(target, facts, room, split), key=_weighed, default=None)
 
 
@@ -60,15 +60,16 @@ def _weighed(plan: Plan) -> float:
 
 
 def least_plans(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> tuple[Plan, ...]:
-    """The plan with the fewest cycles of each transform that the outputs, and its scratch, have room for."""
+    """For each transform that the outputs have room for, the plan with the fewest cycles whose scratch fits ``room``
+    bytes a core."""
     fronts = _fronts(target, target.native, Layer.of(facts), split)
     fitting = ([p for held, p in front if room is None or held <= room] for front in fronts)
     return tuple(plans[0] for plans in fitting if plans)
 
 
 def smaller_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[tuple[int, Plan]]:
-    """What :func:`choose_plan` takes where there is less and less room than for its free choice, and the bytes that
-    a core holds of each: from the fastest to the smallest."""
+    """(bytes of scratch a core, plan) of what :func:`choose_plan` takes in less and less room than its free choice,
+    from the fastest to the smallest."""
     found: list[tuple[int, Plan]] = []
     fronts = _fronts(target, target.native, Layer.of(facts), split)
     for held in sorted({h for front in fronts for h, _ in front})[::-1]:

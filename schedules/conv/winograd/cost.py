@@ -57,12 +57,12 @@ def reached_share(target: Target, layer: Layer, transform: Transform) -> float:
 
 
 def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
-    """The cycles of ``plan`` where its weights and its scratch lie in the second-level cache already."""
+    """Predicted cycles of ``plan`` where its weights and its scratch lie in the second-level cache already."""
     return plan_cycles(replace(target, l2_bytes=1 << 40), facts.channels, plan)
 
 
 def direct_cycles(target: Target, facts: ConvFacts) -> float:
-    """What the direct convolution is expected to take, waste at its edges included."""
+    """Predicted cycles of the direct convolution, waste at its edges included."""
     lanes, layer = target.lanes(), Layer.of(facts)
     blocks = -(-facts.outputs // lanes)
     height, width = layer.out_spatial

@@ -31,6 +31,7 @@ from .products import Part, Products, RegisterTiles
 
 
 def build_few_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
+    """The kernel of a convolution of few plain channels by ``plan``."""
     return build_winograd(request, facts, plan, _FewWinograd)
 
 

@@ -47,7 +47,8 @@ LINE = 16  # floats of a cache line, which two cores must not share
 
 
 def emit_winograd(conv: ConvKernel, plan: Plan, shared: dict[str, Any]) -> Tile:
-    """Adds a convolution to a kernel that has scratch for several, by name; returns the tile of its outputs."""
+    """Emits a convolution by ``plan`` into ``conv``, whose scratch several convolutions share by name; gives the tile
+    of its outputs."""
     Winograd(conv, plan, shared).emit()
     return Tile(*plan.transform.tile, plan.vectors)
 
@@ -55,6 +56,7 @@ def emit_winograd(conv: ConvKernel, plan: Plan, shared: dict[str, Any]) -> Tile:
 def build_winograd(
     request: Request, facts: ConvFacts, plan: Plan, made: Callable[[ConvKernel, Plan], Winograd] | None = None
 ) -> Kernel:
+    """The kernel of a convolution by ``plan``; ``made`` makes the emitter, by default :class:`Winograd`."""
     lanes = request.layout(request.group.outputs[0]).block
     conv = ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request))
     (made or Winograd)(conv, plan).emit()
@@ -63,7 +65,7 @@ def build_winograd(
 
 
 def workers_of(request: Request, facts: ConvFacts, plan: Plan) -> int:
-    """Cores that share the tasks; a box has one."""
+    """Number of cores that share the tasks; a box has one."""
     return min(request.workers, plan.tasks) if facts.flops >= PARALLEL_FLOPS else 1
 
 

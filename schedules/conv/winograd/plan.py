@@ -95,12 +95,12 @@ def _up(taps: int, stride: int) -> int:
 
 
 def all_transforms(layer: Layer) -> list[Transform]:
-    """Those of which the outputs have room for a tile."""
+    """The transforms of which the outputs have room for a tile."""
     return [t for t in transforms(layer.kernel, layer.strides) if fits(layer, t)]
 
 
 def products_for(transform: Transform) -> Pairs:
-    """The products of parts that a transform takes: those that multiply errors need parts as exact as float32."""
+    """The bf16 products that a transform takes: those that multiply errors need parts as exact as float32."""
     return THREE if transform.growth <= F2.growth else SIX
 
 
@@ -111,7 +111,7 @@ def fits(layer: Layer, transform: Transform) -> bool:
 
 
 def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
-    """Bytes of the transformed data, and of the products of one chunk of output channels."""
+    """Bytes of a core's scratch: (transformed data, products of one chunk of output channels)."""
     padded = plan.row_tiles * plan.rows
     vectors = plan.planes * -(-channels // lanes)
     if plan.products:
@@ -134,7 +134,7 @@ def weight_bytes(lanes: int, channels: int, plan: Plan) -> int:
 
 
 def vector_bytes(lanes: int, channels: int, plan: Plan) -> int:
-    """Of one matrix of weights, for one vector of outputs."""
+    """Bytes of one matrix of weights, for one vector of outputs."""
     if plan.products:
         steps = -(-plan.planes * -(-channels // lanes) // 2)
         return steps * parts_of(plan.products) * REGISTER_BYTES

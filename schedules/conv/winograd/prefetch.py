@@ -38,7 +38,8 @@ FEW = 16  # registers, all of which a tile's sums and operands take
 
 
 def asks_next(target: Target, facts: ConvFacts, plan: Plan, lanes: int) -> bool:
-    """True if products ask for the next strip, where that comes from memory and is read as it lies."""
+    """True if the products prefetch the next strip: the input comes from memory, is read as it lies, and the
+    second-level cache has room for it."""
     if plan.planes > 1 or facts.channels % lanes or _next_rows(plan) > MOST or target.in_order:
         return False
     strip = 4 * plan.strip * facts.channels * plan.transform.products
@@ -53,8 +54,8 @@ def _next_rows(plan: Plan) -> int:
 
 @dataclass(frozen=True)
 class Run:
-    """A row of ``length`` elements from ``begin``, which the steps of a block of channels share: ``step`` elements fall
-    to each. Several blocks ask for the same one; ``first`` is true in one of them."""
+    """Prefetches of a row of ``length`` elements from ``begin``, shared by the steps of a block of channels, ``step``
+    elements each. Several blocks ask for the same row; ``first`` is true in one of them."""
 
     buffer: Any
     begin: Any
@@ -63,12 +64,14 @@ class Run:
     first: Any
 
     def ask(self, k: Any, channel: Any) -> None:
+        """Emits the prefetch of the step of ``channel``."""
         hint(k, self.buffer, self.begin + channel * self.step)
 
     def ask_for_lines(self, k: Any) -> None:
-        """All of them at once, each line once. With 16 registers that is better than beside the channels, where LLVM
-        schedules the long way to the addresses together with the products, starts loads too soon, and sums fall out of
-        the registers; and half as many multiply-adds a step leave less room for hints of lines that were asked for."""
+        """Emits all prefetches at once, each line once. With 16 registers that is better than beside the channels,
+        where LLVM schedules the long way to the addresses together with the products, starts loads too soon, and sums
+        fall out of the registers; and half as many multiply-adds a step leave less room for prefetches of lines that
+        were asked for."""
         with k.when(self.first):
             for place in (*range(0, self.length - 1, LINE // 4), self.length - 1):
                 hint(k, self.buffer, self.begin + place)
@@ -76,7 +79,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Ahead:
-    """Hints of one kernel, whose ``total`` tiles lie at ``origin(number)``."""
+    """The prefetches of one kernel, whose ``total`` tiles lie at ``origin(number)``."""
 
     conv: ConvKernel
     plan: Plan
@@ -84,8 +87,8 @@ class Ahead:
     total: Any
 
     def of(self, where: tuple[Any, Any, Any], xi: Any, panel: Any) -> Callable[[Any], list[Run]]:
-        """What products ``xi`` of register tile ``panel`` ask for, given the block of channels. ``where``: the first
-        tile of the strip, the chunk of outputs, and its number in its group."""
+        """A function from a block of channels to the runs that products ``xi`` of register tile ``panel`` prefetch.
+        ``where``: the first tile of the strip, the chunk of outputs, and its number in its group."""
         if self.plan.plain:
             return lambda _: []
         first, chunk, within = where
@@ -102,7 +105,7 @@ class Ahead:
 
     @property
     def at_once(self) -> bool:
-        """True if a block of channels asks before its products, rather than beside them."""
+        """True if a block of channels emits its prefetches before its products rather than beside them."""
         return self.conv.request.target.vector_registers <= FEW
 
     def _is_far(self, value: Value) -> bool:

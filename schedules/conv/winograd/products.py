@@ -23,7 +23,7 @@ from .weights import Weights
 
 @dataclass(frozen=True)
 class Part:
-    """A core's part of scratch memory."""
+    """A core's part of scratch memory: the ``buffer``, from ``base`` on."""
 
     buffer: Any
     base: Any
@@ -40,11 +40,13 @@ class Run:
     tail: bool = False
 
     def blocks(self, number: Any) -> list[Any]:
+        """The blocks of channels of iteration ``number``."""
         return [self.first + number * self.together + i for i in range(self.together)]
 
 
 class Products:
-    """Where V and M of a strip lie, and the products between them."""
+    """The products between the transforms of a strip, and where their operands lie: V, the transformed data, and M, the
+    products."""
 
     dtype = "float32"  # of V
 
@@ -61,43 +63,44 @@ class Products:
 
     @property
     def block_elements(self) -> int:
-        """Of V, for each tile and xi."""
+        """Elements of V for each tile and xi."""
         return self.blocks_in * self.lanes
 
     @property
     def data_elements(self) -> int:
-        """Of V, of one strip."""
+        """Elements of V of one strip."""
         return self.t.products * self.data_plane
 
     def begin(self) -> None:
-        """At the beginning of a core's tasks."""
+        """Emits what comes before a core's tasks."""
 
     def end(self) -> None:
-        """Behind the last."""
+        """Emits what comes behind a core's tasks."""
 
     def give(self) -> None:
         """Declares the weights."""
         raise NotImplementedError
 
     def runs(self) -> list[Run]:
-        """All blocks of channels, as the data is transformed."""
+        """All blocks of channels, in the order in which their data is transformed."""
         raise NotImplementedError
 
     def place(self, slot: Any, block: Any) -> Any:
-        """Where the transformed data of one tile of the strip and a block of channels, or of several from it on,
-        begins."""
+        """Position where the transformed data of tile ``slot`` of the strip begins, of one block of channels or of
+        several from it on."""
         raise NotImplementedError
 
     def keep(self, data: Part, place: Any, xi: int, values: Sequence[Any], lane: Any) -> None:
-        """Stores what ``place`` has for ``xi``: a vector for each of the blocks that are transformed together."""
+        """Emits the stores of the transformed ``values`` for ``xi``: a vector for each of the blocks that are
+        transformed together."""
         raise NotImplementedError
 
     def fill(self, data: Part, count: Any) -> None:
-        """Behind V of ``count`` tiles, what products read beside it."""
+        """Emits what products read behind V of ``count`` tiles."""
 
     def multiply(self, data: Part, products: Part, chunk: Any, count: Any, hints: tuple[Ahead, Any]) -> None:
-        """M[xi] = V[xi] * U[xi] for one chunk of output channels and ``count`` tiles; ``hints``: for what is asked for
-        beside, and where."""
+        """Emits M[xi] = V[xi] * U[xi] for one chunk of output channels and ``count`` tiles; ``hints`` gives the
+        prefetches beside them."""
         raise NotImplementedError
 
     def _matrix(self, xi: Any) -> Any:
