@@ -19,7 +19,9 @@ MOST = 8  # candidates that are worth a measurement
 
 
 def decide(request: Request, key: str, candidates: Sequence[Choice]) -> Choice:
-    """The candidate that ``request`` asks for. The first is the family's own choice."""
+    """The candidate that the build's tuning asks for: the one that was measured to win, that of the rank to be
+    measured, or the first, which is the family's own choice. It carries the decision, and a note where that is another
+    one than the first."""
     names = [c.label for c in candidates]
     tuning = request.policy.tuning or Tuning()
     rank = tuning.candidate
@@ -36,16 +38,16 @@ def decide(request: Request, key: str, candidates: Sequence[Choice]) -> Choice:
 
 
 def conditions(request: Request) -> str:
-    """The end of every key: the cores that share the work, and how weights are stored."""
+    """The end of every decision's key: the cores that share the work, and how weights are stored."""
     return f"{request.target.cores} cores, {request.policy.weights} weights"
 
 
 def alternating(classes: Iterable[Sequence[Choice]]) -> Iterator[Choice]:
-    """The best of every class, then the second of every class, and so on: near twins of one class come late."""
+    """The best of every class, then the second of every class, and so on, so that near twins of one class come late."""
     for row in zip_longest(*classes):
         yield from (c for c in row if c is not None)
 
 
 def own_first(own: Choice, candidates: Iterable[Choice]) -> list[Choice]:
-    """The candidates, each label once, with ``own`` in front."""
+    """``own``, then the other candidates, each label once."""
     return list({c.label: c for c in (own, *candidates)}.values())

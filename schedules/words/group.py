@@ -20,7 +20,7 @@ from .policy import Policy
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One tensor of the graph. ``constant`` holds its data where it is known at compile time."""
+    """One tensor of the graph. ``constant`` has its data where it is known at compile time."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,10 +29,12 @@ class Value:
 
     @property
     def elements(self) -> int:
+        """Number of elements of the logical shape."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def bytes(self) -> int:
+        """Bytes of the elements, without margins or padding lanes."""
         return self.elements * dtype_bytes(self.dtype)
 
     @cached_property
@@ -62,12 +64,12 @@ class Node:
 
     @property
     def place(self) -> str:
-        """Where in the model it stands: the last of its sources, or its name."""
+        """The node's place in the model, for messages: the last of its sources, or its own name."""
         return self.sources[-1] if self.sources else self.name
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """All Values this node reads, tuples flattened, in order."""
+        """All values that the node reads, in order, tuples flattened."""
         flat: list[Value] = []
         for operand in self.operands:
             if isinstance(operand, Value):
@@ -90,18 +92,19 @@ class Group:
 
     @property
     def operators(self) -> tuple[str, ...]:
+        """The operators of the nodes, in program order."""
         return tuple(n.operator for n in self.nodes)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of the model's nodes that it computes, each once."""
+        """The names of the model's nodes that the group computes, each once."""
         return tuple(dict.fromkeys(name for node in self.nodes for name in node.sources))
 
 
 class Packed:
-    """A constant that a kernel wants in a form of its own (packed weights), made at compile time: at once, or where it
-    takes long, by a function that is called when ``data`` is first read; kernels that were only planned never do.
-    ``elements`` and ``dtype`` say before that what it will be."""
+    """A constant in the form in which one kernel reads it (packed weights). ``data`` is an array, or a function that
+    makes it when it is first read, where that takes long; kernels that are only planned never call it. ``elements`` and
+    ``dtype`` say before that what it will be."""
 
     def __init__(
         self, name: str, data: np.ndarray | Callable[[], np.ndarray], elements: int = 0, dtype: str = "float32"
@@ -113,24 +116,25 @@ class Packed:
 
     @cached_property
     def data(self) -> np.ndarray:
+        """The array, made if need be."""
         return self.given() if callable(self.given) else self.given
 
     def keep(self, same: np.ndarray) -> None:
-        """Lets go of the data for ``same``, an equal array that others keep as well."""
+        """Replaces the data by ``same``, an equal array that others hold as well, so that the memory is there once."""
         self.given = same
         self.__dict__["data"] = same
 
 
 @dataclass(frozen=True, eq=False)
 class Scratch:
-    """Arena memory that a kernel needs while it runs."""
+    """Arena memory that a kernel uses while it runs, in bytes."""
 
     bytes: int
 
 
 @dataclass(frozen=True, eq=False)
 class Scratchpad(Scratch):
-    """Memory of the target's scratchpad, from its start. One kernel uses it at a time."""
+    """Memory of the target's scratchpad, from its start; one kernel uses it at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,15 +240,17 @@ class Request:
 
     @property
     def workers(self) -> int:
-        """Cores that a parallel loop is dealt to."""
+        """Number of cores that a parallel loop of the kernel is dealt to; 1 for a box."""
         return 1 if self.box is not None else max(1, self.policy.threads or self.target.cores)
 
     def layout(self, value: Value) -> Layout:
+        """The layout of ``value``; plain where none is given."""
         found = self.layouts.get(value)
         return found if found is not None else Layout.plain(value.shape)
 
 
 def dtype_bytes(dtype: str) -> int:
+    """Bytes of an element of ``dtype`` in memory."""
     if dtype == "bool":
         return 1
     digits = "".join(c for c in dtype.split("_")[0] if c.isdigit())
