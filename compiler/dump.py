@@ -25,7 +25,9 @@ def dump_stage(build: Build, stage: str, folder: Path) -> None:
 
 
 def _text(build: Build, stage: str) -> str:
-    if stage in ("import", "simplify"):
+    from .state import REWRITES
+
+    if stage == "import" or stage in REWRITES:
         return str(build.module.script())
     if stage == "select":
         return "\n".join(build.notes.get("select", []))

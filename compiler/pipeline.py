@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,9 @@ from typing import Any
 
 from ..errors import HalotileError
 from ..schedules.words.choice import Refusal
+from . import rewrites
 from .dump import dump_stage
+from .invariants import check_stage
 from .report import build_report
 from .state import STAGES, Build, Options, Progress
 
@@ -51,6 +53,8 @@ def run_pipeline(
             _STAGE_FUNCTIONS[stage](build)
             build.seconds[stage] = time.perf_counter() - start
             build.report = build_report(build)
+            if options.check:
+                check_stage(build, stage)
             if options.dump_ir is not None:
                 dump_stage(build, stage, options.dump_ir)
             build.tell(stage, 1, 1)
@@ -71,98 +75,19 @@ def import_(build: Build) -> None:
     build.notes["import"] = list(build.imported.notes)
 
 
-def simplify(build: Build) -> None:
-    from ..passes.simplify import Simplify
-
-    if not build.options.simplify:
-        return
-    mode = _float_mode(build.options)
-    result = Simplify(float_mode=mode, check=build.options.check).apply(build.module, build.options.target)
-    build.module = result.module
-    build.notes["simplify"] = list(result.notes)
-    build.details["simplify"] = result.details
-
-
-def _float_mode(options: Options) -> str:
-    return "exact" if options.exact and options.float_mode == "strict" else options.float_mode
-
-
-def _reassociate(build: Build) -> None:
-    """Less work for the kernels, if it may round otherwise. It may take more operators, so it is no simplification."""
-    from ..passes.reassociate import Reassociate
-    from ..passes.simplify import Simplify
-
-    if not build.options.simplify:
-        return
-    mode = _float_mode(build.options)
-    result = Reassociate(mode != "exact").apply(build.module, build.options.target)
-    if result.changed:
-        cleaned = Simplify(float_mode=mode, check=build.options.check).apply(result.module, build.options.target)
-        build.module = cleaned.module
-        build.notes["simplify"] = [*build.notes.get("simplify", []), *result.notes]
-        build.details["reassociate"] = result.details
-
-
-def _dots(build: Build) -> None:
-    """Products of bytes as such, where the target has an instruction for them."""
-    from ..passes.dots import Dots
-
-    options = build.options
-    if not options.simplify:
-        return
-    speed = build.options.policy.speed and not isinstance(options.tile, Mapping)
-    dots = Dots(options.dots, _float_mode(options) == "exact", speed, options.winograd)
-    result = dots.apply(build.module, options.target)
-    build.module = result.module
-    if result.changed:
-        build.notes["simplify"] = [*build.notes.get("simplify", []), *result.notes]
-        build.details["dots"] = result.details
-
-
-def _numbers(build: Build) -> None:
-    """Weights in bytes, where what reads them is no slower for it."""
-    from ..passes.numbers import Numbers
-
-    options = build.options
-    if not options.simplify:
-        return
-    result = Numbers(not build.options.policy.speed).apply(build.module, options.target)
-    build.module = result.module
-    if result.changed:
-        build.notes["simplify"] = [*build.notes.get("simplify", []), *result.notes]
-
-
-def _merge(build: Build) -> list[str]:
-    """Products of one value side by side, which fusion then finds as one."""
-    from ..passes.merge import Merge
-
-    options = build.options
-    if not (options.simplify and options.fuse):
-        return []
-    policy = build.options.policy
-    result = Merge(policy.threads, policy.strassen, policy.parts).apply(build.module, options.target)
-    build.module = result.module
-    build.details["merge"] = result.details
-    return list(result.notes)
-
-
 def fuse(build: Build) -> None:
     from ..passes.fuse.fuse import Fuse
     from ..passes.fuse.graph import build_graph
     from ..passes.fuse.outputs import own_outputs
     from .residence import with_residence
 
-    _reassociate(build)
-    _dots(build)
-    _numbers(build)
-    merged = _merge(build)
     graph = build_graph(build.module)
     build.target = with_residence(build.options.target, graph)
     policy = build.options.policy
     fusion = Fuse(build.options.fuse, build.target, policy.winograd, policy.parts).apply(graph)
     build.graph, fusion, build.views = own_outputs(graph, fusion)
     build.groups = fusion.groups
-    build.notes["fuse"] = merged + [note for group in fusion.groups for note in group.notes]
+    build.notes["fuse"] = [note for group in fusion.groups for note in group.notes]
 
 
 def layout(build: Build) -> None:
@@ -340,7 +265,11 @@ def link(build: Build) -> None:
 
 _STAGE_FUNCTIONS: dict[str, Callable[[Build], None]] = {
     "import": import_,
-    "simplify": simplify,
+    "simplify": rewrites.simplify,
+    "reassociate": rewrites.reassociate,
+    "dots": rewrites.dots,
+    "numbers": rewrites.numbers,
+    "merge": rewrites.merge,
     "fuse": fuse,
     "layout": layout,
     "select": select,

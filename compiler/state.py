@@ -13,7 +13,8 @@ from ..targets.target import Target
 from .codegen.cache import ObjectCache, cache_of_environment
 from .options import Fixed
 
-STAGES = ("import", "simplify", "fuse", "layout", "select", "tile", "schedule", "plan", "assemble", "link")
+REWRITES = ("simplify", "reassociate", "dots", "numbers", "merge")  # stages from a Relax module to another
+STAGES = ("import", *REWRITES, "fuse", "layout", "select", "tile", "schedule", "plan", "assemble", "link")
 Progress = Callable[[str, int, int], None]
 
 
@@ -68,6 +69,7 @@ class Options:
             weights=self.weights,
             speed=self.memory_budget is None and self.optimize == "speed",
             threads=self.threads or self.target.cores,
+            float_mode=self.float_mode,
             tuning=None if self.tuning is None else Tuning(self.tuning, self.candidate),
         )
 

@@ -19,7 +19,10 @@ from .recipe import FormatType, GlibcType, chosen_formats, compare_with, from_ma
 if TYPE_CHECKING:
     from ..runtime.recorded import Recorded
 
-STAGES = ("import", "simplify", "fuse", "layout", "select", "tile", "schedule", "plan", "assemble", "link")
+STAGES = (
+    "import", "simplify", "reassociate", "dots", "numbers", "merge", "fuse", "layout", "select", "tile", "schedule",
+    "plan", "assemble", "link",
+)  # fmt: skip
 
 
 @click.command()

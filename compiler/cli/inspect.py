@@ -10,7 +10,10 @@ from . import parameters
 from .console import columns, count, emit, emit_json, seconds, size
 from .summary import explanation
 
-STAGES = ("import", "simplify", "fuse", "layout", "select", "tile", "schedule", "plan")
+STAGES = (
+    "import", "simplify", "reassociate", "dots", "numbers", "merge", "fuse", "layout", "select", "tile", "schedule",
+    "plan",
+)  # fmt: skip
 _TILING = ("tile", "memory_budget", "optimize", "threads")
 # What each view reads beside --shape, --target and --json; the first names are the options that choose it.
 _VIEWS = {
@@ -31,7 +34,7 @@ _VIEWS = {
     "--float-mode", type=click.Choice(["strict", "finite", "exact"]), default="strict", show_default=True,
     help="What the simplification may change: rounding; rounding, with no NaN or infinity; or no bit.",
 )  # fmt: skip
-@click.option("--check", is_flag=True, help="Validate every rewrite of the simplification on numbers (slow).")
+@click.option("--check", is_flag=True, help="Check what each stage left, and rewrites on numbers (slow).")
 @click.option("--explain", is_flag=True, help="Print what each pass did and declined, and each kernel (no compiling).")
 @click.option("--timeline", is_flag=True, help="Predict loads, computations and stores on a target with a scratchpad.")
 @click.option("--svg", type=click.Path(dir_okay=False), help="Also draw the timelines into this file.")

@@ -33,6 +33,7 @@ class Policy:
     ``half``        weights of convolutions and products are stored as float16
     ``speed``       time goes before memory
     ``threads``     cores that share a kernel; 0 is all that the target has
+    ``rounding``    how far rewrites may go: "strict", "finite" or "exact" (passes/simplify)
     ``tuning``      measured choices; None where nothing was measured and nothing is to be
     """
 
@@ -44,6 +45,7 @@ class Policy:
     half: bool = False
     speed: bool = True
     threads: int = 0
+    rounding: str = "strict"
     tuning: Tuning | None = None
 
     @staticmethod
@@ -55,6 +57,7 @@ class Policy:
         weights: str = "float32",
         speed: bool = True,
         threads: int | None = None,
+        float_mode: str = "strict",
         tuning: Tuning | None = None,
     ) -> Policy:
         """The policy of these options, with what one implies for another."""
@@ -69,6 +72,7 @@ class Policy:
             half=half,
             speed=speed,
             threads=threads or 0,
+            rounding="exact" if exact and float_mode == "strict" else float_mode,
             tuning=tuning,
         )
 

@@ -96,5 +96,5 @@ def test_every_algorithm_is_explained(tmp_path: Path) -> None:
         assert choice.algorithm == "winograd" and len(refused) + beaten == len(FLOATS) - 1
         assert refused <= {a.name for a in FLOATS} - {"winograd", "direct"} and beaten == 1
         assert all(len(line.split(": ", 1)[1]) > 10 for line in others if line.startswith("    not "))
-    assert (tmp_path / "5-select.txt").read_text() == "\n".join(lines)
+    assert (tmp_path / "9-select.txt").read_text() == "\n".join(lines)
     assert "select" not in run_pipeline(model, Options(resolve("x86-64-v4"), stop_after="select")).notes

@@ -97,7 +97,7 @@ def test_one_product_with_the_same_numbers(build: Any, expected: int, merged: in
         report = run_pipeline(proto, Options(native(), threads=2, matrix=False), output=Path(folder) / "library").report
         assert products(report) == expected, [k["name"] for k in report["kernels"]]
         assert not any("map" in k["schedule"] for k in report["kernels"])
-        notes = [n for n in report["notes"].get("fuse", []) if "become one product" in n]
+        notes = [n for n in report["notes"].get("merge", []) if "become one product" in n]
         assert [n.split(" become")[0].count(",") + 1 for n in notes] == ([merged] if merged else [])
         with halotile.load(Path(folder) / "library") as compiled:
             results = [compiled(feeds, threads=t) for t in (1, 2, 3)]
@@ -125,7 +125,7 @@ def test_weights_move_and_the_bits_stay(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("build, why", [(keys_leave, "would be copied"), (tied_weights, "used elsewhere")])
 def test_the_reason_is_noted(build: Any, why: str) -> None:
     report = run_pipeline(model(build), Options(native(), threads=2, stop_after="fuse")).report
-    assert any("stays apart" in n and why in n for n in report["notes"]["fuse"])
+    assert any("stays apart" in n and why in n for n in report["notes"]["merge"])
 
 
 def test_off_where_it_gains_nothing() -> None:

@@ -43,7 +43,7 @@ def operators(build: Build) -> set[str]:
 
 
 def applied(build: Build) -> bool:
-    return any(RULE in note for note in build.notes.get("simplify", ()))
+    return any(RULE in note for note in build.notes.get("reassociate", ()))
 
 
 def close(model: Any, **options: Any) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from compiled import module_of, native, staged
-from halotile.compiler import pipeline
+from halotile.compiler import pipeline, rewrites
 from halotile.compiler.state import Build, Options
 from halotile.schedules import operators  # noqa: F401  (defines them)
 from halotile.schedules.conv.facts import ConvFacts
@@ -167,7 +167,8 @@ def schedules(exact: bool, winograd: bool) -> list[str]:
     x, k = random((1, 32, 28, 28), 1), random((32, 32, 3, 3), 2)
     build = Build(None, Options(server(), exact=exact, winograd=winograd))
     build.module = module_of([x], lambda x: conv(x, k))
-    for stage in (pipeline.fuse, pipeline.layout, pipeline.tile, pipeline.schedule):
+    stages = (rewrites.reassociate, rewrites.merge, pipeline.fuse, pipeline.layout, pipeline.tile, pipeline.schedule)
+    for stage in stages:
         stage(build)
     return [kernel.schedule for kernel in build.kernels]
 

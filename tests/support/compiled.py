@@ -27,7 +27,7 @@ import ml_dtypes  # noqa: F401  (gives numpy bfloat16)
 import numpy as np
 import tvm
 from accesses import outside
-from halotile.compiler import pipeline
+from halotile.compiler import pipeline, rewrites
 from halotile.compiler.frontend.importer import ImportedModel
 from halotile.compiler.spec import TensorSpec
 from halotile.compiler.state import Build, Options
@@ -141,6 +141,8 @@ def staged(
     if not tiled:
         build.options = replace(build.options, tile="off")
     build.module = module
+    for rewrite in (rewrites.reassociate, rewrites.dots, rewrites.numbers, rewrites.merge):
+        rewrite(build)
     pipeline.fuse(build)
     pipeline.layout(build)
     if layouts is not None:

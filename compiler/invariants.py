@@ -1,0 +1,62 @@
+"""What ``--check`` holds every stage to: a well-formed module, exact plans of tiles, an arena without collisions.
+
+Every rewrite of the simplification is checked on numbers by its own pass (passes/simplify/check.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InternalError
+from .state import REWRITES
+
+if TYPE_CHECKING:
+    from .state import Build
+
+
+def check_stage(build: Build, stage: str) -> None:
+    """Raises InternalError with the first thing that is wrong with what ``stage`` left."""
+    for problem in _problems(build, stage):
+        raise InternalError(f"stage {stage} left what breaks a rule of the compiler: {problem}")
+
+
+def _problems(build: Build, stage: str) -> Iterator[str]:
+    if stage == "import" or stage in REWRITES:
+        yield from _malformed(build.module)
+    elif stage == "select":
+        yield from (f"{g.name} has no choice" for g in build.groups if g not in build.choices)
+    elif stage == "tile":
+        for group, plan in build.tiled.items():
+            yield from (f"{group.name}: {problem}" for problem in _of_plan(plan))
+    elif stage == "plan":
+        yield from collisions(build.memory.buffers)
+
+
+def _malformed(module: Any) -> Iterator[str]:
+    from tvm import relax
+
+    try:
+        relax.analysis.well_formed(module)
+    except Exception as error:  # of several types
+        yield str(error).strip().splitlines()[0]
+
+
+def _of_plan(plan: Any) -> list[str]:
+    from ..passes.tile.plan.checker import check_plan
+    from ..passes.tile.scratchpad.checker import check_stripes
+    from ..schedules.words.stripe_plan import StripePlan
+
+    checked = check_stripes(plan) if isinstance(plan, StripePlan) else check_plan(plan)
+    return [str(problem) for problem in checked.problems]
+
+
+def collisions(buffers: Any) -> Iterator[str]:
+    """Two buffers of the arena that are in use at one time and share bytes."""
+    placed = sorted(buffers, key=lambda b: b.first)
+    for i, one in enumerate(placed):
+        for other in placed[i + 1 :]:
+            if other.first > one.last:
+                break
+            if one.offset < other.offset + other.bytes and other.offset < one.offset + one.bytes:
+                yield f"{one.name} and {other.name} share bytes of the arena in step {other.first}"

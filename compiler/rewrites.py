@@ -1,0 +1,74 @@
+"""The stages that rewrite the Relax module, one a pass, each with notes and details of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..passes.result import Result
+    from .state import Build
+
+
+def simplify(build: Build) -> None:
+    """The same numbers from fewer operators."""
+    from ..passes.simplify import Simplify
+
+    options = build.options
+    if options.simplify:
+        passed = Simplify(float_mode=options.policy.rounding, check=options.check)
+        _keep(build, "simplify", passed.apply(build.module, options.target))
+
+
+def reassociate(build: Build) -> None:
+    """Less work for the kernels, if it may round otherwise. It may take more operators, so it is no simplification;
+    what it leaves is simplified again."""
+    from ..passes.reassociate import Reassociate
+    from ..passes.simplify import Simplify
+
+    options, rounding = build.options, build.options.policy.rounding
+    if not options.simplify:
+        return
+    result = Reassociate(rounding != "exact").apply(build.module, options.target)
+    _keep(build, "reassociate", result)
+    if result.changed:
+        cleaned = Simplify(float_mode=rounding, check=options.check).apply(build.module, options.target)
+        build.module = cleaned.module
+
+
+def dots(build: Build) -> None:
+    """Products of bytes as such, where the target has an instruction for them."""
+    from ..passes.dots import Dots
+
+    options, policy = build.options, build.options.policy
+    if not options.simplify:
+        return
+    borders = policy.speed and not isinstance(options.tile, Mapping)
+    passed = Dots(options.dots, policy.rounding == "exact", borders, policy.winograd)
+    _keep(build, "dots", passed.apply(build.module, options.target))
+
+
+def numbers(build: Build) -> None:
+    """Weights in bytes, where what reads them is no slower for it."""
+    from ..passes.numbers import Numbers
+
+    options = build.options
+    if options.simplify:
+        _keep(build, "numbers", Numbers(not options.policy.speed).apply(build.module, options.target))
+
+
+def merge(build: Build) -> None:
+    """Products of one value side by side, which fusion then finds as one."""
+    from ..passes.merge import Merge
+
+    options, policy = build.options, build.options.policy
+    if options.simplify and options.fuse:
+        passed = Merge(policy.threads, policy.strassen, policy.parts)
+        _keep(build, "merge", passed.apply(build.module, options.target))
+
+
+def _keep(build: Build, stage: str, result: Result) -> None:
+    build.module = result.module
+    build.notes[stage] = list(result.notes)
+    if result.details:
+        build.details[stage] = dict(result.details)
