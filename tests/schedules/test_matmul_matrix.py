@@ -73,7 +73,7 @@ def bound(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("target", [TWO, ONE, SMALL], ids=["two cores", "one core", "small cache"])
 def test_equals_numpy(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a bias, a residual and an activation behind it; also where it would not pay."""
-    monkeypatch.setattr("halotile.schedules.matmul.family.matrix_pays", fits_unit)
+    monkeypatch.setattr("halotile.schedules.matmul.select.matrix_pays", fits_unit)
     suite = Suite(target)
     for i, (shape, n) in enumerate(SHAPES):
         a, b, bias, other = random(i, shape, (shape[-1], n), (n,), (*shape[:-1], n))
@@ -92,7 +92,7 @@ def test_equals_numpy(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_unit
 def test_costly_epilogues_and_moves_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long activation; heads that are parted in the store, a slice that is read in place; a batch of B's axes."""
-    monkeypatch.setattr("halotile.schedules.matmul.family.matrix_pays", fits_unit)
+    monkeypatch.setattr("halotile.schedules.matmul.select.matrix_pays", fits_unit)
     suite = Suite(TWO)
     a, b = random(1, (2, 50, 96), (96, 128))
     b /= 10
