@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from halotile.compiler.state import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"])
@@ -107,6 +108,12 @@ def test_every_folder_of_the_product_has_its_section() -> None:
         p.parent.relative_to(ROOT).as_posix() for room in OURS[:4] for p in (ROOT / room).rglob("*.py")
     }
     assert [f for f in sorted(folders) if f"{f}/" not in text and f"`{Path(f).name}/`" not in text] == []
+
+
+def test_the_road_has_every_stage() -> None:
+    _, _, road = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## The road")
+    rows = [line.split("|")[1].strip() for line in road.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    assert tuple(rows[1:]) == STAGES
 
 
 def test_the_pictures_of_imports_are_up_to_date() -> None:
