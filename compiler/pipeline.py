@@ -83,8 +83,7 @@ def fuse(build: Build) -> None:
 
     graph = build_graph(build.module)
     build.target = with_residence(build.options.target, graph)
-    policy = build.options.policy
-    fusion = Fuse(build.options.fuse, build.target, policy.winograd, policy.parts).apply(graph)
+    fusion = Fuse(build.options.fuse, build.target, build.options.policy).apply(graph)
     build.graph, fusion, build.views = own_outputs(graph, fusion)
     build.groups = fusion.groups
     build.notes["fuse"] = [note for group in fusion.groups for note in group.notes]

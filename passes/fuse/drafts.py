@@ -10,6 +10,7 @@ from typing import Any
 from ...schedules.operators.expression_lengths import LONGEST, Lengths
 from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Node, Value
+from ...schedules.words.policy import ANY, Policy
 from .graph import Graph
 
 
@@ -33,9 +34,9 @@ class Drafts:
     that it is in."""
 
     def __init__(
-        self, graph: Graph, enabled: bool, target: Any = None, winograd: bool = True, matrix: bool = False
+        self, graph: Graph, enabled: bool, target: Any = None, policy: Policy = ANY
     ) -> None:
-        self.graph, self.enabled, self.target, self.winograd, self.matrix = graph, enabled, target, winograd, matrix
+        self.graph, self.enabled, self.target, self.policy = graph, enabled, target, policy
         self.facts = {node: Facts(node) for node in graph.nodes}
         self.lengths = Lengths(self.facts)
         self.order = {node: i for i, node in enumerate(graph.nodes)}

@@ -24,6 +24,7 @@ from ...schedules.general.channel_shuffle import channel_tables
 from ...schedules.matmul import supports_matmul
 from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Node, Value, dtype_bytes
+from ...schedules.words.policy import ANY, Policy
 from .attention import merge_attention, stays_whole
 from .drafts import Draft, Drafts
 from .graph import Graph
@@ -51,12 +52,11 @@ class Fuse:
 
     enabled: bool = True
     target: Any = None
-    winograd: bool = True
-    matrix: bool = False
+    policy: Policy = ANY
     name: str = "fuse"
 
     def apply(self, graph: Graph) -> Fusion:
-        return _Fuser(graph, self.enabled, self.target, self.winograd, self.matrix).run()
+        return _Fuser(graph, self.enabled, self.target, self.policy).run()
 
 
 class _Fuser(Drafts):

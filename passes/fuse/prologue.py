@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...schedules.conv import ConvFacts, supports_conv
-from ...schedules.conv.amx.choose import times_split
+from ...schedules.conv import ConvFacts, supports_conv, times_loaded
 from ...schedules.conv.family import TRANSPOSED
-from ...schedules.conv.winograd.choose import choose_plan
 from ...schedules.general.channel_lanes import preserves_channels
-from ...schedules.instructions.amx import has_matrix_unit
 from ...schedules.operators.kind import Facts
-from ...schedules.words.group import Group, Node, Value
+from ...schedules.words.group import Group, Node, Request, Value
+from ...schedules.words.layout import Layout
 from .drafts import Draft, Drafts
 
 TIMES = 4  # how often an element may be computed: about what writing and reading it costs
@@ -53,21 +51,20 @@ def prologue_problem(anchor: Node, value: Value, nodes: Sequence[Node], fuser: D
         return "it costs too much to be computed more than once"
     if not _keeps_channels(nodes, value, target.lanes(value.dtype)):
         return "it mixes channels, and the kernel loads vectors of them"
-    if facts.is_depthwise:
-        return _often(facts.taps * facts.output.elements / value.elements)
-    may = fuser.matrix and has_matrix_unit(target)
-    able = fuser.winograd and not facts.of_bytes and not facts.is_plain
-    plan = choose_plan(target, facts, split=may) if able else None
-    split = times_split(target, facts, plan.cycles if plan is not None else None) if may else None
-    if split is None and plan is None:
-        return "a direct convolution loads single elements, many times"
-    if split is not None or plan is None:
-        return _often(split or 1.0)
-    return _often(plan.groups * plan.planes * plan.transform.reads)
-
-
-def _often(times: float) -> str:
+    times = times_loaded(_alone(anchor, facts, fuser))
+    if times is None:
+        return "its kernel loads single elements, many times"
     return "" if times <= TIMES else f"each element would be computed {times:.0f} times"
+
+
+def _alone(anchor: Node, facts: ConvFacts, fuser: Drafts) -> Request:
+    """What asks for the kernel of ``anchor`` with nothing around it, in the layouts that it will most likely have."""
+    group = Group(anchor.name, (anchor,), tuple(dict.fromkeys(anchor.inputs)), anchor.results, anchor)
+    block = fuser.target.channel_block(facts.data.dtype)
+    layouts = {v: Layout.blocked(v.shape, block) for v in (facts.data, facts.output)}
+    if facts.is_plain:
+        layouts[facts.data] = Layout.plain(facts.data.shape)
+    return Request(group, layouts, fuser.target, fuser.policy)
 
 
 def _keeps_channels(nodes: Sequence[Node], value: Value, lanes: int) -> bool:

@@ -15,6 +15,7 @@ from .family import (
     overwritten_in_boxes,
     select_conv,
     supports_conv,
+    times_loaded,
 )
 from .scratch import Beside, besides, held_in_box
 
@@ -35,4 +36,5 @@ __all__ = [
     "overwritten_in_boxes",
     "select_conv",
     "supports_conv",
+    "times_loaded",
 ]

@@ -59,6 +59,11 @@ class Algorithm(ABC):
         """The inputs whose memory the output may take."""
         return ()
 
+    def loads(self, facts: ConvFacts, plan: Any) -> float | None:
+        """How often a kernel loads an element of the data as a part of a vector of channels, on average; None where it
+        loads single elements."""
+        return None
+
     def held(self, request: Request, facts: ConvFacts, plan: Any) -> int:
         """Bytes that one core holds beside what the kernel reads and writes."""
         return 0

@@ -115,6 +115,13 @@ def chosen(request: Request) -> Choice | None:
     return select(request, _facts(request))
 
 
+def times_loaded(request: Request) -> float | None:
+    """How often the kernel loads an element of the convolution's data as a part of a vector of channels, on average;
+    None where it loads single elements, or no algorithm of the list computes the request."""
+    choice = chosen(request)
+    return None if choice is None else algorithm_of(choice).loads(_facts(request), choice.plan)
+
+
 def overwritten(request: Request) -> tuple[Value, ...]:
     """The inputs whose memory the output of a group that :func:`supports_conv` may take, without building it."""
     anchor = request.group.anchor

@@ -64,7 +64,7 @@ def _key(request: Request, values: list[Value]) -> Any:
     nodes = tuple((n.operator, form(n.operands), form(n.results), _hash(n)) for n in group.nodes)
     tensors = tuple((v.shape, v.dtype, None if v.constant is None else v, request.layout(v)) for v in values)
     anchor = None if group.anchor is None else places.get(group.anchor)
-    beside = (request.policy, request.limits, request.shared)
+    beside = (request.policy, request.limits, request.shared, request.choice)
     try:
         key = (nodes, tensors, form(group.inputs), form(group.outputs), anchor, beside)
         hash(key)

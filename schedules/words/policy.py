@@ -80,3 +80,6 @@ class Policy:
     def weights(self) -> str:
         """The dtype that weights are stored in, "float32" or "float16"."""
         return "float16" if self.half else "float32"
+
+
+ANY = Policy()  # whatever a family likes

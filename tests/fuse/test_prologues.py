@@ -10,10 +10,15 @@ import halotile.schedules.operators  # noqa: F401
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
+from halotile.compiler import pipeline
 from halotile.passes.fuse.fuse import Fuse, Fusion
 from halotile.passes.fuse.graph import build_graph
-from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
+from halotile.schedules.conv import ConvFacts
+from halotile.schedules.conv.direct.kernel import own_tile
 from halotile.schedules.operators.registry import call
+from halotile.schedules.words.choice import Choice
+from halotile.schedules.words.group import Request
+from halotile.schedules.words.policy import Policy
 from halotile.targets.target import Target
 from tvm import relax
 
@@ -70,7 +75,7 @@ def test_winograd_computes_cheap_maps_in_its_loads(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROLOGUES)
 @pytest.mark.parametrize("family", ["winograd", "direct"])
-def test_prologues_are_exact_at_the_padding(name: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prologues_are_exact_at_the_padding(name: str, family: str) -> None:
     """Read in blocks out of a larger tensor; the padding is zero, not what the map makes of zero."""
 
     def body(x: Any) -> Any:
@@ -78,9 +83,15 @@ def test_prologues_are_exact_at_the_padding(name: str, family: str, monkeypatch:
         return conv(PROLOGUES[name](relax.TupleGetItem(parts, 0)), 32)
 
     module = module_of([X], body)
+    build = staged(module, server(), tiled=False)
     if family == "direct":  # chosen by nobody, but what a kernel is asked for it must do
-        monkeypatch.setattr(winograd_algorithm, "choose_plan", lambda target, facts, **_: None)
-    build = staged(module, server())
+        group = build.groups[-2]
+        request = Request(group, build.layouts, build.target)
+        tile = own_tile(request, ConvFacts.of(group.anchor))
+        build.choices[group] = Choice("direct", tile, f"direct {tile}")
+        build.ready.clear()
+        pipeline.schedule(build)
+        pipeline.plan(build)
     kernel = build.kernels[-2]  # the last one copies the output out of its blocks
     assert family in kernel.schedule and len(kernel.outputs) == 1
     assert build.groups[-2].anchor is not None and build.groups[-2].nodes[0] is not build.groups[-2].anchor
@@ -94,10 +105,11 @@ def test_a_depthwise_row_of_few_taps_does_too() -> None:
     assert len(fusion.groups) == 1
 
 
+DIRECT = Policy.of(winograd=False)
 CASES: dict[str, tuple[Callable[[Any], Any], np.ndarray, dict[str, Any], str]] = {
     "costly": (lambda x: conv(R.exp(x), 64), LARGE, {}, "costs too much"),
     "direct": (lambda x: conv(R.negative(x), 64, 1), LARGE, {}, "single elements"),
-    "without winograd": (lambda x: conv(R.negative(x), 64), LARGE, {"winograd": False}, "single elements"),
+    "without winograd": (lambda x: conv(R.negative(x), 64), LARGE, {"policy": DIRECT}, "single elements"),
     "seven taps": (lambda x: conv(R.negative(x), 64, 7, 64), LARGE, {}, "49 times"),
 }
 

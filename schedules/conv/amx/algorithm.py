@@ -24,6 +24,7 @@ from .choose import (
     matrix_plan,
     register_cycles,
     smaller_plans,
+    times_split,
     workers_of,
 )
 from .few_channels import build_pixels
@@ -94,6 +95,9 @@ class AmxStrips(_OnUnit):
 
     def plan(self, request: Request, facts: ConvFacts) -> MatrixPlan | None:
         return matrix_plan(request, facts)
+
+    def loads(self, facts: ConvFacts, plan: MatrixPlan) -> float:
+        return times_split(facts, plan)
 
     def build(self, request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
         return replace(build_matrix(request, facts, plan), inplace=self.overwrites(request, facts, plan))

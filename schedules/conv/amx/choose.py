@@ -27,7 +27,6 @@ from ...instructions.amx import (
     REGISTER_BYTES,
     ROWS,
     SLOWER,
-    has_matrix_unit,
     may_split,
 )
 from ...instructions.bf16_parts import THREE, parts_of
@@ -182,15 +181,8 @@ def best_plan(target: Target, facts: ConvFacts, workers: int, room: int | None =
     return min(_plans(target, Work.of(facts), workers, room), key=lambda p: p.cycles, default=None)
 
 
-def times_split(target: Target, facts: ConvFacts, winograd: float | None) -> float | None:
-    """How often a number of the data is split into parts, on average, if the kernel is expected to be chosen; else
-    None. ``winograd``: cycles of the plan that it must beat, if there is one."""
-    if not has_matrix_unit(target) or not suits(facts):
-        return None
-    plan = best_plan(target, facts, target.cores)
-    others = winograd if winograd is not None else float_cycles(target, facts)
-    if plan is None or plan.cycles >= MARGIN * others:
-        return None
+def times_split(facts: ConvFacts, plan: MatrixPlan) -> float:
+    """How often a number of the data is split into parts, on average."""
     strip = plan.strip
     strips = plan.groups * _strips(Work.of(facts), strip)
     return facts.batch * facts.channels * strips * _vectors(strip) / facts.data.elements

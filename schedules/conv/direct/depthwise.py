@@ -121,6 +121,9 @@ class Depthwise(Algorithm):
     def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[int]]:
         return (column_counts(request, facts),)
 
+    def loads(self, facts: ConvFacts, plan: int | None) -> float:
+        return facts.taps * facts.output.elements / facts.data.elements
+
     def cost(self, ask: Costing, plan: int | None) -> MemberCost:
         cycles = ask.vectors * (ask.facts.taps + 0.5) / min(2, ask.target.fma_ports)
         return MemberCost((1, 1), cycles + ask.extra, ask.facts.weight.bytes, ask.positions, moves=True)

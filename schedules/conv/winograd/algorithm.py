@@ -61,6 +61,9 @@ class Winograd(Algorithm):
         """Each output is stored once, after all that its tiles read."""
         return taken_over(request, facts, None)
 
+    def loads(self, facts: ConvFacts, plan: Plan) -> float | None:
+        return None if plan.plain else plan.groups * plan.planes * plan.transform.reads
+
     def held(self, request: Request, facts: ConvFacts, plan: Plan) -> int:
         return held_bytes(request.layout(request.group.outputs[0]).block, facts.channels, plan)
 
