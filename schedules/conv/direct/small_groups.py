@@ -156,10 +156,8 @@ class SmallGroups(Algorithm):
     name = "small groups"
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
-        if facts.groups == 1:
-            return self.refuses("there is one group")
         if not has_small_groups(request.target, facts):
-            return self.refuses("a vector holds no whole groups of several channels, or sharing it is no faster")
+            return self.refuses("a vector holds no group of as many inputs as outputs, or sharing it is no faster")
         if not grouped_applies(request, facts):
             return self.refuses("the data are computed in the kernel, or lie in no channel blocks")
         return self.choice(sure=True)
