@@ -1,5 +1,6 @@
 # make demo        compile a real model, run it, compare it with ONNX Runtime
 # make test        all tests
+# make quick       lint, and the tests that tell most about what was changed, in three minutes
 # make lint        ruff and mypy
 # make boards      the models on five boards under emulation, compared with ONNX Runtime (an hour)
 # make node-tests  the ONNX node tests; writes the support table
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types node-tests bench boards clean
+.PHONY: help demo test quick lint types node-tests bench boards clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -31,7 +32,11 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@.ci/debian.sh
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile -rs
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal -rs
+
+quick: export HALOTILE_OBJECT_CACHE ?= $(CURDIR)/.cache/objects
+quick: lint
+	$(BIN)/python tests/support/quick.py -n 2 --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -52,5 +57,5 @@ bench: $(STAMP)
 	$(BIN)/halotile bench
 
 clean:
-	rm -rf $(VENV) out build *.egg-info
+	rm -rf $(VENV) .cache out build *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,4 +1,5 @@
-"""What all tests share: examples that may take as long as a busy machine takes, and one cache of object code.
+"""What all tests share: examples that may take as long as a busy machine takes, one cache of object code, and
+references of ONNX Runtime on one thread, since workers share the cores and its threads wait by turning round.
 
 Many tests compile the same kernels. What one of them has compiled, in whichever process, the others take from a folder
 that lasts for the run, or that of ``HALOTILE_OBJECT_CACHE``, which lasts as long as its owner wants.
@@ -13,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import costs
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -26,6 +28,9 @@ settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _one_thread_for_references()
+    if os.environ.get(costs.VARIABLE):
+        config.pluginmanager.register(costs.Costs())
     if hasattr(config, "workerinput"):
         return
     if not os.environ.get(VARIABLE):
@@ -36,6 +41,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
         os.environ[VARIABLE] = os.path.abspath(os.environ[VARIABLE])  # commands run elsewhere
         ObjectCache(Path(os.environ[VARIABLE])).trim(MOST_BYTES)
+
+
+def _one_thread_for_references() -> None:
+    """Unless a session is told how many."""
+    import onnxruntime
+
+    real = onnxruntime.InferenceSession.__init__
+
+    def start(self: Any, model: Any, sess_options: Any = None, *more: Any, **named: Any) -> None:
+        sess_options = sess_options or onnxruntime.SessionOptions()
+        sess_options.intra_op_num_threads = sess_options.intra_op_num_threads or 1
+        real(self, model, sess_options, *more, **named)
+
+    onnxruntime.InferenceSession.__init__ = start
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

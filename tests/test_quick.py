@@ -1,0 +1,56 @@
+"""``make quick`` takes what compiles nothing, then what is nearest to a change, as far as there is time."""
+
+from __future__ import annotations
+
+import pytest
+import quick
+from costs import read_costs
+
+IMPORTS = {
+    "schedules/conv.py": {"schedules/tile.py"},
+    "schedules/tile.py": set(),
+    "compiler/pipeline.py": {"schedules/conv.py"},
+    "tests/support/helper.py": {"compiler/pipeline.py"},
+    "tests/test_tile.py": {"schedules/tile.py"},
+    "tests/test_conv.py": {"schedules/conv.py"},
+    "tests/test_models.py": {"tests/support/helper.py"},
+    "tests/test_words.py": set(),
+}
+COSTS = {"tests/test_tile.py": (9.0, 3), "tests/test_conv.py": (30.0, 9), "tests/test_models.py": (50.0, 20)}
+COSTS["tests/test_words.py"] = (1.0, 0)
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick, "imports_outside", lambda name: False)
+
+
+def test_the_nearest_come_first() -> None:
+    assert quick.distances(IMPORTS, ["schedules/tile.py"]) == {
+        "schedules/tile.py": 0, "schedules/conv.py": 1, "tests/test_tile.py": 1, "compiler/pipeline.py": 2,
+        "tests/test_conv.py": 2, "tests/support/helper.py": 3, "tests/test_models.py": 4,
+    }  # fmt: skip
+    taken, left = quick.choose(IMPORTS, ["schedules/tile.py"], COSTS, 45.0)
+    assert taken == ["tests/test_words.py", "tests/test_tile.py", "tests/test_conv.py"]
+    assert left == ["tests/test_models.py"]
+
+
+def test_nothing_changed_leaves_what_compiles_nothing() -> None:
+    assert quick.choose(IMPORTS, [], COSTS, 45.0) == (["tests/test_words.py"], [])
+
+
+def test_a_test_that_was_changed_is_run_whatever_it_takes() -> None:
+    taken, left = quick.choose(IMPORTS, ["tests/test_models.py"], COSTS, 1.0)
+    assert "tests/test_models.py" in taken and not left
+
+
+def test_the_graph_knows_relative_absolute_and_shared_imports() -> None:
+    found = quick.graph()
+    assert "compiler/codegen/cache.py" in found["compiler/codegen/objects.py"]
+    assert {"compiler/codegen/objects.py", "tests/support/compiled.py"} <= found["tests/codegen/test_cache.py"]
+    assert "tests/conftest.py" in found["tests/codegen/test_cache.py"]
+    assert "tests/codegen/test_cache.py" in quick.distances(found, ["schedules/math/wrapping.py"])
+
+
+def test_costs_are_of_files_that_are_there() -> None:
+    assert all((quick.ROOT / name).is_file() for name in read_costs())
