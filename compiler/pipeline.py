@@ -1,17 +1,22 @@
-"""The whole compiler, top to bottom: ten stages from an ONNX file to a library.
+"""The whole compiler, top to bottom: fourteen stages from an ONNX file to a library.
 
-    import    ONNX -> Relax                      compiler/frontend
-    simplify  Relax -> Relax                     passes/simplify
-    fuse      Relax -> groups                    passes/fuse
-    layout    groups -> groups, layouts          passes/layout
-    select    group -> choice of an algorithm    schedules
-    tile      groups -> tile groups              passes/tile
-    schedule  group -> kernel                    schedules
-    plan      buffers -> arena offsets           passes/memory
-    assemble  kernels -> object code             compiler/codegen
-    link      object + weights -> library        compiler/codegen
+    import       ONNX -> Relax                         compiler/frontend
+    simplify     Relax -> Relax                        passes/simplify
+    reassociate  Relax -> Relax, rounded otherwise     passes/reassociate
+    dots         Relax -> Relax: products of bytes     passes/dots
+    numbers      Relax -> Relax: weights in bytes      passes/numbers
+    merge        Relax -> Relax: products side by side passes/merge
+    fuse         Relax -> groups                       passes/fuse
+    layout       groups -> groups, layouts             passes/layout
+    select       group -> choice of an algorithm       schedules
+    tile         groups -> tile groups                 passes/tile
+    schedule     group -> kernel                       schedules
+    plan         buffers -> arena offsets              passes/memory
+    assemble     kernels -> object code                compiler/codegen
+    link         object + weights -> library           compiler/codegen
 
-``STAGES`` (state.py) has the names that ``--stop-after`` takes and ``--dump-ir`` writes.
+``STAGES`` (state.py) has the names that ``--stop-after`` takes and ``--dump-ir`` writes. Behind every stage come its
+time, its report, its check under ``--check``, its dump, and the word to whoever watches the progress.
 """
 
 from __future__ import annotations

@@ -36,12 +36,12 @@ GAIN = 0.995  # estimated time of one product over that of several: nearer than 
 
 @dataclass(frozen=True)
 class Merge:
-    """The pass that merges products of one value. ``threads`` that kernels run on; ``seven``: kernels may use
-    Strassen's products; ``matrix``: they may use bf16 parts on a matrix unit."""
+    """The pass that merges products of one value. ``threads`` that kernels run on; ``strassen``: kernels may use
+    Strassen's products; ``parts``: they may use bf16 parts on a matrix unit."""
 
     threads: int = 1
-    seven: bool = True
-    matrix: bool = False
+    strassen: bool = True
+    parts: bool = False
     name: str = "merge"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
@@ -79,7 +79,7 @@ class Merge:
         rows, depth, dtype = prod(shape[:-1]) // images, shape[-1], branches[0].product.dtype
 
         def cycles(columns: int) -> float:
-            return product_cycles(target, images, rows, depth, columns, dtype, self.threads, self.seven, self.matrix)
+            return product_cycles(target, images, rows, depth, columns, dtype, self.threads, self.strassen, self.parts)
 
         return cycles(sum(b.columns for b in branches)) / sum(cycles(b.columns) for b in branches)
 

@@ -56,9 +56,14 @@ class Fit:
 
 @dataclass(frozen=True)
 class Places:
-    """What boxes take on a matrix unit: sixteen places of rows ``beyond`` columns longer than the box's take
-    ``register`` cycles, and each place of the input that their taps read ``split``, and ``place_bytes`` of scratch,
-    which kernels hold for all of a box, ``room`` at the most."""
+    """Cycles and scratch of boxes on a matrix unit.
+
+    ``beyond``       rows and columns by which the input of a box is larger than its output
+    ``register``     cycles of sixteen output positions, with all their channels; rows are as long as the input's
+    ``split``        cycles of an input position: its numbers are split into parts
+    ``place_bytes``  bytes of scratch of an input position
+    ``room``         the most bytes of scratch that a kernel may hold; None is any number
+    """
 
     beyond: tuple[int, int]
     register: float

@@ -134,7 +134,8 @@ def overwritten(request: Request) -> tuple[Value, ...]:
 
 
 def _may_overwrite(request: Request) -> bool:
-    """Plain outputs are written by others than those that add to what lies there."""
+    """False where no kernel of the request writes its output over an input: plain outputs, which other threads than
+    those that add the residual write; phases of a transposed convolution; no residual."""
     group = request.group
     assert group.anchor is not None
     blocked = request.layout(group.outputs[0]).block > 0

@@ -133,7 +133,7 @@ def test_off_where_it_gains_nothing() -> None:
     proto = model(lambda g: {"y": attention(g, g.input("x", (1, 48, 384)), 6)})
     target = resolve("raspberry-pi-5")
     module = run_pipeline(proto, Options(target, stop_after="simplify")).module
-    alone, both = (Merge(threads, seven=False).apply(module, target) for threads in (1, 2))
+    alone, both = (Merge(threads, strassen=False).apply(module, target) for threads in (1, 2))
     assert not alone.changed and "stay side by side" in alone.notes[0]
     assert both.changed and both.details == {"merged": 3}
-    assert not Merge(2, seven=False).apply(both.module, target).changed
+    assert not Merge(2, strassen=False).apply(both.module, target).changed
