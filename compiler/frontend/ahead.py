@@ -38,6 +38,9 @@ ALLOWANCE, STAGES = 256 << 20, 32
 STEPS, MOST_STEPS, COMPILATION = 1 << 33, 1 << 31, 1 << 26
 
 
+#: Bytes from which on a result is kept for the next node that asks for the same.
+KEPT = 64 << 10
+
 WEIGHTED = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 
 
@@ -74,6 +77,33 @@ class Limits:
             raise Refusal(
                 f"the constants made of those in the file take more than {STAGES} times what it holds"
             )
+
+
+class Kept:
+    """Large results of calls on the same values: an unrolled recurrent layer turns its weights in every step, and each
+    would be an array of its own."""
+
+    def __init__(self) -> None:
+        self._found: dict[Any, tuple[Sequence[Value], Value]] = {}  # the operands stay, for their ids are in the key
+
+    def once(self, made: Recipe, limits: Limits) -> Value | None:
+        """The value of a recipe, as :func:`evaluated` has it, the same one for the same call."""
+        call = made.call
+        if not call.is_tensor or not call.static or call.nbytes < KEPT:
+            return _value(made, limits)
+        written = tuple(o if isinstance(o, (int, tuple)) else str(o) for o in call.operands)
+        key = (call.op, written, str(call.attrs), str(call.ty), tuple(map(id, made.operands)))
+        if key not in self._found:
+            value = _value(made, limits)
+            if value is None:
+                return None
+            self._found[key] = made.operands, value
+        return self._found[key][1]
+
+
+def _value(made: Recipe, limits: Limits) -> Value | None:
+    array = evaluated(made, limits)
+    return None if array is None else Value.of_array(array, made.call.dtype)
 
 
 def is_known(value: Value) -> bool:

@@ -11,7 +11,7 @@ from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators import registry as own
-from .ahead import LARGEST, computed, evaluated, is_known, recipe
+from .ahead import LARGEST, computed, is_known, recipe
 from .dims import Dim, Open, as_dim, is_open, to_relax
 from .origins import Writer
 from .refusal import Refusal
@@ -147,9 +147,9 @@ class Node:
         made = self._recipe(write, operands)
         if made is not None:
             require_addressable(made.call.shape)
-            array = evaluated(made, self.builder.limits)
-            if array is not None:
-                return Value.of_array(array, made.call.dtype)
+            known = self.builder.kept.once(made, self.builder.limits)
+            if known is not None:
+                return known
         value = self.emit(write(_expr))
         value.recipe = made
         return value

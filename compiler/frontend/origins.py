@@ -13,7 +13,7 @@ from tvm import relax
 
 from ...errors import UnsupportedError
 from ...schedules.words.provenance import span_of
-from .ahead import Limits
+from .ahead import Kept, Limits
 
 WRITTEN_OUT = 1 << 16  # steps: operators written, and twice the nodes looked at; some ten seconds of import
 A_NODE = 16  # steps more for every node of the file: what a converter writes for one, with room
@@ -21,12 +21,13 @@ A_NODE = 16  # steps more for every node of the file: what a converter writes fo
 
 class Writer(relax.BlockBuilder):
     """A builder that notes for every variable the node of the model in ``origin`` when it was emitted, for a model of
-    so many ``nodes`` in its file. ``limits`` are on what is computed instead."""
+    so many ``nodes`` in its file. ``limits`` are on what is computed instead, ``kept`` has what was."""
 
     def __init__(self, nodes: int = 0) -> None:
         super().__init__()
         self.origin = ""
         self.limits = Limits()
+        self.kept = Kept()
         self.origins: dict[relax.Var, str] = {}
         self.left = WRITTEN_OUT + A_NODE * nodes
 

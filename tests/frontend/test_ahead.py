@@ -15,6 +15,8 @@ from halotile.errors import HalotileError
 from halotile.passes.simplify import Simplify
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
+from tvm.ir import GenericConst
 
 RNG = np.random.default_rng(7)
 F, I64 = "float32", "int64"
@@ -151,6 +153,36 @@ def test_weights_that_come_through_operators_are_constants() -> None:
     windows = np.lib.stride_tricks.sliding_window_view(image[0].astype("f8"), (3, 3), (1, 2))
     np.testing.assert_allclose(evaluate(model, {"x": image})["y"][0], np.einsum("cyxij,ocij->oyx", windows, weight),
                                rtol=1e-4, atol=1e-5)  # fmt: skip
+
+
+@pytest.mark.parametrize("operators", ["Gemm", "Transpose, MatMul", "Cast, MatMul"])
+def test_rounds_that_turn_one_weight_share_it(operators: str) -> None:
+    """An unrolled layer's weights are turned or cast in every round, and stand once in the module."""
+    known = {"w": f32(200, 200)}
+    if operators.startswith("Cast"):
+        known["w"] = known["w"].astype("float64")
+    nodes, last = [], "x"
+    for i in range(12):
+        if operators == "Gemm":
+            nodes.append(helper.make_node("Gemm", [last, "w"], [f"y{i}"], transB=1))
+        else:
+            first, second = operators.split(", ")
+            nodes.append(helper.make_node(first, ["w"], [f"w{i}"], **({"to": 1} if first == "Cast" else {})))
+            nodes.append(helper.make_node(second, [last, f"w{i}"], [f"y{i}"]))
+        last = f"y{i}"
+    module = import_model(graph_of(nodes, last, known, x=(1, (3, 200)))).module
+    found: list[GenericConst] = []
+
+    def collect(expr: Any) -> None:
+        if isinstance(expr, GenericConst) and not any(expr.same_as(c) for c in found):
+            found.append(expr)
+
+    relax.analysis.post_order_visit(module["main"], collect)
+    assert [tuple(c.value.shape) for c in found] == [(200, 200)]
+    wanted = known["w"].astype("float64")
+    turned = wanted if operators.startswith("Cast") else wanted.T
+    (constant,) = found
+    np.testing.assert_allclose(constant.value.numpy(), turned, rtol=1e-6)
 
 
 def test_mel_weights_are_those_of_the_reference() -> None:
