@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 import quick
 from costs import read_costs
@@ -50,6 +56,20 @@ def test_the_graph_knows_relative_absolute_and_shared_imports() -> None:
     assert {"compiler/codegen/objects.py", "tests/support/compiled.py"} <= found["tests/codegen/test_cache.py"]
     assert "tests/conftest.py" in found["tests/codegen/test_cache.py"]
     assert "tests/codegen/test_cache.py" in quick.distances(found, ["schedules/math/wrapping.py"])
+
+
+def test_no_test_begins_when_time_is_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    conftest = quick.ROOT / "tests" / "conftest.py"
+    (tmp_path / "conftest.py").write_text(conftest.read_text())
+    (tmp_path / "test_it.py").write_text("def test_it() -> None: pass\n")
+    support = str(quick.ROOT / "tests" / "support")
+    said = []
+    for left in (-1.0, 100.0):
+        environment = {**os.environ, quick.UNTIL: str(time.time() + left)}
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", f"pythonpath={support}", "."]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        said.append(done.stdout)
+    assert "1 skipped" in said[0] and "1 passed" in said[1]
 
 
 def test_costs_are_of_files_that_are_there() -> None:
