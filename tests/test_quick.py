@@ -72,5 +72,6 @@ def test_no_test_begins_when_time_is_up(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "1 skipped" in said[0] and "1 passed" in said[1]
 
 
-def test_costs_are_of_files_that_are_there() -> None:
-    assert all((quick.ROOT / name).is_file() for name in read_costs())
+def test_costs_of_files_that_have_gone_are_passed_over() -> None:
+    assert quick.choose(IMPORTS, [], {**COSTS, "tests/test_gone.py": (1.0, 0)}, 45.0)[0] == ["tests/test_words.py"]
+    assert read_costs()
