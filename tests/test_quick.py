@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import quick
-from costs import read_costs
+from costs import VARIABLE, read_costs
 
 IMPORTS = {
     "schedules/conv.py": {"schedules/tile.py"},
@@ -65,7 +65,7 @@ def test_no_test_begins_when_time_is_up(monkeypatch: pytest.MonkeyPatch, tmp_pat
     support = str(quick.ROOT / "tests" / "support")
     said = []
     for left in (-1.0, 100.0):
-        environment = {**os.environ, quick.UNTIL: str(time.time() + left)}
+        environment = {**os.environ, quick.UNTIL: str(time.time() + left), VARIABLE: ""}
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", f"pythonpath={support}", "."]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         said.append(done.stdout)
