@@ -301,9 +301,10 @@ def _family(outcome: Outcome) -> str:
 
 
 def _reason(detail: str) -> str:
-    """The reason alone, without the node it was found at."""
+    """The reason alone, without the node it was found at and the flag that would mend this model."""
     text = detail.removeprefix("the model can't be compiled: ").split(" (end the model")[0]
-    return text.split("): ", 1)[-1][:160] if "): " in text else text[:160]
+    text = text.split("): ", 1)[-1] if "): " in text else text
+    return text.split(": --fix ")[0].split(": it follows from ")[0][:160]
 
 
 def _merge(parts: list[Path], target: Path | None) -> int:
