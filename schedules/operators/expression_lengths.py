@@ -24,7 +24,7 @@ from ..math.wrapping import division, wraps
 from ..words.group import Node, Value
 from .kind import Facts
 
-LONGEST = 1000  # nodes of a group's expressions: three times as many as in any group of common networks
+LONGEST = 2000  # nodes of a group's expressions: a pixel shuffle by three with a sum and a function takes 1,139
 
 _Form = tuple[Any, ...]  # ("axis", n), ("load", tensor, *indices) or (name, *parts)
 

@@ -120,7 +120,7 @@ def test_weights_stay_bytes_and_results_the_same(name: str, monkeypatch: pytest.
     built = halotile.compile(model, target=TARGET)
     assert built.report["weight_bytes"] <= 1.2 * net.bytes + (1 << 13)
     built.verify(atol=1e-6).raise_if_failed()
-    for place in ("schedules.matmul.numbers", "passes.numbers.numbers"):
+    for place in ("schedules.matmul.scaled_integers", "passes.numbers.numbers"):
         monkeypatch.setattr(f"halotile.{place}.numbers_of", lambda weights: None)
     floats = halotile.compile(model, target=TARGET)
     assert floats.report["weight_bytes"] > 1.9 * built.report["weight_bytes"]

@@ -2,7 +2,8 @@
 
 An oracle for accesses past a tensor's end that knows nothing of how kernels are made: it evaluates index arithmetic and
 conditions on arrays, one sample of all loop variables for each element, among them the first and last iterations. A
-place that depends on data is left out; a condition that depends on data counts as true.
+place that depends on data is left out; a condition that depends on data counts as true. Integers that a kernel keeps
+in memory of one element (where its last block began and ends) are no data: they are followed from store to load.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Accesses:
         self.written: dict[Any, Span] = {}
         self._random = np.random.default_rng(seed)
         self._env: dict[Any, Any] = {}
+        self._kept: dict[Any, Any] = {}  # buffer of one integer -> what was stored there last; None where it is data
         self._statement(function.body, np.ones((SAMPLES, 1), bool))
 
     def _statement(self, s: Any, live: Any) -> None:
@@ -79,8 +81,7 @@ class Accesses:
             if s.else_case is not None:
                 self._statement(s.else_case, live if condition is None else live & ~condition)
         elif isinstance(s, tirx.BufferStore):
-            self._number(s.value, live)
-            self._access(self.written, s.buffer, s.indices, live)
+            self._store(s, live)
         elif isinstance(s, tirx.Bind):
             self._env[s.var] = self._number(s.value, live)
         elif isinstance(s, tirx.While):
@@ -93,12 +94,29 @@ class Accesses:
         else:
             assert isinstance(s, (tirx.AllocBuffer, tirx.DeclBuffer)), type(s)
 
+    def _store(self, s: Any, live: Any) -> None:
+        value = self._number(s.value, live)
+        self._access(self.written, s.buffer, s.indices, live)
+        if _keeps_one(s.buffer):
+            if value is None and isinstance(s.value, prim.Min):  # of an end, as where the other is no less
+                each = [self._number(e, live) for e in (s.value.a, s.value.b)]
+                value = next((e for e in each if e is not None), None)
+            before = self._kept.get(s.buffer)
+            known = value if value is None or before is None else np.where(live, value, before)
+            self._kept[s.buffer] = known
+
     def _loop(self, s: Any, live: Any) -> None:
         first, extent = self._number(s.min, live), self._number(s.extent, live)
         if first is None or extent is None:
             self._env[s.loop_var] = None
             self._statement(s.body, live)
             return
+        before = dict(self._kept)
+        self._iteration(s, first, extent, live)
+        if any(self._kept[b] is not before.get(b) for b in self._kept):  # a later iteration reads what this one kept
+            self._iteration(s, first, extent, live)
+
+    def _iteration(self, s: Any, first: Any, extent: Any, live: Any) -> None:
         share = self._random.random((SAMPLES, 1))
         kind = self._random.integers(0, 3, (SAMPLES, 1))
         kind[:2, 0] = 0, 1  # one sample has the first iterations of all loops, one the last
@@ -150,7 +168,7 @@ class Accesses:
             for index in e.indices:
                 self._number(index, live)
             self._access(self.read, e.source, e.indices, live)
-            return None
+            return self._kept.get(e.source)
         if kind is prim.Shuffle:
             for part in e.vectors:
                 self._number(part, live)
@@ -168,6 +186,10 @@ class Accesses:
             for a in e.args:
                 self._number(a, live)
         return None
+
+
+def _keeps_one(buffer: Any) -> bool:
+    return len(buffer.shape) == 1 and int(buffer.shape[0]) == 1 and "int" in str(buffer.dtype)
 
 
 def outside(kernel: Kernel) -> list[str]:

@@ -255,8 +255,10 @@ class _Case:
 class Suite:
     """Independent cases that are compiled together, as one module whose outputs are all cases' outputs."""
 
-    def __init__(self, target: Target | None = None, fuse: bool = True, layout: bool = True) -> None:
-        self.target, self.fuse, self.layout = target, fuse, layout
+    def __init__(
+        self, target: Target | None = None, fuse: bool = True, layout: bool = True, tiled: bool = True
+    ) -> None:
+        self.target, self.fuse, self.layout, self.tiled = target, fuse, layout, tiled
         self.cases: dict[str, _Case] = {}
         self.compiled: Compiled | None = None
         self.built = False
@@ -300,7 +302,7 @@ class Suite:
                 outputs += list(made) if isinstance(made, (list, tuple)) else [made]
             return outputs
 
-        self.compiled = Compiled(staged(module_of(arrays, body), self.target, self.fuse, self.layout))
+        self.compiled = Compiled(staged(module_of(arrays, body), self.target, self.fuse, self.layout, tiled=self.tiled))
         results = self.compiled.run(arrays)
         for case in cases:
             case.results, results = results[: len(case.expected)], results[len(case.expected) :]

@@ -32,7 +32,7 @@ from halotile.schedules.tiled import core_sharing as sharing_module
 from halotile.schedules.words.policy import Policy
 from halotile.schedules.words.tile_plan import Copy, Shift, TilePlan
 from interleaved import interleaved
-from tile_forms import finished, given, taken, untiled
+from tile_forms import finished, given, taken, untiled, whole
 
 
 def joined(g: Graph, *parts: str) -> str:
@@ -174,12 +174,12 @@ def test_what_is_made_elsewhere_is_copied(form: dict[str, object]) -> None:
 def test_parts_take_no_bytes_and_no_copies() -> None:
     build = built(two)
     plan = planned(build, 8)
-    (whole,) = set(plan.wholes.values())
+    (joint,) = set(plan.wholes.values())
     a, b = (plan.windows[v] for v in plan.wholes)
-    assert a.offset == plan.windows[whole].offset and b.offset == a.offset + a.layout.elements * 4
-    assert a.layout.elements + b.layout.elements == plan.windows[whole].layout.elements
+    assert a.offset == plan.windows[joint].offset and b.offset == a.offset + a.layout.elements * 4
+    assert a.layout.elements + b.layout.elements == plan.windows[joint].layout.elements
     parts = build_tiled(plan, whole(plan, build, native())).parts
-    assert not any(p.outputs == (whole,) and "relax.concat" in p.schedule or NOTE in p.notes for p in parts)
+    assert not any(p.outputs == (joint,) and "relax.concat" in p.schedule or NOTE in p.notes for p in parts)
     apart = lowered_apart(build, 8)
     assert not apart.wholes and plan.task_bytes < 0.85 * apart.task_bytes
     assert any(NOTE in p.notes for p in build_tiled(apart, whole(apart, build, native())).parts)
