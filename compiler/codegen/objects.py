@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...schedules.emit import builder
-from ...schedules.emit.builder import sequence
+from ...schedules.emit.builder import STACK_BYTES, sequence
 from ...schedules.instructions import prefetch
 from ...targets.target import Target
 from ...version import __version__
@@ -116,7 +116,6 @@ NEEDLESS_OF_FLAT = [*NEEDLESS, "tirx.FlattenBuffer", "s_tir.StmtSimplify"]
 
 # TVM would take even a register tile from the heap, through a callback
 STACK = {"disable_lower_builtin": tirx.IntImm("bool", 1)}
-STACK_BYTES = 64 * 1024
 
 
 def is_flat(statement: Any) -> bool:

@@ -29,6 +29,8 @@ from ..math.wrapping import wraps
 from .known_gathers import Written
 from .register_transpose import Square
 
+STACK_BYTES = 64 * 1024  # memory of a scope that lies on the stack; larger one is taken from the worker's workspace
+
 _KINDS = {
     "serial": ForKind.SERIAL,
     "parallel": ForKind.PARALLEL,
@@ -58,6 +60,7 @@ class KernelBuilder:
         self.serial = serial  # parallel loops become plain ones
         self.register_values = 0  # of float32 that the vector registers hold, where a kernel asks
         self.factor_values = 0  # of these that a factor takes which all lanes share
+        self.workspace = 0  # bytes of memory of scopes that is too large for the stack
         self._params: list[Any] = []
         self._scalars: list[Any] = []
         self._prologue: list[Any] = []
@@ -96,6 +99,9 @@ class KernelBuilder:
     def local(self, name: str, dtype: str, elements: int, scope: str = "local") -> Any:
         """Memory on the stack (registers, after unrolling), uninitialised, for the enclosing scope. Keep it small."""
         buffer = tirx.decl_buffer((elements,), dtype, name=self.fresh(name), scope=scope, layout=None)
+        size = elements * (tvm.DataType(dtype).bits + 7) // 8
+        if size > STACK_BYTES:
+            self.workspace += -(-size // 64) * 64 + 64
         self.add(tirx.AllocBuffer(buffer))
         return buffer
 

@@ -43,4 +43,5 @@ def build_opaque(request: Request) -> Kernel:
         outputs=group.outputs,
         schedule="loops",
         flops=sum(math.prod(v.shape) for v in (*node.inputs, *node.results)),
+        workspace=k.workspace,
     )

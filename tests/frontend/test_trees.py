@@ -84,6 +84,16 @@ def test_libraries_of_any_number_of_rows_and_trees(
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+def test_sums_that_are_too_large_for_the_stack() -> None:
+    """Sixteen rows of 1,201 results at a time."""
+    at = forest(40, 4, 6, range(0, 1201, 7), per_tree=True)
+    model, feeds = model_of("TreeEnsembleRegressor", [_many(37)], 1, n_targets=1201, **at)
+    compiled = halotile.compile(model, threads=2)
+    assert compiled.report["workspace_bytes"] >= 16 * 1201 * 4
+    (ours,), (theirs,) = compiled(feeds).values(), peer(model, feeds)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="NOT RUN: needs objdump")
 def test_no_step_of_a_way_down_branches(tmp_path: Path) -> None:
     """Of a choice LLVM made a branch, foretold wrongly half of the time: a third of the speed."""

@@ -66,6 +66,7 @@ TRANSPOSED: list[tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] =
     ((1, 8, 1201), (8, 2, 3), 1, {"strides": [7]}),  # in parts of whole strides, most of them gaps
     ((1, 8, 3, 4), (8, 2, 2, 19), 1, {"strides": [1, 23], "pads": [0, 5, 0, 7]}),  # taps and phases in loops
     ((1, 8, 5), (8, 2, 37), 1, {"strides": [17], "dilations": [3], "pads": [11, 20]}),
+    ((2, 8, 3), (8, 2, 3), 1, {"strides": [20011]}),  # a line that is too large for the stack
     ((1, 8, 1, 1), (8, 2, 3, 5), 1, {"strides": [70000, 2**31 - 1]}),  # strides that nothing takes
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -34,8 +35,9 @@ from .kernel import build_matrix
 class _OnUnit(Algorithm):
     kind = ""  # what it takes, said where there is no plan
 
+    @abstractmethod
     def plan(self, request: Request, facts: ConvFacts) -> MatrixPlan | None:
-        raise NotImplementedError
+        """The plan with the fewest cycles; None where the algorithm does not apply, or nothing fits."""
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
         """Compared as cycles of a core beside others of the target's cores; the plan has to win by MARGIN."""
