@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 _BYTES = {
     "bool": 1,
@@ -34,12 +35,26 @@ def length_name(output: str) -> str:
 
 
 @dataclass(frozen=True)
+class Symbol:
+    """An open dimension: its name in the model, the least and the largest size (None: whatever memory holds), what
+    sizes are multiples of, the size that a build plans for, and why the bounds are what they are."""
+
+    name: str
+    low: int = 0
+    high: int | None = None
+    multiple: int = 1
+    typical: int = 1
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class TensorSpec:
-    """``name`` is the exact ONNX name, ``dtype`` numpy's (``bfloat16`` and the float8s as in ml_dtypes)."""
+    """``name`` is the exact ONNX name, ``dtype`` numpy's (``bfloat16`` and the float8s as in ml_dtypes). An open
+    dimension of ``shape`` is an expression of :class:`Symbol` names: a Dim in the compiler, its text in a manifest."""
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
 
     @property
     def elements(self) -> int:

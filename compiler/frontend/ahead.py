@@ -21,8 +21,8 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from .dims import from_relax, is_open
-from .refusal import Refusal
+from ...schedules.words.dims import from_relax, is_open
+from ...schedules.words.refusal import Refusal
 from .value import PLAIN, Recipe, Value
 
 #: Bytes that a result may have when it is larger than its operands together: it would bloat the library, and a kernel

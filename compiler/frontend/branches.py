@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from .dims import is_open
+from ...schedules.words.dims import is_open
 from .node import Node
 from .parts import with_part
 from .value import Value

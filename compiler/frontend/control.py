@@ -13,14 +13,14 @@ import numpy as np
 import onnx
 from tvm import relax
 
+from ...schedules.words.dims import Open, is_open
+from ...schedules.words.refusal import Refusal
 from .branches import either
 from .converters.movement import concatenated
 from .deciding import deciding, flags
-from .dims import Open, is_open
 from .lengths import most_of
 from .node import Node, normal_axis
 from .parts import with_part
-from .refusal import Refusal
 from .sequences import Operands, map_sequence
 from .slot import Slot
 from .value import POISON, Poison, Value, unknown

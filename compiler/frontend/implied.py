@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from .dims import Atom, Dim, Learned, Open, bounds, is_whole, quotient, terms_of
-from .refusal import Refusal
+from ...schedules.words.dims import Atom, Dim, Learned, Open, bounds, is_whole, quotient, terms_of
+from ...schedules.words.refusal import Refusal
 
 LENGTHS_TRIED = 512
 #: Pairs of dims that a run implies to be equal, though no symbol follows from it, with a note for each.

@@ -15,12 +15,13 @@ import tvm
 from tvm import relax
 
 from ...errors import ModelError, ShapeError, UnsupportedError
+from ...schedules.words.dims import SYMBOLS, Dim, Learned, is_open, to_relax
+from ...schedules.words.refusal import Refusal
 from ..options import Fixed
 from ..spec import TensorSpec, length_name
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
 from .deciding import INPUTS, Inputs
-from .dims import SYMBOLS, Dim, Learned, is_open, to_relax
 from .functions import dtype_name, element_name
 from .implied import ASSUMED
 from .known import constants, with_their_shapes
@@ -29,7 +30,6 @@ from .node import Node
 from .origins import Writer
 from .parts import zeroed
 from .prune import count_nodes
-from .refusal import Refusal
 from .shapes import Symbols, contradictions, declared_shape, fixed_inputs
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.dims import Atom, Dim, Learned, bounds, is_whole, terms_of
+from ...schedules.words.refusal import Refusal
 from . import symbolic
-from .dims import Atom, Dim, Learned, bounds, is_whole, terms_of
 from .node import MOST, Node
-from .refusal import Refusal
 from .value import Value
 
 R = relax.op

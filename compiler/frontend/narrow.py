@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.refusal import Refusal
 from .node import Node
-from .refusal import Refusal
 from .value import PLAIN, Value
 
 R = relax.op

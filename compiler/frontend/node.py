@@ -11,10 +11,10 @@ from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators import registry as own
+from ...schedules.words.dims import Dim, Open, as_dim, is_open, to_relax
+from ...schedules.words.refusal import Refusal
 from .ahead import LARGEST, computed, is_known, recipe
-from .dims import Dim, Open, as_dim, is_open, to_relax
 from .origins import Writer
-from .refusal import Refusal
 from .value import Recipe, Value, unknown
 
 MOST = 1 << 31  # elements of a tensor: kernels count in 32 bits

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.refusal import Refusal
 from . import quantised
 from .converters.movement import concatenated
 from .lengths import run_time
@@ -42,7 +43,6 @@ from .parts import (
     wrapped,
     zeroed,
 )
-from .refusal import Refusal
 from .value import Value
 
 R = relax.op

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.refusal import Refusal
 from .lengths import length_of
 from .node import Node
-from .refusal import Refusal
 from .value import Part, Value
 
 R = relax.op

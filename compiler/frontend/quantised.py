@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...schedules.words.refusal import Refusal
 from .node import Node
 from .parts import Write, count_of, only, part_of, row_by_row, tagged, told, untagged, zeroed
-from .refusal import Refusal
 from .value import Value
 
 

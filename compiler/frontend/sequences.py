@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ...schedules.words.refusal import Refusal
 from .converters.movement import concatenated
 from .node import Node, normal_axis
-from .refusal import Refusal
 from .slot import Slot, TensorSequence
 from .value import Value, unknown
 

@@ -9,8 +9,8 @@ from typing import Any
 import onnx
 
 from ...errors import ShapeError, UnsupportedError
+from ...schedules.words.dims import INFINITY, Dim, Learned
 from ..spec import TensorSpec
-from .dims import INFINITY, Dim, Learned
 from .functions import dtype_name, element_name
 from .value import PLAIN
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.dims import Dim, Open, bounds, floor_div, is_open, maximum, minimum, quotient
+from ...schedules.words.refusal import Refusal
 from .converters.movement import constant_pad, take
-from .dims import Dim, Open, bounds, floor_div, is_open, maximum, minimum, quotient
 from .lengths import length_of, most_of, run_time
 from .node import Node, normal_axes, normal_axis
 from .parts import Rule, Write, filled, length, with_part
-from .refusal import Refusal
 from .value import Value, unknown
 
 R = relax.op

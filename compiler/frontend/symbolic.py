@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .dims import (
+from ...schedules.words.dims import (
     Dim,
     Open,
     bounds,

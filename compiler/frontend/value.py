@@ -12,9 +12,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ...schedules.words.dims import Dim, Open, as_dim, from_relax, is_open, is_whole, to_relax
+from ...schedules.words.refusal import Refusal
 from .deciding import deciding, flags
-from .dims import Dim, Open, as_dim, from_relax, is_open, is_whole, to_relax
-from .refusal import Refusal
 
 LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
 PLAIN = frozenset(

@@ -17,17 +17,17 @@ import numpy as np
 import onnx
 
 from ...errors import HalotileError
+from ...schedules.words.dims import Learned, is_open
+from ...schedules.words.refusal import Refusal
 from . import bytewise, control, functions, lengths, partial, parts, sequences, sizes, symbolic
 from .ahead import computed, weight_names
 from .attributes import unknown_value
 from .deciding import deciding, flags
-from .dims import Learned, is_open
 from .load import printable
 from .node import Node
 from .objection import objection, wrong_types
 from .origins import Writer
 from .prune import live_nodes, used_names
-from .refusal import Refusal
 from .registry import Converter, converter
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader

@@ -10,10 +10,10 @@ import onnxruntime
 import pytest
 from exports import Raw
 from halotile.compiler.frontend import import_model
-from halotile.compiler.frontend.dims import Dim, bounds, floor_div, minimum
 from halotile.compiler.frontend.implied import at
 from halotile.errors import UnsupportedError
 from halotile.passes.simplify import Simplify
+from halotile.schedules.words.dims import Dim, bounds, floor_div, minimum
 from onnx import TensorProto, helper
 
 

@@ -148,7 +148,7 @@ def test_most_of_them_are_imported() -> None:
     ],
 )
 def test_floors_take_whole_multiples_out(numerator, denominator, expected) -> None:
-    from halotile.compiler.frontend.dims import Dim
+    from halotile.schedules.words.dims import Dim
 
     seq = Dim.symbol("seq")
     factor, rest = numerator
@@ -158,7 +158,7 @@ def test_floors_take_whole_multiples_out(numerator, denominator, expected) -> No
 
 
 def test_polynomials_divide_exactly() -> None:
-    from halotile.compiler.frontend.dims import Dim, quotient
+    from halotile.schedules.words.dims import Dim, quotient
 
     a, b = Dim.symbol("a"), Dim.symbol("b")
     assert (a * b * 768) // (a * b) == 768
@@ -167,7 +167,7 @@ def test_polynomials_divide_exactly() -> None:
 
 
 def test_a_floor_of_a_floor_is_one_floor() -> None:
-    from halotile.compiler.frontend.dims import Dim
+    from halotile.schedules.words.dims import Dim
 
     seq = Dim.symbol("seq")
     halved = (seq + 1) // 2

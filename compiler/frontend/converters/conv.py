@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ....schedules.words.dims import Open, is_open, maximum
+from ....schedules.words.refusal import Refusal
 from ..ahead import LARGEST, WIDENED
-from ..dims import Open, is_open, maximum
 from ..implied import require_equal
 from ..node import Node
 from ..objection import out_of_range
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 

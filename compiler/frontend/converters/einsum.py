@@ -10,8 +10,8 @@ import math
 from tvm import relax
 
 from ....schedules.operators.linear import parse_einsum
+from ....schedules.words.refusal import Refusal
 from ..node import Node
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..dims import Dim, Open, is_open
+from ....schedules.words.dims import Dim, Open, is_open
+from ....schedules.words.refusal import Refusal
 from ..implied import broadcast, equal
 from ..node import Node
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 

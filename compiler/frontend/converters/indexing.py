@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from ..dims import Dim, Open, is_open
+from ....schedules.words.dims import Dim, Open, is_open
+from ....schedules.words.refusal import Refusal
 from ..implied import require_at_least
 from ..node import Node, normal_axis
 from ..parts import length, with_part
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 from .movement import take

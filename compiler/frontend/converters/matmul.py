@@ -6,10 +6,10 @@ import math
 
 from tvm import relax
 
-from ..dims import is_open
+from ....schedules.words.dims import is_open
+from ....schedules.words.refusal import Refusal
 from ..implied import broadcast, require_equal
 from ..node import Node
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 

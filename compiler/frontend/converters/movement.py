@@ -10,10 +10,10 @@ import numpy as np
 from tvm import relax
 
 from ....schedules.operators.movement import MOST_PARTS
-from ..dims import Dim, Open, bounds, is_open, maximum, minimum
+from ....schedules.words.dims import Dim, Open, bounds, is_open, maximum, minimum
+from ....schedules.words.refusal import Refusal
 from ..implied import broadcast, equal, require_at_least, require_equal
 from ..node import Node, normal_axes, normal_axis
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 

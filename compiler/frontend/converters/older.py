@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tvm import relax
 
+from ....schedules.words.refusal import Refusal
 from ..node import Node, normal_axis
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 from .fused import MICROSOFT

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..dims import Dim, Open, is_open
+from ....schedules.words.dims import Dim, Open, is_open
+from ....schedules.words.refusal import Refusal
 from ..node import Node
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 from .conv import window_pads

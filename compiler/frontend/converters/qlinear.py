@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from tvm import relax
 
+from ....schedules.words.refusal import Refusal
 from ..node import Node, normal_axis
-from ..refusal import Refusal
 from ..registry import Converter, converts
 from ..value import Value
 from .elementwise import fitted

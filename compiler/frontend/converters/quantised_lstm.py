@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from ....schedules.words.refusal import Refusal
 from ..node import Node
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 from .fused import MICROSOFT

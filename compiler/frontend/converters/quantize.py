@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from ....schedules.words.refusal import Refusal
 from .. import narrow
 from ..functions import dtype_name
 from ..node import Node, normal_axis
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import PLAIN, Value
 from . import whole

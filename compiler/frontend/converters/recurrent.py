@@ -13,8 +13,8 @@ import numpy as np
 from tvm import relax
 
 from ....schedules.operators.recurrent import ACTIVATIONS, packed
+from ....schedules.words.refusal import Refusal
 from ..node import Node
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 from .movement import concatenated

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..dims import Dim, Open, is_open, quotient, to_relax
+from ....schedules.words.dims import Dim, Open, is_open, quotient, to_relax
+from ....schedules.words.refusal import Refusal
 from ..node import Node, normal_axes
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 from . import resize_integers

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from ....schedules.words.refusal import Refusal
 from ..node import Node, normal_axis
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ....schedules.words.refusal import Refusal
 from ..node import Node
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 from .indexing import read

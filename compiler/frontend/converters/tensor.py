@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ....schedules.words.dims import Dim, Open, is_whole, maximum
+from ....schedules.words.refusal import Refusal
 from .. import narrow
 from ..ahead import LARGEST
-from ..dims import Dim, Open, is_whole, maximum
 from ..functions import dtype_name, element_name
 from ..node import Node, normal_axis, require_addressable
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import PLAIN, Value
 

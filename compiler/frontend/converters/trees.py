@@ -18,8 +18,8 @@ from tvm import relax
 
 from ....schedules.operators.trees import LARGEST, packed
 from ....schedules.operators.trees import MODES as TESTS
+from ....schedules.words.refusal import Refusal
 from ..node import Node
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 from .scores import chosen, either, labels, of_two, regressed, rows, transformed

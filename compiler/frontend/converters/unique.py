@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from ..dims import Open, is_open
+from ....schedules.words.dims import Open, is_open
+from ....schedules.words.refusal import Refusal
 from ..node import Node, normal_axis
 from ..parts import with_part
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 from .elementwise import nan

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from tvm import relax
 
+from ....schedules.words.refusal import Refusal
 from ..node import Node
-from ..refusal import Refusal
 from ..registry import converts
 from ..value import Value
 from .conv import per_channel
