@@ -14,6 +14,8 @@ from .version import __version__
 
 __all__ = ["compile", "inspect", "load", "tune", "errors", "HalotileError", "__version__"]
 
+__path__ += [f"{folder}/compiler/public" for folder in __path__]  # halotile.onnxruntime and its like
+
 if TYPE_CHECKING:
     from .compiler.api import compile, inspect, tune
     from .compiler.runtime.loader import load

@@ -29,9 +29,16 @@ class ModelError(HalotileError):
 
 
 class UnsupportedError(HalotileError):
-    """The model is valid, but holds something that Halotile can't compile right. Lists all offenders."""
+    """The model is valid, but holds something that Halotile can't compile right. Lists all offenders.
+
+    ``inputs``: those of the model whose values, given at compile time (``fixed``), may settle it.
+    """
 
     code = "E200"
+
+    def __init__(self, message: str, inputs: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.inputs = inputs
 
 
 class ShapeError(HalotileError):

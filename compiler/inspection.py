@@ -195,7 +195,6 @@ def _coverage(
     model: Any, source: Source, shapes: Mapping[str, Sequence[int]] | None, fixed: Mapping[str, Fixed] | None
 ) -> dict[str, Any]:
     from .frontend import import_model
-    from .frontend.walk import why_unsupported
 
     try:
         imported = import_model(model, shapes, fixed=fixed)
@@ -211,15 +210,21 @@ def _coverage(
     except ShapeError as error:
         if shapes:
             raise
-        opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in source.model.opset_import}
-        own = {(f.domain, f.name) for f in source.model.functions}
-        kinds = {(n.domain, n.op_type) for n in all_nodes(source.model)} - own
-        reasons = {}
-        for domain, operator in sorted(kinds):
-            domain = "" if domain == "ai.onnx" else domain
-            reasons[operator] = why_unsupported(domain, operator, opsets.get(domain, 1))
-        refused = [f"{operator}: {reason}" for operator, reason in reasons.items() if reason]
+        refused = unsupported_operators(source.model)
         return {"supported": not refused, "exact": False, "refused": refused, "notes": [str(error)]}
+
+
+def unsupported_operators(model: onnx.ModelProto) -> list[str]:
+    """``name: reason`` of every operator of which no form can be compiled, whatever its shapes are."""
+    from .frontend.walk import why_unsupported
+
+    opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    own = {(f.domain, f.name) for f in model.functions}
+    reasons = {}
+    for domain, operator in sorted({(n.domain, n.op_type) for n in all_nodes(model)} - own):
+        domain = "" if domain == "ai.onnx" else domain
+        reasons[operator] = why_unsupported(domain, operator, opsets.get(domain, 1))
+    return [f"{operator}: {reason}" for operator, reason in reasons.items() if reason]
 
 
 def _described(info: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, Any]:

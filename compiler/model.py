@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -57,6 +57,14 @@ class Model:
                 f"the model was compiled for {self.target.id}, which this machine can't run; save() it instead"
             )
         return self._loaded(inputs, threads=threads)
+
+    def bind(
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], threads: int | None = None
+    ) -> Callable[[], None]:
+        """A function that runs the model on these arrays, in place (:meth:`LoadedModel.bind`)."""
+        if self._loaded is None:
+            raise RunError(f"the model was compiled for {self.target.id}, which this machine can't run")
+        return self._loaded.bind(inputs, outputs, threads)
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Writes library, header and manifest into ``directory``, whole or not at all, and returns it."""

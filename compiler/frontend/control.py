@@ -65,7 +65,7 @@ def _chosen(node: Node, condition: Value, a: Slot, b: Slot) -> Slot:
     names = deciding(condition.expr)
     way = f"; it follows from {', '.join(map(repr, names))}, and {flags(names)} leaves one branch" if names else ""
     what = f"its branches give {a} and {b}, which differ in form"
-    raise Refusal(f"its condition is computed at run time, and {what}{way}")
+    raise Refusal(f"its condition is computed at run time, and {what}{way}", names)
 
 
 def run_loop(
@@ -92,7 +92,8 @@ def run_loop(
             inputs_ = deciding(held.expr)
             way = f"; {flags(inputs_)} makes the condition a constant" if inputs_ else ""
             raise Refusal(
-                f"its condition is computed at run time, and the number of its rounds is no small constant{way}"
+                f"its condition is computed at run time, and the number of its rounds is no small constant{way}",
+                inputs_,
             )
         if number >= LONGEST:
             raise Refusal(f"it has more than {LONGEST} rounds")

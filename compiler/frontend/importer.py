@@ -79,7 +79,7 @@ def import_model(
         if found:  # most likely a slip
             more = f" (and {len(offenders) - 1} more nodes)" if len(offenders) > 1 else ""
             raise ShapeError(f"{found[0]}, and so it can't be compiled: {offenders[0]}{more}")
-        raise UnsupportedError(describe(offenders))
+        raise UnsupportedError(describe(offenders), tuple(dict.fromkeys(n for o in offenders for n in o.inputs)))
     return imported
 
 
@@ -168,7 +168,7 @@ def _convert(
                 builder.origin = ""
                 lengths = _with_lengths(names, results, Node("", "", 1, [], {}, [], builder), walk.notes)
             except Refusal as refusal:
-                failure = UnsupportedError(f"the graph can't be converted: {refusal}")
+                failure = UnsupportedError(f"the graph can't be converted: {refusal}", refusal.inputs)
             except BaseException as error:
                 failure = error
             finally:

@@ -189,9 +189,10 @@ POISON = Poison()
 def unknown(what: str, value: Value) -> Refusal:
     """The statement that ``what``, which ``value`` holds, is needed at compile time. The model's user can give the
     contents of an input, or of those that it is computed from."""
-    hint = ""
-    if (name := value.input) is not None:
+    hint, names = "", deciding(value._expr) if value.input is None else (value.input,)
+    if value.input is not None:
+        name = value.input
         hint = f": --fix {name}=VALUE makes the model's input '{name}' one (from Python fixed={{{name!r}: VALUE}})"
-    elif names := deciding(value._expr):
+    elif names:
         hint = f": it follows from {', '.join(map(repr, names))}, and {flags(names)} makes it one"
-    return Refusal(f"{what} is computed at run time; it must be a constant{hint}")
+    return Refusal(f"{what} is computed at run time; it must be a constant{hint}", names)

@@ -49,6 +49,7 @@ class Offender:
     domain: str
     opset: int
     reason: str
+    inputs: tuple[str, ...] = ()  # of the model, whose values would settle it
 
     def __str__(self) -> str:
         domain = f"{self.domain}." if self.domain else ""
@@ -124,8 +125,8 @@ class Walk:
         opset = opsets.get(domain, 1)
         poisoned: list[Slot] = [POISON] * len(proto.output)
 
-        def offend(reason: str) -> list[Slot]:
-            self.offenders.append(Offender(where, proto.op_type, domain, opset, reason))
+        def offend(reason: str, inputs: tuple[str, ...] = ()) -> list[Slot]:
+            self.offenders.append(Offender(where, proto.op_type, domain, opset, reason, inputs))
             return poisoned
 
         operands = [scope[n] if n else None for n in proto.input]
@@ -141,7 +142,7 @@ class Walk:
         try:
             results = self._convert(proto, domain, opset, inputs, scope, opsets, where, used, depth)
         except Refusal as refusal:
-            return offend(str(refusal))
+            return offend(str(refusal), refusal.inputs)
         except (HalotileError, Learned):
             raise
         except MemoryError:
@@ -371,7 +372,7 @@ def _with_way_out(offenders: Sequence[Offender], condition: Slot) -> list[Offend
     if not names:
         return [*offenders]
     text = f"; which branch is taken follows from {', '.join(map(repr, names))}, and {flags(names)} leaves one"
-    return [o if "--fix" in o.reason else replace(o, reason=o.reason + text) for o in offenders]
+    return [o if o.inputs else replace(o, reason=o.reason + text, inputs=names) for o in offenders]
 
 
 def _refuse_partial(proto: onnx.NodeProto, operands: Sequence[Slot]) -> None:
