@@ -27,6 +27,7 @@ _BYTES = {
     "float8_e8m0fnu": 1,
 }
 DTYPES = tuple(_BYTES)
+MOST_ELEMENTS = (1 << 31) - 1  # of a tensor with open dimensions: kernels count them in 32 bits
 
 
 def length_name(output: str) -> str:
@@ -45,6 +46,43 @@ class Symbol:
     multiple: int = 1
     typical: int = 1
     why: tuple[str, ...] = ()
+
+    @property
+    def least(self) -> int:
+        """The smallest size that is allowed."""
+        return -(-self.low // self.multiple) * self.multiple
+
+    @property
+    def most(self) -> int:
+        """The largest size that is allowed, whatever memory there is."""
+        high = MOST_ELEMENTS if self.high is None else min(self.high, MOST_ELEMENTS)
+        return high // self.multiple * self.multiple
+
+    @property
+    def allowed(self) -> str:
+        """``from 1 to 64``, ``a multiple of 32 that is at least 64``."""
+        if self.least == self.most:
+            return str(self.least)
+        words = f"from {self.least} to {self.most}" if self.bounded else f"at least {self.least}"
+        if self.multiple == 1:
+            return words
+        return f"a multiple of {self.multiple} {'' if self.bounded else 'that is '}{words}".removesuffix(
+            " that is at least 0"
+        )
+
+    def refusal(self, size: int) -> str:
+        """What to say of a size that is not allowed; empty for one that is."""
+        if self.least <= size <= self.most and size % self.multiple == 0:
+            return ""
+        if size > self.most and not self.bounded:
+            return f"{self.name} is {size}, and kernels count to {self.most}"
+        why = f" ({'; '.join(self.why)})" if self.why else ""
+        return f"{self.name} is {size}, and must be {self.allowed}{why}"
+
+    @property
+    def bounded(self) -> bool:
+        """Whether anything but the kernels' counting bounds it."""
+        return self.most + self.multiple <= MOST_ELEMENTS
 
 
 @dataclass(frozen=True)

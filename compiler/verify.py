@@ -142,7 +142,7 @@ def verify(
     inputs: Sequence[TensorSpec],
     given: Arrays | None = None,
     *,
-    dropped: Mapping[str, Sequence[int]] | None = None,
+    dropped: Mapping[str, Sequence[Any]] | None = None,
     fixed: Mapping[str, Fixed] | None = None,
     rtol: float = RTOL,
     atol: float = ATOL,
@@ -356,7 +356,7 @@ class Reference:
             raise NoReference(f"{self.name} failed on the model: {_line(error)}") from None
         return dict(zip(names, (np.asarray(r) for r in results)))
 
-    def check_same_model(self, inputs: Sequence[TensorSpec], dropped: Mapping[str, Sequence[int]] | None) -> None:
+    def check_same_model(self, inputs: Sequence[TensorSpec], dropped: Mapping[str, Sequence[Any]] | None) -> None:
         """Raises :class:`RunError` where a library with these inputs can't have been built from this model.
 
         ``dropped``: inputs of the model that it lacks, None where that is not known."""

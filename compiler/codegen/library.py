@@ -22,9 +22,10 @@ from ..verify import default_rtol
 from .beside import beside_files
 from .cache import ObjectCache
 from .examine import examine_program, examine_shared
-from .header import header_text, model_text
+from .header import header_text
 from .link import PROGRAM, Sources, link_archive, link_program, link_shared, runtime_sources
 from .manifest import manifest_text
+from .model_source import model_text
 from .spec import ABI, FORMATS, BuiltLibrary, LibrarySpec
 from .toolchain import Toolchain, find_static_toolchain, find_toolchain
 from .weights import write_weights
@@ -126,7 +127,7 @@ def write_sources(spec: LibrarySpec, work: Path) -> Sources:
     runtime = work / "runtime"  # apart from the header, whose name is the model's choice
     runtime.mkdir()
     (runtime / "generated.c").write_text(model_text(spec, fingerprint))
-    own = runtime_sources(bool(spec.scratchpad_bytes))
+    own = runtime_sources(bool(spec.scratchpad_bytes), bool(spec.symbols))
     for source in own:
         (runtime / source.name).write_bytes(source.read_bytes())
     names = ["generated.c", *(s.name for s in own if s.suffix == ".c")]

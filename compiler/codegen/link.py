@@ -36,9 +36,11 @@ class Sources:
     fingerprint: str
 
 
-def runtime_sources(scratchpad: bool = False) -> list[Path]:
-    """The C files that are compiled into every library, and those of libraries for a scratchpad."""
-    return _c_files(RUNTIME) + (_c_files(RUNTIME / "scratchpad") if scratchpad else [])
+def runtime_sources(scratchpad: bool = False, shapes: bool = False) -> list[Path]:
+    """The C files that are compiled into every library, those of libraries for a scratchpad, and those of libraries
+    with open ``shapes``."""
+    folders = [RUNTIME, *([RUNTIME / "scratchpad"] if scratchpad else []), *([RUNTIME / "shapes"] if shapes else [])]
+    return [file for folder in folders for file in _c_files(folder)]
 
 
 def program_sources() -> list[Path]:
@@ -148,7 +150,7 @@ def _make(
         cache.put(key, made.read_bytes())
 
 
-_COMMON = frozenset(f"runtime/{source.name}" for source in runtime_sources(True) if source.suffix == ".c")
+_COMMON = frozenset(f"runtime/{source.name}" for source in runtime_sources(True, True) if source.suffix == ".c")
 _MOST_OBJECTS = 64  # some 10 KB each
 _objects: dict[tuple[Toolchain, tuple[str, ...], str, str], bytes] = {}
 

@@ -15,7 +15,7 @@ from ...targets.target import Target
 from ...targets.typed import UNTOLD, typed_target
 from ..runtime.digest import digest
 from ..spec import TensorSpec
-from .spec import ABI
+from .spec import ABI, ABI_OF_SHAPES
 
 if TYPE_CHECKING:
     from .spec import LibrarySpec
@@ -30,7 +30,7 @@ def manifest_text(
     hashes = {name: _hash(folder / name) for name in sorted(files.values())}
     data = {
         "format": "halotile",
-        "abi": ABI,
+        "abi": ABI_OF_SHAPES if spec.symbols else ABI,
         "version": spec.version,
         "name": spec.name,
         "prefix": spec.identifier,
@@ -39,6 +39,7 @@ def manifest_text(
         "target": _target(spec.target),
         "inputs": [_tensor(t) for t in spec.inputs],
         "outputs": [_tensor(t) for t in spec.outputs],
+        **({"symbols": [asdict(s) for s in spec.symbols]} if spec.symbols else {}),
         "weight_bytes": spec.weight_bytes,
         "planned_bytes": spec.planned_bytes,
         "workspace_bytes": spec.workspace_bytes,
@@ -71,7 +72,8 @@ def _target(target: Target) -> dict[str, Any]:
 
 
 def _tensor(tensor: TensorSpec) -> dict[str, Any]:
-    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+    shape = [dim if isinstance(dim, int) else str(dim) for dim in tensor.shape]
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": shape}
 
 
 def _plain(value: Any) -> Any:

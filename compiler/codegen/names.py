@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # Prefixes with which <prefix>_create, _destroy or _run is a function of libc.
 _TAKEN = re.compile(r"(pthread|posix|sem|timer|timerfd|memfd|thrd|mtx|cnd|tss|epoll|svc|clnt)(_|$)")
@@ -23,6 +24,19 @@ _HEADERS = """
     utmp utmpx values varargs wait wchar wctype wordexp
 """
 _SYSTEM = frozenset((_LIBRARIES + _HEADERS).split())
+# What can't name a member of a struct: keywords of C and C++, and macros of headers in wide use
+_WORDS = frozenset(
+    """
+    alignas alignof and and_eq asm assert auto bitand bitor bool break case catch char char16_t char32_t char8_t class
+    co_await co_return co_yield compl complex concept const const_cast consteval constexpr constinit continue decltype
+    default delete do double dynamic_cast else enum errno explicit export extern false float for friend goto if
+    imaginary inline int linux long mutable namespace new noexcept noreturn not not_eq nullptr operator or or_eq
+    private protected public register reinterpret_cast requires restrict return short signed sizeof static
+    static_assert static_cast stderr stdin stdout struct switch template this thread_local throw true try typedef
+    typeid typename typeof typeof_unqual union unix unsigned using virtual void volatile wchar_t while xor xor_eq
+    BUFSIZ EOF I NAN NULL INFINITY RAND_MAX major minor makedev signals slots emit min max near far small interface
+    """.split()
+)
 _LONGEST = 100  # file names have an end
 
 
@@ -33,6 +47,21 @@ def identifier(name: str) -> str:
         return "model"
     taken = _TAKEN.match(text) or _OURS.match(text) or text.upper() in _CODES or text in _SYSTEM
     return f"model_{text}" if text[0].isdigit() or taken else text
+
+
+def members(names: Sequence[str]) -> tuple[str, ...]:
+    """Members of a struct for open dimensions, all different whatever their case (their constants are in capitals):
+    ``batch size`` -> ``batch_size``, ``3`` -> ``size_3``, a second ``N`` -> ``n_2``."""
+    found: list[str] = []
+    for name in names:
+        text = re.sub(r"[^A-Za-z0-9]+", "_", name)[:_LONGEST].strip("_") or "size"
+        if text[0].isdigit() or text in _WORDS:
+            text = f"size_{text}"
+        taken, stem, number = {member.upper() for member in found}, text, 2
+        while text.upper() in taken:
+            text, number = f"{stem}_{number}", number + 1
+        found.append(text)
+    return tuple(found)
 
 
 def literal(text: str) -> str:

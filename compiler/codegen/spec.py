@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,14 @@ from typing import Any
 from ...errors import TargetError
 from ...targets.target import Target
 from ...version import __version__
-from ..spec import TensorSpec
+from ..spec import Symbol, TensorSpec
 from .link import PROGRAM
 from .names import identifier
 from .toolchain import machine_of
 from .transfers import FUNCTIONS as TRANSFERS
 from .weights import ALIGNMENT
 
-ABI = 1
+ABI, ABI_OF_SHAPES = 1, 2  # of the description of a model with fixed shapes, and of one with open shapes
 FUNCTIONS = (
     "describe",
     "arena_bytes",
@@ -28,6 +28,9 @@ FUNCTIONS = (
     "destroy",
     "error_text",
 )
+OF_SHAPES = ("describe", "shape_check", "shape_dims", "arena_bytes_for", "create_for", "create_in_for", "run_shape",
+             "threads", "destroy", "error_text")  # fmt: skip
+OF_TENSORS = ("shape", "bytes_for")
 FORMATS = ("so", "a", "exe", "extras")
 _MOST_OF_A_STATIC_PROGRAM = (2 << 30) - (16 << 20)  # bytes of weights, beside its code
 _LARGEST_OF_32_BITS, _MOST_OF_32_BITS = 2 << 30, 3 << 30  # one piece of memory (PTRDIFF_MAX), and all of a process
@@ -47,6 +50,13 @@ class LibrarySpec:
     and digest of the source) and ``options``, from which the same can be built again. ``flush_denormals``: runs count
     floats below the normal ones as zero. ``matrix_unit``: kernels use that of the target, which a process has to ask
     for.
+
+    With ``symbols``, sizes that every run chooses, shapes of inputs and outputs may hold texts or Dims, and the object
+    has two functions: ``int32_t halotile_kernel_shapes(const int64_t *symbols, int64_t *facts)`` fills the ``facts``
+    numbers that follow from the sizes (planned bytes and workspace bytes of the arena, all dimensions of all inputs and
+    outputs, then its own), or returns 1 where a tensor would have more elements than kernels count; and main takes
+    ``const int64_t *symbols, const int64_t *facts`` at its end. ``planned_bytes`` and ``workspace_bytes`` are those at
+    the typical sizes.
     """
 
     name: str
@@ -69,8 +79,12 @@ class LibrarySpec:
     scratchpad_offset: int = 0
     flush_denormals: bool = False
     matrix_unit: bool = False
+    symbols: tuple[Symbol, ...] = ()
+    facts: int = 0
 
     def __post_init__(self) -> None:
+        if self.symbols:
+            self._check_symbols()
         for what in ("planned_bytes", "workspace_bytes"):
             if getattr(self, what) % ALIGNMENT or getattr(self, what) < 0:
                 raise ValueError(f"{what} is {getattr(self, what)}, which is not a multiple of {ALIGNMENT}")
@@ -78,6 +92,18 @@ class LibrarySpec:
             raise ValueError(
                 f"default_threads {self.default_threads} is not within max_threads {self.max_threads}"
             )
+
+    def _check_symbols(self) -> None:
+        for symbol in self.symbols:
+            if not symbol.least <= symbol.typical <= symbol.most or symbol.typical % symbol.multiple:
+                raise ValueError(f"{symbol.name} can't be {symbol.typical}, its typical size: it is {symbol.allowed}")
+        if self.facts < 2 + self.dimensions:
+            raise ValueError(f"{self.facts} facts are too few for {self.dimensions} dimensions and the arena's two")
+
+    @property
+    def dimensions(self) -> int:
+        """How many dimensions inputs and outputs have together."""
+        return sum(len(t.shape) for t in (*self.inputs, *self.outputs))
 
     @property
     def identifier(self) -> str:
@@ -88,7 +114,13 @@ class LibrarySpec:
     def functions(self) -> tuple[str, ...]:
         """The names that a library exports."""
         extra = (*(("kernel_seconds",) if self.timers else ()), *(TRANSFERS if self.scratchpad_bytes else ()))
-        return tuple(f"{self.identifier}_{function}" for function in (*FUNCTIONS, *extra))
+        usual = (*OF_SHAPES, *self._of_tensors()) if self.symbols else FUNCTIONS
+        return tuple(f"{self.identifier}_{function}" for function in (*usual, *extra))
+
+    def _of_tensors(self) -> Iterator[str]:
+        for kind, tensors in (("input", self.inputs), ("output", self.outputs)):
+            for i in range(len(tensors)):
+                yield from (f"{kind}_{i}_{function}" for function in OF_TENSORS)
 
     @property
     def weight_bytes(self) -> int:
@@ -102,8 +134,9 @@ class LibrarySpec:
         if self.target.bits == 64:
             return
         arena = self.arena_bytes(max(1, self.default_threads))
-        whole = arena + self.weight_bytes + sum(t.nbytes for t in (*self.inputs, *self.outputs))
-        largest = max((arena, self.weight_bytes, *(t.nbytes for t in (*self.inputs, *self.outputs))))
+        tensors = [t.nbytes for t in (*self.inputs, *self.outputs) if all(isinstance(dim, int) for dim in t.shape)]
+        whole = arena + self.weight_bytes + sum(tensors)
+        largest = max((arena, self.weight_bytes, *tensors))
         if largest >= _LARGEST_OF_32_BITS or whole > _MOST_OF_32_BITS:
             raise TargetError(
                 f"arena, weights, inputs and outputs take {whole} bytes, which no 32-bit process of {self.target.id} "

@@ -8,10 +8,13 @@ import threading
 from _ctypes import dlclose  # here, because a model may be closed while the interpreter shuts down
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ...errors import OutputError, RunError
 from ..spec import TensorSpec
+from . import open_binding
 from .elf import check_library
+from .open_binding import OpenCalls
 
 ABI = 1
 _WRONG_PROCESSOR = 9
@@ -58,30 +61,37 @@ class Binding:
             self.library = ctypes.CDLL(_fresh_spelling(path))
             self.prefix = prefix
             describe = getattr(self.library, f"{prefix}_describe")
-            self._arena_bytes = self._function(f"{prefix}_arena_bytes", _size, _int)
-            self._create = self._function(f"{prefix}_create", _int, _int, ctypes.POINTER(_pointer))
-            self._create_in = self._function(
-                f"{prefix}_create_in", _int, _int, _pointer, _size, ctypes.POINTER(_pointer)
-            )
-            self.run = self._function(f"{prefix}_run", _int, _pointer, _pointer, _pointer)
+            describe.restype = ctypes.POINTER(ctypes.c_uint)
+            abi = int(describe().contents.value)
+            if abi not in (ABI, open_binding.ABI):
+                raise OutputError(
+                    f"{path} has interface version {abi}, this Halotile reads {ABI} and {open_binding.ABI}; build it "
+                    "again"
+                )
+            kind = _Description if abi == ABI else open_binding.Description
+            facts: Any = ctypes.cast(describe(), ctypes.POINTER(kind)).contents
+            self.open: OpenCalls | None = None
+            if abi == ABI:
+                self._arena_bytes = self._function(f"{prefix}_arena_bytes", _size, _int)
+                self._create = self._function(f"{prefix}_create", _int, _int, ctypes.POINTER(_pointer))
+                self._create_in = self._function(
+                    f"{prefix}_create_in", _int, _int, _pointer, _size, ctypes.POINTER(_pointer)
+                )
+                self.run = self._function(f"{prefix}_run", _int, _pointer, _pointer, _pointer)
+            else:
+                self.open = OpenCalls(self.library, prefix, facts)
             self.threads = self._function(f"{prefix}_threads", _int, _pointer)
             self.destroy = self._function(f"{prefix}_destroy", None, _pointer)
             self._error_text = self._function(f"{prefix}_error_text", _text, _int)
             self._kernel_seconds = self._optional(f"{prefix}_kernel_seconds")
         except (OSError, AttributeError, UnicodeDecodeError) as error:
             raise OutputError(f"can't load {path}: {_one_line(error)}; build it again") from error
-        describe.restype = ctypes.POINTER(_Description)
-        facts = describe().contents
-        if facts.abi != ABI:
-            raise OutputError(
-                f"{path} has interface version {facts.abi}, this Halotile reads {ABI}; build it again"
-            )
         self.name = facts.name.decode()
         self.version = facts.version.decode()
         self.target = facts.target.decode()
         self.fingerprint = facts.fingerprint.decode()
-        self.inputs = tuple(_specs(facts.inputs, facts.input_count))
-        self.outputs = tuple(_specs(facts.outputs, facts.output_count))
+        self.inputs = self.open.inputs if self.open else tuple(_specs(facts.inputs, facts.input_count))
+        self.outputs = self.open.outputs if self.open else tuple(_specs(facts.outputs, facts.output_count))
         self.weight_bytes = int(facts.weight_bytes)
         self.max_threads = int(facts.max_threads)
 
@@ -110,6 +120,11 @@ class Binding:
         self._check(self._create_in(_as_int(threads), arena, arena_bytes, ctypes.byref(instance)), threads)
         return instance.value or 0
 
+    def checked(self, made: tuple[int, int], threads: int) -> int:
+        """An instance of :attr:`open`, (error code, address), as the address; RunError when it could not be made."""
+        self._check(made[0], threads)
+        return made[1]
+
     def arena_bytes(self, threads: int) -> int:
         """Bytes that an instance with so many threads needs; 0 for a number that can't be."""
         return int(self._arena_bytes(_as_int(threads)))
@@ -123,7 +138,7 @@ class Binding:
         return list(seconds[:count])
 
     def error_text(self, code: int) -> str:
-        return str(self._error_text(code).decode())
+        return str(self._error_text(code).decode(errors="replace"))
 
     def _check(self, code: int, threads: int) -> None:
         if code == _WRONG_PROCESSOR:

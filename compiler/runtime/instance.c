@@ -10,17 +10,8 @@
 #include "arena.h"
 #include "floats.h"
 #include "model.h"
-#include "pool.h"
+#include "state.h"
 #include "timers.h"
-
-struct halotile_instance {
-    struct halotile_pool pool;
-    atomic_uint running;
-    unsigned char *arena;
-    size_t arena_bytes;
-    int owns_arena;
-    struct halotile_worker workers[];
-};
 
 static int usable_processors(void) {
 #ifdef __linux__
@@ -33,8 +24,7 @@ static int usable_processors(void) {
     return online > 0 ? (int)online : 1;
 }
 
-/* 0 asks for the model's default: never more than this process may use. Returns 0 for a number that can't be. */
-static int decide_threads(int threads) {
+int halotile_decide_threads(int threads) {
     if (threads == 0) {
         int usable = usable_processors();
         threads = halotile_model.default_threads ? halotile_model.default_threads : usable;
@@ -45,22 +35,26 @@ static int decide_threads(int threads) {
 }
 
 size_t halotile_arena_bytes(int threads) {
-    threads = decide_threads(threads);
+    threads = halotile_decide_threads(threads);
     return threads ? halotile_model.planned_bytes + (size_t)threads * halotile_model.workspace_bytes : 0;
 }
 
 static struct halotile_instance *allocate(int threads) {
+    const struct halotile_open *open = halotile_model.open;
     size_t bytes = sizeof(struct halotile_instance) + (size_t)threads * sizeof(struct halotile_worker);
+    size_t numbers = open ? open->symbol_count + open->fact_count : 0;
     void *memory = NULL;
-    if (posix_memalign(&memory, _Alignof(struct halotile_instance), bytes) != 0) {
+    if (posix_memalign(&memory, _Alignof(struct halotile_instance), bytes + numbers * sizeof(int64_t)) != 0) {
         return NULL;
     }
     memset(memory, 0, bytes);
-    return memory;
+    struct halotile_instance *instance = memory;
+    instance->shape = open ? (int64_t *)(instance->workers + threads) : NULL;
+    return instance;
 }
 
 static int provide_arena(struct halotile_instance *instance, const struct halotile_memory *given, size_t needed) {
-    instance->arena_bytes = needed;
+    instance->arena_bytes = given ? given->bytes : needed;
     if (given) {
         instance->arena = given->start;
         int usable = given->bytes >= needed && (uintptr_t)given->start % HALOTILE_ALIGNMENT == 0;
@@ -71,26 +65,37 @@ static int provide_arena(struct halotile_instance *instance, const struct haloti
     return instance->arena ? HALOTILE_OK : HALOTILE_ERROR_MEMORY;
 }
 
-static int start_pool(struct halotile_instance *instance, int threads) {
-    unsigned char *workspace = instance->arena + halotile_model.planned_bytes;
+void halotile_place_workspaces(struct halotile_instance *instance, const struct halotile_needs *needs) {
+    unsigned char *workspace = instance->arena + needs->planned;
+    for (int i = 0; i < instance->pool.threads; ++i) {
+        instance->workers[i].workspace = workspace + (size_t)i * needs->workspace;
+        instance->workers[i].workspace_bytes = needs->workspace;
+    }
+}
+
+static int start_pool(struct halotile_instance *instance, int threads, const struct halotile_needs *needs) {
     instance->pool.threads = threads;
     instance->pool.workers = instance->workers;
     for (int i = 0; i < threads; ++i) {
-        struct halotile_worker *worker = &instance->workers[i];
-        worker->pool = &instance->pool;
-        worker->index = i;
-        worker->workspace = workspace + (size_t)i * halotile_model.workspace_bytes;
-        worker->workspace_bytes = halotile_model.workspace_bytes;
+        instance->workers[i].pool = &instance->pool;
+        instance->workers[i].index = i;
     }
+    halotile_place_workspaces(instance, needs);
     return halotile_pool_start(&instance->pool);
 }
 
 int halotile_create(int threads, const struct halotile_memory *arena, struct halotile_instance **result) {
+    struct halotile_needs needs = {halotile_model.planned_bytes, halotile_model.workspace_bytes};
+    return halotile_make(threads, &needs, arena, result);
+}
+
+int halotile_make(int threads, const struct halotile_needs *needs, const struct halotile_memory *arena,
+                  struct halotile_instance **result) {
     *result = NULL;
     if (!halotile_model.processor_fits()) {
         return HALOTILE_ERROR_PROCESSOR;
     }
-    threads = decide_threads(threads);
+    threads = halotile_decide_threads(threads);
     if (!threads) {
         return HALOTILE_ERROR_THREADS;
     }
@@ -98,13 +103,13 @@ int halotile_create(int threads, const struct halotile_memory *arena, struct hal
     if (!instance) {
         return HALOTILE_ERROR_MEMORY;
     }
-    int code = provide_arena(instance, arena, halotile_arena_bytes(threads));
+    int code = provide_arena(instance, arena, needs->planned + (size_t)threads * needs->workspace);
     if (code == HALOTILE_OK && halotile_model.timers) {
         instance->pool.timers = halotile_timers_make(halotile_model.timers);
         code = instance->pool.timers ? HALOTILE_OK : HALOTILE_ERROR_MEMORY;
     }
     if (code == HALOTILE_OK) {
-        code = start_pool(instance, threads);
+        code = start_pool(instance, threads, needs);
     }
     if (code != HALOTILE_OK) {
         halotile_destroy(instance);
@@ -123,7 +128,16 @@ static int any_null(const void *const *pointers, size_t count) {
     return 0;
 }
 
-static int run(struct halotile_instance *instance, const void *const *inputs, void *const *outputs) {
+static int32_t call(const struct halotile_instance *instance, const void *const *inputs, void *const *outputs) {
+    const struct halotile_open *open = halotile_model.open;
+    if (open) {
+        const int64_t *facts = instance->shape + open->symbol_count;
+        return open->call(inputs, outputs, halotile_model.weights, instance->arena, instance->shape, facts);
+    }
+    return halotile_model.call(inputs, outputs, halotile_model.weights, instance->arena);
+}
+
+int halotile_compute(struct halotile_instance *instance, const void *const *inputs, void *const *outputs) {
     struct halotile_pool *pool = &instance->pool;
     struct halotile_worker *self = &instance->workers[0];
     struct halotile_worker *outer = halotile_set_current(self);
@@ -135,7 +149,7 @@ static int run(struct halotile_instance *instance, const void *const *inputs, vo
     if (pool->timers) {
         halotile_timers_start(pool->timers, halotile_model.timers);
     }
-    int32_t result = halotile_model.call(inputs, outputs, halotile_model.weights, instance->arena);
+    int32_t result = call(instance, inputs, outputs);
     atomic_store_explicit(&pool->active, 0, memory_order_relaxed);
     halotile_floats_leave(before, floats);
     halotile_set_current(outer);
@@ -146,17 +160,25 @@ static int run(struct halotile_instance *instance, const void *const *inputs, vo
     return result == 0 ? HALOTILE_OK : HALOTILE_ERROR_KERNEL;
 }
 
-int halotile_run(struct halotile_instance *instance, const void *const *inputs, void *const *outputs) {
+int halotile_begin(struct halotile_instance *instance, const void *const *inputs, void *const *outputs) {
     if (!instance || (!inputs && halotile_model.input_count) || (!outputs && halotile_model.output_count) ||
         any_null(inputs, halotile_model.input_count) ||
         any_null((const void *const *)outputs, halotile_model.output_count)) {
         return HALOTILE_ERROR_ARGUMENT;
     }
-    if (atomic_exchange_explicit(&instance->running, 1, memory_order_acquire)) {
-        return HALOTILE_ERROR_BUSY;
-    }
-    int code = run(instance, inputs, outputs);
+    return atomic_exchange_explicit(&instance->running, 1, memory_order_acquire) ? HALOTILE_ERROR_BUSY : HALOTILE_OK;
+}
+
+void halotile_end(struct halotile_instance *instance) {
     atomic_store_explicit(&instance->running, 0, memory_order_release);
+}
+
+int halotile_run(struct halotile_instance *instance, const void *const *inputs, void *const *outputs) {
+    int code = halotile_begin(instance, inputs, outputs);
+    if (code == HALOTILE_OK) {
+        code = halotile_compute(instance, inputs, outputs);
+        halotile_end(instance);
+    }
     return code;
 }
 

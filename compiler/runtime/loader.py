@@ -6,32 +6,31 @@ Needs numpy, and msgspec to read a manifest; neither the compiler nor TVM nor on
 from __future__ import annotations
 
 import ctypes
-import math
 import operator
 import os
 import shutil
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ...errors import OutputError, RunError
+from ...errors import OutputError, RunError, ShapeError
 from ..guard import guarded
 from ..options import path_of
-from ..spec import TensorSpec, length_name
+from ..spec import Symbol, TensorSpec, length_name
 from .binding import Binding
 from .elf import check_library
+from .open_shapes import Shapes, Sized
 from .place import MANIFEST, folder_of, read_manifest, staged
-from .recycled import LEAST, Results
+from .recycled import Outputs
 from .trace import Traced, take_trace
 
 if TYPE_CHECKING:
     from .recorded import Recorded
 
-_empty, _addressof = np.empty, ctypes.addressof  # of every call, which may take no longer than a small model
+_addressof = ctypes.addressof  # of every call, which may take no longer than a small model
 _start: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 
 
@@ -94,14 +93,12 @@ class LoadedModel:
         self._binding = binding
         self._lock = threading.Lock()
         self._instances: dict[int, int] = {}
-        self._closed = False
         self._expected = tuple((s.name, numpy_dtype(s.dtype), s.shape) for s in self.inputs)
         self._made = tuple((s.name, numpy_dtype(s.dtype), s.shape) for s in self.outputs)
         self._names = tuple(name for name, _, _ in self._made)
-        self._fresh = tuple((shape, dtype) for _, dtype, shape in self._made)
-        sizes = [dtype.itemsize * math.prod(shape) for shape, dtype in self._fresh]
-        self._large = tuple((i, *self._fresh[i], size) for i, size in enumerate(sizes) if size >= LEAST)
-        self._recycled = Results(Counter(size for *_, size in self._large))
+        self._open = Shapes(binding, [dtype for _, dtype, _ in self._made]) if binding.open is not None else None
+        self._fresh = Outputs([] if self._open else [(shape, dtype) for _, dtype, shape in self._made])
+        self._closed = False
         self._cut = self._lengths()
         self._in = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._out = (ctypes.c_void_p * max(1, len(self.outputs)))()
@@ -136,11 +133,38 @@ class LoadedModel:
         """Threads of a call that does not ask for a number."""
         return self._default
 
-    def arena_bytes(self, threads: int | None = None) -> int:
-        """Bytes of the arena for a number of threads; exactly what a run uses."""
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The open dimensions, whose sizes every call chooses; empty where all shapes are fixed."""
+        return self._open.symbols if self._open is not None else ()
+
+    def arena_bytes(
+        self, threads: int | None = None, shape: Mapping[str, int] | None = None, **sizes: int
+    ) -> int:
+        """Bytes of the arena for a number of threads; exactly what a run uses. Open dimensions have the sizes that are
+        given by name (in ``shape`` where the name is no identifier), or their typical ones."""
         with self._lock:
             self._check_open()
-            return self._binding.arena_bytes(_number(threads) or self._default)
+            number = _number(threads) or self._default
+            sized = self._at_sizes(shape, sizes)
+            return self._binding.arena_bytes(number) if sized is None else sized.arena_bytes(number)
+
+    def output_shapes(self, shape: Mapping[str, int] | None = None, **sizes: int) -> dict[str, tuple[int, ...]]:
+        """The outputs' shapes by ONNX name, where open dimensions have the sizes that are given by name (in ``shape``
+        where the name is no identifier), or their typical ones."""
+        with self._lock:
+            self._check_open()
+            sized = self._at_sizes(shape, sizes)
+        fresh = self._fresh if sized is None else sized.fresh
+        return {name: made[0] for name, made in zip(self._names, fresh.made, strict=True)}
+
+    def _at_sizes(self, shape: Mapping[str, int] | None, sizes: Mapping[str, int]) -> Sized | None:
+        """The shapes at sizes by name; None where all shapes are fixed. ShapeError for others than may be."""
+        if self._open is not None:
+            return self._open.of({**(shape or {}), **sizes})
+        if named := [*(shape or {}), *sizes]:
+            raise ShapeError(f"{self.name} has no open dimension {named[0]!r}: its shapes are fixed")
+        return None
 
     def __call__(
         self, inputs: Mapping[str, np.ndarray[Any, Any]], threads: int | None = None
@@ -148,28 +172,29 @@ class LoadedModel:
         """Runs the model: arrays by ONNX name in, fresh arrays by ONNX name out. (Memory of large ones that have been
         dropped is used again; :meth:`close` gives it back.)
 
-        An array must have the dtype and shape that the model states; one that is not contiguous is copied. Inputs that
-        the ONNX model has but no output depends on may be there too. Raises RunError, which names the input and says
-        what was expected. An output whose length depends on the data is as long as it is.
+        An array must have the dtype and shape that the model states (open dimensions any size that they may have, the
+        same wherever they have the same name); one that is not contiguous is copied. Inputs that the ONNX model has but
+        no output depends on may be there too. Raises RunError, which names the input and says what was expected. An
+        output whose length depends on the data is as long as it is.
         """
-        arrays = [self._checked(inputs, *expected) for expected in self._expected]
+        if self._open is None:
+            sized, arrays = None, [self._checked(inputs, *expected) for expected in self._expected]
+        else:
+            sized, arrays = self._sized(inputs)
         if len(inputs) != len(arrays) and (unknown := self._unknown(inputs)):
             raise RunError(unknown)
-        if self._large:
-            results = self._results()
-        else:
-            results = [_empty(shape, dtype) for shape, dtype in self._fresh]
+        results = (self._fresh if sized is None else sized.fresh).arrays()
         with self._lock:
-            instance = self._instances.get(self._default) if threads is None else None
+            instance = self._instances.get(self._default) if threads is None and sized is None else None
             if instance is None:
-                instance = self._instance(threads)
+                instance = self._instance(threads, sized)
             for slots, group in ((self._in, arrays), (self._out, results)):
                 for i, array in enumerate(group):
                     try:
                         slots[i] = _addressof(_start(array))
                     except (TypeError, ValueError, BufferError):
                         slots[i] = _address(array)
-            code = self._binding.run(instance, self._in_address, self._out_address)
+            code = self._run(instance, sized, self._in_address, self._out_address)
         if code:
             raise RunError(f"{self.name} failed: {self._binding.error_text(code)}")
         for i, length, before in self._cut:
@@ -187,7 +212,12 @@ class LoadedModel:
         Saves the checks and the fresh outputs of an ordinary call. Every array must be contiguous and apart from the
         others, outputs writeable; they live as long as the function that is returned. Raises RunError as a call does.
         """
-        for kind, arrays, expected in (("input", inputs, self._expected), ("output", outputs, self._made)):
+        taken, made, sized = self._expected, self._made, None
+        if self._open is not None:
+            sized, _ = self._sized(inputs)
+            taken = tuple((name, dtype, shape) for (name, dtype, _), shape in zip(taken, sized.inputs))
+            made = tuple((name, dtype, shape) for (name, dtype, _), (shape, _) in zip(made, sized.fresh.made))
+        for kind, arrays, expected in (("input", inputs, taken), ("output", outputs, made)):
             for name, dtype, shape in expected:
                 if self._checked(arrays, name, dtype, shape, kind) is not arrays[name]:
                     raise RunError(f"{kind} {name!r} is not a contiguous array; only such can be bound")
@@ -203,25 +233,35 @@ class LoadedModel:
 
         def run(_alive: Any = (kept, pointers)) -> None:
             with self._lock:
-                code = self._binding.run(self._instance(threads), *addresses)
+                code = self._run(self._instance(threads, sized), sized, *addresses)
             if code:
                 raise RunError(f"{self.name} failed: {self._binding.error_text(code)}")
 
         return run
 
-    def _results(self) -> list[np.ndarray[Any, Any]]:
-        large = {i: self._recycled.array(shape, dtype, size) for i, shape, dtype, size in self._large}
-        return [large[i] if i in large else _empty(*fresh) for i, fresh in enumerate(self._fresh)]
+    def _sized(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> tuple[Sized, list[np.ndarray[Any, Any]]]:
+        """What follows from the inputs' open dimensions, and the contiguous inputs; RunError for shapes that can't be,
+        before anything is copied."""
+        assert self._open is not None
+        arrays = [self._checked(inputs, name, dtype, None) for name, dtype, _ in self._expected]
+        sized = self._open.at([array.shape for array in arrays])
+        return sized, [_contiguous(array) for array in arrays]
+
+    def _run(self, instance: int, sized: Sized | None, inputs: int, outputs: int) -> int:
+        if sized is None:
+            return int(self._binding.run(instance, inputs, outputs))
+        return sized.run(instance, inputs, outputs)
 
     def _checked(
         self,
         arrays: Mapping[str, Any],
         name: str,
         dtype: np.dtype[Any],
-        shape: tuple[int, ...],
+        shape: tuple[int, ...] | None,
         kind: str = "input",
     ) -> np.ndarray[Any, Any]:
-        """The array of that name, contiguous; RunError when it is missing or not what the model states."""
+        """The array of that name, contiguous; RunError when it is missing or not what the model states. With ``shape``
+        None, its shape and layout are for others to look at."""
         try:
             array = arrays[name]
         except (KeyError, TypeError, IndexError) as error:
@@ -232,10 +272,11 @@ class LoadedModel:
             raise RunError(
                 f"{kind} {name!r} has dtype {array.dtype}, expected {dtype}; convert it with .astype"
             )
+        if shape is None:
+            return array
         if array.shape != shape:
             raise RunError(f"{kind} {name!r} has shape {_text(array.shape)}, expected {_text(shape)}")
-        flags = array.flags
-        return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=["C", "A"])
+        return _contiguous(array)
 
     def _missing(self, arrays: Any, name: str, kind: str) -> str:
         if not isinstance(arrays, Mapping):
@@ -253,20 +294,29 @@ class LoadedModel:
 
     def _resolved(self, threads: int) -> int:
         """Makes an instance and returns its number of threads, which the library decides for 0."""
-        instance = self._binding.create(threads)
+        instance = self._created(threads, None)
         threads = int(self._binding.threads(instance))
         self._instances[threads] = instance
         return threads
 
-    def _instance(self, threads: int | None) -> int:
-        """The instance for a number of threads, made when first asked for. The caller holds the lock."""
+    def _instance(self, threads: int | None, sized: Sized | None = None) -> int:
+        """The instance for a number of threads, made when first asked for, and again for a shape whose arena is larger.
+        The caller holds the lock."""
         self._check_open()
         number = threads if isinstance(threads, int) else _number(threads)
         number = number or self._default
         instance = self._instances.get(number)
+        if instance is not None and self._open is not None and not self._open.fits(number, sized):
+            self._binding.destroy(self._instances.pop(number))
+            instance = None
         if instance is None:
-            instance = self._instances[number] = self._binding.create(number)
+            instance = self._instances[number] = self._created(number, sized)
         return instance
+
+    def _created(self, threads: int, sized: Sized | None) -> int:
+        if self._open is None:
+            return self._binding.create(threads)
+        return self._open.create(threads, sized)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -301,7 +351,9 @@ class LoadedModel:
             if self._closed:
                 return
             self._closed = True
-            self._recycled.forget()
+            self._fresh.forget()
+            if self._open is not None:
+                self._open.forget()
             for instance in self._instances.values():
                 self._binding.destroy(instance)
             self._instances.clear()
@@ -332,6 +384,11 @@ def _number(threads: Any) -> int:
         return operator.index(0 if threads is None else threads)
     except TypeError:
         raise RunError(f"threads must be a positive integer, got {threads!r}") from None
+
+
+def _contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=["C", "A"])
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:

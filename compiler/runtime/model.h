@@ -18,7 +18,30 @@ enum halotile_code {
     HALOTILE_ERROR_WORKSPACE = 7,
     HALOTILE_ERROR_SYSTEM = 8,
     HALOTILE_ERROR_PROCESSOR = 9,
-    HALOTILE_ERROR_TRANSFER = 10
+    HALOTILE_ERROR_TRANSFER = 10,
+    HALOTILE_ERROR_SHAPE = 11 /* of models with open shapes alone */
+};
+
+/* A size that every run of a model with open shapes chooses, and what it may be. */
+struct halotile_symbol {
+    const char *name;
+    int64_t low, high, multiple;
+    const char *allowed; /* the same in words */
+    const char *why;     /* what asks for it; may be empty */
+};
+
+/* What a model with open shapes has in place of fixed numbers. The facts of a shape are the bytes of the arena's planned
+ * part and of a worker's workspace, all dimensions of all inputs and outputs, and what the compiled function adds for
+ * itself. */
+struct halotile_open {
+    size_t symbol_count;
+    size_t dim_count;
+    size_t fact_count;
+    const struct halotile_symbol *symbols;
+    /* Fills the facts of a shape whose symbols are what they may be; 1 for a tensor with too many elements. */
+    int32_t (*shapes)(const int64_t *symbols, int64_t *facts);
+    int32_t (*call)(const void *const *inputs, void *const *outputs, const void *weights, void *arena,
+                    const int64_t *symbols, const int64_t *facts);
 };
 
 struct halotile_model {
@@ -35,6 +58,7 @@ struct halotile_model {
     int default_threads; /* 0: as many as this process may use */
     size_t timers;       /* kernels that are timed: 0, or all */
     int flush_denormals; /* floats below the normal ones count as zero, in operands and results */
+    const struct halotile_open *open; /* NULL: every shape is fixed */
 };
 
 extern const struct halotile_model halotile_model;

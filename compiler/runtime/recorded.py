@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from ...errors import OutputError
 from ...targets.typed import LARGEST, typed
-from ..spec import DTYPES, TensorSpec
+from ..spec import DTYPES, Symbol, TensorSpec
 from .digest import digest
 
 LARGEST_FILE = 64 << 20  # bytes; the largest models' have a few million
@@ -29,10 +29,24 @@ class Tensor(msgspec.Struct, frozen=True):
 
     name: str
     dtype: Annotated[str, Meta(pattern=rf"\A({'|'.join(DTYPES)})\Z")]
-    shape: tuple[Size, ...]
+    shape: tuple[Size | str, ...]  # texts are formulas of open dimensions
 
     def spec(self) -> TensorSpec:
         return TensorSpec(self.name, self.dtype, self.shape)
+
+
+class OpenDimension(msgspec.Struct, frozen=True):
+    """A size that every run chooses, and what it may be."""
+
+    name: str
+    low: Size = 0
+    high: Size | None = None
+    multiple: Annotated[int, Meta(ge=1, le=LARGEST)] = 1
+    typical: Size = 1
+    why: tuple[str, ...] = ()
+
+    def symbol(self) -> Symbol:
+        return Symbol(self.name, self.low, self.high, self.multiple, self.typical, self.why)
 
 
 class File(msgspec.Struct, frozen=True):
@@ -69,7 +83,7 @@ class Report(msgspec.Struct, frozen=True):
     """Of the report what runs and comparisons depend on."""
 
     dropped_inputs: tuple[str, ...] = ()
-    dropped_shapes: dict[str, tuple[Size, ...]] | None = None
+    dropped_shapes: dict[str, tuple[Size | str, ...]] | None = None
     lengths: dict[str, Size] = {}
     kernels: tuple[Any, ...] = ()
 
@@ -90,6 +104,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
+    symbols: tuple[OpenDimension, ...] = ()
     weight_bytes: Size = 0
     arena_bytes: Size = 0
     target: Machine | None = None

@@ -7,12 +7,16 @@ same pages. What a caller has dropped serves the next call instead.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 LEAST = 1 << 20  # bytes; smaller arrays the allocator has at hand
 ALIGNMENT = 64
+_empty = np.empty  # of every call, which may take no longer than a small model
 
 
 class _Lease:
@@ -52,3 +56,24 @@ class Results:
         size = memory.size - ALIGNMENT
         if len(self._free[size]) < self._most[size]:
             self._free[size].append(memory)
+
+
+class Outputs:
+    """Fresh arrays for the outputs of a run, whose ``made`` are (shape, dtype) each."""
+
+    def __init__(self, made: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
+        self.made = tuple(made)
+        sizes = [dtype.itemsize * math.prod(shape) for shape, dtype in self.made]
+        self._large = tuple((i, *self.made[i], size) for i, size in enumerate(sizes) if size >= LEAST)
+        self.results = Results(Counter(size for *_, size in self._large))
+
+    def arrays(self) -> list[np.ndarray[Any, Any]]:
+        """One array for each, of any content, whose memory no other array has."""
+        if not self._large:
+            return [_empty(shape, dtype) for shape, dtype in self.made]
+        large = {i: self.results.array(shape, dtype, size) for i, shape, dtype, size in self._large}
+        return [large[i] if i in large else _empty(*made) for i, made in enumerate(self.made)]
+
+    def forget(self) -> None:
+        """Keeps no memory from now on."""
+        self.results.forget()

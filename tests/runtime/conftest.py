@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from halotile.compiler.codegen.spec import LibrarySpec
-from halotile.compiler.spec import TensorSpec
+from halotile.compiler.spec import Symbol, TensorSpec
 from halotile.targets.target import Target
 
 NATIVE = Target("native", f"{platform.machine()}-unknown-linux-gnu", "generic")
@@ -75,6 +75,52 @@ int32_t halotile_kernel_main(void *x, void *y, const void *weights, void *arena)
 }
 """
 
+# A model whose runs choose batch and width: stage[b][i] = m[i] * the sum of x[b][i] in the arena, by rows that go
+# through scratch; y[b] = the stage's row, the same backwards, and b.
+OPEN = """
+struct closure { const float *x, *m; float *stage, *y; int64_t batch, width; };
+static int rows(int id, group *g, void *p) {
+    struct closure *c = p;
+    int64_t w = c->width, each = (c->batch + g->num_task - 1) / g->num_task;
+    for (int64_t b = id * each; b < (id + 1) * each && b < c->batch; ++b) {
+        float *s = scratch((uint64_t)w * 4 + 4);
+        if (!s) return -1;
+        for (int64_t i = 0; i < w; ++i) {
+            const float *x = c->x + (b * w + i) * 3;
+            s[w - 1 - i] = c->m[i] * (x[0] + x[1] + x[2]);
+        }
+        s[w] = (float)b;
+        memcpy(c->stage + b * (w + 1), s, (size_t)w * 4 + 4);
+        release(s);
+    }
+    return 0;
+}
+int32_t halotile_kernel_shapes(const int64_t *symbols, int64_t *facts) {
+    int64_t batch = symbols[0], width = symbols[1];
+    if (width && batch * 3 > 2147483647 / width) return 1;
+    facts[0] = (batch * (width + 1) * 4 + 63) / 64 * 64;
+    facts[1] = ((width + 1) * 4 + 63) / 64 * 64;
+    facts[2] = batch, facts[3] = width, facts[4] = 3;
+    facts[5] = width;
+    facts[6] = batch, facts[7] = 2 * width + 1;
+    facts[8] = width + 1; /* of its own: a row of the stage */
+    return 0;
+}
+int32_t halotile_kernel_main(void *x, void *m, void *y, const void *weights, void *arena, const int64_t *symbols,
+                             const int64_t *facts) {
+    struct closure c = {x, m, arena, y, symbols[0], symbols[1]};
+    (void)weights;
+    if (parallel(rows, &c, 0)) return -1;
+    for (int64_t b = 0; b < c.batch; ++b) {
+        const float *row = c.stage + b * facts[8];
+        float *out = c.y + b * facts[7];
+        for (int64_t i = 0; i < c.width; ++i) out[i] = row[c.width - 1 - i];
+        memcpy(out + c.width, row, (size_t)(c.width + 1) * 4);
+    }
+    return 0;
+}
+"""
+
 Build = Callable[..., LibrarySpec]
 
 
@@ -95,7 +141,7 @@ def compiled(source: str) -> bytes:
         return Path(folder, "kernel.o").read_bytes()
 
 
-def tensor(name: str, *shape: int, dtype: str = "float32") -> TensorSpec:
+def tensor(name: str, *shape: int | str, dtype: str = "float32") -> TensorSpec:
     return TensorSpec(name, dtype, shape)
 
 
@@ -139,6 +185,37 @@ def rounds(make_spec: Build, rounds_weights: np.ndarray[Any, Any]) -> LibrarySpe
         workspace_bytes=128,
         report={"kernels": ["step", "finish"]},
     )
+
+
+@pytest.fixture(scope="session")
+def open_spec(make_spec: Build) -> LibrarySpec:
+    """The model of OPEN: batches from 1 to 64, widths of any multiple of two, 0 included."""
+    return make_spec(
+        OPEN,
+        name="open.net",
+        inputs=(tensor("x", "batch", "width", 3), tensor("m", "width")),
+        outputs=(tensor("y", "batch", "2*width + 1"),),
+        symbols=(Symbol("batch", 1, 64, typical=4), Symbol("width", 0, None, 2, 10, ("Conv 'c' has stride 2",))),
+        facts=9,
+        planned_bytes=192,
+        workspace_bytes=64,
+    )
+
+
+@pytest.fixture(scope="session")
+def open_source() -> str:
+    """The C text of the kernel, for builds that a sanitizer instruments."""
+    return CONTRACT + OPEN
+
+
+@pytest.fixture(scope="session")
+def open_reference() -> Callable[[Any, Any], Any]:
+    def reference(x: np.ndarray[Any, Any], m: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        stage = m * (x[:, :, 0] + x[:, :, 1] + x[:, :, 2])
+        last = np.arange(len(x), dtype=np.float32)[:, None]
+        return np.concatenate([stage, stage[:, ::-1], last], axis=1)
+
+    return reference
 
 
 @pytest.fixture(scope="session")

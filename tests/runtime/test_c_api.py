@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from c_programs import MAIN, STRICT, link, run, run_sanitized
 from halotile.compiler.codegen.beside import beside_files
 from halotile.compiler.codegen.library import build_library, write_sources
 from halotile.compiler.codegen.link import program_sources, runtime_sources, write_program
@@ -22,26 +23,10 @@ from halotile.compiler.codegen.transfers import FUNCTIONS as TRANSFERS
 from halotile.compiler.runtime.loader import load
 from halotile.targets.target import Target
 
-MAIN = Path(__file__).parent / "programs"
-STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
-
 
 @pytest.fixture(scope="module")
 def built(rounds, tmp_path_factory):
     return build_library(rounds, tmp_path_factory.mktemp("built") / "out")
-
-
-def run(*command: object, cwd: Path | None = None) -> str:
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=cwd, timeout=300)
-    assert done.returncode == 0, f"{done.returncode}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
-
-
-def link(cc: str, built, program: str, folder: Path, *flags: str) -> Path:
-    """A strict C89 build of a test program against the shared library."""
-    command = [cc, "-std=c89", *STRICT, *flags, MAIN / program, f"-I{built.directory}", "-o", folder / "main"]
-    run(*command, built.library, f"-Wl,-rpath,{built.directory}", "-pthread", "-lm")
-    return folder / "main"
 
 
 @pytest.mark.parametrize(
@@ -285,15 +270,6 @@ def test_an_arena_between_forbidden_pages(built, cc, tmp_path):
 def test_a_run_allocates_nothing(built, cc, tmp_path):
     """malloc, calloc, realloc, mmap and the like are counted while runs are under way."""
     assert run(link(cc, built, "allocations.c", tmp_path, "-D_GNU_SOURCE", "-rdynamic")) == "0 allocations\n"
-
-
-def run_sanitized(*command: object) -> subprocess.CompletedProcess[str]:
-    """Runs an instrumented program, without address randomisation where the sanitizer can't live with the kernel's."""
-    words = [str(c) for c in command]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    if "unexpected memory mapping" in done.stderr:
-        done = subprocess.run(["setarch", "-R", *words], capture_output=True, text=True, timeout=300)
-    return done
 
 
 NO_SPINNING = ("-DHALOTILE_SPIN_IN_RUN_NS=0", "-DHALOTILE_SPIN_IDLE_NS=0")

@@ -131,7 +131,7 @@ def test_thread_counts_that_are_no_numbers_are_refused(model, x, threads):
 def test_a_library_for_a_better_processor_is_refused(make_spec, monkeypatch, tmp_path):
     """Rather than dying of an illegal instruction inside a kernel."""
     lacking = "static int processor_fits(void) { return 0; }\n"
-    monkeypatch.setattr("halotile.compiler.codegen.header.processor_check", lambda target, matrix: lacking)
+    monkeypatch.setattr("halotile.compiler.codegen.model_source.processor_check", lambda target, matrix: lacking)
     with pytest.raises(OutputError, match="this processor lacks instructions"):
         load(build_library(make_spec(), tmp_path).directory)
 

@@ -57,7 +57,7 @@ def test_what_is_dropped_is_used_again_and_what_is_held_is_not(model: LoadedMode
 def test_results_outlive_their_model_and_no_more_is_kept_than_a_call_makes(model: LoadedModel) -> None:
     a = np.ones((1, ELEMENTS), np.float32)
     many = [model({"x": a}) for _ in range(5)]
-    results = model._recycled
+    results = model._fresh.results
     many.clear()
     gc.collect()
     assert {size: len(free) for size, free in results._free.items()} == {4 * ELEMENTS: 2}

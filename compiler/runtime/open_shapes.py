@@ -1,0 +1,199 @@
+"""Shapes that the arrays of a call choose: sizes read off the inputs, checked, and what follows from them.
+
+    Shapes.at([shape of each input]) -> Sized        Shapes.of({"batch": 3}) -> Sized
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import RunError, ShapeError
+from ..spec import Symbol, TensorSpec
+from .binding import Binding
+from .open_binding import OpenCalls
+from .recycled import Outputs
+
+Shape = tuple[int, ...]
+_GROWTH = 4  # an arena that turns out too small grows by a quarter of what a size grew to
+
+
+class Sized:
+    """A model's shapes at certain sizes. ``address`` is where the library reads the sizes, ``fresh`` makes outputs."""
+
+    def __init__(self, calls: OpenCalls, sizes: Shape, inputs: tuple[Shape, ...], outputs: Outputs) -> None:
+        self.sizes, self.inputs, self.fresh = sizes, inputs, outputs
+        self._calls = calls
+        self._numbers = calls.shape(sizes)
+        self.address = ctypes.addressof(self._numbers)
+        self._arenas: dict[int, int] = {}
+
+    def run(self, instance: int, inputs: int, outputs: int) -> int:
+        """Runs an instance on addresses of pointers; the error code."""
+        return int(self._calls.run(instance, self.address, inputs, outputs))
+
+    def arena_bytes(self, threads: int) -> int:
+        """Bytes of the arena for a number of threads; 0 for a number that can't be."""
+        if threads not in self._arenas:
+            self._arenas[threads] = self._calls.arena_bytes(self.address, threads)
+        return self._arenas[threads]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Where the size of a symbol is found: a dimension of an input that is factor * size + offset."""
+
+    tensor: int
+    axis: int
+    factor: int = 1
+    offset: int = 0
+
+
+class Shapes:
+    """The shapes that a library's runs may have. Keeps what follows from the sizes of the last call."""
+
+    def __init__(self, binding: Binding, dtypes: Sequence[np.dtype[Any]]) -> None:
+        if binding.open is None:
+            raise ValueError(f"all shapes of {binding.name} are fixed")
+        self._binding, self._calls, self._dtypes = binding, binding.open, tuple(dtypes)
+        self.symbols, self._inputs = self._calls.symbols, self._calls.inputs
+        self._readings = [_reading(symbol, self._inputs) for symbol in self.symbols]
+        self._held: dict[int, Sized] = {}  # what the instance of so many threads was made for
+        self.typical = self._sized(tuple(symbol.typical for symbol in self.symbols))
+        self._last = self.typical
+
+    def at(self, given: list[Shape]) -> Sized:
+        """What follows from the inputs' shapes; RunError for shapes that the model does not take."""
+        last = self._last
+        if tuple(given) == last.inputs:
+            return last
+        sizes = tuple(self._size(i, given) for i in range(len(self.symbols)))
+        if sizes != last.sizes:
+            for symbol, size, where in zip(self.symbols, sizes, self._readings, strict=True):
+                if where is not None and (refusal := symbol.refusal(size)):
+                    raise RunError(f"{self._input(where.tensor, given)}: {refusal}")
+            last = self._sized(sizes)
+        for i, (shape, wanted) in enumerate(zip(given, last.inputs, strict=True)):
+            if shape != wanted:
+                raise RunError(self._differs(i, given, last))
+        if last is not self._last:
+            self._last.fresh.forget()
+            self._last = last
+        return last
+
+    def of(self, sizes: Mapping[str, Any]) -> Sized:
+        """What follows from sizes by name; those that are not given are the typical ones. ShapeError for others than
+        the model takes."""
+        known = {symbol.name: symbol for symbol in self.symbols}
+        for name in sizes:
+            if name not in known:
+                raise ShapeError(f"the model has no open dimension {name!r}; it has {', '.join(map(repr, known))}")
+        numbers = tuple(_whole(name, sizes.get(name, symbol.typical)) for name, symbol in known.items())
+        for symbol, size in zip(self.symbols, numbers, strict=True):
+            if refusal := symbol.refusal(size):
+                raise ShapeError(refusal)
+        return self._sized(numbers, ShapeError)
+
+    def fits(self, threads: int, sized: Sized | None) -> bool:
+        """Whether the instance of so many threads has room for the arena at these sizes (None: at any)."""
+        return sized is None or sized.arena_bytes(threads) <= self._held[threads].arena_bytes(threads)
+
+    def create(self, threads: int, sized: Sized | None) -> int:
+        """A new instance for these sizes (None: the typical ones), in place of one that was too small for them."""
+        wanted, before = sized or self.typical, self._held.pop(threads, None)
+        held = wanted if before is None else self._room(wanted, before)
+        made = self._calls.create(threads, held.address)
+        if made[0] and held is not wanted:
+            held, made = wanted, self._calls.create(threads, wanted.address)
+        instance = self._binding.checked(made, threads)
+        self._held[int(self._binding.threads(instance))] = held
+        return instance
+
+    def forget(self) -> None:
+        """Keeps no memory of results from now on."""
+        self._last.fresh.forget()
+
+    def _room(self, wanted: Sized, before: Sized) -> Sized:
+        """Sizes with room for what has grown to grow on, so that a sequence of longer and longer inputs does not make
+        an instance at every step. Memory that no run touches is none that the system gives."""
+        sizes = tuple(
+            size if size <= old else min(symbol.most, _rounded_up(size + size // _GROWTH, symbol.multiple))
+            for symbol, size, old in zip(self.symbols, wanted.sizes, before.sizes, strict=True)
+        )
+        try:
+            return self._sized(sizes)
+        except RunError:  # a tensor that kernels could not count
+            return wanted
+
+    def _sized(self, sizes: Shape, error: type[RunError | ShapeError] = RunError) -> Sized:
+        code, shapes = self._calls.dims(sizes)
+        if code:
+            named = ", ".join(f"{s.name} {size}" for s, size in zip(self.symbols, sizes, strict=True))
+            raise error(f"{self._binding.error_text(code)}: {named}")
+        count = len(self._inputs)
+        made = tuple(zip(shapes[count:], self._dtypes, strict=True))
+        return Sized(self._calls, sizes, shapes[:count], Outputs(made))
+
+    def _size(self, number: int, given: list[Shape]) -> int:
+        where = self._readings[number]
+        if where is None:
+            raise RunError(f"no input of the model says by itself what {self.symbols[number].name} is")
+        shape = given[where.tensor]
+        if len(shape) != len(self._inputs[where.tensor].shape):
+            raise RunError(f"{self._input(where.tensor, given)}, expected {_text(self._inputs[where.tensor].shape)}")
+        size, rest = divmod(shape[where.axis] - where.offset, where.factor)
+        if rest:
+            raise RunError(f"{self._input(where.tensor, given)}, expected {_text(self._inputs[where.tensor].shape)}")
+        return size
+
+    def _input(self, tensor: int, given: list[Shape]) -> str:
+        return f"input {self._inputs[tensor].name!r} has shape {_text(given[tensor])}"
+
+    def _differs(self, tensor: int, given: list[Shape], sized: Sized) -> str:
+        """What to say of an input whose shape is not what the sizes make of it, which others may have told."""
+        formula, wanted = self._inputs[tensor].shape, sized.inputs[tensor]
+        text = f"{self._input(tensor, given)}, expected {_text(formula)}"
+        if formula == wanted or len(formula) != len(given[tensor]):
+            return text
+        wrong = [str(f) for f, a, b in zip(formula, given[tensor], wanted, strict=True) if a != b]
+        told = [
+            f"{symbol.name} is {size} in input {self._inputs[where.tensor].name!r}"
+            for symbol, size, where in zip(self.symbols, sized.sizes, self._readings, strict=True)
+            if where is not None and any(symbol.name in dim for dim in wrong)
+        ]
+        return f"{text}, which is {_text(wanted)}" + (f": {', '.join(told)}" if told else "")
+
+
+def _reading(symbol: Symbol, inputs: tuple[TensorSpec, ...]) -> _Reading | None:
+    """Where a symbol's size is found: a dimension that is the symbol, or else one that is linear in it alone."""
+    places = [(i, axis, dim) for i, spec in enumerate(inputs) for axis, dim in enumerate(spec.shape)]
+    for i, axis, dim in places:
+        if dim == symbol.name:
+            return _Reading(i, axis)
+    linear = re.compile(rf"(?:(\d+)\*)?{re.escape(symbol.name)}(?: ([+-]) (\d+))?")
+    for i, axis, dim in places:
+        if isinstance(dim, str) and (found := linear.fullmatch(dim)):
+            factor, sign, offset = found.groups()
+            return _Reading(i, axis, int(factor or 1), int(f"{sign or '+'}{offset or 0}"))
+    return None
+
+
+def _rounded_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _whole(name: str, size: Any) -> int:
+    try:
+        return operator.index(size)
+    except TypeError:
+        raise ShapeError(f"{name}={size!r}: give a whole number") from None
+
+
+def _text(shape: Sequence[Any]) -> str:
+    return f"({', '.join(map(str, shape))})" if shape else "() (a scalar)"
