@@ -34,7 +34,7 @@ test: $(STAMP)
 	@.ci/debian.sh
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal -rs
 
-quick: export HALOTILE_OBJECT_CACHE ?= $(CURDIR)/.cache/objects
+quick: export HALOTILE_CACHE ?= $(CURDIR)/.cache/halotile
 quick: lint
 	$(BIN)/python tests/support/quick.py -n 2 --dist worksteal
 

@@ -173,12 +173,13 @@ def _with_bytes(path: Path, threads: int, options: dict[str, Any]) -> dict[str, 
 
 
 def _compile(path: Path, output: Path, threads: int, options: dict[str, Any]) -> BuildResult:
-    """Builds a library in ``output``, in this process: as ``halotile.compile`` does, with the ablations' options."""
+    """Builds a library in ``output``, in this process: as ``halotile.compile`` does on an empty cache, with the
+    ablations' options."""
     from ..compiler.pipeline import run_pipeline
     from ..compiler.state import Options
 
     started = time.perf_counter()
-    report = run_pipeline(path, Options(native(), threads=threads, **options), output=output).report
+    report = run_pipeline(path, Options(native(), threads=threads, cache=None, **options), output=output).report
     seconds = time.perf_counter() - started
     kernels = list(report["kernels"])
     return BuildResult(

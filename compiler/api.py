@@ -38,6 +38,7 @@ def compile(
     flush_denormals: bool = False,
     tuning: str | os.PathLike[str] | None = None,
     dump_ir: str | os.PathLike[str] | None = None,
+    cache: bool | str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Model:
     """Compiles an ONNX model (path, bytes or ModelProto) and returns it ready to run.
@@ -50,6 +51,10 @@ def compile(
     stage.
     ``progress`` is called with (stage, done, total).
 
+    ``cache``: what was compiled once is not compiled again, by any process. None keeps it where the environment says
+    (HALOTILE_CACHE, a folder or ``off``; ~/.cache/halotile), False nowhere, a path in that folder. A model that comes
+    out of it whole went through no stage: ``report["seconds"]`` has ``cache`` alone, and ``progress`` is not called.
+
     ``tile``: ``auto`` computes chains of layers tile by tile where that is predicted to pay, ``off`` never does, and
     {"last": node, "shape": (16, 64)} does it for the chain that ends there. ``memory_budget`` (bytes, or "32MiB") is a
     limit that the arena never exceeds, ``optimize="memory"`` asks for the smallest one; both tile as they need.
@@ -61,8 +66,9 @@ def compile(
 
     Raises one of ``halotile.errors``: every one says in a line what is wrong, where, and what to do.
     """
-    from ..targets.detect import runs_here
-    from ..targets.resolve import resolve
+    from .cache.library import library as made_library
+    from .cache.place import chosen_cache
+    from .cache.targets import resolved
     from .model import Model
     from .options import (
         checked_budget,
@@ -77,13 +83,14 @@ def compile(
         checked_tile,
         checked_weights,
     )
-    from .pipeline import run_pipeline
+    from .recipe import fixed_of
     from .runtime.private import PrivateFolder
     from .state import Options
 
     if progress is not None and not callable(progress):
         raise HalotileError(f"progress={progress!r} can't be called; give a function of (stage, done, total)")
-    chosen = resolve(target)
+    where = chosen_cache(cache)
+    chosen, here = resolved(target, where)
     options = Options(
         target=chosen,
         shapes=checked_shapes(shapes),
@@ -94,28 +101,30 @@ def compile(
         tile=checked_tile(tile),
         memory_budget=checked_budget(memory_budget),
         optimize=checked_optimize(optimize),
-        weights=checked_weights(weights, chosen, bool(exact)),
+        weights=checked_weights(weights, bool(exact)),
         flush_denormals=checked_denormals(flush_denormals, bool(exact)),
         tuning=_choices(tuning, chosen, threads),
         name=checked_name(name),
         dump_ir=checked_path(dump_ir, "dump_ir"),
+        cache=where,
     )
     folder = PrivateFolder()
     try:
         library = Path(folder.name) / "library"
-        build = run_pipeline(model, options, progress=carried(progress), output=library)
+        made = made_library(model, options, library, carried(progress), private=True)
         return Model(
             folder,
             library,
+            made.recorded,
             source=model,
             target=chosen,
-            inputs=build.imported.inputs,
-            outputs=build.imported.outputs,
-            report=build.report,
+            inputs=tuple(t.spec() for t in made.recorded.inputs),
+            outputs=tuple(t.spec() for t in made.recorded.outputs),
+            report=made.report,
             exact=exact,
             weights=weights,
-            fixed=build.options.fixed,
-            runs_here=runs_here(chosen),
+            fixed=fixed_of(made.recorded),
+            runs_here=here,
         )
     except BaseException:
         folder.cleanup()

@@ -13,9 +13,10 @@ import numpy as np
 from ..errors import RunError
 from ..targets.target import Target
 from .options import Fixed
-from .runtime.loader import LoadedModel, load
+from .runtime.loader import LoadedModel, opened
 from .runtime.place import folder_of, staged
 from .runtime.private import PrivateFolder
+from .runtime.recorded import Recorded
 from .spec import TensorSpec
 from .verify import ATOL, Verification, default_rtol, verify
 
@@ -27,6 +28,7 @@ class Model:
         self,
         folder: PrivateFolder,
         library: Path,
+        recorded: Recorded,
         *,
         source: Any,
         target: Target,
@@ -48,7 +50,9 @@ class Model:
         self.inputs = inputs
         self.outputs = outputs
         self.report = report
-        self._loaded: LoadedModel | None = load(library) if runs_here else None
+        self._loaded: LoadedModel | None = None
+        if runs_here and recorded.library:
+            self._loaded = opened(library / recorded.library, recorded)
 
     def __call__(self, inputs: Mapping[str, np.ndarray], threads: int | None = None) -> dict[str, np.ndarray]:
         """Outputs by ONNX name for inputs by ONNX name; raises :class:`RunError` for a wrong name, dtype or shape."""

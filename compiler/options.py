@@ -134,17 +134,20 @@ def checked_budget(budget: Any) -> int | None:
     """Bytes, as a number or as text such as ``32MiB``; None for no limit."""
     if budget is None:
         return None
-    found: Any = _whole(budget)
-    if isinstance(budget, str):
-        number = budget.strip().rstrip("kKmMgGiIbB ")
-        unit = UNITS.get(budget.strip()[len(number) :].strip().upper())
-        try:
-            found = int(float(number) * unit) if unit is not None else None
-        except (ValueError, OverflowError):
-            found = None
+    found = bytes_of(budget) if isinstance(budget, str) else _whole(budget)
     if found is None or found < 1:
         raise HalotileError(f"memory_budget={budget!r}: give bytes, or text such as '32MiB' or '500KB'")
     return found
+
+
+def bytes_of(text: str) -> int | None:
+    """``32MiB`` -> 33554432; None for what is no size."""
+    number = text.strip().rstrip("kKmMgGiIbB ")
+    unit = UNITS.get(text.strip()[len(number) :].strip().upper())
+    try:
+        return int(float(number) * unit) if unit is not None else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def checked_optimize(optimize: str) -> str:
@@ -152,19 +155,23 @@ def checked_optimize(optimize: str) -> str:
     return _one_of(optimize, OBJECTIVES, "optimize")
 
 
-def checked_weights(weights: str, target: Any, exact: bool) -> str:
-    """``float32``, or ``float16`` where the target can widen it and nobody asked for exactness."""
-    from ..targets.llvm import widens_float16
-
+def checked_weights(weights: str, exact: bool) -> str:
+    """``float32``, or ``float16`` where nobody asked for exactness."""
     _one_of(weights, WEIGHTS, "weights")
     if weights == "float16" and exact:
         raise HalotileError("float16 weights are rounded, which exact forbids: choose one of them")
+    return weights
+
+
+def check_widening(weights: str, target: Any) -> None:
+    """Raises TargetError for weights of float16 where the target can't widen them. LLVM is asked."""
+    from ..targets.llvm import widens_float16
+
     if weights == "float16" and not widens_float16(target.triple, target.cpu, target.features):
         raise TargetError(
             f"float16 weights need instructions that widen vectors of float16, which {target.id} lacks; "
             "choose a target that has them (x86-64-v3, any 64-bit ARM), or float32 weights"
         )
-    return weights
 
 
 def checked_denormals(flush: bool, exact: bool) -> bool:

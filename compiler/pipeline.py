@@ -227,7 +227,7 @@ def assemble(build: Build) -> None:
         build.notes["assemble"] = [f"{half} of {len(packed)} packed arrays of weights are stored as float16"]
     code, kernels, build.symbols, build.streams = module.assemble(
         build.kernels, build.graph.inputs, build.graph.outputs, build.places, build.memory, build.weights, target,
-        options.timers, options.object_cache,
+        options.timers, options.cache,
     )  # fmt: skip
     build.report = build_report(build)
     threads = options.threads or target.cores
@@ -263,8 +263,9 @@ def link(build: Build) -> None:
         build.library, report=build_report(build),
         model=describe_model(build.source), options=describe_options(options),
     )  # fmt: skip
-    cache = options.object_cache
-    build.built = build_library(build.library, build.output, formats=options.formats, cc=options.cc, cache=cache)
+    build.built = build_library(
+        build.library, build.output, formats=options.formats, cc=options.cc, cache=options.cache
+    )
 
 
 _STAGE_FUNCTIONS: dict[str, Callable[[Build], None]] = {

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,20 +25,28 @@ if TYPE_CHECKING:
     from .runtime.recorded import Recorded
     from .state import Options
 
+Span = tuple[int, int]
+
 _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 # Not options of the library that is made; the target has an entry of its own.
-_TRACELESS = ("target", "stop_after", "dump_ir", "candidate", "object_cache", "explain")
+_TRACELESS = ("target", "stop_after", "dump_ir", "candidate", "cache", "explain")
 
 
 def describe_model(source: Any) -> dict[str, Any]:
     """File name and digests of a model given as path, bytes or ModelProto."""
+    name, sha = model_digest(source)
+    external = {} if name is None else _external(Path(source))
+    return {"file": name, "sha256": sha, "external": external}
+
+
+def model_digest(source: Any) -> tuple[str | None, str]:
+    """The name of a model's file, None of one in memory, and the SHA-256 of its bytes."""
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        name = os.fsencode(path.name).decode(errors="replace")
-        return {"file": name, "sha256": digest(path), "external": _external(path)}
+        return os.fsencode(path.name).decode(errors="replace"), digest(path)
     given = isinstance(source, (bytes, bytearray, memoryview))
     data = source if given else source.SerializeToString(deterministic=True)
-    return {"file": None, "sha256": hashlib.sha256(bytes(data)).hexdigest(), "external": {}}
+    return None, hashlib.sha256(data).hexdigest()
 
 
 def check_model(path: Path, recorded: Recorded) -> None:
@@ -117,7 +125,8 @@ def _checked(options: Options) -> Options:
         check.checked_float_mode(options.float_mode)
         check.checked_optimize(options.optimize)
         check.checked_tile(options.tile)
-        check.checked_weights(options.weights, options.target, options.exact)
+        check.checked_weights(options.weights, options.exact)
+        check.check_widening(options.weights, options.target)
         check.checked_denormals(options.flush_denormals, options.exact)
     except HalotileError as error:
         raise OutputError(f"the manifest's options: {error}") from None
@@ -128,25 +137,38 @@ def _checked(options: Options) -> Options:
 
 def _external(path: Path) -> dict[str, str]:
     """Digests of the files beside the model that hold its tensors; of one with holes, without these."""
+    return digests(path.parent, external_spans(path)[0])
+
+
+def digests(folder: Path, spans: Mapping[str, Sequence[Span]]) -> dict[str, str]:
+    """SHA-256 of the parts of files in ``folder``."""
+    return {name: digest(folder / name, found) for name, found in spans.items()}
+
+
+def external_spans(path: Path) -> tuple[dict[str, list[Span]], bool]:
+    """Where the files beside a model hold its tensors: (first byte, byte behind the last) by the file's name; and
+    whether that is all of them. Whoever compiles a model that can't be read says what is wrong."""
     import onnx
 
-    from .frontend.tensors import TensorReader
+    from .frontend.tensors import TensorReader, external_tensors
 
     try:
         proto = onnx.load(os.fspath(path), load_external_data=False)
-    except Exception:  # whoever compiles it says what is wrong
-        return {}
-    tensors = [*proto.graph.initializer, *(a.t for n in proto.graph.node for a in n.attribute if a.HasField("t"))]
+    except Exception:
+        return {}, False
     reader = TensorReader(path.parent)
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for tensor in (t for t in tensors if t.data_location == t.EXTERNAL):
-        with contextlib.suppress(HalotileError):  # whoever compiles it says what is wrong
-            file, begin, end = reader.extent(tensor)
-            spans.setdefault(file.relative_to(path.parent.resolve()).as_posix(), []).append((begin, end))
-    return {name: digest(path.parent / name, _joined(found)) for name, found in sorted(spans.items())}
+    spans: dict[str, list[Span]] = {}
+    whole = True
+    for tensor in external_tensors(proto):
+        try:
+            name, begin, end = reader.span(tensor)
+            spans.setdefault(name, []).append((begin, end))
+        except HalotileError:
+            whole = False
+    return {name: _joined(found) for name, found in sorted(spans.items())}, whole
 
 
-def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _joined(spans: list[Span]) -> list[Span]:
     """The spans in order, from the file's first byte on, and over what lies between them to align the next."""
     joined = [(0, 0)]
     for begin, end in sorted(spans):

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..schedules.words.policy import Policy, Tuning
 from ..targets.target import Target
-from .codegen.cache import ObjectCache, cache_of_environment
+from .cache.place import cache_of_environment
+from .cache.store import Cache
 from .options import Fixed
 
 REWRITES = ("simplify", "reassociate", "dots", "numbers", "merge")  # stages from a Relax module to another
@@ -27,7 +28,7 @@ class Options:
     for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction.
     ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or float16 for
     those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones as zero.
-    ``object_cache`` keeps compiled code for later builds; unless told, in the environment's HALOTILE_OBJECT_CACHE.
+    ``cache`` keeps compiled code for later builds; unless told, where the environment says (compiler/cache/place.py).
     ``explain``: the select stage notes what every algorithm says of every group."""
 
     target: Target
@@ -56,7 +57,7 @@ class Options:
     flush_denormals: bool = False
     formats: tuple[str, ...] = ("so",)
     cc: str | None = None
-    object_cache: ObjectCache | None = field(default_factory=cache_of_environment)
+    cache: Cache | None = field(default_factory=cache_of_environment)
     explain: bool = False
 
     @cached_property

@@ -24,6 +24,8 @@ from .facts import assumed_bandwidth, core, known_cores, simd
 from .target import Target
 
 _CPU = Path("/sys/devices/system/cpu")
+_IDENTITY = frozenset(("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "CPU part",
+                       "CPU implementer", "CPU architecture", "CPU variant", "CPU revision"))  # fmt: skip
 _ASK_FOR_TILES = (158, 0x1023, 18)  # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 
 
@@ -62,6 +64,21 @@ def read_machine() -> Machine:
     grants = "amx_tile" in flags and ask_for_tiles()
     caches, cores = read_caches(first / "cache"), physical_cores(cpus)
     return Machine(arch, vendor, flags, llvm.host_cpu(), caches, cores, grants)
+
+
+def fingerprint() -> str:
+    """All that :func:`native` and :func:`runs_here` depend on but LLVM itself, as text. LLVM's guess of the processor
+    goes by what CPUID says, as /proc/cpuinfo does."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    flags = parse_cpuinfo(text)[1]
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    model = sorted({line for line in text.splitlines() if line.partition(":")[0].strip() in _IDENTITY})
+    facts = (platform.system(), platform.machine(), model, sorted(flags), read_caches(_CPU / f"cpu{cpus[0]}" / "cache"),
+             physical_cores(cpus), "amx_tile" in flags and ask_for_tiles())  # fmt: skip
+    return repr(facts)
 
 
 def ask_for_tiles() -> bool:

@@ -1,8 +1,9 @@
 """What all tests share: examples that may take as long as a busy machine takes, one cache of object code, and
 references of ONNX Runtime on one thread, since workers share the cores and its threads wait by turning round.
 
-Many tests compile the same kernels. What one of them has compiled, in whichever process, the others take from a folder
-that lasts for the run, or that of ``HALOTILE_OBJECT_CACHE``, which lasts as long as its owner wants.
+Many tests compile the same kernels. What one of them has compiled, in whichever process, the others take from a cache
+that lasts for the run, or that of ``HALOTILE_CACHE``, which lasts as long as its owner wants; the user's own is never
+touched. It has object code only: tests change the compiler under its feet, and look at what its stages do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import costs
@@ -20,8 +20,7 @@ import pytest
 import quick
 from hypothesis import HealthCheck, settings
 
-VARIABLE = "HALOTILE_OBJECT_CACHE"
-MOST_BYTES = 2 << 30
+VARIABLE = "HALOTILE_CACHE"
 _own: list[str] = []
 _counts: Counter[str] = Counter()  # of all workers
 
@@ -35,14 +34,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(costs.Costs())
     if hasattr(config, "workerinput"):
         return
-    if not os.environ.get(VARIABLE):
+    os.environ["HALOTILE_CACHE_LIBRARIES"] = "off"
+    os.environ.setdefault("HALOTILE_CACHE_SIZE", "8GiB")
+    if os.environ.get(VARIABLE, "off") == "off":
         _own.append(tempfile.mkdtemp(prefix="halotile-objects-"))
         os.environ[VARIABLE] = _own[0]
     else:
-        from halotile.compiler.codegen.cache import ObjectCache
+        from halotile.compiler.cache.place import chosen_cache
+        from halotile.compiler.cache.prune import prune
 
         os.environ[VARIABLE] = os.path.abspath(os.environ[VARIABLE])  # commands run elsewhere
-        ObjectCache(Path(os.environ[VARIABLE])).trim(MOST_BYTES)
+        prune(chosen_cache(os.environ[VARIABLE]))
 
 
 def _one_thread_for_references() -> None:
@@ -66,7 +68,7 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    from halotile.compiler.codegen.cache import COUNTS
+    from halotile.compiler.cache.store import COUNTS
 
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["objects"] = dict(COUNTS)

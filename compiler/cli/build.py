@@ -17,6 +17,7 @@ from .models import remember_model
 from .recipe import FormatType, GlibcType, chosen_formats, compare_with, from_manifest, linked_target
 
 if TYPE_CHECKING:
+    from ..cache.store import Cache
     from ..runtime.recorded import Recorded
 
 STAGES = (
@@ -64,6 +65,7 @@ STAGES = (
 @click.option("--explain", is_flag=True, help="Print what each pass did and declined, and each kernel.")
 @click.option("--dump-ir", type=click.Path(), help="Folder for the IR after each stage.")
 @click.option("--stop-after", type=click.Choice(STAGES), help="Stop after this stage; nothing is built.")
+@parameters.cache_option
 @click.option("--table/--no-table", default=None, help="Print the final table.  [default: on a terminal]")
 @parameters.json_option
 @click.pass_context
@@ -71,6 +73,7 @@ def build(
     ctx: click.Context,
     model: str | None,
     target: str,
+    cache: bool,
     output: str | None,
     shapes: Any,
     as_json: bool,
@@ -95,10 +98,13 @@ def build(
         parameters.check_destination(Path(output))
     if options["recorded"] is not None:
         path, chosen, manifest = from_manifest(ctx, options["recorded"], model, options["cc"])
-        chosen = replace(chosen, stop_after=stop, dump_ir=_path(options["dump_ir"]), explain=options["explain"])
+        chosen = replace(
+            chosen, stop_after=stop, dump_ir=_path(options["dump_ir"]), explain=options["explain"],
+            cache=parameters.cache_of(cache),
+        )  # fmt: skip
         stem = path.stem
     else:
-        chosen, manifest = _options(target, fixed, **options), None
+        chosen, manifest = _options(target, fixed, parameters.cache_of(cache), **options), None
     final = Path(output or Path("out") / str(stem)) if stop in (None, "link") else None
     if final is not None:
         parameters.check_destination(final)
@@ -107,17 +113,18 @@ def build(
 
 
 def _options(
-    target_text: str, shapes: dict[str, tuple[int, ...]] | None, *, fixed: Any, name: str | None, threads: int | None,
-    exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
-    glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
-    optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool, explain: bool,
-    **_: Any,
+    target_text: str, shapes: dict[str, tuple[int, ...]] | None, cache: Cache | None, *,
+    fixed: Any, name: str | None, threads: int | None, exact: bool, float_mode: str,
+    formats: tuple[str, ...] | None, static: bool, cc: str | None, glibc: str | None, stop_after: str | None,
+    dump_ir: str | None, tile: str | None, memory_budget: int | None, optimize: str, timers: bool,
+    tuning: str | None, weights: str, flush_denormals: bool, explain: bool, **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
-    from ...targets.resolve import precheck, resolve
+    from ...targets.resolve import precheck
+    from ..cache.targets import resolved
 
     precheck(target_text)
-    target = linked_target(resolve(target_text), static, glibc)
+    target = linked_target(resolved(target_text, cache)[0], static, glibc)
     for line in target.notes if not target.native else ():
         note(f"note: {line}")
     from ..options import checked_denormals, checked_weights
@@ -128,9 +135,9 @@ def _options(
     return Options(
         target=target, shapes=shapes, fixed=parameters.fixed_of(fixed), threads=threads, exact=exact,
         float_mode=float_mode, name=name, tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
-        weights=checked_weights(weights, target, exact), flush_denormals=checked_denormals(flush_denormals, exact),
+        weights=checked_weights(weights, exact), flush_denormals=checked_denormals(flush_denormals, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,
-        stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc, explain=explain,
+        stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc, explain=explain, cache=cache,
         formats=chosen_formats(target, formats, static, cc) if making else (),
     )  # fmt: skip
 
@@ -143,7 +150,8 @@ def _build(
     path: Path, final: Path | None, options: Any, manifest: Recorded | None, as_json: bool, table: bool,
     *, verify: bool | None, rtol: float | None, atol: float, seed: int, explain: bool, **_: Any,
 ) -> None:  # fmt: skip
-    wanted = final is not None and _should_verify(verify, options.target)
+    wanted = final is not None and _should_verify(verify, options)
+    from ..cache.library import library as made_library
     from ..pipeline import run_pipeline
     from ..runtime.place import read_manifest, staged
     from ..verify import default_rtol
@@ -155,7 +163,7 @@ def _build(
         else:
             with staged(final) as stage:
                 library = stage.work / "library"
-                report = run_pipeline(path, options, progress=progress, output=library).report
+                report = made_library(path, options, library, progress).report
                 if wanted:
                     progress("verify", 0, 1)
                     allowed = default_rtol(options.weights) if rtol is None else rtol
@@ -186,14 +194,14 @@ def _build(
         emit(str(final))
 
 
-def _should_verify(verify: bool | None, target: Any) -> bool:
+def _should_verify(verify: bool | None, options: Any) -> bool:
     """As asked; when not asked, if the library runs here and onnxruntime is installed."""
-    from ...targets.detect import runs_here
+    from ..cache.targets import resolved
     from ..verify import available
 
     if verify is False:
         return False
-    here = runs_here(target)
+    target, here = resolved(options.target, options.cache)
     if verify is None and not here:
         note(
             f"note: not compared with ONNX Runtime, as this machine can't run {target.id}; "

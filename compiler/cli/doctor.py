@@ -12,7 +12,7 @@ import click
 
 from ...errors import HalotileError
 from . import parameters
-from .console import columns, emit, emit_json
+from .console import columns, emit, emit_json, size
 
 Check = tuple[str, bool, Callable[[], str]]
 
@@ -97,10 +97,20 @@ def _round_trip() -> str:
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in "xy")
     graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "doctor", [x], [y])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    result = compile(proto, threads=1)({"x": np.array([1, 2, 3], np.float32)})["y"]
+    result = compile(proto, threads=1, cache=False)({"x": np.array([1, 2, 3], np.float32)})["y"]
     if result.tolist() != [2, 4, 6]:
         raise HalotileError(f"x + x of [1, 2, 3] came out as {result.tolist()}")
     return "a small model compiles, links, loads and runs"
+
+
+def _cache() -> str:
+    from ..cache.place import VARIABLE, cache_of_environment
+
+    cache = cache_of_environment()
+    if cache is None:
+        raise HalotileError(f"off: {VARIABLE} says so, or there is no home")
+    sizes = [p.stat().st_size for p in cache.folder.rglob("*") if p.is_file()]
+    return f"{cache.folder}, {size(sum(sizes))} of at most {size(cache.most_bytes)}"
 
 
 _CHECKS: tuple[Check, ...] = (
@@ -111,6 +121,7 @@ _CHECKS: tuple[Check, ...] = (
     ("C compiler", True, _compiler),
     ("native target", True, _target),
     ("round trip", True, _round_trip),
+    ("cache of what was compiled", False, _cache),
     ("onnxruntime (to verify)", False, _installed("onnxruntime", "pip install 'halotile[verify]'")),
     ("ziglang (to link for boards)", False, _installed("ziglang", "pip install 'halotile[cross]'")),
 )

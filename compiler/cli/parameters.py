@@ -140,6 +140,20 @@ def tuning_option(function: F) -> F:
     )(function)
 
 
+def cache_option(function: F) -> F:
+    """``--no-cache``."""
+    return click.option(
+        "--cache/--no-cache", default=True, help="Take and keep what was compiled before (HALOTILE_CACHE says where)."
+    )(function)
+
+
+def cache_of(wanted: bool) -> Any:
+    """The cache that the environment names, or None."""
+    from ..cache.place import cache_of_environment
+
+    return cache_of_environment() if wanted else None
+
+
 def threads_option(function: F) -> F:
     """``-j``: how many threads a run has, or is planned for."""
     return click.option(

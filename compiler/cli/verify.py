@@ -26,10 +26,11 @@ from .interrupt import removed_on_exit
 @parameters.threads_option
 @click.option("--exact", is_flag=True, help="Compile exactly; ten times tighter tolerances.")
 @parameters.tolerance_options
+@parameters.cache_option
 @parameters.json_option
 def verify(
-    model: str, directory: str | None, inputs: Any, on: str | None, shapes: Any, fixed: Any, as_json: bool,
-    **options: Any,
+    model: str, directory: str | None, inputs: Any, on: str | None, shapes: Any, fixed: Any, cache: bool,
+    as_json: bool, **options: Any,
 ) -> int:
     """Compare MODEL (ONNX) with ONNX Runtime: the library in DIR, or one compiled for this machine and thrown away.
 
@@ -55,7 +56,8 @@ def verify(
     else:
         with removed_on_exit(), tempfile.TemporaryDirectory() as temporary:
             library = Path(temporary) / "library"
-            _compile(path, library, lengths, known, options["threads"], options["exact"], quiet=as_json)
+            wanted = {"shapes": lengths, "fixed": known, "threads": options["threads"], "exact": options["exact"]}
+            _compile(path, library, parameters.cache_of(cache), wanted, quiet=as_json)
             result = _compare(path, library, inputs, None, **options)
     if as_json:
         emit_json(result.data())
@@ -77,16 +79,14 @@ def _model_and_folder(model: str, directory: str | None) -> tuple[Path, Path | N
     return find_model(folder / MANIFEST, read_recorded(folder / MANIFEST)), folder
 
 
-def _compile(
-    path: Path, library: Path, shapes: Any, fixed: Any, threads: int | None, exact: bool, quiet: bool
-) -> None:
-    from ...targets.resolve import resolve
-    from ..pipeline import run_pipeline
+def _compile(path: Path, library: Path, cache: Any, wanted: dict[str, Any], quiet: bool) -> None:
+    from ..cache.library import library as made_library
+    from ..cache.targets import resolved
     from ..state import Options
 
-    options = Options(target=resolve("native"), shapes=shapes, fixed=fixed, threads=threads, exact=exact)
+    options = Options(target=resolved("native", cache)[0], cache=cache, **wanted)
     with StageProgress(on_terminal() and not quiet) as progress:
-        run_pipeline(path, options, progress=progress, output=library)
+        made_library(path, options, library, progress)
 
 
 def _compare(

@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 
 from ...errors import ToolchainError
 from ...targets.target import Target
+from ..cache.store import Cache
 from ..runtime.place import MANIFEST, staged
 from ..verify import default_rtol
 from .beside import beside_files
-from .cache import ObjectCache
 from .examine import examine_program, examine_shared
 from .header import header_text
 from .link import PROGRAM, Sources, link_archive, link_program, link_shared, runtime_sources
@@ -38,7 +38,7 @@ def build_library(
     toolchain: Toolchain | None = None,
     formats: Sequence[str] = ("so",),
     cc: str | None = None,
-    cache: ObjectCache | None = None,
+    cache: Cache | None = None,
 ) -> BuiltLibrary:
     """Links ``spec`` into ``directory``, which is made when missing; an earlier library there is replaced.
 

@@ -17,9 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..cache.keys import key_of
+from ..cache.store import Cache
 from ..verify import RTOL
 from .archive import localise, write_archive
-from .cache import ObjectCache, key_of
 from .names import literal
 from .toolchain import Toolchain
 
@@ -54,7 +55,7 @@ def _c_files(folder: Path) -> list[Path]:
 
 def link_shared(
     stem: str, functions: Sequence[str], toolchain: Toolchain, sources: Sources, work: Path,
-    cache: ObjectCache | None = None,
+    cache: Cache | None = None,
 ) -> None:  # fmt: skip
     """``lib<stem>.so``, which exports ``functions`` and nothing else."""
     name = f"lib{stem}.so"
@@ -67,7 +68,7 @@ def link_shared(
 
 def link_archive(
     stem: str, functions: Sequence[str], toolchain: Toolchain, sources: Sources, work: Path,
-    cache: ObjectCache | None = None,
+    cache: Cache | None = None,
 ) -> None:  # fmt: skip
     """``lib<stem>.a``: one object whose only global names are ``functions``."""
     compiled = _library_objects(toolchain, sources, work, cache)
@@ -79,7 +80,7 @@ def link_archive(
 
 def link_program(
     stem: str, toolchain: Toolchain, sources: Sources, work: Path, rtol: float = RTOL, unused: Sequence[str] = (),
-    cache: ObjectCache | None = None,
+    cache: Cache | None = None,
 ) -> None:  # fmt: skip
     """``model_run``: the model and a command line, static. ``rtol`` is what its comparisons allow by default,
     ``unused`` are inputs of the ONNX model that it takes and passes over."""
@@ -101,13 +102,13 @@ def write_program(stem: str, work: Path, rtol: float = RTOL, unused: Sequence[st
     return [f"runtime/program/{source.name}" for source in program_sources() if source.suffix == ".c"]
 
 
-def _library_objects(toolchain: Toolchain, sources: Sources, work: Path, cache: ObjectCache | None) -> list[str]:
+def _library_objects(toolchain: Toolchain, sources: Sources, work: Path, cache: Cache | None) -> list[str]:
     """The objects of a library's C sources, which both of its forms are made of; compiled by whoever comes first."""
     return _compile(toolchain, toolchain.compile_flags, sources.c_files, "lib", work, cache)
 
 
 def _compile(
-    toolchain: Toolchain, flags: Sequence[str], sources: Sequence[str], kind: str, work: Path, cache: ObjectCache | None
+    toolchain: Toolchain, flags: Sequence[str], sources: Sequence[str], kind: str, work: Path, cache: Cache | None
 ) -> list[str]:
     """Compiles each source by itself: not every driver (zig's) takes several with -c."""
     compiled = [f"{source}.{kind}.o" for source in sources]
@@ -132,22 +133,23 @@ def _compile(
 
 
 def _make(
-    toolchain: Toolchain, arguments: Sequence[str], source: Path, made: Path, work: Path, cache: ObjectCache | None
+    toolchain: Toolchain, arguments: Sequence[str], source: Path, made: Path, work: Path, cache: Cache | None
 ) -> None:
     """Compiles one source into ``made``, or writes what ``cache`` has."""
     name = source.relative_to(work)
-    key = ""
-    if cache is not None:
-        common = str(name) in _COMMON
-        seen = sorted(work.glob("runtime/*.h") if common else (*work.glob("runtime/**/*.h"), *work.glob("*.h")))
-        texts = [part for file in seen for part in (str(file.relative_to(work)), file.read_bytes())]
-        key = key_of("C object", toolchain.identity(), "\0".join(arguments), source.read_bytes(), *texts)
-        if (kept := cache.get(key)) is not None:
-            made.write_bytes(kept)
-            return
-    toolchain.run([*arguments, "-o", str(made.relative_to(work))], work, f"compiling {name}")
-    if cache is not None and made.is_file():
-        cache.put(key, made.read_bytes())
+
+    def compiled() -> bytes:
+        toolchain.run([*arguments, "-o", str(made.relative_to(work))], work, f"compiling {name}")
+        return made.read_bytes()
+
+    if cache is None:
+        compiled()
+        return
+    common = str(name) in _COMMON
+    seen = sorted(work.glob("runtime/*.h") if common else (*work.glob("runtime/**/*.h"), *work.glob("*.h")))
+    texts = [part for file in seen for part in (str(file.relative_to(work)), file.read_bytes())]
+    key = key_of("C object", toolchain.identity(), "\0".join(arguments), source.read_bytes(), *texts)
+    made.write_bytes(cache.entry(key, compiled))
 
 
 _COMMON = frozenset(f"runtime/{source.name}" for source in runtime_sources(True, True) if source.suffix == ".c")

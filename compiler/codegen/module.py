@@ -3,9 +3,10 @@
     int32_t halotile_kernel_main(in0, ..., out0, ..., const void *weights, void *arena[, void *scratchpad])
 
 Kernels are C functions on raw pointers, equal ones are emitted once (a network's repeated blocks share code and
-differ in pointers only). ``main`` is an object of its own, and must be: TVM tells LLVM that two buffers of different
-names never overlap, which holds inside a kernel but not between two kernels that use the same arena bytes one after
-the other. Inlined into one function, their loads and stores would be reordered.
+differ in pointers only). Each is an object of its own and is named after its structure, not its place in the model, so
+that the cache has it for every model with the same one. ``main`` is an object of its own, and must be: TVM tells LLVM
+that two buffers of different names never overlap, which holds inside a kernel but not between two kernels that use the
+same arena bytes one after the other. Inlined into one function, their loads and stores would be reordered.
 """
 
 from __future__ import annotations
@@ -30,11 +31,10 @@ from ...schedules.kernel.context import SLACK
 from ...schedules.tiled import TiledKernel
 from ...schedules.words.group import Kernel, Packed, Scratchpad, Value
 from ...targets.target import Target
-from .cache import ObjectCache
+from ..cache.store import Cache
 from .objects import build_object
 
 MAIN = "halotile_kernel_main"
-SHARES = 4  # modules that LLVM works on at a time, cores permitting
 C_CALL = 1  # TVM's name for "already has its final signature": a plain C function
 ALIGNMENT = 64
 
@@ -119,7 +119,7 @@ def assemble(
     weights: Weights,
     target: Target,
     timers: bool = False,
-    cache: ObjectCache | None = None,
+    cache: Cache | None = None,
 ) -> tuple[bytes, tuple[bytes, ...], list[str], dict[str, int]]:
     """The objects of main and of the kernels, for each kernel the name of the function that computes it, and how many
     stores of a function go past the caches. What ``cache`` holds is not compiled again."""
@@ -127,11 +127,12 @@ def assemble(
     unique: dict[int, list[tuple[Any, str]]] = {}
 
     def named(function: Any) -> str:
-        same = unique.setdefault(tvm_ffi.structural_hash(function, map_free_vars=True), [])
+        structure = tvm_ffi.structural_hash(function, map_free_vars=True) & (1 << 64) - 1
+        same = unique.setdefault(structure, [])
         equal = (n for f, n in same if tvm_ffi.structural_equal(f, function, map_free_vars=True))
         name = next(equal, "")
         if not name:
-            name = f"halotile_k{len(functions)}"
+            name = f"halotile_k_{structure:016x}" + (f"_{len(same)}" if same else "")
             same.append((function, name))
             functions[name] = function.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
         return name
@@ -148,7 +149,7 @@ def assemble(
         else:
             names.append(named(kernel.function))
     main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights, timers)
-    modules = [tvm.IRModule({MAIN: main, **callers}), *_shares(functions)]
+    modules = [tvm.IRModule({MAIN: main, **callers}), *(tvm.IRModule({n: f}) for n, f in functions.items())]
     workers = 1 if target.llvm_options else os.cpu_count()
     stores: dict[str, int] = {}
     with ThreadPoolExecutor(max_workers=workers) as pool:  # LLVM runs without the interpreter's lock
@@ -157,13 +158,6 @@ def assemble(
         if count := sum(stores.get(part, 0) for part in own):
             stores[name] = count
     return objects[0], tuple(objects[1:]), names, stores
-
-
-def _shares(functions: Mapping[str, Any]) -> list[tvm.IRModule]:
-    """The kernels dealt out to a few modules, to be compiled side by side; the same on every machine."""
-    names = list(functions)
-    shares = [names[i::SHARES] for i in range(SHARES)] if len(names) >= 4 * SHARES else [names]
-    return [tvm.IRModule({name: functions[name] for name in share}) for share in shares if share]
 
 
 def _main(

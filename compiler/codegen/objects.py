@@ -3,7 +3,7 @@
     build_object(module, target, stores, cache)
 
 The object depends on the module (its functions' structure and names), on the target as TVM sees it, on the versions of
-TVM, LLVM and of the code below, and on nothing else: that is its key in a cache (cache.py).
+TVM, LLVM and of the code below, and on nothing else: that is its key in the cache (compiler/cache/).
 """
 
 from __future__ import annotations
@@ -23,28 +23,27 @@ from ...schedules.emit.builder import STACK_BYTES, sequence
 from ...schedules.instructions import prefetch
 from ...targets.target import Target
 from ...version import __version__
-from . import cache as cache_
+from ..cache import keys
+from ..cache.keys import key_of
+from ..cache.store import Cache
 from . import streaming
-from .cache import ObjectCache, key_of
 from .streaming import ATTRIBUTE, stream
 
 
 def build_object(
-    module: tvm.IRModule, target: Target, stores: dict[str, int] | None = None, cache: ObjectCache | None = None
+    module: tvm.IRModule, target: Target, stores: dict[str, int] | None = None, cache: Cache | None = None
 ) -> bytes:
     """Compiles a module of PrimFuncs to an object file, unless ``cache`` has it. ``stores`` is told of those functions
     that go past the caches, and how many stores they are."""
-    key = key_of_object(module, target) if cache is not None else ""
-    kept = cache.get(key) if cache is not None else None
-    if kept is None:
+
+    def make() -> bytes:
         code, counts = _compiled(module, target)
-        if cache is not None:
-            cache.put(key, json.dumps(counts, sort_keys=True).encode() + b"\n" + code)
-    else:
-        told, _, code = kept.partition(b"\n")
-        counts = json.loads(told)
+        return json.dumps(counts, sort_keys=True).encode() + b"\n" + code
+
+    entry = make() if cache is None else cache.entry(key_of_object(module, target), make)
+    counts, _, code = entry.partition(b"\n")
     if stores is not None:
-        stores.update(counts)
+        stores.update(json.loads(counts))
     return code
 
 
@@ -74,7 +73,7 @@ def _versions() -> str:
     return key_of(__version__, tvm.__version__, tvm_ffi.__version__, str(llvm), *sources)
 
 
-CODE = (streaming, builder, prefetch, cache_)  # and this file: our part in what comes after the key
+CODE = (streaming, builder, prefetch, keys)  # and this file: our part in what comes after the key
 
 
 def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, int]]:

@@ -9,7 +9,6 @@ path, and where zig would keep what it compiles: a compiler of the user's choice
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -96,7 +95,9 @@ class Toolchain:
     def version(self) -> str:
         """What the compiler calls itself, on one line; it decides the bytes that come out."""
         if self.family == "zig" and "ziglang" in self.command:
-            return f"zig {importlib.metadata.version('ziglang')}"
+            from importlib.metadata import version  # it takes as long to load as all else here
+
+            return f"zig {version('ziglang')}"
         return _version_text(self.command).partition("\n")[0].strip()
 
     def identity(self) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +14,7 @@ from onnx import numpy_helper
 from ...errors import ModelError, UnsupportedError
 from .ahead import ALLOWANCE
 from .functions import dtype_name, element_name
+from .load import MESSAGE
 from .node import MOST
 from .value import Value
 
@@ -80,6 +83,12 @@ class TensorReader:
             .reshape(tuple(tensor.dims))
         )
 
+    def span(self, tensor: onnx.TensorProto) -> tuple[str, int, int]:
+        """The name of that file, as it is from the model's folder, and where in it; ModelError unless it is there."""
+        _, begin, end = self.extent(tensor)
+        (location,) = (e.value for e in tensor.external_data if e.key == "location")
+        return Path(location).as_posix(), begin, end
+
     def extent(self, tensor: onnx.TensorProto) -> tuple[Path, int, int]:
         """The file that holds an external tensor, and where in it; ModelError unless it is there."""
         entries = {e.key: e.value for e in tensor.external_data}
@@ -115,6 +124,19 @@ class TensorReader:
         if not there:
             raise ModelError(f"{where} does not exist")
         return resolved
+
+
+def external_tensors(message: Any) -> Iterator[onnx.TensorProto]:
+    """The tensors of a model that lie in files of their own, wherever they are: in graphs within graphs, in functions,
+    as attributes."""
+    for kind, value in message.ListFields():
+        if kind.type != MESSAGE:
+            continue
+        for inner in [value] if hasattr(value, "ListFields") else value:
+            if not isinstance(inner, onnx.TensorProto):
+                yield from external_tensors(inner)
+            elif inner.data_location == onnx.TensorProto.EXTERNAL:
+                yield inner
 
 
 PACKED = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}  # elements of a byte

@@ -69,6 +69,11 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedMode
     check_library(library)
     if manifest is not None:
         manifest.check(library)
+    return opened(library, manifest, count)
+
+
+def opened(library: Path, manifest: Recorded | None, count: int = 0) -> LoadedModel:
+    """A library whose bytes are known to be those of its manifest: from there they have just come."""
     binding = Binding(library)
     if manifest is not None and manifest.fingerprint != binding.fingerprint:
         raise OutputError(f"{library} and its {MANIFEST} are from different builds; build it again")

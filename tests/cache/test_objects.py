@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import tvm
 from compiled import native
+from halotile.compiler.cache.keys import key_of
+from halotile.compiler.cache.store import Cache
 from halotile.compiler.codegen import link, objects
-from halotile.compiler.codegen.cache import VARIABLE, ObjectCache, cache_of_environment, key_of
 from halotile.compiler.codegen.objects import build_object, key_of_object
 from halotile.compiler.codegen.toolchain import Toolchain
 from halotile.compiler.pipeline import Options, run_pipeline
@@ -61,9 +62,9 @@ def llvm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_what_was_compiled_once_is_found(tmp_path: Path, llvm: list[Any]) -> None:
     """And is what a build without a cache makes."""
-    cache = ObjectCache(tmp_path / "objects")
+    cache = Cache(tmp_path / "objects")
     first = build_object(module(), native(), cache=cache)
-    again = build_object(module(), native(), cache=ObjectCache(tmp_path / "objects"))
+    again = build_object(module(), native(), cache=Cache(tmp_path / "objects"))
     assert first == again == build_object(module(), native())
     assert len(llvm) == 2, "once with the cache, once without"
 
@@ -159,6 +160,7 @@ def test_all_our_code_behind_the_key_is_named() -> None:
     named = {Path(str(m.__file__)) for m in objects.CODE} | {Path(objects.__file__)}
     plain = {ROOT / "targets" / "target.py", ROOT / "passes/memory/places.py", ROOT / "passes/memory/plan.py"}
     plain |= {ROOT / "schedules/words/group.py", ROOT / "schedules" / "tiled" / "__init__.py", ROOT / "version.py"}
+    plain |= {ROOT / "compiler/cache/store.py"}
     for source in (Path(objects.__file__), Path(objects.streaming.__file__)):
         for node in ast.walk(ast.parse(source.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
@@ -175,9 +177,9 @@ def test_parts_of_a_key_do_not_run_together() -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "bit", "other", "folder"])
 def test_damaged_entries_are_compiled_again(damage: str, tmp_path: Path, llvm: list[Any]) -> None:
-    cache = ObjectCache(tmp_path)
+    cache = Cache(tmp_path)
     wanted = build_object(module(), native(), cache=cache)
-    (entry,) = (p for p in tmp_path.rglob("*") if p.is_file())
+    (entry,) = (p for p in (tmp_path / "objects").rglob("*") if p.is_file())
     data = entry.read_bytes()
     if damage == "folder":
         entry.unlink()
@@ -193,7 +195,7 @@ def test_damaged_entries_are_compiled_again(damage: str, tmp_path: Path, llvm: l
 
 def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    assert build_object(module(), native(), cache=ObjectCache(tmp_path / "file"))
+    assert build_object(module(), native(), cache=Cache(tmp_path / "file"))
 
 
 def test_writers_at_the_same_time_leave_whole_entries(tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_writers_at_the_same_time_leave_whole_entries(tmp_path: Path) -> None:
     wrong: list[str] = []
 
     def work() -> None:
-        cache = ObjectCache(tmp_path)
+        cache = Cache(tmp_path)
         for _ in range(40):
             for key, value in data.items():
                 cache.put(key, value)
@@ -219,34 +221,13 @@ def test_writers_at_the_same_time_leave_whole_entries(tmp_path: Path) -> None:
 
 
 def test_counts_of_stores_past_the_caches_are_kept(tmp_path: Path) -> None:
-    target, cache = resolve("x86-64-v4"), ObjectCache(tmp_path)
+    target, cache = resolve("x86-64-v4"), Cache(tmp_path)
     marked = tvm.IRModule({"scaled": kernel().with_attr("streamed", [tirx.IntImm("int32", 1)])})
     first: dict[str, int] = {}
     again: dict[str, int] = {}
     build_object(marked, target, first, cache)
     build_object(marked, target, again, cache)
     assert first == again == {"scaled": 1}
-
-
-def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
-    import os
-
-    cache = ObjectCache(tmp_path)
-    keys = [key_of(str(i)) for i in range(4)]
-    for i, key in enumerate(keys):
-        cache.put(key, bytes(1000))
-        os.utime(tmp_path / key[:2] / key, (i, i))
-    assert cache.get(keys[0]) is not None  # used now
-    cache.trim(2100)
-    assert [cache.get(key) is not None for key in keys] == [True, False, False, True]
-
-
-def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert cache_of_environment() == ObjectCache(tmp_path) == Options(native()).object_cache
-    for nothing in (lambda: monkeypatch.setenv(VARIABLE, ""), lambda: monkeypatch.delenv(VARIABLE)):
-        nothing()
-        assert Options(native()).object_cache is None
 
 
 def test_a_second_build_compiles_nothing_and_is_the_same(
@@ -261,7 +242,7 @@ def test_a_second_build_compiles_nothing_and_is_the_same(
         real(self, words, folder, what)
 
     monkeypatch.setattr(Toolchain, "run", run)
-    options = Options(native(), formats=("so", "a", "exe"), object_cache=ObjectCache(tmp_path / "objects"))
+    options = Options(native(), formats=("so", "a", "exe"), cache=Cache(tmp_path / "objects"))
     files = []
     for name in ("first", "again"):
         monkeypatch.setattr(link, "_objects", {})

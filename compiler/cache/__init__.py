@@ -1,0 +1,1 @@
+"""What was compiled before, on disk: object code of kernels, and whole libraries."""
