@@ -3,7 +3,7 @@
 # make quick       lint, and the tests that tell most about what was changed, in three minutes
 # make lint        ruff and mypy
 # make boards      the models on five boards under emulation, compared with ONNX Runtime (an hour)
-# make node-tests  the ONNX node tests; writes the support table
+# make node-tests  the ONNX node tests and ONNX's backend tests; writes their tables into SUPPORT.md
 # make bench       the benchmarks beside ONNX Runtime
 # make clean       remove what the targets above made
 #
@@ -46,7 +46,8 @@ types: $(STAMP)
 	$(BIN)/mypy compiler passes schedules targets benchmarks errors.py __init__.py
 
 node-tests: $(STAMP)
-	$(BIN)/python -m halotile.benchmarks.node_tests
+	$(BIN)/python -m halotile.benchmarks.node_tests --table SUPPORT.md
+	$(BIN)/python -m halotile.benchmarks.backend_tests --table SUPPORT.md
 
 boards: $(STAMP)
 	@.ci/debian.sh

@@ -8,21 +8,17 @@ constants. Where engines agree on another answer than the test (``ENGINES``), th
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing as mp
-import os
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-PASS, REFUSED, WRONG, CRASH = "pass", "refused", "WRONG", "CRASH"
+from .case_runner import CRASH, PASS, REFUSED, WRONG, Outcome, add_options, run_parts
+
 NOT_TENSORS = "not tensors"
 #: Corners aligned by a scale that shrinks to a fraction of a pixel: ONNX aligns the length before it is rounded, ONNX
 #: Runtime and PyTorch the last pixel that there is.
@@ -30,17 +26,6 @@ ENGINES = (
     "test_resize_downsample_scales_cubic_align_corners",
     "test_resize_downsample_scales_linear_align_corners",
 )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one test; ``detail`` is the reason, the largest error, or the failure."""
-
-    name: str
-    operators: tuple[str, ...]
-    verdict: str
-    detail: str = ""
-    seconds: float = 0.0
 
 
 def load_cases() -> dict[str, Any]:
@@ -103,11 +88,16 @@ def _tensor(value: Any) -> Any:
     return value if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
+def operators_of(case: Any) -> tuple[str, ...]:
+    """The operators of a case's model."""
+    return tuple(sorted({n.op_type for n in case.model.graph.node}))
+
+
 def run_case(case: Any, backend: str, running: int = 1) -> Outcome:
     """Imports, compiles and runs one test, and compares with what ONNX expects."""
     from halotile.errors import HalotileError, InternalError
 
-    operators = tuple(sorted({n.op_type for n in case.model.graph.node}))
+    operators = operators_of(case)
     started = time.monotonic()
 
     def outcome(verdict: str, detail: str = "") -> Outcome:
@@ -193,70 +183,6 @@ def _aot(model: Any, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 BACKENDS: dict[str, Callable[[Any, dict[str, np.ndarray]], dict[str, np.ndarray]]] = {"te": _te, "aot": _aot}
 
 
-# ---------------------------------------------------------------------- workers
-
-
-def _serve(connection: Any, backend: str, running: int) -> None:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    cases = load_cases()
-    connection.send("ready")
-    while (name := connection.recv()) is not None:
-        connection.send(run_case(cases[name], backend, running))
-
-
-class Worker:
-    """A process that runs tests one by one, and is started anew when a test takes too long or brings it down."""
-
-    def __init__(self, backend: str, running: int) -> None:
-        self.backend, self.running = backend, running
-        self._start()
-
-    def _start(self) -> None:
-        context = mp.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, self.backend, self.running), daemon=True)
-        self.process.start()
-        theirs.close()
-        if not self.connection.poll(120):
-            raise RuntimeError("the test worker does not start")
-        self.connection.recv()
-
-    def run(self, name: str, operators: tuple[str, ...], timeout: float) -> Outcome:
-        self.connection.send(name)
-        try:
-            if self.connection.poll(timeout):
-                return self.connection.recv()
-            failure = f"took more than {timeout:.0f} s"
-        except EOFError:
-            failure = "the process died"
-        self.process.kill()
-        self.process.join()
-        self._start()
-        return Outcome(name, operators, CRASH, failure, timeout)
-
-    def stop(self) -> None:
-        self.connection.send(None)
-        self.process.join(10)
-
-
-def run_all(
-    names: Iterable[str],
-    backend: str,
-    timeout: float,
-    progress: Callable[[Outcome], None] = lambda _o: None,
-    running: int = 1,
-) -> list[Outcome]:
-    cases = load_cases()
-    worker = Worker(backend, running)
-    outcomes = []
-    for name in names:
-        operators = tuple(sorted({n.op_type for n in cases[name].model.graph.node}))
-        outcomes.append(worker.run(name, operators, timeout))
-        progress(outcomes[-1])
-    worker.stop()
-    return outcomes
-
-
 # ---------------------------------------------------------------------- the table
 
 
@@ -307,59 +233,20 @@ def _reason(detail: str) -> str:
     return text.split(": --fix ")[0].split(": it follows from ")[0][:160]
 
 
-def _merge(parts: list[Path], target: Path | None) -> int:
-    """The table of parts that ran side by side; they must hold every test once."""
-    outcomes = [Outcome(**{**o, "operators": tuple(o["operators"])}) for p in parts for o in json.loads(p.read_text())]
-    names = sorted(o.name for o in outcomes)
-    if names != sorted(load_cases()):
-        print(f"the parts hold {len(names)} outcomes, not each of the {len(load_cases())} tests once", file=sys.stderr)
-        return 2
-    outcomes.sort(key=lambda o: o.name)
-    if target:
-        target.write_text(table(outcomes))
-    done = Counter(o.verdict for o in outcomes)
-    print(json.dumps(dict(done)))
-    return 1 if done[WRONG] or done[CRASH] else 0
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="node_tests", description=__doc__.splitlines()[0] if __doc__ else None
     )
     parser.add_argument("--backend", choices=sorted(BACKENDS), default="aot")
-    parser.add_argument("--only", default="", help="run tests whose name contains this")
-    parser.add_argument("--part", default="0/1", help="I/N: every N-th test from the I-th on, I from 0")
     parser.add_argument(
         "--running",
         type=int,
         default=1,
         help="how many inputs stay inputs; 0 leaves everything to constant folding",
     )
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds a test may take")
-    parser.add_argument("--table", type=Path, help="where to write the support table")
-    parser.add_argument("--json", type=Path, help="where to write all outcomes")
-    parser.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="run nothing: outcomes of earlier parts")
+    add_options(parser)
     options = parser.parse_args(arguments)
-    if options.merge:
-        return _merge(options.merge, options.table)
-    part, parts = map(int, options.part.split("/"))
-    names = [n for n in sorted(load_cases()) if options.only in n][part::parts]
-    done: Counter[str] = Counter()
-
-    def progress(outcome: Outcome) -> None:
-        done[outcome.verdict] += 1
-        if outcome.verdict in (WRONG, CRASH):
-            print(f"{outcome.verdict} {outcome.name}: {outcome.detail}", file=sys.stderr, flush=True)
-        if sys.stderr.isatty():
-            print(f"\r{sum(done.values())}/{len(names)} {dict(done)} ", end="", file=sys.stderr, flush=True)
-
-    outcomes = run_all(names, options.backend, options.timeout, progress, options.running)
-    if options.table:
-        options.table.write_text(table(outcomes))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
-    print(json.dumps(dict(done)))
-    return 1 if done[WRONG] or done[CRASH] else 0
+    return run_parts("node_tests", load_cases, table, options, (options.backend, options.running))
 
 
 if __name__ == "__main__":

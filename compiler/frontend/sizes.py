@@ -163,7 +163,8 @@ def _tile(node: Node, write: Write) -> list[Value]:
 
 def _range(node: Node, write: Write) -> list[Value]:
     if not node.need(0).is_integer:
-        raise unknown("a bound", node.need(0))
+        bounds = [node.need(i) for i in range(3)]
+        raise unknown("a bound", next((b for b in bounds if not b.is_constant), bounds[0]))
     start, limit, step = (_numbers(node, i, "a bound")[0] for i in range(3))
     if isinstance(step, Dim) or step < 1:
         raise Refusal(f"a bound is computed at run time, and its step is {step}; that must be a positive constant")

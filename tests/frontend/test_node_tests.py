@@ -1,4 +1,4 @@
-"""A sample of the ONNX node tests, and the light models. (All of them: python -m halotile.benchmarks.node_tests.)"""
+"""A sample of the ONNX node tests, of ONNX's backend tests, and the light models. (All of them: make node-tests.)"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx.backend.test
 import pytest
-from halotile.benchmarks import node_tests
+from halotile.benchmarks import backend_tests, case_runner, node_tests
 from halotile.compiler.frontend import import_model
 
 EVERY = 29  # one in so many; prime, so that it does not run in step with families that come in twos or fours
@@ -89,3 +89,49 @@ def test_parts_merge_into_one_table(cases: dict, tmp_path: Path, capsys: pytest.
     assert node_tests.main(["--merge", str(halves[0]), "--table", str(target)]) == 2 and not target.exists()
     assert node_tests.main(["--merge", *map(str, halves), "--table", str(target)]) == 0
     assert f"{len(outcomes)} pass" in target.read_text()
+
+
+@pytest.fixture(scope="module")
+def suite() -> dict:
+    """onnx.backend.test, on our backend."""
+    return backend_tests.load_cases()
+
+
+def test_a_sample_of_the_backend_tests(suite: dict) -> None:
+    """Shapes that an input gives, an output as long as the data says, and graphs that PyTorch wrote."""
+    for name in (
+        "test_relu_cpu",
+        "test_reshape_negative_dim_cpu",
+        "test_nonzero_example_cpu",
+        "test_hammingwindow_cpu",
+        "test_operator_addmm_cpu",
+        "test_Linear_cpu",
+        "test_expand_shape_model1_cpu",
+    ):
+        outcome = backend_tests.run_case(suite[name])
+        assert outcome.verdict == "pass", f"{name}: {outcome.detail}"
+    refused = backend_tests.run_case(suite["test_bernoulli_cpu"])
+    assert refused.verdict == "refused" and "random" in refused.detail
+
+
+def test_a_wrong_answer_of_the_backend_is_seen(suite: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    from halotile.compiler.onnxruntime.session import InferenceSession
+
+    run = InferenceSession.run
+    monkeypatch.setattr(InferenceSession, "run", lambda *a: [y + y.dtype.type(1) for y in run(*a)])
+    assert backend_tests.run_case(suite["test_relu_cpu"]).verdict == "WRONG"
+
+
+def test_the_parts_of_the_table_leave_each_other_alone(tmp_path: Path) -> None:
+    operators = node_tests.table([node_tests.Outcome("test_relu", ("Relu",), "pass")])
+    tests = backend_tests.table(
+        [
+            node_tests.Outcome("test_relu_cpu", ("operators",), "pass"),
+            node_tests.Outcome("test_x_cpu", ("operators",), "refused", "input 'x' holds STRING data"),
+        ]
+    )
+    assert "of 2 tests 1 pass, 1 are refused" in tests and "| an input holds STRING data | 1 |" in tests
+    file = tmp_path / "SUPPORT.md"
+    for text in (tests, operators, operators, tests):
+        case_runner.write_part(file, text)
+    assert file.read_text() == f"{operators}\n{tests}"
