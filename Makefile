@@ -4,6 +4,7 @@
 # make lint        ruff and mypy
 # make boards      the models on five boards under emulation, compared with ONNX Runtime (an hour)
 # make node-tests  the ONNX node tests and ONNX's backend tests; writes their tables into SUPPORT.md
+# make torch-tests torch.compile's backend, in an environment of its own (PyTorch is large; TORCH='torch==...' says which)
 # make bench       the benchmarks beside ONNX Runtime
 # make clean       remove what the targets above made
 #
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types node-tests bench boards clean
+.PHONY: help demo test quick lint types node-tests torch-tests bench boards clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -54,9 +55,14 @@ boards: $(STAMP)
 	$(BIN)/python -m halotile.benchmarks.boards
 	HALOTILE_FRESH=1 $(BIN)/python -m pytest tests/boards/test_fresh.py -rs
 
+torch-tests: $(STAMP)
+	test -d $(VENV)-torch || $(PYTHON) -m venv $(VENV)-torch
+	$(VENV)-torch/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,verify,torch]' $(TORCH)
+	$(VENV)-torch/bin/python -m pytest tests/torch -rs
+
 bench: $(STAMP)
 	$(BIN)/halotile bench
 
 clean:
-	rm -rf $(VENV) .cache out build *.egg-info
+	rm -rf $(VENV) $(VENV)-torch .cache out build *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
