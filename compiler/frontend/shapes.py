@@ -83,6 +83,18 @@ class Symbols:
         return f"dimension '{fact.symbol}' is {limit}, {fact.why}"
 
 
+def plain_dtype(info: onnx.ValueInfoProto) -> str:
+    """The type of an input's elements; UnsupportedError for an input that libraries can't have."""
+    if info.type.WhichOneof("value") != "tensor_type":
+        kind = (info.type.WhichOneof("value") or "untyped").removesuffix("_type")
+        raise UnsupportedError(f"input '{info.name}' is a {kind}; only tensors are supported")
+    dtype = dtype_name(info.type.tensor_type.elem_type)
+    if dtype not in PLAIN:
+        kind = element_name(info.type.tensor_type.elem_type)
+        raise UnsupportedError(f"input '{info.name}' holds {kind} data, which is not supported")
+    return dtype
+
+
 def fixed_inputs(
     graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]] | None, open_: Symbols | None = None
 ) -> tuple[TensorSpec, ...]:
@@ -105,13 +117,7 @@ def fixed_inputs(
     symbols = {symbol: found[0][0] for symbol, found in lengths.items() if len({n for n, _ in found}) == 1}
     resolved: list[tuple[onnx.ValueInfoProto, str, list[int | str | None] | None]] = []
     for info in inputs:
-        if info.type.WhichOneof("value") != "tensor_type":
-            kind = (info.type.WhichOneof("value") or "untyped").removesuffix("_type")
-            raise UnsupportedError(f"input '{info.name}' is a {kind}; only tensors are supported")
-        dtype = dtype_name(info.type.tensor_type.elem_type)
-        if dtype not in PLAIN:
-            kind = element_name(info.type.tensor_type.elem_type)
-            raise UnsupportedError(f"input '{info.name}' holds {kind} data, which is not supported")
+        dtype = plain_dtype(info)
         declared = declared_shape(info)
         if info.name in shapes:
             declared = _apply(info.name, declared, shapes[info.name])

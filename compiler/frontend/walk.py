@@ -31,7 +31,7 @@ from .prune import live_nodes, used_names
 from .registry import Converter, converter
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader
-from .value import POISON, Poison, Value
+from .value import PLAIN, POISON, Poison, Value
 
 Scope = MutableMapping[str, Slot]
 
@@ -142,7 +142,7 @@ class Walk:
         try:
             results = self._convert(proto, domain, opset, inputs, scope, opsets, where, used, depth)
         except Refusal as refusal:
-            return offend(str(refusal), refusal.inputs)
+            return offend(str(refusal), refusal.inputs or _settings(inputs))
         except (HalotileError, Learned):
             raise
         except MemoryError:
@@ -373,6 +373,12 @@ def _with_way_out(offenders: Sequence[Offender], condition: Slot) -> list[Offend
         return [*offenders]
     text = f"; which branch is taken follows from {', '.join(map(repr, names))}, and {flags(names)} leaves one"
     return [o if o.inputs else replace(o, reason=o.reason + text, inputs=names) for o in offenders]
+
+
+def _settings(operands: Sequence[Slot]) -> tuple[str, ...]:
+    """The model's inputs that decide whole numbers which a node takes, such as sizes."""
+    whole = [o for o in operands if isinstance(o, Value) and not (o.is_constant or o.is_symbolic or o.is_float)]
+    return tuple(dict.fromkeys(name for o in whole if o.dtype in PLAIN for name in deciding(o.expr)))
 
 
 def _refuse_partial(proto: onnx.NodeProto, operands: Sequence[Slot]) -> None:

@@ -14,7 +14,7 @@ import onnx
 from ...errors import UnsupportedError
 from ..frontend.check import check
 from ..frontend.load import load
-from ..frontend.shapes import run_time_inputs
+from ..frontend.shapes import plain_dtype, run_time_inputs
 from ..inspection import unsupported_operators
 from .binding import IOBinding
 from .failures import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile, in_their_kinds
@@ -72,6 +72,8 @@ class InferenceSession:
 
     def _begin(self, model: onnx.ModelProto) -> None:
         """Compiles what can be compiled before the first call; refuses what no call could mend."""
+        for info in run_time_inputs(model.graph):
+            plain_dtype(info)
         shapes = {i.name: tuple(d for d in i.shape if isinstance(d, int)) for i in self._inputs}
         if all(i.ranked and len(shapes[i.name]) == len(i.shape) for i in self._inputs):
             try:

@@ -307,6 +307,32 @@ def test_a_fixed_model_is_compiled_with_the_session_and_refused_there(caplog: py
         session(ours, drawn.SerializeToString())
 
 
+def cut(data: Any) -> bytes:
+    """y = x[starts : ends] along the first axes."""
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, data)]
+    given += [helper.make_tensor_value_info(n, TensorProto.INT64, [2]) for n in ("starts", "ends")]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])
+    graph = helper.make_graph([helper.make_node("Slice", ["x", "starts", "ends"], ["y"])], "g", given, [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def test_whole_numbers_that_settle_a_refused_node_are_constants(ort: Any) -> None:
+    """Two lengths that depend on the data at once are refused; the values of both bounds settle it."""
+    made = session(ort, cut(["n", 4]))
+    for starts, ends in (([0, 1], [2, 3]), ([1, 0], [3, 4])):
+        feed = {"x": X, "starts": np.array(starts), "ends": np.array(ends)}
+        np.testing.assert_array_equal(made.run(None, feed)[0], X[starts[0] : ends[0], starts[1] : ends[1]])
+    if ort is ours:
+        assert set(made._libraries.deciding) == {"starts", "ends"}
+
+
+def test_inputs_that_are_no_tensors_are_refused_with_the_session() -> None:
+    model = model_of(helper.make_node("SequenceLength", ["x"], ["y"]))
+    model.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(model.graph.input[0].type))
+    with pytest.raises(kinds(ours).NotImplemented, match="input 'x' is a sequence"):
+        session(ours, model.SerializeToString())
+
+
 def test_the_lowest_level_of_optimisation_is_exact_and_threads_are_taken() -> None:
     options = ours.SessionOptions()
     assert options.build_options()["exact"] is False
