@@ -19,6 +19,7 @@ from ...errors import ToolchainError
 from ...targets.target import Target
 from ..cache.store import Cache
 from ..runtime.place import MANIFEST, staged
+from ..runtime.seal import seal
 from ..verify import default_rtol
 from .beside import beside_files
 from .examine import examine_program, examine_shared
@@ -81,6 +82,8 @@ def build_library(
                 (work / name).write_text(text, encoding="utf-8")
         for name in files.values():
             _written_in_order(work / name, stage.result / name)
+        if "library" in files:
+            seal(stage.result / files["library"])
         manifest = manifest_text(spec, files, stage.result, sources.fingerprint, facts)
         (stage.result / MANIFEST).write_text(manifest, encoding="utf-8")
     final = Path(directory)

@@ -14,6 +14,7 @@ from ...errors import OutputError
 from ...targets.target import Target
 from ...targets.typed import UNTOLD, typed_target
 from ..runtime.digest import digest
+from ..runtime.recorded import content_digest
 from ..spec import TensorSpec
 from .spec import ABI, ABI_OF_SHAPES
 
@@ -52,7 +53,8 @@ def manifest_text(
         "linked": facts,
         "report": {key: value for key, value in spec.report.items() if key not in _VOLATILE},
     }
-    return json.dumps(data, indent=1, ensure_ascii=False, default=_plain) + "\n"
+    plain = json.loads(json.dumps(data, default=_plain))
+    return json.dumps({**plain, "sha256": content_digest(plain)}, indent=1, ensure_ascii=False) + "\n"
 
 
 def target_of(manifest: dict[str, Any]) -> Target:

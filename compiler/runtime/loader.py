@@ -25,6 +25,7 @@ from .elf import check_library
 from .open_shapes import Shapes, Sized
 from .place import MANIFEST, folder_of, read_manifest, staged
 from .recycled import Outputs
+from .seal import check_seal
 from .trace import Traced, take_trace
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> LoadedMode
     check_library(library)
     if manifest is not None:
         manifest.check(library)
+    else:
+        check_seal(library)
     return opened(library, manifest, count)
 
 

@@ -5,7 +5,9 @@ A manifest may come from anywhere. It names files in its own folder and nowhere 
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -112,6 +114,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] | None = None
     files: dict[FileName, File] = {}
     report: Report = Report()
+    sha256: Sha256 | None = None  # of all else
     everything: dict[str, Any] = {}
 
     @property
@@ -134,13 +137,26 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(path: Path) -> Recorded | None:
     """The manifest in a file, or None when there is none that could be one of ours; OutputError for a field of another
-    type than builds write."""
+    type than builds write, and for one that says anything but what was written."""
     try:
         if not path.is_file() or path.stat().st_size > LARGEST_FILE:
             return None
         data = json.loads(path.read_text(encoding="utf-8"))
+        content = content_digest(data) if isinstance(data, dict) else ""
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(data, dict) or data.get("format") != "halotile":
+    if not content or data.get("format") != "halotile":
         return None
-    return typed({**data, "everything": data}, Recorded, str(path), OutputError)
+    recorded: Recorded = typed({**data, "everything": data}, Recorded, str(path), OutputError)
+    if recorded.sha256 != content:
+        raise OutputError(
+            f"{path} is not as it was written (its SHA-256 {'differs' if recorded.sha256 else 'is missing'}): it is "
+            "damaged, was changed, or is of an older version; build it again"
+        )
+    return recorded
+
+
+def content_digest(data: Mapping[str, Any]) -> str:
+    """SHA-256 of what a manifest says, however it is laid out."""
+    content = {key: value for key, value in data.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

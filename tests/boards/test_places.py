@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from board_tools import PI5, halotile, needs
+from manifests import write_text
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,7 @@ def test_a_glibc_that_is_too_old(here: Path, tmp_path: Path, sshd) -> None:
     for old, new in ((sha256(was).hexdigest(), sha256(future).hexdigest()), (f": {len(was)}", f": {len(future)}")):
         assert old in manifest
         manifest = manifest.replace(old, new)
-    (broken / "manifest.json").write_text(manifest)
+    write_text(broken, manifest)
     refused(
         halotile("run", broken, "--on", sshd.url, cwd=tmp_path, PATH=sshd.path), "older than glibc 2.99", "--static"
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from board_tools import cache_of_ones_own, halotile, needs_zig
+from manifests import write_manifest, write_text
 
 FILES = {"libnet.so", "libnet.a", "net.h", "net.cmake", "net.pc", "main.c", "manifest.json", "model_run"}
 
@@ -85,7 +86,7 @@ def test_another_model_is_refused(model: Path, tmp_path: Path, home) -> None:
 def test_a_wrong_manifest_is_refused(text: str, words: list[str], model: Path, tmp_path: Path, home) -> None:
     shutil.copy(model, tmp_path / "net.onnx")
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
-    (tmp_path / "manifest.json").write_text(text % digest if "%s" in text else text)
+    write_text(tmp_path, text % digest if "%s" in text else text)
     done = halotile("build", "net.onnx", "--from", "manifest.json", "-o", "two", cwd=tmp_path, **home)
     refused(done, *words)
 
@@ -109,7 +110,7 @@ def test_a_wrong_manifest_is_refused(text: str, words: list[str], model: Path, t
 def test_a_manifest_with_a_wrong_value_is_refused(part, key, value, here: Path, model: Path, tmp_path: Path) -> None:
     manifest = json.loads((here / "manifest.json").read_text())
     manifest[part][key] = value
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(tmp_path, manifest)
     done = halotile("build", model, "--from", "manifest.json", "-o", "two", cwd=tmp_path)
     refused(done, key if value != "cortex-a77x" else "cortex-a77")
     assert not (tmp_path / "two").exists()

@@ -4,6 +4,7 @@ changed bytes, and one line for whatever is wrong with them."""
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -11,7 +12,9 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,9 +23,11 @@ from halotile import load
 from halotile.compiler.cli.main import run
 from halotile.compiler.codegen.toolchain import is_known_name
 from halotile.compiler.runtime import digest as digests
+from halotile.compiler.runtime.seal import BYTES
 from halotile.errors import HalotileError, OutputError, TargetError
 from halotile.targets import boards
 from halotile.targets.boards import read_board
+from manifests import write_manifest, write_text
 from mutated_data import mutated
 from small_models import WEIGHT, external, tiny
 
@@ -52,7 +57,7 @@ def changed(folder: Path, /, **fields: object) -> None:
     for name, value in fields.items():
         part, _, key = name.rpartition("__")
         (manifest[part] if part else manifest)[key] = value
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(folder, manifest)
 
 
 # ---------------------------------------------------------------------- commands
@@ -156,9 +161,20 @@ def test_the_program_is_checked_too(library: Path, tmp_path: Path, monkeypatch) 
     assert code == 1 and "model_run" in told and "SHA-256" in told
 
 
+def counting(reads: list[int]) -> Callable[..., Any]:
+    """SHA-256 that counts the files which are read in pieces."""
+
+    def sha256(*data: bytes) -> Any:
+        if not data:
+            reads.append(1)
+        return hashlib.new("sha256", *data)
+
+    return sha256
+
+
 def test_a_file_is_read_once_while_it_stays_as_it_is(library: Path, monkeypatch) -> None:
     file, reads = library / "libtiny.so", []
-    monkeypatch.setattr(digests.hashlib, "sha256", lambda: reads.append(1) or __import__("hashlib").new("sha256"))
+    monkeypatch.setattr(digests.hashlib, "sha256", counting(reads))
     clock = time.time_ns() + 10**10  # ten seconds after it was written
     monkeypatch.setattr(digests.time, "time_ns", lambda: clock)
     for _ in range(3):
@@ -171,7 +187,7 @@ def test_a_file_is_read_once_while_it_stays_as_it_is(library: Path, monkeypatch)
 
 def test_a_file_that_was_just_written_is_read_again(library: Path, monkeypatch) -> None:
     file, reads = library / "libtiny.so", []
-    monkeypatch.setattr(digests.hashlib, "sha256", lambda: reads.append(1) or __import__("hashlib").new("sha256"))
+    monkeypatch.setattr(digests.hashlib, "sha256", counting(reads))
     file.write_bytes(file.read_bytes())
     for _ in range(2):
         load(library).close()
@@ -217,7 +233,7 @@ def test_mutated_manifests(library: Path, tmp_path: Path, monkeypatch) -> None:
     codes = []
     for seed in range(70):
         text = mutated(manifest, seed)
-        (library / "manifest.json").write_text(text, errors="surrogatepass")
+        write_text(library, text)
         words = [["run", "lib"], ["run", "lib", "--on", "env"], ["build", "tiny.onnx", "--from", "lib", "-o", "two"]]
         for arguments in words[: 3 if seed % 2 else 2]:
             code, told = command(*arguments)
@@ -225,6 +241,53 @@ def test_mutated_manifests(library: Path, tmp_path: Path, monkeypatch) -> None:
             assert code == 0 or re.match(r"error\[E\d{3}\]: |Usage", told), (seed, told)
             codes.append(code)
     assert codes.count(1) > 80 and codes.count(0) > 20
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_one_flipped_bit_of_a_manifest_is_refused(library: Path) -> None:
+    """Wherever it is: what says nothing (the space between words) may stay."""
+    path = library / "manifest.json"
+    original = path.read_bytes()
+    said, refused = json.loads(original), 0
+    rng = np.random.default_rng(3)
+    places = rng.integers(0, len(original), 120).tolist()
+    for at in (*places, original.index(b"sha256"), original.rindex(b"sha256")):
+        path.write_bytes(flipped(original, at))
+        try:
+            same = json.loads(path.read_bytes()) == said
+        except ValueError:
+            same = False
+        if same:
+            continue
+        with pytest.raises(OutputError, match=r"manifest\.json"):
+            load(library)
+        refused += 1
+    assert refused > 60
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_one_flipped_bit_of_a_library_is_refused(alone: bool, library: Path, tmp_path: Path) -> None:
+    """With its manifest beside it, and without."""
+    path = library / "libtiny.so"
+    if alone:
+        path = Path(shutil.move(path, tmp_path))
+    original = path.read_bytes()
+    body = len(original) - BYTES if alone else len(original)
+    with load(path) as model:
+        assert model({"x": np.ones((2, 4), np.float32)})
+    for at in np.random.default_rng(4).integers(0, body, 40).tolist():
+        path.write_bytes(flipped(original, at))
+        with pytest.raises(OutputError):
+            load(path)
+    path.write_bytes(flipped(original, body - 1))
+    with pytest.raises(OutputError, match="damaged"):
+        load(path)
+    path.write_bytes(original[:body])  # as of a tool that leaves out what it does not know
+    if alone:
+        load(path).close()
 
 
 def test_an_error_names_the_field(library: Path, tmp_path: Path, monkeypatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from manifests import write_text
 from small_models import WEIGHT
 
 
@@ -107,7 +108,7 @@ def test_too_many_threads(halotile, library) -> None:
 
 def test_an_archive_alone(halotile, library) -> None:
     manifest = (library / "manifest.json").read_text().replace('"library": "libtiny.so",', "")
-    (library / "manifest.json").write_text(manifest.replace('"executable": "model_run",', ""))
+    write_text(library, manifest.replace('"executable": "model_run",', ""))
     halotile("run", "lib").refused("E600", "archive alone")
     halotile("verify", "lib.onnx", "lib").refused("E100", "lib.onnx")
 
@@ -116,7 +117,7 @@ def test_the_program_stands_in_for_a_library_that_was_not_built(halotile, librar
     if not (library / "model_run").exists():
         pytest.skip("NOT RUN: nothing here links static programs")
     manifest = (library / "manifest.json").read_text().replace('"library": "libtiny.so",', "")
-    (library / "manifest.json").write_text(manifest)
+    write_text(library, manifest)
     (library / "libtiny.so").unlink()
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     put(tmp_path, "x.npy", x)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from halotile.compiler.codegen.library import build_library
 from halotile.compiler.runtime.loader import load
+from halotile.compiler.runtime.seal import BYTES
 from halotile.errors import OutputError, RunError
 
 
@@ -391,7 +392,8 @@ def test_damaged_and_foreign_libraries_are_refused(built, tmp_path):
     foreign[18:20] = (183 if whole[18] == 62 else 62).to_bytes(2, "little")
     told = variant(bytes(foreign))
     assert "this machine is" in told and "--on ssh://" in told and "--on qemu-" in told
-    for length in (len(whole) - 1, len(whole) // 2, 5000, 100):
+    assert "SHA-256 differs" in variant(whole[:-1])
+    for length in (len(whole) - BYTES - 1, len(whole) // 2, 5000, 100):
         assert "cut short" in variant(whole[:length])
     for length in (0, 3, 30):
         assert "not a shared library" in variant(whole[:length])

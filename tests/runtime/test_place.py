@@ -6,12 +6,13 @@ import threading
 from pathlib import Path
 
 from halotile.compiler.runtime import place
+from manifests import write_manifest
 
 
 def build(folder: Path, name: str, ready: threading.Barrier) -> None:
     with place.staged(folder) as stage:
         (stage.result / f"lib{name}.so").write_text(name)
-        (stage.result / place.MANIFEST).write_text(f'{{"format": "halotile", "library": "lib{name}.so"}}')
+        write_manifest(stage.result, {"format": "halotile", "library": f"lib{name}.so"})
         ready.wait()  # all have begun before the folder is there
 
 
