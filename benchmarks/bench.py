@@ -121,7 +121,8 @@ def _measure_model(
             say(f"{entry.name}: compiling{label.removeprefix(OURS.name)} for {count}")
             output = folder / f"{label} {threads}"
             try:
-                built = _compile(path, output, threads, _with_bytes(path, threads, {"shapes": entry.shapes, **options}))
+                asked = {"shapes": entry.shapes, "typical": entry.typical, **options}
+                built = _compile(path, output, threads, _with_bytes(path, threads, asked))
             except Exception as error:  # whatever it is, the figures of the other models must not be lost
                 text = str(error).strip().splitlines() or [""]
                 failed.append(EngineResult(label, error=f"{type(error).__name__}: {text[-1]}"))
@@ -132,7 +133,7 @@ def _measure_model(
         timed = folder / f"timed {threads}"
         if settings.profile and build is not None:
             say(f"{entry.name}: compiling with timers for {count}")
-            _compile(path, timed, threads, {"shapes": entry.shapes, "timers": True})
+            _compile(path, timed, threads, {"shapes": entry.shapes, "typical": entry.typical, "timers": True})
         say(f"{entry.name}: measuring at {count}")
         before = meter.now(threads) if meter else None
         engines, notes = _measure_engines(contenders, feeds, (expected, ties), threads, settings, interpreters)

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ..compiler.cli import parameters
+from ..compiler.cli.shapes import shape_options
 from .results import OURS, ModelResult
 
 ORDER = ("onnxruntime", "openvino")
@@ -30,7 +31,7 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 
 @click.command("bench")
 @click.argument("places", metavar="[DIR | MODEL.onnx ...]", nargs=-1)
-@parameters.shape_option
+@shape_options
 @parameters.fix_option
 @click.option("--on", metavar="PLACE", help="Run DIR elsewhere: ssh://user@host[:port], or behind a command.")
 @click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Of DIR, before the runs.")
@@ -77,6 +78,7 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 def bench(
     places: tuple[str, ...],
     shapes: Any,
+    typical: Any,
     fixed: Any,
     on: str | None,
     warmup: int,
@@ -104,9 +106,9 @@ def bench(
     compared before anything is timed. Run it on a machine that does nothing else.
     """
     files = tuple(p for p in places if p.endswith(".onnx") and not Path(p).is_dir())
-    lengths, known = parameters.shapes_of(shapes), parameters.fixed_of(fixed)
+    known = parameters.fixed_of(fixed)
     build = bool(places and not files)
-    _check(places, files, bool(lengths), bool(known), build, pareto)
+    _check(places, files, bool(shapes or typical), bool(known), build, pareto)
     for path in (json_path, markdown_path, picture_path):
         if path is not None:
             parameters.check_file_destination(path)
@@ -130,7 +132,7 @@ def bench(
     named = models or ("" if files else "bench")
     settings = Settings(
         models=(
-            *(ModelFile(parameters.check_model_path(path), lengths, known) for path in files),
+            *(ModelFile(parameters.check_model_path(path), shapes, known, typical) for path in files),
             *_chosen(named, {name: entry.tags for name, entry in MODELS.items()}),
         ),
         threads=counts or (1,),

@@ -45,7 +45,8 @@ def curve(
     model = entry.model(small=small)
     feeds = entry.inputs(model, 1)
     with tempfile.TemporaryDirectory(prefix="halotile-pareto-") as folder:
-        builds = _builds(entry.path or model, entry.shapes, threads, Path(folder), points, say)
+        asked = {"shapes": entry.shapes, "typical": entry.typical}
+        builds = _builds(entry.path or model, asked, threads, Path(folder), points, say)
         best = _timed([Path(folder) / str(i) for i in range(len(builds))], feeds, threads, seconds)
     base, cycles = best[0], _cycles(builds[0])
     return [
@@ -59,11 +60,11 @@ def _cycles(build: Build) -> float:
 
 
 def _builds(
-    model: Any, shapes: Any, threads: int, folder: Path, points: int, say: Callable[[str], None]
+    model: Any, asked: dict[str, Any], threads: int, folder: Path, points: int, say: Callable[[str], None]
 ) -> list[Build]:
     """One build for each of ``points`` budgets between the untiled arena and the smallest; no arena twice."""
     target = resolve("native")
-    plain = Options(target=target, threads=threads, shapes=shapes)
+    plain = Options(target=target, threads=threads, **asked)
     probe = run_pipeline(model, replace(plain, tile="auto", stop_after="tile"))
     sizes = [p["bytes"] for p in probe.details["tile"]["curve"]]
     whole = run_pipeline(model, replace(plain, tile="off"), output=folder / "0")

@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     from .model import Model
 
 Progress = Callable[[str, int, int], None]
+ShapesGiven = Mapping[str, Sequence[int | str | None] | int | str]
 
 
 @guarded
 def compile(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     target: str | Target = "native",
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: ShapesGiven | None = None,
     threads: int | None = None,
     exact: bool = False,
     *,
+    typical: Mapping[str, int] | None = None,
     fixed: Mapping[str, Any] | None = None,
     name: str | None = None,
     float_mode: str = "strict",
@@ -44,11 +46,12 @@ def compile(
     """Compiles an ONNX model (path, bytes or ModelProto) and returns it ready to run.
 
     ``target``: ``native``, a name from ``halotile targets list``, or ``triple+cpu+features``. ``shapes`` fixes open
-    dimensions by input name, ``fixed`` whole inputs: {"size": [480, 640]} makes that a constant, which the library
-    does not take any more. ``threads``: the default number of threads; None takes the target's cores. ``exact``
-    keeps to the order of operations (no Winograd, no matrix unit, no re-association across kernels). ``float_mode``:
-    ``strict``, ``finite`` or ``exact``, how far simplification may go. ``dump_ir``: a folder for the IR after each
-    stage.
+    dimensions by input name, {"x": (1, 3, 224, 224)}, or names and bounds them, {"x": ("n", 3, "h:64..2160:32", "w")};
+    {"batch": 4} and {"batch": "1..16"} do it by the dimension's own name. ``typical``, {"h": 720}, is what to plan for.
+    ``fixed`` are whole inputs: {"size": [480, 640]} makes that a constant, which the library does not take any more.
+    ``threads``: the default number of threads; None takes the target's cores. ``exact`` keeps to the order of
+    operations (no Winograd, no matrix unit, no re-association across kernels). ``float_mode``: ``strict``, ``finite``
+    or ``exact``, how far simplification may go. ``dump_ir``: a folder for the IR after each stage.
     ``progress`` is called with (stage, done, total).
 
     ``cache``: what was compiled once is not compiled again, by any process. None keeps it where the environment says
@@ -81,6 +84,7 @@ def compile(
         checked_shapes,
         checked_threads,
         checked_tile,
+        checked_typical,
         checked_weights,
     )
     from .recipe import fixed_of
@@ -94,6 +98,7 @@ def compile(
     options = Options(
         target=chosen,
         shapes=checked_shapes(shapes),
+        typical=checked_typical(typical),
         fixed=checked_fixed(fixed),
         threads=checked_threads(threads),
         exact=bool(exact),
@@ -135,10 +140,11 @@ def compile(
 def tune(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     database: str | os.PathLike[str],
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: ShapesGiven | None = None,
     threads: int | None = None,
     exact: bool = False,
     *,
+    typical: Mapping[str, int] | None = None,
     fixed: Mapping[str, Any] | None = None,
     seconds: float = 10.0,
     candidates: int | None = None,
@@ -152,7 +158,7 @@ def tune(
     """
     from ..schedules.words.candidates import MOST
     from ..targets.resolve import resolve
-    from .options import checked_fixed, checked_path, checked_shapes, checked_threads
+    from .options import checked_fixed, checked_path, checked_shapes, checked_threads, checked_typical
     from .state import Options
     from .tune import tune as measure
     from .tuning_file import add, check
@@ -168,6 +174,7 @@ def tune(
     options = Options(
         resolve("native"),
         shapes=checked_shapes(shapes),
+        typical=checked_typical(typical),
         fixed=checked_fixed(fixed),
         threads=checked_threads(threads),
         exact=bool(exact),
@@ -189,7 +196,7 @@ def _choices(database: str | os.PathLike[str] | None, target: Target, threads: i
 def inspect(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     stage: str | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: ShapesGiven | None = None,
     *,
     target: str | Target = "native",
     float_mode: str = "strict",
@@ -199,14 +206,16 @@ def inspect(
     optimize: str = "speed",
     threads: int | None = None,
     fixed: Mapping[str, Any] | None = None,
+    typical: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """What is in a model, as plain data, without compiling it.
 
     Without ``stage``: operators and how many of each, which of them Halotile covers, multiply-adds, weights, inputs and
     outputs of the file. With ``stage`` (``import`` to ``plan``): the pipeline runs that far and the operators left are
     listed with shapes and attributes, beside what each pass did and declined. Up to ``simplify``, dimensions may stay
-    open. ``fixed``, ``float_mode``, ``tile``, ``memory_budget``, ``optimize`` and ``threads`` are those of
-    :func:`compile`; with ``check``, every rewrite of the simplification is validated on numbers (slow).
+    open: ``symbols`` says of each its sizes, the one to plan for, and why. ``typical``, ``fixed``, ``float_mode``,
+    ``tile``, ``memory_budget``, ``optimize`` and ``threads`` are those of :func:`compile`; with ``check``, every
+    rewrite of the simplification is validated on numbers (slow).
     """
     from .inspection import inspect_file, inspect_stage
     from .options import (
@@ -217,11 +226,13 @@ def inspect(
         checked_shapes,
         checked_threads,
         checked_tile,
+        checked_typical,
     )
 
     known, lengths = checked_fixed(fixed), checked_shapes(shapes)
     options = {
         "fixed": known,
+        "typical": checked_typical(typical),
         "float_mode": checked_float_mode(float_mode),
         "tile": checked_tile(tile),
         "memory_budget": checked_budget(memory_budget),
@@ -229,5 +240,5 @@ def inspect(
         "threads": checked_threads(threads),
     }
     if stage is None:
-        return inspect_file(model, lengths, known)
+        return inspect_file(model, lengths, known, options["typical"])
     return inspect_stage(model, stage, lengths, target, check, options)

@@ -6,7 +6,7 @@ import math
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -20,7 +20,8 @@ from .frontend.functions import dtype_name
 from .frontend.known import with_their_shapes
 from .frontend.load import Source, load
 from .frontend.shapes import declared_shape, run_time_inputs
-from .options import Fixed
+from .options import Fixed, Shapes
+from .spec import TensorSpec
 
 _WEIGHT_LIMIT = (
     1024  # constants above this many bytes can't be shapes, so shape inference does without their values
@@ -37,19 +38,25 @@ sys.stdout.buffer.write(inferred.SerializeToString())
 
 
 def inspect_file(
-    model: Any, shapes: Mapping[str, Sequence[int]] | None = None, fixed: Mapping[str, Fixed] | None = None
+    model: Any,
+    shapes: Shapes | None = None,
+    fixed: Mapping[str, Fixed] | None = None,
+    typical: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Inputs, outputs, operators with their counts, coverage, multiply-adds and weights of the file as it is.
 
     Nodes and weights of branches, loops' bodies and functions count as well, once each (``nodes_inside``).
     ``coverage`` says whether the import takes the model: exactly when every dimension is fixed, and by operator when
-    some are open (``exact`` tells which). ``macs`` is None while it depends on an open dimension.
+    some are open (``exact`` tells which). ``macs`` is None while it depends on an open dimension. ``symbols`` are the
+    open dimensions: sizes, the one to plan for, and why; inputs and outputs have expressions of them, as far as the
+    import can tell, and ``conditions`` say what else runs must satisfy.
     """
     source = load(model)
     check(source)
     graph = source.model.graph
     shapes = with_their_shapes(graph, shapes, fixed)
-    inputs = [_described(i, shapes) for i in run_time_inputs(graph)]
+    found = _imported(model, shapes, fixed, typical)
+    inputs = [_described(i.name, i, found) for i in run_time_inputs(graph)]
     macs, open_nodes = count_macs(source.model, {i["name"]: i["shape"] for i in inputs})
     nodes = [*all_nodes(source.model)]
     return {
@@ -57,21 +64,23 @@ def inspect_file(
         "producer": " ".join(filter(None, [source.model.producer_name, source.model.producer_version])),
         "opsets": {o.domain or "ai.onnx": o.version for o in source.model.opset_import},
         "inputs": inputs,
-        "outputs": [_described(o, None) for o in graph.output],
+        "outputs": [_described(o.name, o, found) for o in graph.output],
+        "symbols": [asdict(s) for s in found.symbols] if found is not None else [],
+        "conditions": [c.why for c in found.conditions] if found is not None else [],
         "operators": dict(Counter(_operator(n) for n in nodes).most_common()),
         "nodes": len(nodes),
         "nodes_inside": len(nodes) - len(graph.node),
         "weights": asdict(count_weights(source.model)),
         "macs": None if open_nodes else macs,
         "macs_unknown_for": open_nodes,
-        "coverage": _coverage(model, source, shapes, fixed),
+        "coverage": _coverage(model, source, shapes, fixed, found),
     }
 
 
 def inspect_stage(
     model: Any,
     stage: str,
-    shapes: Mapping[str, tuple[int, ...]] | None,
+    shapes: Shapes | None,
     target: str | Target,
     check: bool = False,
     more: Mapping[str, Any] | None = None,
@@ -95,6 +104,10 @@ def inspect_stage(
     return {
         "name": build.imported.name,
         "stage": stage,
+        "inputs": [_tensor(t) for t in build.imported.inputs],
+        "outputs": [_tensor(t) for t in build.imported.outputs],
+        "symbols": [asdict(s) for s in build.imported.symbols],
+        "conditions": [c.why for c in build.imported.conditions],
         "operators_before": dict(build.imported.operators),
         "operators_after": dict(Counter(o["operator"] for o in listed).most_common()),
         "nodes_before": sum(build.imported.operators.values()),
@@ -191,13 +204,31 @@ def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:
         return skeleton
 
 
-def _coverage(
-    model: Any, source: Source, shapes: Mapping[str, Sequence[int]] | None, fixed: Mapping[str, Fixed] | None
-) -> dict[str, Any]:
+def _imported(
+    model: Any, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, typical: Mapping[str, int] | None
+) -> Any:
+    """The model as it is imported with open dimensions; None where that can't be done."""
     from .frontend import import_model
 
     try:
-        imported = import_model(model, shapes, fixed=fixed)
+        return import_model(model, shapes, True, fixed, typical)
+    except UnsupportedError:
+        return None
+    except ShapeError:
+        if shapes or typical:
+            raise
+        return None
+
+
+def _coverage(
+    model: Any, source: Source, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, found: Any
+) -> dict[str, Any]:
+    from .frontend import import_model
+    from .state import keeps_open
+
+    try:
+        done = found is not None and (keeps_open() or not found.symbols)
+        imported = found if done else import_model(model, shapes, fixed=fixed)
         return {"supported": True, "exact": True, "refused": [], "notes": list(imported.notes)}
     except UnsupportedError as error:
         lines = str(error).splitlines()
@@ -208,8 +239,6 @@ def _coverage(
             "notes": [],
         }
     except ShapeError as error:
-        if shapes:
-            raise
         refused = unsupported_operators(source.model)
         return {"supported": not refused, "exact": False, "refused": refused, "notes": [str(error)]}
 
@@ -227,11 +256,17 @@ def unsupported_operators(model: onnx.ModelProto) -> list[str]:
     return [f"{operator}: {reason}" for operator, reason in reasons.items() if reason]
 
 
-def _described(info: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, Any]:
-    shape = declared_shape(info)
-    if shapes and info.name in shapes:
-        shape = list(shapes[info.name])
-    return {"name": info.name, "dtype": dtype_name(info.type.tensor_type.elem_type), "shape": shape}
+def _described(name: str, info: onnx.ValueInfoProto, imported: Any) -> dict[str, Any]:
+    """An input or output as it is imported, or as the model declares it."""
+    for spec in (*imported.inputs, *imported.dropped, *imported.outputs) if imported is not None else ():
+        if spec.name == name:
+            return _tensor(spec)
+    return {"name": name, "dtype": dtype_name(info.type.tensor_type.elem_type), "shape": declared_shape(info)}
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    shape = [d if isinstance(d, int) else str(d) for d in spec.shape]
+    return {"name": spec.name, "dtype": spec.dtype, "shape": shape}
 
 
 def _operator(node: onnx.NodeProto) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import HalotileError, ShapeError, TargetError
+from .extents import UNTOLD, checked_dimension
 
 MAX_THREADS = 1024
 OBJECTIVES = ("speed", "memory")
@@ -18,8 +19,13 @@ FLOAT_MODES = ("strict", "finite", "exact")
 WEIGHTS = ("float32", "float16")
 
 
-def checked_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]] | None:
-    """Input name -> whole shape of plain non-negative integers; None when nothing is fixed."""
+Shapes = Mapping[str, tuple[int | str, ...]]  # of numbers, and extents as text (extents.py)
+
+
+def checked_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]] | None:
+    """Input name -> whole shape, symbol name -> one dimension; None when nothing is said.
+
+    Dimensions are numbers that are not negative, or text that says more (:class:`..extents.Extent`)."""
     if shapes is None:
         return None
     if not isinstance(shapes, Mapping):
@@ -27,6 +33,18 @@ def checked_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tupl
     if not shapes:
         return None
     return {str(name): _shape(str(name), dims) for name, dims in shapes.items()}
+
+
+def checked_typical(typical: Any) -> dict[str, int] | None:
+    """Symbol name -> the size to plan for; None when nothing is said."""
+    if typical is None:
+        return None
+    if not isinstance(typical, Mapping):
+        raise ShapeError(f"typical={typical!r}: give a dict of dimensions and sizes, such as {{'h': 720, 'w': 1280}}")
+    for name, size in typical.items():
+        if (_whole(size) or 0) < 1:
+            raise ShapeError(f"typical size of {str(name)!r} is {size!r}; give a whole number from 1")
+    return {str(name): operator.index(size) for name, size in typical.items()} or None
 
 
 @dataclass(frozen=True)
@@ -207,13 +225,21 @@ def _whole(value: Any) -> int | None:
         return None
 
 
-def _shape(name: str, dims: Any) -> tuple[int, ...]:
+def _shape(name: str, dims: Any) -> tuple[int | str, ...]:
+    single = isinstance(dims, str) or _whole(dims) is not None
     try:
-        shape = tuple(operator.index(d) for d in dims)
+        return tuple(_dimension(d) for d in ([dims] if single else dims))
     except (TypeError, ValueError):
         raise ShapeError(
-            f"shape of {name!r} is {dims!r}; give whole numbers, such as (1, 3, 224, 224)"
+            f"shape of {name!r} is {dims!r}; give whole numbers, such as (1, 3, 224, 224), or text for what is open, "
+            "such as ('n', 3, 'h:64..2160:32', 'w')"
         ) from None
-    if any(d < 0 for d in shape):
-        raise ShapeError(f"shape of {name!r} is {list(shape)}; dimensions can't be negative")
-    return shape
+    except ShapeError as error:
+        raise ShapeError(f"shape of {name!r}: {error}") from None
+
+
+def _dimension(dim: Any) -> int | str:
+    found = UNTOLD if dim is None else checked_dimension(dim) if isinstance(dim, str) else operator.index(dim)
+    if isinstance(found, int) and found < 0:
+        raise ShapeError(f"dimensions can't be negative, but one is {found}; '{UNTOLD}' leaves it as the model has it")
+    return found

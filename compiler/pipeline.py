@@ -71,9 +71,9 @@ def run_pipeline(
 def import_(build: Build) -> None:
     from .frontend import import_model
 
-    symbolic = build.options.stop_after in ("import", "simplify")  # only what follows needs fixed shapes
     options = build.options
-    build.imported = import_model(build.source, options.shapes, symbolic, options.fixed)
+    symbolic = options.open or options.stop_after in ("import", "simplify")
+    build.imported = import_model(build.source, options.shapes, symbolic, options.fixed, options.typical)
     if options.fixed:  # with the shapes that they have
         build.options = replace(options, fixed=build.imported.fixed)
     build.module = build.imported.module

@@ -29,7 +29,7 @@ Span = tuple[int, int]
 
 _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 # Not options of the library that is made; the target has an entry of its own.
-_TRACELESS = ("target", "stop_after", "dump_ir", "candidate", "cache", "explain")
+_TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "explain")
 
 
 def describe_model(source: Any) -> dict[str, Any]:
@@ -120,6 +120,7 @@ def _checked(options: Options) -> Options:
     try:
         check.checked_name(options.name)
         check.checked_shapes(options.shapes)
+        check.checked_typical(options.typical)
         check.checked_threads(options.threads)
         check.checked_budget(options.memory_budget)
         check.checked_float_mode(options.float_mode)

@@ -33,6 +33,8 @@ def build_report(build: Build) -> dict[str, Any]:
         report["dropped_inputs"] = [s.name for s in build.imported.dropped]
         report["dropped_shapes"] = {s.name: s.shape for s in build.imported.dropped}
         report["lengths"] = dict(build.imported.lengths)
+        if build.imported.symbols:
+            report["symbols"] = [asdict(s) for s in build.imported.symbols]
         report["warnings"] = list(build.imported.warnings)
     if build.graph is not None:
         report["operators_after"] = len(build.graph.nodes)

@@ -86,6 +86,17 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """What a run must satisfy besides the bounds of its symbols: ``left`` is ``right``, at least or at most that, or is
+    1 or that. Both sides are numbers or Dims; ``why`` says it in words."""
+
+    left: Any
+    relation: str
+    right: Any
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class TensorSpec:
     """``name`` is the exact ONNX name, ``dtype`` numpy's (``bfloat16`` and the float8s as in ml_dtypes). An open
     dimension of ``shape`` is an expression of :class:`Symbol` names: a Dim in the compiler, its text in a manifest."""

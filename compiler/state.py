@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,27 +13,35 @@ from ..schedules.words.policy import Policy, Tuning
 from ..targets.target import Target
 from .cache.place import cache_of_environment
 from .cache.store import Cache
-from .options import Fixed
+from .options import Fixed, Shapes
 
 REWRITES = ("simplify", "reassociate", "dots", "numbers", "merge")  # stages from a Relax module to another
 STAGES = ("import", *REWRITES, "fuse", "layout", "select", "tile", "schedule", "plan", "assemble", "link")
 Progress = Callable[[str, int, int], None]
 
 
+def keeps_open() -> bool:
+    """Whether builds keep open dimensions: not yet, unless the environment asks for it."""
+    return os.environ.get("HALOTILE_OPEN") == "1"
+
+
 @dataclass(frozen=True)
 class Options:
-    """What a build is asked for. ``shapes`` fixes open dimensions, ``fixed`` values of inputs; ``threads`` None takes
-    the target's cores; ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does it. ``tile``:
-    auto, off, or a wish (passes/tile/user_request.py); None is auto. ``memory_budget`` is in bytes. ``tuning`` are
-    choices that were measured (schedules/words/candidates.py), ``candidate`` which of each kernel's candidates to build
-    for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the instruction.
-    ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or float16 for
-    those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones as zero.
-    ``cache`` keeps compiled code for later builds; unless told, where the environment says (compiler/cache/place.py).
-    ``explain``: the select stage notes what every algorithm says of every group."""
+    """What a build is asked for. ``shapes`` fixes, bounds and names open dimensions, ``typical`` says what to plan for
+    of those that stay open, and ``open`` whether they stay so to the end; ``fixed`` are values of inputs. ``threads``
+    None takes the target's cores; ``formats`` are what is linked (so, a, exe, extras), ``cc`` the compiler that does
+    it. ``tile``: auto, off, or a wish (passes/tile/user_request.py); None is auto. ``memory_budget`` is in bytes.
+    ``tuning`` are choices that were measured (schedules/words/candidates.py), ``candidate`` which of each kernel's
+    candidates to build for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the
+    instruction. ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or
+    float16 for those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones
+    as zero. ``cache`` keeps compiled code for later builds; unless told, where the environment says
+    (compiler/cache/place.py). ``explain``: the select stage notes what every algorithm says of every group."""
 
     target: Target
-    shapes: Mapping[str, tuple[int, ...]] | None = None
+    shapes: Shapes | None = None
+    typical: Mapping[str, int] | None = None
+    open: bool = field(default_factory=keeps_open)
     fixed: Mapping[str, Fixed] | None = None
     threads: int | None = None
     exact: bool = False

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import TargetError
 from ..passes.tile.scratchpad.timeline import Timeline, predict
 from ..targets.target import Target
-from .options import Fixed
+from .options import Fixed, Shapes
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Chain:
 
 
 def timelines(
-    model: Any, shapes: Mapping[str, tuple[int, ...]] | None, target: str | Target, rows: int | None = None,
-    fixed: Mapping[str, Fixed] | None = None,
+    model: Any, shapes: Shapes | None, target: str | Target, rows: int | None = None,
+    fixed: Mapping[str, Fixed] | None = None, typical: Mapping[str, int] | None = None,
 ) -> tuple[Chain, ...]:
     """The chains that a build for ``target`` computes in stripes (of ``rows`` rows; None chooses)."""
     from ..passes.tile.scratchpad.costs import stripe_costs
@@ -64,7 +64,8 @@ def timelines(
             f"target {chosen.id} has no scratchpad, so nothing is transferred; name one that has: -t scratchpad"
         )
     tile: Any = None if rows is None else {"shape": (rows, None)}
-    options = Options(chosen, dict(shapes) if shapes else None, fixed, tile=tile, stop_after="tile")
+    lengths = dict(shapes) if shapes else None
+    options = Options(chosen, lengths, typical, fixed=fixed, tile=tile, stop_after="tile")
     build = run_pipeline(model, options)
     found = []
     for group in build.groups:

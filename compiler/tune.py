@@ -19,6 +19,7 @@ from typing import Any
 
 from ..errors import TargetError
 from ..schedules.words.candidates import MOST
+from .frontend.typical import at_typical
 from .pipeline import run_pipeline
 from .runtime.loader import LoadedModel, load
 from .sample import random_inputs
@@ -83,7 +84,7 @@ def tune(
             build, loaded = built(str(rank), candidate=rank)
             builds.append(build)
             models.append(loaded)
-        feeds = random_inputs(own.inputs)
+        feeds = random_inputs(at_typical(first.imported.inputs, first.imported.symbols))
         times = _kernel_times(models, feeds, seconds * 0.8, tell)
         found = _winners(builds, times)
         considered = len({d.key for d in decisions if d is not None})

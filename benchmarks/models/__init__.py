@@ -16,13 +16,14 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from ...compiler.options import Shapes
 from ..graph import Form
 from .bert import bert
 from .convnext import convnext
 from .densenet import densenet
 from .detector import detector_neck
 from .efficientnet import efficientnet_b0
-from .file import ModelFile, Shapes
+from .file import ModelFile
 from .inception import inception
 from .light import NAMES as LIGHT_NAMES
 from .light import light
@@ -57,7 +58,8 @@ class ModelEntry:
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     tags: frozenset[str] = frozenset()
     path: ClassVar[Path | None] = None  # where it lies already
-    shapes: ClassVar[Shapes | None] = None
+    shapes: ClassVar[Shapes | None] = None  # what a file needs beside itself
+    typical: ClassVar[Mapping[str, int] | None] = None
 
     def model(self, small: bool = False, **overrides: Any) -> onnx.ModelProto:
         """Builds the model; ``overrides`` are arguments of the builder (``form``, ``batch``, ``size`` ...)."""

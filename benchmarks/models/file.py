@@ -9,20 +9,19 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ...compiler.options import Fixed
-
-Shapes = Mapping[str, tuple[int, ...]]
+from ...compiler.options import Fixed, Shapes
 
 
 @dataclass(frozen=True)
 class ModelFile:
     """The model in ``file``, whose name is the file's; ``given`` shapes fix its open dimensions, for ours and for the
     feeds, whose integers stay below the length of the table that they index. Inputs that are ``fixed`` become constants
-    in a copy of the model, for every engine."""
+    in a copy of the model, for every engine. What stays open is measured at its ``typical`` size."""
 
     file: Path
     given: Shapes | None = None
     fixed: Mapping[str, Fixed] | None = None
+    typical: Mapping[str, int] | None = None
 
     @property
     def name(self) -> str:
@@ -61,6 +60,9 @@ class ModelFile:
 
     def inputs(self, model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
         from ...compiler.frontend import import_model
+        from ...compiler.frontend.typical import at_typical
         from ...compiler.sample import random_inputs
+        from ...compiler.state import keeps_open
 
-        return random_inputs(import_model(self.file, self.given, fixed=self.fixed).inputs, model, seed)
+        imported = import_model(self.file, self.given, keeps_open(), self.fixed, self.typical)
+        return random_inputs(at_typical(imported.inputs, imported.symbols), model, seed)

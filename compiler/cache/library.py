@@ -107,7 +107,7 @@ def key_of_library(model: Any, options: Options, cache: Cache) -> str | None:
             return None
     except (HalotileError, OSError, ValueError, TypeError):
         return None
-    asked = {**describe_options(options), "explain": options.explain}
+    asked = {**describe_options(options), "explain": options.explain, "open": options.open}
     facts = [asked, asdict(options.target), {"file": name, "sha256": sha, "external": external}]
     return key_of("library", FORM, origin(), *compilers, json.dumps(facts, sort_keys=True, default=str))
 

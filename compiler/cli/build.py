@@ -15,6 +15,7 @@ from .console import StageProgress, emit, emit_json, note, on_terminal
 from .interrupt import removed_on_exit
 from .models import remember_model
 from .recipe import FormatType, GlibcType, chosen_formats, compare_with, from_manifest, linked_target
+from .shapes import shape_options
 
 if TYPE_CHECKING:
     from ..cache.store import Cache
@@ -39,7 +40,7 @@ STAGES = (
 @click.option("--glibc", type=GlibcType(), help="Oldest glibc to run on.  [default: the board's]")
 @click.option("--from", "recorded", metavar="MANIFEST", help="Build again what a manifest.json records.")
 @click.option("--name", help="Name of the library and prefix of its functions.  [default: the model's]")
-@parameters.shape_option
+@shape_options
 @parameters.fix_option
 @parameters.threads_option
 @click.option(
@@ -86,7 +87,6 @@ def build(
     and <name>.pc for C users. It appears, or is replaced, only when all is whole and, for this machine, agrees with
     ONNX Runtime.
     """
-    fixed = parameters.shapes_of(shapes)
     if model is None and options["recorded"] is None:
         raise click.UsageError("Missing argument 'MODEL'.")
     stop = options["stop_after"]
@@ -104,7 +104,7 @@ def build(
         )  # fmt: skip
         stem = path.stem
     else:
-        chosen, manifest = _options(target, fixed, parameters.cache_of(cache), **options), None
+        chosen, manifest = _options(target, shapes, parameters.cache_of(cache), **options), None
     final = Path(output or Path("out") / str(stem)) if stop in (None, "link") else None
     if final is not None:
         parameters.check_destination(final)
@@ -113,11 +113,11 @@ def build(
 
 
 def _options(
-    target_text: str, shapes: dict[str, tuple[int, ...]] | None, cache: Cache | None, *,
-    fixed: Any, name: str | None, threads: int | None, exact: bool, float_mode: str,
-    formats: tuple[str, ...] | None, static: bool, cc: str | None, glibc: str | None, stop_after: str | None,
-    dump_ir: str | None, tile: str | None, memory_budget: int | None, optimize: str, timers: bool,
-    tuning: str | None, weights: str, flush_denormals: bool, explain: bool, **_: Any,
+    target_text: str, shapes: Any, cache: Cache | None, *, typical: Any, fixed: Any, name: str | None,
+    threads: int | None, exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
+    glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
+    optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool, explain: bool,
+    **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
     from ...targets.resolve import precheck
@@ -133,7 +133,7 @@ def _options(
 
     making = stop_after in (None, "link")
     return Options(
-        target=target, shapes=shapes, fixed=parameters.fixed_of(fixed), threads=threads, exact=exact,
+        target=target, shapes=shapes, typical=typical, fixed=parameters.fixed_of(fixed), threads=threads, exact=exact,
         float_mode=float_mode, name=name, tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
         weights=checked_weights(weights, exact), flush_denormals=checked_denormals(flush_denormals, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,

@@ -8,14 +8,15 @@ import click
 
 from . import parameters
 from .console import columns, count, emit, emit_json, seconds, size
-from .summary import explanation
+from .shapes import shape_options
+from .summary import explanation, symbol_text
 
 STAGES = (
     "import", "simplify", "reassociate", "dots", "numbers", "merge", "fuse", "layout", "select", "tile", "schedule",
     "plan",
 )  # fmt: skip
 _TILING = ("tile", "memory_budget", "optimize", "threads")
-# What each view reads beside --shape, --target and --json; the first names are the options that choose it.
+# What each view reads beside --shape, --typical, --target and --json; the first names are the options that choose it.
 _VIEWS = {
     "--timeline": ("timeline", "svg"),
     "--plan": ("plan", "pareto", "float_mode", *_TILING),
@@ -25,7 +26,7 @@ _VIEWS = {
 
 @click.command()
 @click.argument("model")
-@parameters.shape_option
+@shape_options
 @parameters.fix_option
 @click.option(
     "--stop-after", "stage", type=click.Choice(STAGES), help="Run the pipeline so far and show what is left."
@@ -45,8 +46,8 @@ _VIEWS = {
 @parameters.target_option
 @parameters.json_option
 def inspect(
-    model: str, shapes: Any, fixed: Any, stage: str | None, float_mode: str, check: bool, timeline: bool,
-    svg: str | None, target: str, as_json: bool, plan: bool, pareto: bool, explain: bool, **tiling: Any,
+    model: str, shapes: Any, typical: Any, fixed: Any, stage: str | None, float_mode: str, check: bool,
+    timeline: bool, svg: str | None, target: str, as_json: bool, plan: bool, pareto: bool, explain: bool, **tiling: Any,
 ) -> None:  # fmt: skip
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).
 
@@ -60,7 +61,7 @@ def inspect(
     _refuse_unread("--timeline" if timeline or svg else "--plan" if plan or pareto else "--stop-after" if stage else "")
     if check and stage == "import":
         raise click.UsageError("--check validates the simplification, which --stop-after import leaves out")
-    lengths, known = parameters.shapes_of(shapes), parameters.fixed_of(fixed)
+    known = parameters.fixed_of(fixed)
     path = parameters.check_model_path(model)
     from ...targets.resolve import precheck
 
@@ -68,14 +69,16 @@ def inspect(
     if timeline or svg:
         from .timeline import show
 
-        return show(path, lengths, known, target, svg, as_json)
+        return show(path, shapes, known, target, svg, as_json, typical)
     if plan or pareto:
         from .plan import show as show_plan
 
-        return show_plan(path, lengths, target, pareto, as_json, {"fixed": known, "float_mode": float_mode, **tiling})
+        wish = {"fixed": known, "float_mode": float_mode, "typical": typical, **tiling}
+        return show_plan(path, shapes, target, pareto, as_json, wish)
     from ..api import inspect as look
 
-    data = look(path, stage, lengths, target=target, fixed=known, float_mode=float_mode, check=check, **tiling)
+    wish = {"fixed": known, "typical": typical, "float_mode": float_mode, "check": check, **tiling}
+    data = look(path, stage, shapes, target=target, **wish)
     if as_json:
         emit_json(data)
     elif explain:
@@ -105,6 +108,8 @@ def _file_text(data: dict[str, Any]) -> str:
         ("opset", ", ".join(f"{domain} {version}" for domain, version in data["opsets"].items())),
         *(("input", _tensor(t)) for t in data["inputs"]),
         *(("output", _tensor(t)) for t in data["outputs"]),
+        *(("dimension", symbol_text(s)) for s in data["symbols"]),
+        *(("needs", line) for line in data["conditions"]),
         ("operators", f"{data['nodes']} of {len(data['operators'])} kinds{_inside(data['nodes_inside'])}"),
         ("multiply-adds", macs),
         (
@@ -135,6 +140,10 @@ def _stage_text(data: dict[str, Any]) -> str:
         columns(
             [
                 ("name", data["name"]),
+                *(("input", _tensor(t)) for t in data["inputs"]),
+                *(("output", _tensor(t)) for t in data["outputs"]),
+                *(("dimension", symbol_text(s)) for s in data["symbols"]),
+                *(("needs", line) for line in data["conditions"]),
                 ("operators before", str(data["nodes_before"])),
                 (f"after {data['stage']}", str(data["nodes_after"])),
                 *((f"time, {s}", seconds(t)) for s, t in data["seconds"].items()),

@@ -13,35 +13,6 @@ from ...errors import ModelError, OutputError, RunError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class ShapeType(click.ParamType):
-    """``x=1,3,224,224`` -> ("x", (1, 3, 224, 224)); ``x=`` is a scalar. The name may hold an equals sign."""
-
-    name = "name=d,d,..."
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, tuple[int, ...]]:
-        if isinstance(value, tuple):
-            return value
-        name, equals, dims = str(value).rpartition("=")
-        if not equals or not name:
-            self.fail(f"{value!r} is not of the form name=1,3,224,224", param, ctx)
-        try:
-            shape = tuple(int(d) for d in dims.strip("[]() ").split(",") if d.strip())
-        except ValueError:
-            self.fail(f"{value!r}: {dims!r} is not a list of whole numbers such as 1,3,224,224", param, ctx)
-        return name, shape
-
-
-def shape_option(function: F) -> F:
-    """``--shape``, once for each input with open dimensions."""
-    return click.option(
-        "--shape",
-        "shapes",
-        type=ShapeType(),
-        multiple=True,
-        help="Fix an input's shape: --shape x=1,3,224,224.",
-    )(function)
-
-
 class FixType(click.ParamType):
     """``size=480,640`` -> ("size", its value); ``size=size.npy`` reads a file. The name may hold an equals sign."""
 
@@ -210,15 +181,6 @@ def tolerance_options(function: F) -> F:
     return click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs."
     )(function)
-
-
-def shapes_of(pairs: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]] | None:
-    """The shapes by input name; one name given twice is a usage error."""
-    names = [name for name, _ in pairs]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise click.UsageError(f"--shape {twice[0]}=... is given twice")
-    return dict(pairs) or None
 
 
 def fixed_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:

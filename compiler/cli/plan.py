@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..options import Shapes
 from .console import columns, emit, emit_json, size
 
 
 def show(
     model: str | Path,
-    shapes: Mapping[str, tuple[int, ...]] | None,
+    shapes: Shapes | None,
     target: str,
     pareto: bool,
     as_json: bool,
@@ -19,7 +19,7 @@ def show(
 ) -> None:
     """Prints the plans of the tile groups, and with ``pareto`` the curve that they were chosen from.
 
-    ``options`` are the pipeline's: fixed, float_mode, tile, memory_budget, optimize and threads."""
+    ``options`` are the pipeline's: typical, fixed, float_mode, tile, memory_budget, optimize and threads."""
     from ...passes.tile.describe import plan_text
     from ...targets.resolve import resolve
     from ..plans import plans

@@ -13,6 +13,7 @@ from ...errors import OutputError, TargetError
 from . import parameters
 from .console import note
 from .models import find_model
+from .shapes import OPTIONS as SHAPES
 
 if TYPE_CHECKING:
     from ..runtime.recorded import Recorded
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 FORMATS = ("so", "a", "exe")
 # What decides the result: with --from it comes from the manifest, and from nowhere else. (--cc is the user's to say.)
 RECORDED = (
-    "target", "name", "shapes", "fixed", "threads", "exact", "float_mode", "formats", "static", "glibc", "tile",
+    "target", "name", *SHAPES, "fixed", "threads", "exact", "float_mode", "formats", "static", "glibc", "tile",
     "memory_budget", "optimize", "timers", "tuning", "weights", "flush_denormals",
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
         found.append(("operators before", f"{sum(before.values())} ({_top(before)})"))
     if report.get("operators_after") is not None:
         found.append(("operators after", str(report["operators_after"])))
+    found += [("dimension", symbol_text(s)) for s in report.get("symbols") or ()]
     if kernels:
         found.append(("kernels after", str(len(kernels))))
     if report.get("macs") is not None:
@@ -40,6 +42,14 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
     if output is not None:
         found.append(("library", one_line(str(output))))
     return found
+
+
+def symbol_text(symbol: Mapping[str, Any]) -> str:
+    """An open dimension: its sizes, the one that is planned for, and why it has its bounds."""
+    from ..extents import sizes_text
+
+    sizes = sizes_text(symbol["low"], symbol["high"], symbol["multiple"])
+    return "; ".join((f"{one_line(symbol['name'])}: {sizes}, planned for {symbol['typical']}", *symbol["why"]))
 
 
 def print_table(report: dict[str, Any], model: Path, output: Path | None) -> None:

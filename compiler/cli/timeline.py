@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError
-from ..options import Fixed
+from ..options import Fixed, Shapes
 from .console import emit, emit_json, size
 
 
 def show(
-    model: Any, shapes: Mapping[str, tuple[int, ...]] | None, fixed: Mapping[str, Fixed] | None, target: str,
-    svg: str | None, as_json: bool,
+    model: Any, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, target: str, svg: str | None, as_json: bool,
+    typical: Mapping[str, int] | None = None,
 ) -> None:  # fmt: skip
     """Prints the timelines of all chains; ``svg`` is a file that gets their picture."""
     from ...passes.tile.scratchpad.timeline_text import as_svg, as_text, seconds
     from ..timelines import timelines
 
-    chains = timelines(model, shapes, target, fixed=fixed)
+    chains = timelines(model, shapes, target, fixed=fixed, typical=typical)
     if svg is not None:
         picture = as_svg([(f"{c.name}, {c.stripes} stripes of {c.rows} rows", c.timeline) for c in chains])
         try:

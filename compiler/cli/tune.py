@@ -8,6 +8,7 @@ import click
 
 from . import parameters
 from .console import StageProgress, columns, emit, emit_json, on_terminal
+from .shapes import shape_options
 
 
 @click.command()
@@ -16,7 +17,7 @@ from .console import StageProgress, columns, emit, emit_json, on_terminal
     "--database", type=click.Path(dir_okay=False), default="tuning.json", show_default=True, metavar="FILE",
     help="Where to enter what wins; made if it is not there.",
 )  # fmt: skip
-@parameters.shape_option
+@shape_options
 @parameters.fix_option
 @parameters.threads_option
 @click.option("--exact", is_flag=True, help="For builds with --exact: no Winograd, no matrix unit.")
@@ -29,21 +30,21 @@ from .console import StageProgress, columns, emit, emit_json, on_terminal
 )
 @parameters.json_option
 def tune(
-    model: str, database: str, shapes: Any, fixed: Any, threads: int | None, exact: bool, seconds: float,
-    candidates: int, as_json: bool,
+    model: str, database: str, shapes: Any, typical: Any, fixed: Any, threads: int | None, exact: bool,
+    seconds: float, candidates: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the kernels of MODEL (ONNX) on this machine, for later builds with --tuning.
 
     The model is compiled once for every rank of candidate and the builds run in turns. What is faster than the choice
     that the cost model makes by itself is entered into a database, which may hold any number of models and machines.
     """
-    lengths, known = parameters.shapes_of(shapes), parameters.fixed_of(fixed)
+    known = parameters.fixed_of(fixed)
     path = parameters.check_model_path(model)
     from ..api import tune as measure
 
     with StageProgress(on_terminal()) as progress:
         found = measure(
-            path, database, lengths, threads, exact,
+            path, database, shapes, threads, exact, typical=typical,
             fixed=known, seconds=seconds, candidates=candidates, progress=progress,
         )  # fmt: skip
     if as_json:

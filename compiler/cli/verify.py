@@ -12,6 +12,7 @@ from ...errors import ToolchainError
 from . import parameters
 from .console import StageProgress, columns, emit, emit_json, on_terminal
 from .interrupt import removed_on_exit
+from .shapes import shape_options
 
 
 @click.command()
@@ -21,7 +22,7 @@ from .interrupt import removed_on_exit
     "-i", "--input", "inputs", multiple=True, metavar="NAME=FILE", help="An input as .npy, or all as .npz."
 )
 @parameters.on_option
-@parameters.shape_option
+@shape_options
 @parameters.fix_option
 @parameters.threads_option
 @click.option("--exact", is_flag=True, help="Compile exactly; ten times tighter tolerances.")
@@ -29,7 +30,7 @@ from .interrupt import removed_on_exit
 @parameters.cache_option
 @parameters.json_option
 def verify(
-    model: str, directory: str | None, inputs: Any, on: str | None, shapes: Any, fixed: Any, cache: bool,
+    model: str, directory: str | None, inputs: Any, on: str | None, shapes: Any, typical: Any, fixed: Any, cache: bool,
     as_json: bool, **options: Any,
 ) -> int:
     """Compare MODEL (ONNX) with ONNX Runtime: the library in DIR, or one compiled for this machine and thrown away.
@@ -37,13 +38,13 @@ def verify(
     MODEL may be left out: `halotile verify DIR` finds the model that the manifest in DIR names.
     Exit code 3 when an output differs by more than rtol * max|reference| + atol.
     """
-    lengths, known = parameters.shapes_of(shapes), parameters.fixed_of(fixed)
+    known = parameters.fixed_of(fixed)
     path, folder = _model_and_folder(model, directory)
     if on is not None and folder is None:
         raise click.UsageError("--on runs a built library; name its folder: halotile verify MODEL DIR --on ...")
     if folder is not None and known:
         raise click.UsageError("--fix is for compiling; the library in DIR has its constants already")
-    if folder is not None and lengths:
+    if folder is not None and (shapes or typical):
         raise click.UsageError("--shape is for compiling; the library in DIR has its shapes already")
     from ..verify import available
 
@@ -56,7 +57,8 @@ def verify(
     else:
         with removed_on_exit(), tempfile.TemporaryDirectory() as temporary:
             library = Path(temporary) / "library"
-            wanted = {"shapes": lengths, "fixed": known, "threads": options["threads"], "exact": options["exact"]}
+            wanted = {"shapes": shapes, "typical": typical, "fixed": known}
+            wanted |= {"threads": options["threads"], "exact": options["exact"]}
             _compile(path, library, parameters.cache_of(cache), wanted, quiet=as_json)
             result = _compare(path, library, inputs, None, **options)
     if as_json:

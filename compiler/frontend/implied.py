@@ -4,31 +4,59 @@
     add([batch, 5], [7, 5])              batch is 1 or 7, the result is [7, 5]
     add([a, 5], [b, 5])                  a and b may differ (one may be 1): refused
 
-What follows is carried out by :class:`~.dims.Learned`, and the import starts again with it.
+    add([h], [2 * (h // 2)])             h is even
+    add([past + seq], [total])           total is past + seq
+
+What follows is carried out by :class:`~.learned.Learned`, and the import starts again with it. What no symbol can
+express is remembered as a condition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from ...schedules.words.dims import Atom, Dim, Learned, Open, bounds, is_whole, quotient, terms_of
+from ...schedules.words.dims import (
+    Atom,
+    Dim,
+    Open,
+    bounds,
+    floor_div,
+    is_whole,
+    maximum,
+    minimum,
+    plain_terms,
+    quotient,
+    symbol_in,
+    terms_of,
+)
 from ...schedules.words.refusal import Refusal
+from .learned import Learned
 
 LENGTHS_TRIED = 512
-#: Pairs of dims that a run implies to be equal, though no symbol follows from it, with a note for each.
-ASSUMED: ContextVar[dict[tuple[Any, Any], str] | None] = ContextVar("assumed", default=None)
+Condition = tuple[Any, str, Any]  # (left, relation, right): "is", "at least", "at most", or "is 1 or"
+#: What every run that succeeds satisfies, though no symbol expresses it, with what is told of it.
+ASSUMED: ContextVar[dict[Condition, str] | None] = ContextVar("assumed", default=None)
+
+
+def assume(left: Any, relation: str, right: Any, what: str) -> None:
+    """Remembers a condition, to be told and to be checked at run time; Open where no import keeps dims open."""
+    assumed = ASSUMED.get()
+    if assumed is None:
+        raise Open(f"{what}: {left} may or may not be {right}")
+    assumed[left, relation, right] = what
 
 
 def equal(a: Any, b: Any) -> bool:
     """Whether two dims are equal in every run that succeeds, as far as that is known."""
-    return a == b or bool({(a, b), (b, a)} & (ASSUMED.get() or {}).keys())
+    return a == b or bool({(a, "is", b), (b, "is", a)} & (ASSUMED.get() or {}).keys())
 
 
 def require_equal(a: Any, b: Any, what: str) -> None:
-    """Two dims that must agree in every run: nothing if they do, Learned if a symbol follows, a Refusal if they can't,
-    else remembered and noted (a height that must be even, say, which no symbol can express)."""
+    """Two dims that must agree in every run: nothing if they do, Learned if something of a symbol follows, a Refusal if
+    they can't, else a condition (a height whose quarter must be even, say, which no symbol expresses)."""
     if equal(a, b):
         return
     if not isinstance(a, Dim) and not isinstance(b, Dim):
@@ -36,25 +64,55 @@ def require_equal(a: Any, b: Any, what: str) -> None:
     rest = a - b
     common = _common(rest)
     rest = rest if common is None else quotient(rest, common)
-    symbols = {m[0] for m in terms_of(rest) if len(m) == 1 and m[0].kind == "symbol"}
-    for atom in sorted(symbols, reverse=True):
-        factor = rest.terms[(atom,)]
-        value = quotient(Dim({(atom,): factor}) - rest, factor)
-        plain = not isinstance(value, Dim) or len(value.terms) == 1 and _is_symbol(value)
-        if plain and is_whole(value) and (isinstance(value, Dim) or value >= 0):
-            raise Learned(atom.text, same_as=value)
-    low, high = bounds(a - b)
+    low, high = bounds(rest)
     if low > 0 or high < 0:
         raise Refusal(f"{what}: {a} is not {b}")
-    assumed = ASSUMED.get()
-    if assumed is None:
-        raise Open(f"{what}: {a} may or may not be {b}")
-    assumed[a, b] = f"{what}: {a} is taken to be {b}, since the model can't run otherwise"
+    solutions = [*_solutions(rest)]
+    for name, value in solutions:
+        if not isinstance(value, Dim) or symbol_name(value) is not None:
+            raise Learned(name, same_as=value)
+    for name, multiple in _multiples(rest):
+        raise Learned(name, multiple=multiple)
+    for name, value in solutions:
+        raise Learned(name, same_as=value)
+    assume(a, "is", b, f"{what}: {a} is taken to be {b}, since the model can't run otherwise")
 
 
-def _is_symbol(value: Dim) -> bool:
-    (monomial, factor), *_ = value.terms.items()
-    return factor == 1 and len(monomial) == 1 and monomial[0].kind == "symbol"
+def _solutions(rest: Dim) -> Iterator[tuple[str, Any]]:
+    """Symbols and what each must be for ``rest`` to be zero: whole, never negative, and without the symbol itself."""
+    for monomial in sorted((m for m in rest.terms if len(m) == 1), reverse=True):
+        symbol = symbol_in(monomial[0])
+        if symbol is None or symbol.operands:
+            continue
+        factor = rest.terms[monomial]
+        value = quotient(Dim({monomial: factor}) - rest, factor)
+        if not is_whole(value) or bounds(value)[0] < 0 or symbol in symbols_of(value):
+            continue
+        yield symbol.text, value * symbol.multiple
+
+
+def _multiples(rest: Dim) -> Iterator[tuple[str, int]]:
+    """Symbols that must be multiples of more than is known for ``rest`` to be zero.
+
+    In h - 2 (h // 2) all but the first term is a multiple of 2, and so must be h."""
+    if not is_whole(rest):
+        return
+    for monomial, factor in rest.terms.items():
+        symbol = symbol_in(monomial[0]) if len(monomial) == 1 else None
+        others = [f for m, f in rest.terms.items() if m and m != monomial]
+        common = math.gcd(*others) if others else 1
+        if symbol is None or symbol.operands or rest.terms.get((), 0) % common:
+            continue
+        more = common // math.gcd(factor, common)
+        if more > 1:
+            yield symbol.text, symbol.multiple * more
+
+
+def symbol_name(value: Any) -> str | None:
+    """The name of the open dimension that a dim is; None for any other dim."""
+    ((monomial, factor), *more) = plain_terms(value) if isinstance(value, Dim) else [((), 0)]
+    alone = monomial[0] if factor == 1 and not more and len(monomial) == 1 else None
+    return alone.text if alone is not None and alone.kind == "symbol" and not alone.operands else None
 
 
 def _common(value: Any) -> Dim | None:
@@ -72,7 +130,7 @@ def _common(value: Any) -> Dim | None:
 
 
 def require_at_least(
-    value: Any, least: int, what: str, why: str = "since the model can't run otherwise"
+    value: Any, least: int, what: str, why: str = ""
 ) -> None:
     """A dim that must be at least ``least`` in every run."""
     low, high = bounds(value)
@@ -80,6 +138,8 @@ def require_at_least(
         raise Refusal(f"{what}: {value} is less than {least}")
     if low < least and isinstance(value, Dim):
         learn_at_least(value, least, why)
+        if ASSUMED.get() is not None:
+            assume(value, "at least", least, f"{what}: {value} is taken to be at least {least}")
 
 
 def learn_at_least(value: Any, least: int, why: str) -> None:
@@ -92,7 +152,7 @@ def learn_at_least(value: Any, least: int, why: str) -> None:
     if factor <= 0 or len(monomial) != 1 or monomial[0].low * factor >= least:
         return
     atom, most = monomial[0], -(-least // factor)
-    if atom.kind == "symbol":
+    if atom.kind == "symbol" and not atom.operands:
         raise Learned(atom.text, low=int(most), why=why)
     if atom.kind == "floor" and isinstance(atom.operands[1], int):
         learn_at_least(atom.operands[0], int(most) * atom.operands[1], why)
@@ -120,6 +180,10 @@ def _broadcast_dim(dims: list[Any]) -> Any:
             low, high = bounds(other)
             if high < fixed and low > 1:
                 raise Refusal(f"{result} and {d} do not broadcast")
+            if low > 1:  # not one, so just this
+                require_equal(other, fixed, "operands that broadcast")
+            elif ASSUMED.get() is not None:
+                assume(other, "is 1 or", fixed, f"{other} is taken to be 1 or {fixed}, to which it is broadcast")
             result = fixed  # whatever the symbol is in a run that succeeds: 1 or just this
         else:
             first = _capped(result, d)
@@ -141,8 +205,8 @@ def _only_equal(a: Dim, b: Dim) -> bool:
     if len(names) != 1:
         return False
     ((name, symbol),) = names.items()
-    first = int(symbol.low)
-    for n in range(first, int(min(first + LENGTHS_TRIED, symbol.high + 1))):
+    first, step = int(symbol.low), symbol.multiple
+    for n in range(first, int(min(first + LENGTHS_TRIED * step, symbol.high + 1)), step):
         x, y = at(a, {name: n}), at(b, {name: n})
         if x != y and 1 in (x, y) and min(x, y) > 0:
             return False
@@ -170,12 +234,39 @@ def at(value: Any, known: Mapping[str, int]) -> Any:
     return total
 
 
+def replaced(value: Any, known: Mapping[str, Any]) -> Any:
+    """A dim with other dims or numbers in the place of the symbols that are ``known``."""
+    functions: dict[str, Any] = {"floor": floor_div, "max": maximum, "min": minimum}
+    total: Any = 0
+    for monomial, factor in terms_of(value).items():
+        term: Any = factor
+        for atom in monomial:
+            if atom.kind != "symbol":
+                part = functions[atom.kind](*(replaced(o, known) for o in atom.operands))
+            else:
+                part = known.get(atom.text, Dim({(atom,): 1}))
+            term = part * term
+        total = total + term
+    return total
+
+
 def _capped(a: Dim, b: Dim) -> Dim | None:
-    """``a`` when b is min(a, n): then a run succeeds only up to n, which is learned."""
+    """``a`` when b is min(a, n): then a run succeeds only up to n, which is learned, or a condition."""
     if len(b.terms) == 1 and (atoms := next(iter(b.terms))) and len(atoms) == 1 and atoms[0].kind == "min":
         others = [o for o in atoms[0].operands if o != a]
         if len(others) == 1 and isinstance(others[0], int) and others[0] > 1:
-            if _is_symbol(a) and len(a.terms) == 1:
-                raise Learned(str(a), high=others[0])
+            require_at_most(a, others[0])
             return a
     return None
+
+
+def require_at_most(value: Any, most: int, why: str = "") -> None:
+    """A dim that must be at most ``most`` in every run."""
+    if not isinstance(value, Dim) or bounds(value)[1] <= most:
+        return
+    name = symbol_name(value)
+    if name is not None:
+        raise Learned(name, high=most, why=why)
+    if ASSUMED.get() is not None:
+        told = f"{value} is taken to be at most {most}, {why or 'since the model can not run otherwise'}"
+        assume(value, "at most", most, told.replace("can not", "can't"))

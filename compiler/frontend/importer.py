@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,24 +15,27 @@ import tvm
 from tvm import relax
 
 from ...errors import ModelError, ShapeError, UnsupportedError
-from ...schedules.words.dims import SYMBOLS, Dim, Learned, is_open, to_relax
+from ...schedules.words.dims import SYMBOLS, is_open, to_relax
 from ...schedules.words.refusal import Refusal
-from ..options import Fixed
-from ..spec import TensorSpec, length_name
+from ..options import Fixed, Shapes
+from ..spec import Condition, Symbol, TensorSpec, length_name
 from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
 from .deciding import INPUTS, Inputs
 from .functions import dtype_name, element_name
-from .implied import ASSUMED
+from .implied import ASSUMED, symbol_name
 from .known import constants, with_their_shapes
+from .learned import Learned
 from .load import Source, load
 from .node import Node
 from .origins import Writer
 from .parts import zeroed
 from .prune import count_nodes
-from .shapes import Symbols, contradictions, declared_shape, fixed_inputs
+from .shapes import contradictions, declared_shape, fixed_inputs, open_inputs, specs_of
 from .slot import Slot, TensorSequence
+from .symbols import Symbols
 from .tensors import TensorReader
+from .typical import told_symbols
 from .value import PLAIN, Poison, Value
 from .walk import Offender, Walk
 
@@ -44,6 +47,8 @@ class ImportedModel:
     """``module`` has one function ``main``: one parameter per run-time input, a tuple of all outputs in order.
     ``dropped``: inputs that no output depends on. ``lengths``: the axis of outputs of which only a part is
     there; another output tells how much (:func:`..spec.length_name`). ``fixed``: inputs that became constants.
+    ``symbols``: the dimensions that are open, in order of first appearance; ``conditions``: what runs must satisfy
+    besides their bounds.
     ``warnings``: those of ``notes`` that a user should see without asking for them."""
 
     module: tvm.IRModule
@@ -56,24 +61,27 @@ class ImportedModel:
     lengths: dict[str, int] = field(default_factory=dict)
     fixed: dict[str, Fixed] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 def import_model(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
     symbolic: bool = False,
     fixed: Mapping[str, Fixed] | None = None,
+    typical: Mapping[str, int] | None = None,
 ) -> ImportedModel:
     """Converts an ONNX model (path, bytes or ModelProto) to Relax with static shapes.
 
-    With ``symbolic``, dimensions that neither the model nor ``shapes`` fixes stay open, as symbols. ``fixed`` are the
-    values of inputs that become constants.
+    With ``symbolic``, dimensions that neither the model nor ``shapes`` fixes stay open, as symbols; ``typical`` are the
+    sizes of some that a build is to plan for. ``fixed`` are the values of inputs that become constants.
     Raises ModelError for a file that is not valid ONNX, ShapeError for open or contradictory dimensions, and
     UnsupportedError that names every node that can't be converted right.
     """
     source = load(model)
     check(source)
-    imported, offenders = convert(source, shapes, symbolic, fixed)
+    imported, offenders = convert(source, shapes, symbolic, fixed, typical)
     if offenders:
         found = contradictions(source.model.graph, with_their_shapes(source.model.graph, shapes, fixed))
         if found:  # most likely a slip
@@ -85,33 +93,43 @@ def import_model(
 
 def convert(
     source: Source,
-    shapes: Mapping[str, Sequence[int]] | None,
+    shapes: Shapes | None,
     symbolic: bool = False,
     fixed: Mapping[str, Fixed] | None = None,
+    typical: Mapping[str, int] | None = None,
 ) -> tuple[ImportedModel, list[Offender]]:
     """The conversion without the verdict: with offenders, the module holds what could be converted.
 
     With open dimensions it starts again whenever it learns of a symbol what the model implies.
     """
-    shapes = with_their_shapes(source.model.graph, shapes, fixed)
-    told = contradictions(source.model.graph, shapes)
+    graph = source.model.graph
+    shapes = with_their_shapes(graph, shapes, fixed)
+    told = contradictions(graph, shapes)
     if not symbolic:
-        return _convert(source, fixed_inputs(source.model.graph, shapes), fixed, told)
+        specs = fixed_inputs(graph, shapes)
+        if typical:
+            raise ShapeError(f"a typical size was given for '{next(iter(typical))}', but no dimension is open")
+        return _convert(source, specs, fixed, told)
     symbols, learned = Symbols(), []
+    inputs = open_inputs(graph, shapes, typical, symbols)
     while True:
-        specs = fixed_inputs(source.model.graph, shapes, symbols)
-        token = SYMBOLS.set({str(d): d for d in symbols.known.values() if isinstance(d, Dim)})
-        assumed: dict[Any, str] = {}
+        specs = specs_of(inputs, symbols)
+        token = SYMBOLS.set(symbols.dims)
+        assumed: dict[tuple[Any, str, Any], str] = {}
         second = ASSUMED.set(assumed)
         try:
             imported, offenders = _convert(source, specs, fixed, told)
         except Learned as fact:
             learned.append(symbols.learn(fact))
         else:
-            return replace(imported, notes=(*imported.notes, *learned, *assumed.values())), offenders
+            break
         finally:
             SYMBOLS.reset(token)
             ASSUMED.reset(second)
+    found, planned = told_symbols(symbols, imported.inputs)
+    notes = (*imported.notes, *learned, *assumed.values(), *planned)
+    conditions = tuple(Condition(a, relation, b, why) for (a, relation, b), why in assumed.items())
+    return replace(imported, notes=notes, symbols=found, conditions=conditions + symbols.conditions), offenders
 
 
 def _convert(
@@ -302,13 +320,24 @@ def _variables(specs: Sequence[TensorSpec]) -> list[relax.Var]:
 def _without_unused(
     module: tvm.IRModule, specs: tuple[TensorSpec, ...]
 ) -> tuple[tvm.IRModule, tuple[TensorSpec, ...]]:
+    """Without the inputs of which neither the elements are read nor the sizes."""
     main = module["main"]
     free = set(relax.analysis.free_vars(main.body))
     keep = [i for i, p in enumerate(main.params) if p in free]
     if len(keep) == len(specs):
         return module, specs
-    smaller = relax.Function([main.params[i] for i in keep], main.body, main.ret_ty, attrs=main.attrs)
+    smaller = _with_parameters(main, keep)
+    while unknown := {v.name for v in relax.analysis.free_symbolic_vars(smaller)}:
+        more = [i for i, s in enumerate(specs) if i not in keep and unknown & {symbol_name(d) for d in s.shape}]
+        if not more:
+            break
+        keep = sorted([*keep, more[0]])
+        smaller = _with_parameters(main, keep)
     return tvm.IRModule({"main": smaller}), tuple(specs[i] for i in keep)
+
+
+def _with_parameters(main: Any, keep: Iterable[int]) -> Any:
+    return relax.Function([main.params[i] for i in keep], main.body, main.ret_ty, attrs=main.attrs)
 
 
 def _identifier(name: str) -> str:

@@ -15,15 +15,15 @@ import numpy as np
 import onnx
 
 from ...errors import ModelError, ShapeError
-from ..options import Fixed
+from ..options import Fixed, Shapes
 from ..sample import dtype_of
 from ..spec import TensorSpec
 from .shapes import declared_shape, run_time_inputs
 
 
 def with_their_shapes(
-    graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]] | None, fixed: Mapping[str, Fixed] | None
-) -> Mapping[str, Sequence[int]] | None:
+    graph: onnx.GraphProto, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None
+) -> Shapes | None:
     """``shapes``, and of every input that is fixed the shape of its value.
 
     A name that the model lacks and a shape that contradicts the model's or the one given are ShapeErrors.
@@ -31,7 +31,7 @@ def with_their_shapes(
     if not fixed:
         return shapes
     inputs = {i.name: i for i in run_time_inputs(graph)}
-    found: dict[str, Sequence[int]] = dict(shapes or {})
+    found: dict[str, tuple[int | str, ...]] = dict(shapes or {})
     for name, value in fixed.items():
         if name not in inputs:
             listed = ", ".join(f"'{n}'" for n in inputs) or "none"

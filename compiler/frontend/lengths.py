@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...schedules.words.dims import Atom, Dim, Learned, bounds, is_whole, terms_of
+from ...schedules.words.dims import Atom, Dim, bounds, is_whole, terms_of
 from ...schedules.words.refusal import Refusal
 from . import symbolic
+from .learned import Learned
 from .node import MOST, Node
 from .value import Value
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
+from tvm_ffi import structural_equal
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators import registry as own
-from ...schedules.words.dims import Dim, Open, as_dim, is_open, to_relax
+from ...schedules.words.dims import SYMBOLS, Dim, Open, as_dim, from_relax, is_open, to_relax
 from ...schedules.words.refusal import Refusal
 from .ahead import LARGEST, computed, is_known, recipe
 from .origins import Writer
@@ -106,9 +107,18 @@ class Node:
     # ------------------------------------------------------------------ writing Relax
 
     def emit(self, expr: Any) -> Value:
-        value = Value.of_expr(self.builder.emit(expr))
+        value = Value.of_expr(self._emitted(expr))
         require_addressable(value.shape)
         return value
+
+    def _emitted(self, expr: Any) -> Any:
+        """The variable of ``expr``, whose open dims are written in the one form that each has: Relax can't see that two
+        forms are equal where that follows from what is known of the symbols."""
+        if SYMBOLS.get():
+            expr = self.builder.normalize(expr)
+            if isinstance(expr, relax.Call) and (ty := _in_one_form(expr.ty)) is not None:
+                expr = relax.Call(expr.op, expr.args, expr.attrs, ret_ty=ty)
+        return self.builder.emit(expr)
 
     def do(self, function: Callable[..., Any], *operands: Any, **attributes: Any) -> Value:
         """Emits ``function(*operands)``; values among the operands (also inside lists) become their expressions."""
@@ -135,7 +145,7 @@ class Node:
     def own_many(self, name: str, *operands: Value, **attributes: Any) -> list[Value]:
         """Emits one of Halotile's operators with several outputs."""
         made = self._recipe(lambda of: own.call(name, *map(of, operands), **attributes), operands)
-        result = self.builder.emit(own.call(name, *map(_expr, operands), **attributes))
+        result = self._emitted(own.call(name, *map(_expr, operands), **attributes))
         values = [self.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
         if made is not None:
             for item, value in enumerate(values):
@@ -236,6 +246,20 @@ class Node:
             return function(*operands)
         wide = [None if o is None else (self.cast(o, "float32") if o.dtype == dtype else o) for o in operands]
         return self.cast(function(*wide), dtype)
+
+
+def _in_one_form(ty: Any) -> Any:
+    """The type with every dim as :func:`to_relax` writes it; None where nothing changes, or it can't be told."""
+    if isinstance(ty, relax.TupleType):
+        fields = [_in_one_form(f) for f in ty.fields]
+        return relax.TupleType([n or f for n, f in zip(fields, ty.fields)]) if any(fields) else None
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    dims = [from_relax(d) for d in ty.shape.values]
+    forms = [to_relax(d) if isinstance(d, Dim) else d for d in dims]
+    if all(isinstance(n, int) or structural_equal(n, d) for n, d in zip(forms, ty.shape.values)):
+        return None
+    return relax.TensorType(forms, str(ty.dtype.dtype))
 
 
 def _from_the_end(bound: Any, length: Any) -> Any:

@@ -17,12 +17,13 @@ import numpy as np
 import onnx
 
 from ...errors import HalotileError
-from ...schedules.words.dims import Learned, is_open
+from ...schedules.words.dims import is_open
 from ...schedules.words.refusal import Refusal
 from . import bytewise, control, functions, lengths, partial, parts, sequences, sizes, symbolic
 from .ahead import computed, weight_names
 from .attributes import unknown_value
 from .deciding import deciding, flags
+from .learned import Learned
 from .load import printable
 from .node import Node
 from .objection import objection, wrong_types
@@ -143,7 +144,10 @@ class Walk:
             results = self._convert(proto, domain, opset, inputs, scope, opsets, where, used, depth)
         except Refusal as refusal:
             return offend(str(refusal), refusal.inputs or _settings(inputs))
-        except (HalotileError, Learned):
+        except HalotileError:
+            raise
+        except Learned as fact:
+            fact.node = fact.node or f"{where} ({proto.op_type})"
             raise
         except MemoryError:
             return offend("there is not enough memory for the constants that it makes")

@@ -7,7 +7,7 @@ maxima and minima of other Dims. Equal polynomials are equal objects, so that sh
 ways meets again. A question whose answer depends on the symbols raises :class:`Open`; it is never guessed.
 
 A symbol that the model can only run with at certain values (both sides of a product have as many channels) is worth
-knowing: :class:`Learned` carries that fact out, and the import starts again with it.
+knowing: what is learned of it (``compiler/frontend/learned.py``), it is made with.
 """
 
 from __future__ import annotations
@@ -30,30 +30,19 @@ class Open(Refusal):
     """A question about a shape that only the values of the open dimensions can answer."""
 
 
-class Learned(Exception):
-    """A symbol turned out to be another symbol, a number, or to lie within bounds; ``why`` says on what grounds."""
-
-    def __init__(
-        self,
-        symbol: str,
-        same_as: Dim | int | None = None,
-        low: int = 0,
-        high: float = INFINITY,
-        why: str = "since the model can't run otherwise",
-    ) -> None:
-        super().__init__(f"{symbol} is {same_as}" if same_as is not None else f"{low} <= {symbol} <= {high}")
-        self.symbol, self.same_as, self.low, self.high, self.why = symbol, same_as, low, high, why
-
-
 @dataclass(frozen=True)
 class Atom:
-    """A symbol (``kind`` symbol) within bounds, or floor(a / b), max(a, b), min(a, b); ``text`` identifies it."""
+    """A symbol (``kind`` symbol) within bounds, or floor(a / b), max(a, b), min(a, b); ``text`` identifies it.
+
+    A symbol that is a multiple of m > 1 stands in a Dim as m times the atom floor(symbol / m), so that what it is
+    divided by comes out exactly: :meth:`Dim.symbol`."""
 
     kind: str
     text: str
     operands: tuple[Any, ...] = ()
     low: float = 0
     high: float = INFINITY
+    multiple: int = 1
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Atom) and self.text == other.text
@@ -74,8 +63,12 @@ class Dim:
         self.terms = {m: terms[m] for m in sorted(terms)}
 
     @staticmethod
-    def symbol(name: str, low: float = 0, high: float = INFINITY) -> Dim:
-        return Dim({(Atom("symbol", name, (), low, high),): 1})
+    def symbol(name: str, low: float = 0, high: float = INFINITY, multiple: int = 1) -> Dim:
+        """The symbol of this name, which is from ``low`` to ``high`` and a multiple of ``multiple``."""
+        itself = Dim({(Atom("symbol", name, (), low, high, multiple),): 1})
+        if multiple == 1:
+            return itself
+        return Dim({next(iter(_atom("floor", (itself, multiple), *_floor_bounds(itself, multiple)).terms)): multiple})
 
     # ------------------------------------------------------------------ arithmetic
 
@@ -154,7 +147,7 @@ class Dim:
 
     def __str__(self) -> str:
         parts = []
-        for monomial, factor in sorted(self.terms.items(), key=lambda t: (-len(t[0]), t[0])):
+        for monomial, factor in sorted(plain_terms(self), key=lambda t: (-len(t[0]), t[0])):
             names = "*".join(a.text for a in monomial)
             parts.append(str(factor) if not names else (names if factor == 1 else f"{factor}*{names}"))
         return " + ".join(parts).replace("+ -", "- ")
@@ -172,6 +165,31 @@ def _made(terms: dict[Monomial, Any]) -> Any:
     if not kept:
         return 0
     return kept[()] if set(kept) == {()} else Dim(kept)
+
+
+def symbol_in(atom: Atom) -> Atom | None:
+    """The symbol that an atom is, but for the factor that the symbol is a multiple of; None for any other."""
+    if atom.kind == "symbol":
+        return atom
+    if atom.kind != "floor" or not isinstance(atom.operands[0], Dim):
+        return None
+    inner = [m for m, f in atom.operands[0].terms.items() if len(m) == 1 and f == 1]
+    symbol = inner[0][0] if len(inner) == len(atom.operands[0].terms) == 1 else None
+    return symbol if symbol is not None and 1 < symbol.multiple == atom.operands[1] else None
+
+
+def plain_terms(dim: Dim) -> list[tuple[Monomial, Any]]:
+    """The terms of a dim with m floor(symbol / m) as the symbol itself, where it is a multiple of m."""
+    plain = []
+    for monomial, factor in dim.terms.items():
+        atoms = []
+        for atom in monomial:
+            symbol = symbol_in(atom)
+            whole = symbol is not None and factor % symbol.multiple == 0
+            atoms.append(symbol if symbol is not None and whole else atom)
+            factor = factor // symbol.multiple if symbol is not None and whole else factor
+        plain.append((tuple(sorted(atoms)), factor))
+    return plain
 
 
 def as_dim(value: Any) -> Any:
@@ -389,7 +407,7 @@ def to_relax(dim: Any) -> Any:
         raise Refusal(f"{dim} is not a whole number")
     make = {"floor": floordiv, "max": max, "min": min}
     total: Any = None
-    for monomial, factor in dim.terms.items():
+    for monomial, factor in plain_terms(dim):
         term: Any = None
         for atom in monomial:
             if atom.kind == "symbol":

@@ -80,6 +80,8 @@ def test_errors() -> None:
     with pytest.raises(ShapeError, match="'z'"):
         inspect(tiny(), shapes={"z": (1,)})
     with pytest.raises(ShapeError, match="whole numbers"):
+        inspect(tiny(), shapes={"x": (2.5, 4)})
+    with pytest.raises(ShapeError, match="contradicts the model's .2, 4. in dimension 0: 2 can't be open"):
         inspect(tiny(), shapes={"x": ("two", 4)})
     with pytest.raises(HalotileError, match="stage 'polish' can't be inspected"):
         inspect(tiny(), stage="polish")
