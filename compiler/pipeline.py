@@ -23,18 +23,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import HalotileError
-from ..schedules.words.choice import Refusal
+from ..schedules.words.choice import Choice, Refusal
+from ..schedules.words.dims import INFINITY, Dim
+from ..schedules.words.sizes import SYMBOLS, TYPICAL, no_symbols
 from . import rewrites
 from .dump import dump_stage
 from .invariants import check_stage
+from .refused import naming, naming_stage
 from .report import build_report
+from .spec import Symbol
 from .state import STAGES, Build, Options, Progress
 
 _TURN = threading.RLock()  # TVM's builders are one stack for the whole process: builds in several threads take turns
@@ -49,13 +53,14 @@ def run_pipeline(
         from .codegen.library import check_linkers
 
         check_linkers(options.target, options.formats, options.cc)
-    with _TURN:
+    with _TURN, no_symbols():
         for stage in STAGES:
             if stage == "link" and output is None:
                 break
             build.tell(stage, 0, 1)
             start = time.perf_counter()
-            _STAGE_FUNCTIONS[stage](build)
+            with naming_stage(stage, _open(build)):
+                _STAGE_FUNCTIONS[stage](build)
             build.seconds[stage] = time.perf_counter() - start
             build.report = build_report(build)
             if options.check:
@@ -77,7 +82,21 @@ def import_(build: Build) -> None:
     if options.fixed:  # with the shapes that they have
         build.options = replace(options, fixed=build.imported.fixed)
     build.module = build.imported.module
+    if build.imported.symbols:
+        _plan_for(build.imported)
     build.notes["import"] = list(build.imported.notes)
+
+
+def _open(build: Build) -> tuple[Symbol, ...]:
+    """The open dimensions of the model."""
+    return () if build.imported is None else build.imported.symbols
+
+
+def _plan_for(imported: Any) -> None:
+    """Makes the open dimensions of the model, and the sizes to plan for, known to all that follows."""
+    known = {s.name: Dim.symbol(s.name, s.low, INFINITY if s.high is None else s.high) for s in imported.symbols}
+    SYMBOLS.set(known)
+    TYPICAL.set({s.name: s.typical for s in imported.symbols})
 
 
 def fuse(build: Build) -> None:
@@ -112,10 +131,18 @@ def select(build: Build) -> None:
     """How every group is computed where it is computed whole. Tile groups choose anew, for boxes, and groups that are
     given less memory than they like, for that."""
     from ..schedules.dispatch import considered, select
+    from ..schedules.tiled import builds_open_images
 
-    build.choices = {group: select(_request(build, group)) for group in build.groups}
+    build.choices = {}
+    for group in build.groups:
+        with naming(group):
+            request = _request(build, group)
+            in_boxes = builds_open_images(request)
+            build.choices[group] = Choice("boxes of open images") if in_boxes else select(request)
     if build.options.explain or build.options.dump_ir is not None:
         for group, choice in build.choices.items():
+            if builds_open_images(_request(build, group)):
+                continue
             others = [o for o in considered(_request(build, group)) if o.algorithm != choice.algorithm]
             lines = (f"    not {o}" if isinstance(o, Refusal) else f"    rather than {o}" for o in others)
             build.notes.setdefault("select", []).extend([f"{group.name}: {choice}", *lines])
@@ -126,6 +153,11 @@ def tile(build: Build) -> None:
     from ..schedules.tiled import PartSizes
 
     options = build.options
+    if _open(build):
+        if options.memory_budget is not None or isinstance(options.tile, Mapping):
+            raise HalotileError("memory budgets and tiles need fixed shapes: fix the open dimensions with --shape")
+        build.notes["tile"] = ["every group is computed whole: dimensions are open"]
+        return
     if options.target.memory_kind == "scratchpad" and options.tile != "off":
         from ..passes.tile.scratchpad.stripes import Stripes
 
@@ -159,7 +191,9 @@ def schedule(build: Build) -> None:
     kernels: list[Any] = []
     for i, group in enumerate(build.groups):
         build.tell("schedule", i, len(build.groups))
-        kernels.append(build.ready.get(group) or _kernel(build, group, build.tiled.get(group), build.rooms.get(group)))
+        with naming(group):
+            ready = build.ready.get(group)
+            kernels.append(ready or _kernel(build, group, build.tiled.get(group), build.rooms.get(group)))
     build.kernels = tuple(kernels)
     if build.options.tuning:  # what is recorded with the library is what it has of the tuning
         used = {k.decision.key for k in kernels if k.decision is not None}
@@ -171,7 +205,7 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
     from ..schedules.dispatch import build_kernel
     from ..schedules.kernel.cache import Repeats
     from ..schedules.scratchpad.kernel import build_striped
-    from ..schedules.tiled import build_tiled
+    from ..schedules.tiled import build_open_images, build_tiled, builds_open_images
     from ..schedules.words.stripe_plan import StripePlan
 
     request = _request(build, group, room)
@@ -179,6 +213,8 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
         return build_striped(plan, request)
     if plan is not None:
         return build_tiled(plan, request, build.options.policy.threads)
+    if builds_open_images(request):
+        return build_open_images(request)
     if build.repeats is None:
         build.repeats = Repeats(build_kernel)
     return build.repeats.kernel(request)
@@ -215,6 +251,7 @@ def plan(build: Build) -> None:
 def assemble(build: Build) -> None:
     from ..schedules.words.group import Packed, Scratchpad
     from .codegen import module
+    from .codegen.open_sizes import count_facts
     from .codegen.spec import LibrarySpec
     from .codegen.streaming import streamed
 
@@ -227,7 +264,7 @@ def assemble(build: Build) -> None:
         build.notes["assemble"] = [f"{half} of {len(packed)} packed arrays of weights are stored as float16"]
     code, kernels, build.symbols, build.streams = module.assemble(
         build.kernels, build.graph.inputs, build.graph.outputs, build.places, build.memory, build.weights, target,
-        options.timers, options.cache,
+        options.timers, options.cache, [s.name for s in _open(build)],
     )  # fmt: skip
     build.report = build_report(build)
     threads = options.threads or target.cores
@@ -250,6 +287,8 @@ def assemble(build: Build) -> None:
         scratchpad_offset=build.memory.offsets[pads[0]] if pads else 0,
         flush_denormals=options.flush_denormals,
         matrix_unit=any(map(module.matrix_work, build.kernels)),
+        symbols=_open(build),
+        facts=count_facts(build.graph.inputs, build.graph.outputs, build.memory),
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ..schedules.words.dims import is_dim
+from ..schedules.words.sizes import usual
 from ..version import __version__
 
 if TYPE_CHECKING:
@@ -68,20 +70,20 @@ def planned(build: Build) -> list[dict[str, Any]]:
 
 
 def macs(node: Any) -> int:
-    """Multiply-adds of a convolution or matrix multiplication, else 0."""
+    """Multiply-adds of a convolution or matrix multiplication, at the sizes planned for, else 0."""
     if node.operator.startswith(("relax.nn.conv", "halotile.dot_conv")) and len(node.inputs) > 1:
         weight = node.inputs[1].shape
         taps = 1
         for k in weight[1:]:
             taps *= k
-        return int(node.results[0].elements * taps)
+        return usual(node.results[0].elements * taps)
     if node.operator == "halotile.conv_transpose":
         taps = 1
         for k in node.inputs[1].shape[1:]:
             taps *= k
-        return int(node.inputs[0].elements * taps)
+        return usual(node.inputs[0].elements * taps)
     if node.operator == "relax.matmul":
-        return int(node.results[0].elements * node.inputs[0].shape[-1])
+        return usual(node.results[0].elements * node.inputs[0].shape[-1])
     return 0
 
 
@@ -122,7 +124,7 @@ def _value(build: Build, value: Any) -> dict[str, Any]:
     layout = build.layouts.get(value)
     return {
         "name": value.name,
-        "shape": list(value.shape),
+        "shape": [str(d) if is_dim(d) else d for d in value.shape],
         "dtype": value.dtype,
         "layout": str(layout) if layout is not None else "plain",
     }
@@ -135,8 +137,8 @@ def read_bytes(group: Any, value: Any) -> int:
     """Bytes that a group reads of one of its inputs: all of it, or what the operators that pick from it write."""
     readers = [n for n in group.nodes if value in n.inputs]
     if any(n.operator not in PICKING or n.inputs[0] is not value for n in readers):
-        return int(value.bytes)
-    return int(min(value.bytes, sum(r.bytes for n in readers for r in n.results)))
+        return usual(value.bytes)
+    return int(min(usual(value.bytes), sum(usual(r.bytes) for n in readers for r in n.results)))
 
 
 def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
@@ -150,7 +152,7 @@ def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
         "operators": list(group.operators),
         "schedule": kernel.schedule,
         "flops": 2 * sum(macs(n) for n in group.nodes) or kernel.flops,  # what tiles do twice counts once
-        "bytes": sum(read_bytes(group, v) for v in group.inputs) + sum(v.bytes for v in group.outputs),
+        "bytes": sum(read_bytes(group, v) for v in group.inputs) + sum(usual(v.bytes) for v in group.outputs),
         "notes": [*group.notes, *kernel.notes],
     }
     for n in group.nodes:

@@ -24,15 +24,20 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import UnsupportedError
+from ...passes.memory.open_offsets import Slot
 from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
+from ...schedules.emit.open_sizes import sizes_of
 from ...schedules.instructions.amx import work_of
 from ...schedules.kernel.context import SLACK
 from ...schedules.tiled import TiledKernel
+from ...schedules.words.dims import is_dim, to_relax
 from ...schedules.words.group import Kernel, Packed, Scratchpad, Value
+from ...schedules.words.sizes import usual
 from ...targets.target import Target
 from ..cache.store import Cache
 from .objects import build_object
+from .open_sizes import SHAPES, first_offset, open_sizes, shapes_function
 
 MAIN = "halotile_kernel_main"
 C_CALL = 1  # TVM's name for "already has its final signature": a plain C function
@@ -120,6 +125,7 @@ def assemble(
     target: Target,
     timers: bool = False,
     cache: Cache | None = None,
+    symbols: Sequence[str] = (),
 ) -> tuple[bytes, tuple[bytes, ...], list[str], dict[str, int]]:
     """The objects of main and of the kernels, for each kernel the name of the function that computes it, and how many
     stores of a function go past the caches. What ``cache`` holds is not compiled again."""
@@ -148,8 +154,9 @@ def assemble(
             callers[names[-1]] = driver.with_attrs({"global_symbol": names[-1], "calling_conv": C_CALL})
         else:
             names.append(named(kernel.function))
-    main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights, timers)
-    modules = [tvm.IRModule({MAIN: main, **callers}), *(tvm.IRModule({n: f}) for n, f in functions.items())]
+    main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights, timers, symbols)
+    sizes = {} if not symbols else {SHAPES: shapes_function(kernels, inputs, outputs, memory, symbols)}
+    modules = [tvm.IRModule({MAIN: main, **sizes, **callers}), *(tvm.IRModule({n: f}) for n, f in functions.items())]
     workers = 1 if target.llvm_options else os.cpu_count()
     stores: dict[str, int] = {}
     with ThreadPoolExecutor(max_workers=workers) as pool:  # LLVM runs without the interpreter's lock
@@ -168,6 +175,7 @@ def _main(
     memory: MemoryPlan,
     weights: Weights,
     timers: bool,
+    symbols: Sequence[str] = (),
 ) -> Any:
     params: list[Any] = []
     declare: list[Any] = []
@@ -188,6 +196,8 @@ def _main(
     pads = [o for _, kernel in calls for o in kernel.operands if isinstance(o, Scratchpad)]
     if pads:
         places.update(dict.fromkeys(pads, parameter("scratchpad")))
+    sizes = open_sizes(symbols, params, declare) if symbols else None
+    first = first_offset(inputs, outputs)
 
     def address(operand: Any) -> Any:
         offset = 0
@@ -198,12 +208,18 @@ def _main(
         if operand in weights.offsets:
             return _at(blob, weights.offsets[operand] + offset)
         if operand in memory.offsets:
-            return _at(arena, memory.offsets[operand] + offset)
+            place = memory.offsets[operand]
+            begin: Any = place
+            if isinstance(place, Slot):
+                assert sizes is not None
+                begin = sizes[tirx.IntImm("int32", first + place.number)]
+            return _at(arena, begin + (to_relax(offset) if is_dim(offset) else offset))
         raise UnsupportedError(f"value {operand} has no place in memory")
 
     body = [*declare]
     for i, (name, kernel) in enumerate(calls):
-        body.append(tirx.Evaluate(tirx.call_extern("int32", name, *(address(o) for o in kernel.operands))))
+        arguments = [*(address(o) for o in kernel.operands), *sizes_of(kernel.function)]
+        body.append(tirx.Evaluate(tirx.call_extern("int32", name, *arguments)))
         if timers:
             body.append(tirx.Evaluate(tirx.call_extern("int32", "halotile_timer", tirx.IntImm("int32", i))))
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
@@ -212,7 +228,8 @@ def _main(
 
 
 def _at(buffer: Any, offset: int) -> Any:
-    return tirx.address_of(buffer[tirx.IntImm("int64", offset)])
+    offset = tirx.IntImm("int64", offset) if isinstance(offset, int) else to_relax(offset) if is_dim(offset) else offset
+    return tirx.address_of(buffer[offset])
 
 
 def matrix_work(kernel: Kernel) -> int:
@@ -223,5 +240,5 @@ def matrix_work(kernel: Kernel) -> int:
 
 def workspace_bytes(kernels: Sequence[Kernel]) -> int:
     """What one worker may need at a time, over all kernels."""
-    most = max((kernel.workspace for kernel in kernels), default=0)
+    most = max((usual(kernel.workspace) for kernel in kernels), default=0)
     return -(-most // ALIGNMENT) * ALIGNMENT

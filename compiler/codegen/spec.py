@@ -54,9 +54,9 @@ class LibrarySpec:
     With ``symbols``, sizes that every run chooses, shapes of inputs and outputs may hold texts or Dims, and the object
     has two functions: ``int32_t halotile_kernel_shapes(const int64_t *symbols, int64_t *facts)`` fills the ``facts``
     numbers that follow from the sizes (planned bytes and workspace bytes of the arena, all dimensions of all inputs and
-    outputs, then its own), or returns 1 where a tensor would have more elements than kernels count; and main takes
-    ``const int64_t *symbols, const int64_t *facts`` at its end. ``planned_bytes`` and ``workspace_bytes`` are those at
-    the typical sizes.
+    outputs, then its own), the first of them -1 where a tensor would have more elements than kernels count; and main
+    takes ``const int64_t *symbols, const int64_t *facts`` at its end. ``planned_bytes`` and ``workspace_bytes`` are
+    those at the typical sizes.
     """
 
     name: str

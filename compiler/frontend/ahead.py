@@ -21,8 +21,9 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from ...schedules.words.dims import from_relax, is_open
+from ...schedules.words.dims import is_open
 from ...schedules.words.refusal import Refusal
+from ...schedules.words.sizes import dim_of
 from .value import PLAIN, Recipe, Value
 
 #: Bytes that a result may have when it is larger than its operands together: it would bloat the library, and a kernel
@@ -131,7 +132,7 @@ def recipe(write: Callable[[Callable[[Value], Any]], Any], weight: bool) -> Reci
 
     call = relax.BlockBuilder().normalize(write(stand_in))
     if any(
-        not isinstance(t.shape, relax.ShapeExpr) or is_open(map(from_relax, t.shape.values))
+        not isinstance(t.shape, relax.ShapeExpr) or is_open(map(dim_of, t.shape.values))
         for t in _types(call)
     ):
         return None

@@ -15,8 +15,9 @@ import tvm
 from tvm import relax
 
 from ...errors import ModelError, ShapeError, UnsupportedError
-from ...schedules.words.dims import SYMBOLS, is_open, to_relax
+from ...schedules.words.dims import is_open, to_relax
 from ...schedules.words.refusal import Refusal
+from ...schedules.words.sizes import SYMBOLS
 from ..options import Fixed, Shapes
 from ..spec import Condition, Symbol, TensorSpec, length_name
 from . import converters  # noqa: F401  (fills the registry)

@@ -12,8 +12,9 @@ from tvm_ffi import structural_equal
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators import registry as own
-from ...schedules.words.dims import SYMBOLS, Dim, Open, as_dim, from_relax, is_open, to_relax
+from ...schedules.words.dims import Dim, Open, as_dim, is_open, to_relax
 from ...schedules.words.refusal import Refusal
+from ...schedules.words.sizes import SYMBOLS, dim_of
 from .ahead import LARGEST, computed, is_known, recipe
 from .origins import Writer
 from .value import Recipe, Value, unknown
@@ -255,7 +256,7 @@ def _in_one_form(ty: Any) -> Any:
         return relax.TupleType([n or f for n, f in zip(fields, ty.fields)]) if any(fields) else None
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
-    dims = [from_relax(d) for d in ty.shape.values]
+    dims = [dim_of(d) for d in ty.shape.values]
     forms = [to_relax(d) if isinstance(d, Dim) else d for d in dims]
     if all(isinstance(n, int) or structural_equal(n, d) for n, d in zip(forms, ty.shape.values)):
         return None

@@ -12,8 +12,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...schedules.words.dims import Dim, Open, as_dim, from_relax, is_open, is_whole, to_relax
+from ...schedules.words.dims import Dim, Open, as_dim, is_open, is_whole, to_relax
 from ...schedules.words.refusal import Refusal
+from ...schedules.words.sizes import dim_of
 from .deciding import deciding, flags
 
 LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
@@ -91,7 +92,7 @@ class Value:
         ty = expr.ty
         if not isinstance(ty.shape, relax.ShapeExpr):
             raise Open("the shape of its result can't be told while dimensions are open")
-        return cls([from_relax(d) for d in ty.shape.values], str(ty.dtype.dtype), expr=expr)
+        return cls([dim_of(d) for d in ty.shape.values], str(ty.dtype.dtype), expr=expr)
 
     def with_part(self, part: Part | None) -> Value:
         """The same tensor with other words on how much of it is there."""

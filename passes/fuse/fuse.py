@@ -25,6 +25,7 @@ from ...schedules.matmul import supports_matmul
 from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Node, Value, dtype_bytes
 from ...schedules.words.policy import ANY, Policy
+from ...schedules.words.sizes import usual
 from .attention import merge_attention, stays_whole
 from .drafts import Draft, Drafts
 from .graph import Graph
@@ -190,7 +191,8 @@ class _Fuser(Drafts):
         ``target``, reads it. ``alone``: no other node of the group reads it."""
         facts = self.facts[user]
         if facts.kind == "reduce":
-            return alone and all(value.elements >= v.elements or v.constant is not None for v in user.inputs)
+            size = usual(value.elements)
+            return alone and all(size >= usual(v.elements) or v.constant is not None for v in user.inputs)
         before = prologue_of(target, self)
         if facts.kind == "anchor" or user in before:
             anchor = target.anchor
@@ -204,7 +206,7 @@ class _Fuser(Drafts):
         if facts.kind == "injective":
             if self._lies_in_place(user) or channel_tables(self.group(0, target)) is not None:
                 return False  # it is written where it belongs, or in vectors
-            once = sum(r.elements for r in user.results) <= value.elements
+            once = usual(sum(r.elements for r in user.results)) <= usual(value.elements)
             facts_of = [self.facts[n] for n in draft.nodes]
             if not alone and target.anchor is not None:
                 return False

@@ -16,6 +16,7 @@ from tvm.ir import Call
 from ...errors import UnsupportedError
 from ...schedules.words.group import Node, Value
 from ...schedules.words.provenance import names_of
+from ...schedules.words.sizes import dim_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Graph:
 
 
 def build_graph(module: tvm.IRModule) -> Graph:
-    """The graph of ``main``. Shapes must be static; every binding is an operator call, a tuple or a tuple item."""
+    """The graph of ``main``, whose shapes may be open; every binding is an operator call, a tuple or a tuple item."""
     return _Builder(module["main"]).build()
 
 
@@ -91,12 +92,7 @@ class _Builder:
         return value
 
 
-def _type(ty: Any, name: str) -> tuple[tuple[int, ...], str]:
+def _type(ty: Any, name: str) -> tuple[tuple[Any, ...], str]:
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         raise UnsupportedError(f"value '{name}' has no static tensor type; fix the open dimensions with --shape")
-    dims = []
-    for d in ty.shape:
-        if not hasattr(d, "value"):
-            raise UnsupportedError(f"value '{name}' has the open dimension {d}; fix it with --shape")
-        dims.append(int(d.value))
-    return tuple(dims), str(ty.dtype.dtype)
+    return tuple(map(dim_of, ty.shape)), str(ty.dtype.dtype)

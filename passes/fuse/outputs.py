@@ -6,6 +6,7 @@ from tvm.ir import Call
 
 from ...schedules import operators  # noqa: F401  (registers halotile.copy)
 from ...schedules.operators.registry import call
+from ...schedules.words.dims import to_relax
 from ...schedules.words.group import Group, Node, Value
 from .fuse import Fusion
 from .graph import Graph
@@ -22,7 +23,7 @@ def copy_group(name: str, source: Value, result: Value, note: str = "") -> Group
     """A group that writes ``source``'s elements to ``result`` (layouts may differ)."""
     from tvm import relax
 
-    operand = relax.Var(source.name, relax.TensorType(source.shape, source.dtype))
+    operand = relax.Var(source.name, relax.TensorType([to_relax(d) for d in source.shape], source.dtype))
     expr: Call = call("halotile.copy", operand)
     node = Node(name, "halotile.copy", expr, (source,), (result,))
     return Group(name, (node,), (source,), (result,), None, (note,) if note else ())

@@ -386,7 +386,7 @@ def _prologue(group: Group) -> Group | None:
 def _sums_images(group: Group, images: set[Value]) -> bool:
     """True if ``group`` makes one element a channel of some of ``images``."""
     whole = all(len(v.shape) == 4 and v.shape[2:] == (1, 1) for v in group.outputs)
-    read = [v for v in group.inputs if v in images and v.elements > v.shape[0] * v.shape[1]]
+    read = [v for v in group.inputs if v in images and v.elements != v.shape[0] * v.shape[1]]
     return whole and bool(read) and any(Facts(n).kind == "reduce" for n in group.nodes) and _is_staged(group)
 
 

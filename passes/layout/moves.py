@@ -15,6 +15,7 @@ from dataclasses import replace
 from ...schedules.general.channel_lanes import preserves_channels
 from ...schedules.general.channel_shuffle import permutes_vectors
 from ...schedules.words.group import Group, Node, Value
+from ...schedules.words.sizes import usual
 
 
 def without_moves(group: Group, blocked: dict[Value, int], lanes: int) -> list[Group]:
@@ -38,8 +39,8 @@ def without_moves(group: Group, blocked: dict[Value, int], lanes: int) -> list[G
     for piece in pieces:
         moves = permutes_vectors(piece, lanes)
         fresh = [v for v in piece.inputs if v not in held] if moves else []
-        known = sum(v.elements for v in piece.inputs if v in held)
-        if sum(v.elements // v.shape[1] * (-(-v.shape[1] // lanes)) * lanes for v in fresh) > known:
+        known = usual(sum(v.elements for v in piece.inputs if v in held))
+        if usual(sum(v.elements // v.shape[1] * (-(-v.shape[1] // lanes)) * lanes for v in fresh)) > known:
             return []
         held.update(dict.fromkeys((*fresh, *piece.outputs), lanes))
         if not moves and not preserves_channels(piece, {v: lanes for v in piece.inputs if v in held}, lanes):

@@ -99,7 +99,7 @@ def _join(group: Group, layouts: dict[Value, Layout]) -> _Join | None:
     else:
         parts, whole = node.results, node.inputs[0]
         axis, position = _sliced(node)
-    if not parts or axis is None or not all(isinstance(p, Value) and p.elements for p in parts):
+    if not parts or axis is None or not all(isinstance(p, Value) and p.elements != 0 for p in parts):
         return None
     axis = axis % len(whole.shape)
     starts = []

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from ...schedules.words.dims import is_open, maximum
 from ...schedules.words.group import Kernel, Scratch, Scratchpad, Value, dtype_bytes
 from ...schedules.words.layout import Layout
+from ...schedules.words.sizes import usual
+from .open_offsets import Slot, below
 from .placement import Life, place
 from .places import Places, places_of
 
@@ -30,12 +34,16 @@ class Buffer:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """``offsets`` in the arena by root Value or Scratch; ``inplace`` pairs (output, input) that share memory."""
+    """``offsets`` in the arena by root Value or Scratch; ``inplace`` pairs (output, input) that share memory. Where
+    sizes are open, offsets are slots: ``sizes`` has the bytes of each, ``below`` those that lie directly below it, and
+    ``buffers`` and ``planned_bytes`` are those of the sizes that are planned for."""
 
-    offsets: Mapping[Value | Scratch, int]
+    offsets: Mapping[Value | Scratch, int | Slot]
     planned_bytes: int
     buffers: tuple[Buffer, ...]
     inplace: tuple[tuple[Value, Value], ...]
+    sizes: tuple[Any, ...] = ()
+    below: tuple[tuple[int, ...], ...] = ()
 
 
 def plan_memory(
@@ -53,7 +61,7 @@ def plan_memory(
     """
     places = places_of(places)
     root = places.root
-    sizes: dict[Value | Scratch, int] = {}
+    sizes: dict[Value | Scratch, Any] = {}
     first: dict[Value | Scratch, int] = {}
     last: dict[Value | Scratch, int] = {}
     pads: list[Scratchpad] = []
@@ -74,16 +82,17 @@ def plan_memory(
             base = root(operand)
             if base in placed or base.constant is not None:
                 continue
-            sizes[base] = max(sizes.get(base, 0), _bytes(base, layouts), _bytes(operand, layouts))
+            sizes[base] = maximum(sizes.get(base, 0), maximum(_bytes(base, layouts), _bytes(operand, layouts)))
             first.setdefault(base, step)
             last[base] = step
 
     merged, pairs = _merge_inplace(kernels, places, sizes, first, last)
     leaders: list[Value | Scratch] = [v for v in sizes if merged.get(v, v) is v]
-    leaders.sort(key=lambda v: (-sizes[v], first[v]))
-    lives = [Life(-(-sizes[v] // ALIGNMENT) * ALIGNMENT, first[v], last[v]) for v in leaders]
+    leaders.sort(key=lambda v: (-usual(sizes[v]), first[v]))
+    lives = [Life(max(1, -(-usual(sizes[v]) // ALIGNMENT)) * ALIGNMENT, first[v], last[v]) for v in leaders]
     starts, total = place(lives, enough)
-    offsets: dict[Value | Scratch, int] = dict(zip(leaders, starts))
+    open_ = is_open(sizes.values())
+    offsets: dict[Value | Scratch, Any] = dict(zip(leaders, map(Slot, range(len(leaders))) if open_ else starts))
     names = [v.name if isinstance(v, Value) else "scratch" for v in leaders]
     buffers = [Buffer(name, *life, start) for name, life, start in zip(names, lives, starts)]
     for value in sizes:
@@ -92,19 +101,22 @@ def plan_memory(
             leader = merged[leader]
         offsets[value] = offsets[leader]
     offsets.update(dict.fromkeys(pads, offsets[pads[0]]) if pads else {})
-    return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs))
+    if not open_:
+        return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs))
+    own = tuple(sizes[v] for v in leaders)
+    return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs), own, below(lives, starts))
 
 
-def _bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:
+def _bytes(value: Value, layouts: Mapping[Value, Layout]) -> Any:
     layout = layouts.get(value)
     elements = layout.elements if layout is not None else value.elements
-    return max(1, elements * dtype_bytes(value.dtype))
+    return maximum(1, elements * dtype_bytes(value.dtype))
 
 
 def _merge_inplace(
     kernels: Sequence[Kernel],
     places: Places,
-    sizes: dict[Value | Scratch, int],
+    sizes: dict[Value | Scratch, Any],
     first: dict[Value | Scratch, int],
     last: dict[Value | Scratch, int],
 ) -> tuple[dict[Value | Scratch, Value], list[tuple[Value, Value]]]:

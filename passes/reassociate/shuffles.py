@@ -44,6 +44,8 @@ def phases_side_by_side(node: Node, target: Target) -> Build | None:
     if not data.static or int(node.attr("groups")) != 1 or any(int(d) != 1 for d in node.attr("dilations")):
         return None
     steps = [int(s) for s in node.attr("strides")]
+    if node.attr("output") is None:  # of an open image
+        return None
     begin, output = ([int(n) for n in node.attr(name)] for name in ("begin", "output"))
     size = [int(n) for n in (data.shape or ())[2:]]
     channels, outputs, *kernel = weight.shape

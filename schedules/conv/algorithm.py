@@ -33,6 +33,7 @@ class Algorithm(ABC):
 
     name: str
     boxes_in_place = False  # True if boxes may write over a residual that they read
+    any_size = False  # True if its kernels of whole layers take open sizes
     alone = False  # True if tuning tries nothing else where this is chosen, and this nowhere else
 
     @abstractmethod

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..operators.registry import attributes
+from ..words.dims import INFINITY, Open, bounds
 from ..words.group import Node, Value
+from ..words.sizes import usual
 
 BYTES = "halotile.dot_conv"
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -32,7 +34,8 @@ class Plane(NamedTuple):
 class ConvFacts:
     """N, C, spatial... -> N, O, spatial...; all tuples have one entry a spatial axis. ``edges`` are the margins of the
     whole convolution where this is a part of one: its outputs may lie anywhere. ``fill`` is what lies outside of the
-    data. ``empty``: there is one tap for the form's sake, which no output takes."""
+    data. ``empty``: there is one tap for the form's sake, which no output takes. ``sizes``: the open extents of the
+    spatial axes, for each of which ``output`` has the one that the build plans for."""
 
     data: Value
     weight: Value
@@ -46,6 +49,7 @@ class ConvFacts:
     edges: tuple[tuple[int, int], ...] | None = None
     fill: int = 0
     empty: bool = False
+    sizes: tuple[Any, ...] | None = None
 
     @staticmethod
     def of(node: Node) -> ConvFacts:
@@ -72,9 +76,16 @@ class ConvFacts:
         output = Value(self.output.name, (*self.output.shape[:2], rows, columns), self.output.dtype)
         return replace(self, output=output, edges=self.margins())
 
+    def usually(self) -> ConvFacts:
+        """The same convolution with as many outputs as are usual, by which its plans are chosen; its ``sizes`` are
+        open."""
+        output = Value(self.output.name, tuple(map(usual, self.output.shape)), self.output.dtype)
+        return replace(self, output=output, edges=self.margins(), sizes=self.out_spatial)
+
     @property
     def batch(self) -> int:
-        return self.data.shape[0]
+        """Images, as many as the build plans for."""
+        return usual(self.data.shape[0])
 
     @property
     def channels(self) -> int:
@@ -134,7 +145,7 @@ class ConvFacts:
 
     @property
     def flops(self) -> int:
-        return 2 * self.output.elements * self.group_in * self.taps
+        return usual(2 * self.output.elements * self.group_in * self.taps)
 
     @property
     def inside(self) -> float:
@@ -160,7 +171,11 @@ class ConvFacts:
         needed = []
         for i, size in enumerate(self.data.shape[2:]):
             last = (self.out_spatial[i] - 1) * self.strides[i] + self.dilation[i] * (self.kernel[i] - 1)
-            needed.append((max(0, self.before[i]), max(0, last - self.before[i] - size + 1)))
+            behind = last - self.before[i] - size + 1  # of open sizes, the most that any has
+            most = bounds(behind)[1]
+            if most == INFINITY:
+                raise Open(f"how far windows reach behind {self.data.name} depends on {size}")
+            needed.append((max(0, self.before[i]), max(0, int(most))))
         return ((0, 0), (0, 0), *needed)
 
 

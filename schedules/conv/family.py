@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ..instructions.int8_dot import FEW as FEW_CHANNELS
 from ..words.candidates import decide
 from ..words.choice import Choice, Refusal
+from ..words.dims import is_open
 from ..words.group import Box, Group, Kernel, Node, Request, Value
 from .box_cost import Costing, MemberCost, direct_cost
 from .candidates import candidates, decision_key
@@ -39,7 +40,7 @@ def supports_conv(node: Node) -> bool:
     """True for a floating-point convolution, transposed or not, or one of bytes, with constant weights and a non-empty
     output."""
     if node.operator == BYTES:
-        return node.operands[1].constant is not None and all(v.elements > 0 for v in (*node.inputs, *node.results))
+        return node.operands[1].constant is not None and all(v.elements != 0 for v in (*node.inputs, *node.results))
     if node.operator not in (*OPERATORS, TRANSPOSED) or len(node.operands) != 2:
         return False
     data, weight, output = node.operands[0], node.operands[1], node.results[0]
@@ -47,9 +48,7 @@ def supports_conv(node: Node) -> bool:
         weight.constant is not None
         and data.dtype == weight.dtype == output.dtype
         and output.dtype in ("float32", "float64")
-        and output.elements > 0
-        and weight.elements > 0
-        and data.elements > 0
+        and 0 not in (output.elements, weight.elements, data.elements)
         and (node.operator == TRANSPOSED or str(node.call.attrs.data_layout).startswith("NC"))
     )
 
@@ -102,7 +101,9 @@ def build_conv(request: Request) -> Kernel:
 def _facts(request: Request) -> ConvFacts:
     assert request.group.anchor is not None
     facts = ConvFacts.of(request.group.anchor)
-    return facts if request.box is None else facts.cut(request.box.rows, request.box.columns)
+    if request.box is not None:
+        return facts.cut(request.box.rows, request.box.columns)
+    return facts.usually() if is_open(facts.output.shape) else facts
 
 
 def chosen(request: Request) -> Choice | None:

@@ -17,6 +17,7 @@ from ..matmul.folded_moves import producers
 from ..operators.kind import Facts, is_long
 from ..operators.te_graph import GroupGraph
 from ..words.group import Kernel, Request, Value, dtype_bytes
+from ..words.sizes import product, usual
 from .facts import ConvFacts
 from .register_tile import Tile
 from .weight_prefetch import Next, Runs, ask
@@ -118,7 +119,7 @@ class ConvKernel:
         """Outputs along each spatial axis: numbers, or variables in an open box."""
         box = self.request.box
         if box is None or not box.open:
-            return self.facts.out_spatial
+            return self.facts.sizes or self.facts.out_spatial
         steps = self.steps or (1, 1)
         return tuple(tirx.floordiv(e, s) if s > 1 else e for e, s in zip(self.ctx.size, steps))
 
@@ -126,6 +127,11 @@ class ConvKernel:
     def is_open(self) -> bool:
         """True if the size of the kernel's box is given at run time."""
         return self.request.box is not None and self.request.box.open
+
+    @property
+    def varies(self) -> bool:
+        """True if the extents of the kernel's outputs are given at run time, in a box or of the whole."""
+        return self.is_open or self.facts.sizes is not None
 
     def input(self, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
         """The input of ``channel`` (or, for blocked inputs, of a (block, lane) pair) that one tap of an output reads.
@@ -207,8 +213,8 @@ class ConvKernel:
             return
         outer = list(self.spatial[:-1])
         counts = [-(-s // (self.tile.rows if i == len(outer) - 1 else 1)) for i, s in enumerate(outer)]
-        batch, rows = self.facts.data.shape[0], math.prod(counts)
-        parallel = batch * channel_groups * rows > 1 and self.facts.flops >= PARALLEL_FLOPS
+        batch, rows = self.facts.data.shape[0], product(counts)
+        parallel = usual(batch * channel_groups * rows) > 1 and self.facts.flops >= PARALLEL_FLOPS
         if len(self.output.shape) != 4:
             self.ctx.fill_pending()
 
@@ -227,7 +233,7 @@ class ConvKernel:
                 index = tirx.floormod(rest, counts[i]) if i else rest
                 rest = tirx.floordiv(rest, counts[i])
                 step = self.tile.rows if i == len(outer) - 1 else 1
-                moved = outer[i] % step and not self.mixed
+                moved = step > 1 and outer[i] % step and not self.mixed
                 start = tirx.min(index * step, outer[i] - step) if moved else index * step
                 origins.append(self.bind(start, outer[i] if self.mixed else outer[i] - step + 1))
             yield n, group, origins[::-1]
@@ -291,7 +297,8 @@ class ConvKernel:
             return
         with self.k.loop(-(-width // step), name="x") as x:
             self.ctx.ranged(x, -(-width // step))
-            start = tirx.min(x * step, width - step) if width % step else x * step
+            moved = step > 1 and (self.varies or width % step)
+            start = tirx.min(x * step, width - step) if moved else x * step
             self._count(x)
             yield self.bind(start, width - step + 1)
 

@@ -32,6 +32,8 @@ def algorithms_for(facts: ConvFacts) -> tuple[Algorithm, ...]:
 def select(request: Request, facts: ConvFacts) -> Choice:
     """What is taken for the request; ``facts`` are those of its box, where it has one."""
     *special, general = algorithms_for(facts)
+    if facts.sizes is not None:
+        special = [a for a in special if a.any_size]
     best: Choice | None = None
     for algorithm in special:
         offer = algorithm.offers(request, facts)

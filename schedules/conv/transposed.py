@@ -21,6 +21,7 @@ import numpy as np
 
 from ..instructions.amx import may_split
 from ..operators.registry import attributes
+from ..words.dims import is_open
 from ..words.group import Kernel, Node, Request, Value
 from .amx.strips import Strip
 from .amx.transposed import Together, build_together, plan_together
@@ -56,7 +57,7 @@ class Phase:
 def axis_phases(kernel: int, stride: int, dilation: int, begin: int, output: int) -> list[AxisPhase]:
     """The phases of one axis that have outputs."""
     found = []
-    for phase in range(min(stride, output)):
+    for phase in range(stride if is_open([output]) else min(stride, output)):
         taps = [k for k in reversed(range(kernel)) if (phase + begin - k * dilation) % stride == 0]
         first = (phase + begin - taps[0] * dilation) // stride if taps else 0
         count = -(-(output - phase) // stride)
@@ -152,7 +153,8 @@ def build_transposed(request: Request) -> Kernel:
             phase_tiles.append([emit_winograd(conv, plan, shared)])
             names.append(f"winograd {plan.transform}")
             continue
-        facts = phase.facts if box is None else phase.facts.cut(box.rows // strides[0], box.columns // strides[1])
+        whole = phase.facts.usually() if is_open(phase.facts.output.shape) else phase.facts
+        facts = whole if box is None else phase.facts.cut(box.rows // strides[0], box.columns // strides[1])
         phase_tiles.append(emit_direct(request, facts, ctx, place, strides))
         names.append("tile " + " and ".join(map(str, phase_tiles[-1])))
     tiles = [t for each in phase_tiles for t in each]

@@ -26,7 +26,9 @@ from tvm.ir.prim import expr as prim
 from tvm.tirx.stmt import ForKind
 
 from ..math.wrapping import wraps
+from ..words.dims import Dim, is_dim, to_index, variable
 from .known_gathers import Written
+from .open_sizes import SIZES, symbols_in
 from .register_transpose import Square
 
 STACK_BYTES = 64 * 1024  # memory of a scope that lies on the stack; larger one is taken from the worker's workspace
@@ -79,12 +81,13 @@ class KernelBuilder:
 
     # -- buffers ---------------------------------------------------------------------------------
 
-    def pointer(self, name: str, dtype: str, elements: int) -> Any:
+    def pointer(self, name: str, dtype: str, elements: Any) -> Any:
         """A parameter: a pointer to ``elements`` values, aligned to one element only."""
         var = tirx.Var(f"p_{name}", tvm.ir.PointerType(tvm.ir.PrimType(storage_dtype(dtype))))
         size = dtype_size(dtype)
+        extent = elements if isinstance(elements, Dim) else max(1, elements)
         buffer = tirx.decl_buffer(
-            (max(1, elements),), storage_dtype(dtype), name=name, data=var, data_alignment=size, layout=None
+            (extent,), storage_dtype(dtype), name=name, data=var, data_alignment=size, layout=None
         )
         self._params.append(var)
         self._prologue.append(tirx.DeclBuffer(buffer, data=var))
@@ -96,12 +99,21 @@ class KernelBuilder:
         self._scalars.append(var)
         return var
 
-    def local(self, name: str, dtype: str, elements: int, scope: str = "local") -> Any:
-        """Memory on the stack (registers, after unrolling), uninitialised, for the enclosing scope. Keep it small."""
+    def local(self, name: str, dtype: str, elements: Any, scope: str = "local") -> Any:
+        """Memory on the stack (registers, after unrolling), uninitialised, for the enclosing scope. Keep it small; an
+        open number of elements lies in the worker's workspace."""
+        if isinstance(elements, Dim):
+            return self._open_local(name, dtype, elements)
         buffer = tirx.decl_buffer((elements,), dtype, name=self.fresh(name), scope=scope, layout=None)
         size = elements * (tvm.DataType(dtype).bits + 7) // 8
         if size > STACK_BYTES:
             self.workspace += -(-size // 64) * 64 + 64
+        self.add(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def _open_local(self, name: str, dtype: str, elements: Dim) -> Any:
+        buffer = tirx.decl_buffer((elements,), dtype, name=self.fresh(name), scope="global", layout=None)
+        self.workspace = self.workspace + (elements * dtype_size(dtype) // 64 + 2) * 64
         self.add(tirx.AllocBuffer(buffer))
         return buffer
 
@@ -119,7 +131,7 @@ class KernelBuilder:
         return buffer[offset]
 
     def store(self, buffer: Any, offset: Any, value: Any) -> None:
-        self.add(tirx.BufferStore(buffer, value, [_index(offset)]))
+        self.add(tirx.BufferStore(buffer, value, [index(offset)]))
 
     def bind(self, value: Any, name: str = "t") -> Any:
         """Names a value so that it is computed once.
@@ -138,7 +150,7 @@ class KernelBuilder:
                 return value
             if dtype in ("int32", "int64") and len(self._vectors) == 1 and not self._varies(value):
                 buffer = tirx.decl_buffer((1,), dtype, name=self.fresh(name), scope="local", layout=None)
-                before += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [_index(0)])]
+                before += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [index(0)])]
                 return buffer[0]
             buffer = tirx.decl_buffer((width,), dtype, name=self.fresh(name), scope="local", layout=None)
             before.append(tirx.AllocBuffer(buffer))
@@ -176,7 +188,7 @@ class KernelBuilder:
             return None
         if times > 1:
             short = value.source[_run(base, width // times)]
-            order = [_index(i // times) for i in range(width)]
+            order = [index(i // times) for i in range(width)]
             return tirx.Shuffle([short] * times, order)  # TVM wants as many lanes as come out
         return gathered(value.source, base, stride, width)
 
@@ -199,9 +211,9 @@ class KernelBuilder:
         and lose the names bound inside. LLVM may still vectorise it.
         """
         if isinstance(extent, (int, prim.IntImm)) and int(extent) == 1:
-            yield _index(begin)
+            yield index(begin)
             return
-        begin = _index(begin)
+        begin = index(begin)
         if self._shifted and not isinstance(begin, prim.IntImm):
             # TVM's CanonicalizeLoop would not replace the variables of these loops where this one begins
             begin = self.bind(begin)
@@ -224,7 +236,7 @@ class KernelBuilder:
             for statement in self._vectors.pop().before:
                 self.add(statement)
             kind = self._kind(var, guards, bound)
-        self.add(tirx.For(var, begin, _index(extent), _KINDS[kind], body))
+        self.add(tirx.For(var, begin, index(extent), _KINDS[kind], body))
 
     def _kind(self, lane: Any, guards: int, bound: int) -> str:
         """Of a loop over lanes: plain if a guard since those depends on one."""
@@ -258,7 +270,7 @@ class KernelBuilder:
     def placed(self, value: Any) -> Any:
         """A read of memory of its own that holds ``value``, one element or one for each lane."""
         vectors = self._vectors[-1] if self._vectors else None
-        width, at = (vectors.width, vectors.lane) if vectors else (1, _index(0))
+        width, at = (vectors.width, vectors.lane) if vectors else (1, index(0))
         buffer = tirx.decl_buffer((width,), str(value.ty.dtype), name=self.fresh("t"), scope="local", layout=None)
         (vectors.before if vectors else self._scopes[-1]).append(tirx.AllocBuffer(buffer))
         self.store(buffer, at, value)
@@ -281,7 +293,7 @@ class KernelBuilder:
         folded = tirx.decl_buffer((width,), "int32", name=self.fresh("top"), scope="local", layout=None)
         self.store(folded, vectors.lane, size)
         kind = _KINDS[self._kind(vectors.lane, vectors.guards, vectors.bound)]
-        first = tirx.For(vectors.lane, _index(0), _index(width), kind, sequence(vectors.scope))
+        first = tirx.For(vectors.lane, index(0), index(width), kind, sequence(vectors.scope))
         outer += [tirx.AllocBuffer(folded), *vectors.before, first]
         vectors.before.clear()
         vectors.scope.clear()
@@ -289,7 +301,7 @@ class KernelBuilder:
             half, lane = (width + 1) // 2, tirx.Var(self.fresh("v"), "int32")
             larger = tirx.BufferStore(folded, tirx.max(folded[lane], folded[lane + half]), [lane])
             kind = _KINDS["vectorized" if width - half > 1 else "serial"]
-            outer.append(tirx.For(lane, _index(0), _index(width - half), kind, larger))
+            outer.append(tirx.For(lane, index(0), index(width - half), kind, larger))
             width = half
         return folded[0]
 
@@ -333,9 +345,11 @@ class KernelBuilder:
     def finish(self, attributes: dict[str, Any] | None = None) -> Any:
         """The PrimFunc of all statements: a C function on raw pointers that returns 0."""
         body = sequence([*self._prologue, *self._scopes[0], tirx.Return(tirx.IntImm("int32", 0))])
-        function = tirx.PrimFunc([*self._params, *self._scalars], body, ret_type=tvm.ir.PrimType("int32"))
+        sizes = symbols_in(body)
+        variables = [variable(name, "int32") for name in sizes]
+        function = tirx.PrimFunc([*self._params, *self._scalars, *variables], body, ret_type=tvm.ir.PrimType("int32"))
         attrs = {"tirx.noalias": True, "s_tir": True, **self.attributes, **(attributes or {})}
-        return function.with_attrs(attrs)
+        return function.with_attrs({**attrs, **({SIZES: sizes} if sizes else {})})
 
 
 def strided(value: Any, lane: Any, width: int) -> tuple[Any, int]:
@@ -353,7 +367,7 @@ def repeated(value: Any, lane: Any, width: int) -> tuple[Any, int]:
     """(base, times) of a read at base + lane // times, with two to four times; (None, 1) for anything else."""
     if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
         return None, 1
-    base: Any = _index(0)
+    base: Any = index(0)
     times, terms = 0, [value.indices[0]]
     while terms:
         term = terms.pop()
@@ -378,7 +392,7 @@ def gathered(buffer: Any, base: Any, stride: int, width: int) -> Any:
     vectors = [buffer[_run(base + s, width)] for s in starts]
     order = [i * stride for i in range(width)]
     picks = [min(at // width, stride - 1) for at in order]
-    return tirx.Shuffle(vectors, [_index(p * width + at - starts[p]) for p, at in zip(picks, order)])
+    return tirx.Shuffle(vectors, [index(p * width + at - starts[p]) for p, at in zip(picks, order)])
 
 
 def _allocates(statement: Any) -> bool:
@@ -408,7 +422,7 @@ def undefined(expr: Any) -> Any:
 
 
 def _run(start: Any, width: int) -> Any:
-    return tirx.Ramp(_index(start), _index(1), width)
+    return tirx.Ramp(index(start), index(1), width)
 
 
 def sequence(statements: Sequence[Any]) -> Any:
@@ -429,5 +443,6 @@ def dtype_size(dtype: str) -> int:
     return max(1, tvm.DataType(dtype).bits // 8)
 
 
-def _index(value: Any) -> Any:
-    return tirx.IntImm("int32", value) if isinstance(value, int) else value
+def index(value: Any) -> Any:
+    """A number or a dim as an index expression; expressions as they are."""
+    return tirx.IntImm("int32", value) if isinstance(value, int) else to_index(value) if is_dim(value) else value

@@ -25,6 +25,7 @@ from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
 from ..math import exponential, powers, remainder, trigonometry, wrapping
+from ..words.sizes import dim_of, narrowed, surely
 
 Source = Callable[[tuple[Any, ...]], Any]
 
@@ -82,7 +83,7 @@ class Inliner:
         self._bind = bind
         self._guard = guard
         self._simplify = simplify
-        self._extents: dict[Any, int] = {}
+        self._extents: dict[Any, Any] = {}
         self._guards = 0  # guards around the present place under which nothing has a name
         self._lengths: dict[Any, int] = {}  # of stages, in nodes without names
         self._reads: list[Any] = []  # guards around the present place that reads alone keep
@@ -126,8 +127,7 @@ class Inliner:
     def declare(self, op: Any) -> None:
         """Notes the extents of a stage's axes, by which reads at bare axes are known to be inside."""
         for axis in (*op.axis, *op.reduce_axis):
-            if isinstance(axis.dom.extent, prim.IntImm):
-                self._extents[axis.var] = int(axis.dom.extent.value)
+            self._extents[axis.var] = dim_of(axis.dom.extent)
 
     def expression(self, expr: Any, axes: dict[Any, Any]) -> Any:
         """``expr`` with axes substituted and tensor reads inlined."""
@@ -135,7 +135,8 @@ class Inliner:
         if kind is tirx.Var:
             found = axes.get(expr)
             if found is None:
-                return expr
+                twin = narrowed(expr)
+                return expr if twin is None else tirx.Cast(expr.ty, twin)
             if self.values is not None and not self._indexing and not isinstance(found, int):
                 self.values.append(found)
             return match_type(found, expr)
@@ -289,8 +290,9 @@ class Inliner:
         while isinstance(index, prim.Cast):
             index = index.value
         if isinstance(index, prim.IntImm):
-            return 0 <= index.value < int(extent)
-        return isinstance(index, tirx.Var) and self._extents.get(index, 1 << 62) <= int(extent)
+            return surely(lambda: 0 <= index.value < dim_of(extent))
+        known = self._extents.get(index) if isinstance(index, tirx.Var) else None
+        return known is not None and surely(lambda: known <= dim_of(extent))
 
     def _call(self, expr: Any, axes: dict[Any, Any]) -> Any:
         name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""

@@ -9,6 +9,9 @@ from typing import Any
 from tvm import sym, tirx
 from tvm.ir.prim import expr as prim
 
+from ..words.dims import Open
+from ..words.sizes import dim_of
+
 
 @dataclass
 class Merged:
@@ -25,9 +28,9 @@ class Merged:
         return [*loops, *([zero] * (self.count - 1)), *([position] if self.count else [])]
 
 
-def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]] | None:
-    """For each flat position in ``log`` its coefficient of each variable in ``marks``; None if one of them is not
-    linear with constant coefficients."""
+def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[Any]] | None:
+    """For each flat position in ``log`` its coefficient of each variable in ``marks``, a number or a dim; None if one
+    of them is not linear with such coefficients."""
     result = []
     for position in log:
         if isinstance(position, int):
@@ -35,9 +38,10 @@ def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[int]]
         linear = sym.detect_linear_equation(position, marks)
         if not len(linear):
             return None
-        if not all(isinstance(c, prim.IntImm) for c in linear[:-1]):
+        try:
+            result.append([dim_of(c) for c in linear[:-1]])
+        except Open:
             return None
-        result.append([int(c.value) for c in linear[:-1]])
     return result
 
 

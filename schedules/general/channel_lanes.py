@@ -46,7 +46,7 @@ def reads_own_channels(
     axes = [tirx.Var(f"a{i}", "int32") for i in range(len(tensor.shape))]
     ranges = sym.Analyzer()
     for axis, extent in zip(axes, tensor.shape):
-        ranges.bind(axis, Range(0, int(extent)))
+        ranges.bind(axis, Range(0, extent))
     fine = True
 
     def strict(indices: tuple[Any, ...]) -> None:

@@ -27,6 +27,7 @@ from ..operators.regions.attributes import ints, own
 from ..operators.te_graph import GroupGraph
 from ..operators.te_stages import is_reduce
 from ..words.group import Group, Kernel, Node, Request, Value
+from ..words.sizes import dim_of
 from .axes import is_axis
 from .channel_lanes import reads_own_channels
 from .loop_nest import LOCAL_WORK, PARALLEL_WORK
@@ -69,7 +70,7 @@ def _is_map(graph: GroupGraph, tensor: te.Tensor, norm: te.Tensor, blocked: dict
 
     def read(indices: tuple[Any, ...]) -> Any:
         nonlocal there
-        there = there and all(is_axis(i, a) for i, a, e in zip(indices, axes, tensor.shape) if int(e) != 1)
+        there = there and all(is_axis(i, a) for i, a, e in zip(indices, axes, tensor.shape) if dim_of(e) != 1)
         return tirx.Var("read", norm.expr_ty())
 
     sources: dict[Any, Any] = {key(norm): read}

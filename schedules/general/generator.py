@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 
 from ..emit.inline import Inliner, key
@@ -27,7 +26,9 @@ from ..instructions.prefetch import FIRST_LEVEL, LINE, hint
 from ..kernel.context import Context
 from ..kernel.work_sharing import bands, has_bands
 from ..operators.te_graph import GroupGraph
+from ..words.dims import Dim
 from ..words.group import Group, Kernel, Request, Value, dtype_bytes
+from ..words.sizes import dim_of, product, usual
 from .axes import is_axis
 from .loop_nest import PARALLEL_WORK, StageMemory, boxed
 from .maps import MapNest
@@ -91,6 +92,7 @@ class _Staged:
             outputs=self.group.outputs,
             schedule=self._describe(),
             flops=self._work(),
+            workspace=self.k.workspace,
             inplace=self._inplace(),
             notes=tuple(self.notes),
             scalars=tuple(self.ctx.scalars),
@@ -105,10 +107,10 @@ class _Staged:
     def _work(self) -> int:
         total = 0
         for phase in self.plan.phases:
-            work = int(np.prod(phase.shape, dtype=np.int64))
+            work = product(phase.shape)
             if phase.reduce:
-                work *= int(np.prod([int(a.dom.extent) for a in phase.tensors[0].op.reduce_axis], dtype=np.int64))
-            total += work
+                work *= product(dim_of(a.dom.extent) for a in phase.tensors[0].op.reduce_axis)
+            total += usual(work)
         return total
 
     def _inplace(self) -> tuple[Value, ...]:
@@ -150,7 +152,7 @@ class _Staged:
 
     def _few_rows(self, prefix: int) -> bool:
         """True if rows are too few for the cores, but so large that each phase is worth a launch of its own."""
-        rows = int(np.prod(self._row_extents(prefix), dtype=np.int64))
+        rows = usual(product(self._row_extents(prefix)))
         return rows < MANY_ROWS and self._work() >= PARALLEL_WORK * len(self.plan.phases)
 
     def _shares_images(self) -> bool:
@@ -161,8 +163,8 @@ class _Staged:
     def _rows(self, prefix: int) -> None:
         extents = self._row_extents(prefix)
         self.ctx.fill_pending()
-        rows = int(np.prod(extents, dtype=np.int64))
-        parallel = rows > 1 and self._work() >= PARALLEL_WORK
+        rows = product(extents)
+        parallel = usual(rows) > 1 and self._work() >= PARALLEL_WORK
         if parallel and self._deals_bands(prefix):
             with bands(self.ctx, extents[0], extents[1], extents[2], True) as indices:
                 for phase in self.plan.phases:
@@ -187,15 +189,15 @@ class _Staged:
         """Hints that the lines of all that lies in rows will be read or written at row ``number``, where pairs of rows
         leave room for the next two: between rows sums and lines of the output wait for the second-level cache. Longer
         rows wait for their arithmetic, and have been asked for by the processor."""
-        target, rows = self.request.target, int(np.prod(extents, dtype=np.int64))
-        room = 2 * PAIR * self._row_bytes(rows) <= target.l1_bytes // 3
+        target, rows = self.request.target, product(extents)
+        room = 2 * PAIR * usual(self._row_bytes(rows)) <= target.l1_bytes // 3
         windows = any(p.stands_for is not None for p in self.plan.phases)
         if not room or windows or self._side(len(extents), rows) != PAIR or target.fma_ports < 2:
             return
         for value in (*self.group.inputs, *self.group.outputs):
             size, line = value.elements // rows, LINE // dtype_bytes(value.dtype)
             in_rows = list(value.shape[: len(extents)]) == extents and self.request.layout(value).is_plain
-            if value.constant is not None or not in_rows or size < line:
+            if value.constant is not None or not in_rows or isinstance(size, Dim) or size < line:
                 continue
             with self.k.loop(size // line, name="l") as part:
                 place = number * size + self.ctx.ranged(part, size // line) * line
@@ -211,7 +213,7 @@ class _Staged:
         are 0: that the last block's numbers end with the rows is more than the simplifier knows."""
         indices: list[Any] = []
         rest = number
-        first = next((i for i, e in enumerate(extents) if e > 1), 0)
+        first = next((i for i, e in enumerate(extents) if e != 1), 0)
         for e in reversed(extents[first + 1 :]):
             indices.append(self.ctx.analyzer.simplify(tirx.floormod(rest, e)))
             rest = self.ctx.analyzer.simplify(tirx.floordiv(rest, e))
@@ -232,22 +234,23 @@ class _Staged:
         load that spans two stores waits until both are in the cache; over channel lanes each load is of one store."""
         if self.request.box is not None or count == 1:
             return 1
+        count = usual(count)
         if not any(p.stands_for is not None for p in self.plan.phases):
             return self._turns(count)
         if self.block:
             return 1
         rows = [p.tensors[0] for p in self.plan.phases if p.values[0] is None]
-        elements = max(int(np.prod([int(d) for d in t.shape[prefix:]])) for t in rows)
+        elements = max(usual(product(map(dim_of, t.shape[prefix:]))) for t in rows)
         return max(1, min(SIDE, STACK_BYTES // (elements * max(dtype_bytes(str(t.dtype)) for t in rows))))
 
     def _turns(self, count: int) -> int:
         """Rows of plain memory that are summed take turns in pairs, short ones of which a sum is all that is left in
         fours, if these leave most of the first-level cache free and the cores enough to share."""
-        row = self._row_bytes(count)
+        row = usual(self._row_bytes(product(self._row_extents(self.plan.prefix))))
         if self.block or not any(p.reduce for p in self.plan.phases):
             return 1
         most = min(count // (MANY_ROWS * self.request.workers), self.request.target.l1_bytes // max(1, 3 * row))
-        short = row <= SHORT_ROW and all(v.elements == count for v in self.group.outputs)
+        short = row <= SHORT_ROW and all(usual(v.elements) == count for v in self.group.outputs)
         return next((t for t in (FOUR, PAIR) if t <= most and (t == PAIR or short)), 1)
 
     # -- one phase -------------------------------------------------------------------------------
@@ -280,15 +283,18 @@ class _Staged:
             if lanes:
                 dims[1] = -(-dims[1] // lanes)
             kept = dims[skip:]
-            elements = int(np.prod(kept, dtype=np.int64)) * max(1, lanes)
+            elements = product(kept) * max(1, lanes)
             dtype = str(tensor.dtype)
             bytes_ = elements * dtype_bytes(dtype)
-            if skip and bytes_ <= STACK_BYTES:
+            if skip and isinstance(bytes_, Dim):
+                buffer = self.k.local("s", dtype, elements * side)
+                scratch = StageMemory(buffer, phase.shape, skip, lanes, tuple(dims), step=elements)
+            elif skip and bytes_ <= STACK_BYTES:
                 room = elements * side
                 buffer = self.k.local("s", dtype, room, "local" if room * dtype_bytes(dtype) <= 256 else "global")
                 scratch = StageMemory(buffer, phase.shape, skip, lanes, tuple(dims), step=elements)
             else:
-                elements = int(np.prod(dims, dtype=np.int64)) * max(1, lanes)
+                elements = product(dims) * max(1, lanes)
                 buffer = self.ctx.scratch(elements, dtype)
                 scratch = StageMemory(buffer, phase.shape, 0, lanes, tuple(dims))
             self._keep(phase, tensor, scratch)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
@@ -21,6 +20,7 @@ from ..emit.register_transpose import side_of
 from ..kernel.context import Channel, Context
 from ..kernel.work_sharing import bands, has_bands
 from ..words.group import Box, Request, Value, dtype_bytes
+from ..words.sizes import dim_of, product, usual
 from .axes import Merged, linear_coefficients, occurs
 from .phases import Phase
 
@@ -181,17 +181,17 @@ class Nest:
         if self._banded() and len(extents) > 2 and tuple(extents) == tuple(self.extents()[: len(extents)]):
             self._banded_loops(list(extents), body)
             return
-        total = int(np.prod(extents, dtype=np.int64)) if extents else 1
+        total = product(extents)
         split = 0
-        if self._worth_a_launch() and total > 1:
+        if self._worth_a_launch() and usual(total) > 1:
             tasks = 1
-            while split < len(extents) and tasks < 64:
+            while split < len(extents) and usual(tasks) < 64:
                 tasks *= extents[split]
                 split += 1
         if not split:
             self._serial(list(extents), [], body)
             return
-        tasks = int(np.prod(extents[:split], dtype=np.int64))
+        tasks = product(extents[:split])
         with self.k.loop(tasks, "parallel", "p") as p:
             self.ctx.ranged(p, tasks)
             heads: list[Any] = []
@@ -208,9 +208,11 @@ class Nest:
     def _banded(self) -> bool:
         """True if cores take bands of rows: of images, by axis 2, where there are cores to share the work."""
         shape, workers = self.phase.shape, self.s.request.workers
-        if len(shape) < 4 or self.row or workers == 1 or not self.parallel or not has_bands(self._height(), workers):
+        if len(shape) < 4 or self.row or workers == 1 or not self.parallel:
             return False
-        band = int(np.prod(shape[2:], dtype=np.int64)) // workers * dtype_bytes(str(self.phase.tensors[0].dtype))
+        if not has_bands(usual(self._height()), workers):
+            return False
+        band = usual(product(shape[2:])) // workers * dtype_bytes(str(self.phase.tensors[0].dtype))
         return self._work() >= LOCAL_WORK if self.blocked else self._worth_a_launch() and band >= BAND_BYTES
 
     def _height(self) -> int:
@@ -237,12 +239,12 @@ class Nest:
         return self.parallel and self._work() >= PARALLEL_WORK
 
     def _work(self) -> int:
-        return int(np.prod(self.phase.shape, dtype=np.int64)) * self._reduction_size()
+        return usual(product(self.phase.shape)) * self._reduction_size()
 
     def _reduction_size(self) -> int:
         if not self.phase.reduce:
             return 1
-        return int(np.prod([int(a.dom.extent) for a in self.phase.tensors[0].op.reduce_axis], dtype=np.int64))
+        return usual(product(dim_of(a.dom.extent) for a in self.phase.tensors[0].op.reduce_axis))
 
     # -- merging axes ----------------------------------------------------------------------------
 
@@ -269,7 +271,7 @@ class Nest:
                 count += 1
         elif which == 1:
             contiguous = self._contiguous_vectors(extents)
-        inner = int(np.prod(extents[len(extents) - count:], dtype=np.int64))
+        inner = product(extents[len(extents) - count:])
         return Merged(extents[: len(extents) - count], inner, count, contiguous)
 
     def _contiguous_vectors(self, extents: list[int]) -> bool:

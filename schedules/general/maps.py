@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 
 from ..emit.known_gathers import MOST_VECTORS, Written
+from ..words.dims import Dim, is_open
+from ..words.sizes import product, usual
 from .axes import Merged
 from .concat_order import NOTE, joins, side_by_side
 from .depth_to_space import chunks, from_whole_periods, in_periods, period
@@ -34,12 +35,12 @@ class MapNest(Nest):
         if not merged.contiguous and (periods := self._periods(extents)) is not None:
             self._periodic(*periods)
             return
-        if outer and inner >= self.lanes and not merged.contiguous:
+        if outer and not is_open((*outer, inner)) and inner >= self.lanes and not merged.contiguous:
             axis = innermost_axis(extents, len(extents) - 1, self._positions, self.ctx.analyzer.simplify)
             if axis is not None and axis < len(outer):
                 emit_interchanged(self, merged, axis)
                 return
-        work = int(np.prod(extents, dtype=np.int64))
+        work = usual(product(extents))
         if not outer and self.parallel and work >= PARALLEL_WORK:
             # one long axis: cores take chunks of whole vectors
             vectors, tail = divmod(inner, self.lanes)
@@ -50,8 +51,7 @@ class MapNest(Nest):
                 count = tirx.min(vectors - c * chunk, chunk)
                 with self.k.loop(count, name="j") as j:
                     self._vector(merged, [], (c * chunk + j) * self.lanes, self.lanes)
-            if tail:
-                self._vector(merged, [], tirx.IntImm("int32", vectors * self.lanes), tail)
+            self._tail(merged, [], vectors * self.lanes, tail)
             return
         self._loops(outer, lambda loops: self._line(merged, loops))
 
@@ -83,16 +83,25 @@ class MapNest(Nest):
                 self._vector(merged, loops, at, min(self.lanes, merged.inner - start))
             self.k.written = None
             return
-        if vectors:
+        if is_open([vectors]) or vectors:
             with self.k.loop(vectors, name="j") as j:
                 self.ctx.ranged(j, vectors)
                 self._vector(merged, loops, j * self.lanes, self.lanes)
-        if tail:
-            self._vector(merged, loops, tirx.IntImm("int32", vectors * self.lanes), tail)
+        self._tail(merged, loops, vectors * self.lanes, tail)
+
+    def _tail(self, merged: Merged, loops: list[Any], start: Any, count: Any) -> None:
+        """The ``count`` last elements of a line: one short vector, or an open number of elements."""
+        if isinstance(count, Dim):
+            with self.k.loop(count, name="e") as e:
+                self._vector(merged, loops, self.ctx.ranged(e, self.lanes) + start, 1)
+        elif count:
+            self._vector(merged, loops, tirx.IntImm("int32", start), count)
 
     def _is_written_out(self, merged: Merged, loops: list[Any]) -> bool:
         """True if reads jump along the line, and lie at places known at compile time once their vector's does."""
-        if merged.count != 1 or merged.inner > MOST_VECTORS * self.lanes or self.ctx.origin is not None:
+        if merged.count != 1 or isinstance(merged.inner, Dim) or self.ctx.origin is not None:
+            return False
+        if merged.inner > MOST_VECTORS * self.lanes:
             return False
         inputs = self.ctx.graph.group.inputs
         tables = any(v.constant is not None and v.dtype.startswith("int") and v.elements > 1 for v in inputs)

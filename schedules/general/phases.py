@@ -12,7 +12,6 @@ phases, and what passes from phase to phase stays in cache.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from ..operators.separable_windows import folded, separated
 from ..operators.te_graph import GroupGraph
 from ..operators.te_stages import COSTLY, STORED, is_costly, is_reduce
 from ..words.group import Value, dtype_bytes
+from ..words.sizes import dim_of, product, usual
 
 STACK_BYTES = 32 * 1024  # scratch of one row kept on the worker's stack; beyond, in the arena
 
@@ -41,7 +41,7 @@ class Phase:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of what the phase stores."""
-        return tuple(int(s) for s in self.tensors[0].shape)
+        return tuple(map(dim_of, self.tensors[0].shape))
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ def _folded(graph: GroupGraph, outputs: tuple[Value, ...], blocked: tuple[Value,
 
 def _is_small(tensor: te.Tensor, prefix: int, outputs: tuple[Value, ...]) -> bool:
     """True for stages of which a row fits the stack, or that are small beside the outputs."""
-    row = math.prod(int(d) for d in tensor.shape[prefix:]) * dtype_bytes(str(tensor.dtype))
-    whole = math.prod(int(d) for d in tensor.shape)
-    return (prefix and row <= STACK_BYTES) or 4 * whole <= sum(v.elements for v in outputs)
+    row = usual(product(map(dim_of, tensor.shape[prefix:]))) * dtype_bytes(str(tensor.dtype))
+    whole = usual(product(map(dim_of, tensor.shape)))
+    return (prefix and row <= STACK_BYTES) or 4 * whole <= sum(usual(v.elements) for v in outputs)
 
 
 def _read_again(stages: list[te.Tensor], spread: float, lanes: bool) -> set[Any]:
@@ -112,14 +112,14 @@ def _read_again(stages: list[te.Tensor], spread: float, lanes: bool) -> set[Any]
     for reader in stages:
         if not spread or is_reduce(reader) or not isinstance(reader.op, te.ComputeOp):
             continue
-        elements = math.prod(int(d) for d in reader.shape)
+        elements = usual(product(map(dim_of, reader.shape)))
         for tensor, reads in _places(reader):
             if lanes and not all(len(at) > 1 and at[1].same_as(reader.op.axis[1].var) for at in reads):
                 continue
             if len(reads) < 2 or is_reduce(tensor) or not isinstance(tensor.op, te.ComputeOp):
                 continue
             dear = is_costly(tensor, COSTLY - {"if_then_else"}) or any(len(p) > 1 for _, p in _places(tensor))
-            if dear and math.prod(int(d) for d in tensor.shape) <= spread * elements:
+            if dear and usual(product(map(dim_of, tensor.shape))) <= spread * elements:
                 found.add(key(tensor))
     return found
 
@@ -234,7 +234,7 @@ def _shared_axes(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int, 
             while count < min(best, len(indices)) and _same(indices[count], axes[count]):
                 count += 1
             best = count
-    wide = [i for i, extent in enumerate(phase.shape) if extent > 1]
+    wide = [i for i, extent in enumerate(phase.shape) if extent != 1]
     if phase.reduce and wide and wide[-1] < best and _runs_along(reads, axes[wide[-1]], blocked):
         return wide[-1]
     return best
@@ -244,7 +244,7 @@ def _runs_along(reads: list[tuple[te.Tensor, tuple[Any, ...]]], axis: Any, block
     """True if ``axis`` is part of the innermost index of some read, alone or with a window's, and of no other index."""
     found = False
     for tensor, indices in reads:
-        inner = [i for i, extent in zip(indices, tensor.shape) if int(extent) > 1]
+        inner = [i for i, extent in zip(indices, tensor.shape) if dim_of(extent) != 1]
         users = [i for i in inner if not isinstance(i, int) and _uses(i, axis)]
         if users and (len(users) > 1 or users[0] is not (indices[1] if key(tensor) in blocked else inner[-1])):
             return False

@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 from tvm.ir import Range
 from tvm.ir.prim import expr as prim
 
 from ..emit.inline import Inliner, narrow
 from ..kernel.work_sharing import bands
+from ..words.dims import Dim, is_open
 from ..words.group import Value, dtype_bytes
+from ..words.sizes import dim_of, product, usual
 from . import argmax
 from .axes import Merged
+from .combiners import identities, is_extremum
 from .loop_nest import Nest
 
 UNROLL = 4  # accumulators: covers the latency of an add or max (4 cycles, one port)
@@ -48,7 +50,7 @@ class ReductionNest(Nest):
     def emit(self) -> None:
         op = self.phase.tensors[0].op
         first = op.body[0]
-        reduce_extents = [int(a.dom.extent) for a in op.reduce_axis]
+        reduce_extents = [dim_of(a.dom.extent) for a in op.reduce_axis]
         if 0 in reduce_extents:
             self._loops(self.extents(), lambda loops: self._constant(loops, first))
             return
@@ -62,12 +64,12 @@ class ReductionNest(Nest):
             return
         extents = self.extents()
         over_k = self._merge(reduce_extents, 1)
-        if over_k.contiguous and over_k.inner >= 2 * self.lanes:
+        if over_k.contiguous and usual(over_k.inner) >= 2 * self.lanes:
             self._loops(extents, lambda loops: self._along(loops, over_k))
             return
         if extents:
             merged = self._merge(extents, 2)
-            if self._worth_a_launch() and int(np.prod(merged.outer, dtype=np.int64)) < FEW_LINES:
+            if self._worth_a_launch() and usual(product(merged.outer)) < FEW_LINES:
                 self._serial(merged.outer, [], lambda loops: self._across_line(merged, loops, "parallel"))
             else:
                 self._loops(merged.outer, lambda loops: self._across_line(merged, loops))
@@ -82,7 +84,7 @@ class ReductionNest(Nest):
         width = self.lanes if self.blocked else 1
         with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
             indices = self.indices(loops, v)
-            for target, identity in zip(self.targets, _identities(first)):
+            for target, identity in zip(self.targets, identities(first)):
                 self.store(target, indices, identity)
 
     def sums_images(self) -> bool:
@@ -97,7 +99,7 @@ class ReductionNest(Nest):
 
     def _height(self) -> int:
         """Rows of what is read, where those are summed before the image."""
-        return int(self.phase.tensors[0].op.reduce_axis[0].dom.extent) if self.sums_images() else self.phase.shape[2]
+        return dim_of(self.phase.tensors[0].op.reduce_axis[0].dom.extent) if self.sums_images() else self.phase.shape[2]
 
     def _image(self, height: int, width: int) -> None:
         """Sums of rows, then the sum of those, in the same order however many cores share them."""
@@ -141,21 +143,22 @@ class ReductionNest(Nest):
     def _started(self, dtype: str, sets: int) -> Any:
         acc = self.k.local("acc", dtype, sets * self.lanes)
         with self.k.loop(sets, "unroll", "u") as u, self.k.loop(self.lanes, "vectorized", "v") as v:
-            self.k.store(acc, u * self.lanes + v, _identities(self.phase.tensors[0].op.body[0])[0])
+            self.k.store(acc, u * self.lanes + v, identities(self.phase.tensors[0].op.body[0])[0])
         return acc
 
     def _row(self, loops: list[Any], y: Any, width: int, dtype: str) -> Any:
         """The sum of one row of one channel block, in its first vector."""
         k, lanes = self.k, self.lanes
-        chains = UNROLL if width >= 2 * UNROLL else 1
+        chains = UNROLL if usual(width) >= 2 * UNROLL else 1
         acc = self._started(dtype, chains)
         rounds, rest = divmod(width, chains)
         for first, count, side in ((0, rounds, chains), (rounds, 1, rest)):
-            if not count or not side:
+            if not is_open((count, side)) and not (count and side):
                 continue
-            with k.loop(count, name="r") as r, k.loop(side, "unroll", "u") as u, k.loop(lanes, "vectorized", "v") as v:
-                self.ctx.ranged(r, max(1, count))
-                self.ctx.ranged(u, side)
+            kind = "serial" if isinstance(side, Dim) else "unroll"
+            with k.loop(count, name="r") as r, k.loop(side, kind, "u") as u, k.loop(lanes, "vectorized", "v") as v:
+                self.ctx.ranged(r, count if isinstance(count, Dim) else max(1, count))
+                self.ctx.ranged(u, chains)
                 self.ctx.ranged(v, lanes)
                 self._accumulate([acc], u * lanes + v, self.indices(loops, v), [y, (first + r) * chains + u])
         for c in range(1, chains):
@@ -192,21 +195,25 @@ class ReductionNest(Nest):
         first, last = self._inside(merged)
         vectors, tail = divmod(last - first, self.lanes)
         tiles, single = divmod(vectors, SIDE)
-        chains = not tiles  # equal numbers have equal sums all along the line
+        chains = not usual(tiles)  # equal numbers have equal sums all along the line
         for begin, end in ((0, first), (last, merged.inner)):
-            if begin < end:
+            if begin != end:
                 with self.k.loop(end - begin, name="x") as x:
                     self.ctx.ranged(x, end - begin)
                     self._across(self._vectors(merged, loops, x + begin), 1, chained=chains)
         done = first
         for count, side in ((tiles, SIDE), (single, 1)):
-            if not count:
+            if not (is_open([count]) or count):
                 continue
             with self.k.loop(count, kind, "j") as j:
                 self.ctx.ranged(j, count)
                 self._across(self._vectors(merged, loops, j * (side * self.lanes) + done), self.lanes, side, chains)
             done += count * side * self.lanes
-        if tail:
+        if isinstance(tail, Dim):
+            with self.k.loop(tail, name="x") as x:
+                self.ctx.ranged(x, self.lanes)
+                self._across(self._vectors(merged, loops, x + done), 1, chained=chains)
+        elif tail:
             # a whole vector that ends there, if there is room: it computes some outputs again. Not in a row of scratch,
             # where the next phase would wait for stores that overlap what it loads.
             width = self.lanes if vectors and all(isinstance(t, Value) for t in self.targets) else tail
@@ -217,7 +224,7 @@ class ReductionNest(Nest):
         if merged.count != 1 or not (loops or self.row) or self.ctx.origin is not None:
             return None
         lines = merged.outer[-1] if loops else self.phase.shape[len(self.row) - 1]
-        if lines < 4 or not self._chooses(merged, 0, merged.inner, (0, lines)):
+        if is_open((lines, merged.inner)) or lines < 4 or not self._chooses(merged, 0, merged.inner, (0, lines)):
             return None
         edge = min(EDGE, lines // 4)
         width = merged.inner
@@ -233,7 +240,7 @@ class ReductionNest(Nest):
     def _inside(self, merged: Merged) -> tuple[int, int]:
         """The positions of the last axis between its edges, where no choice depends on them; all, if there are none."""
         whole = merged.inner
-        if merged.count != 1 or not self._chooses(merged, 0, whole):
+        if merged.count != 1 or isinstance(whole, Dim) or not self._chooses(merged, 0, whole):
             return 0, whole
         edge = min(EDGE, whole // 4)
         first = next((e for e in range(edge + 1) if not self._chooses(merged, e, whole - edge)), None)
@@ -262,7 +269,7 @@ class ReductionNest(Nest):
                 self.row = [*own[:-1], line]
             axes = {a.var: i for a, i in zip(op.axis, self.indices(merged.expand(outer, position), None))}
             for a in op.reduce_axis:
-                axes[a.var] = self.ctx.ranged(tirx.Var("r", "int32"), int(a.dom.extent)) + a.dom.min
+                axes[a.var] = self.ctx.ranged(tirx.Var("r", "int32"), dim_of(a.dom.extent)) + a.dom.min
             for source in op.body[0].source:
                 inliner.expression(source, axes)
         self.row = own
@@ -286,8 +293,8 @@ class ReductionNest(Nest):
         """
         op = self.phase.tensors[0].op
         kind = "vectorized" if width > 1 else "serial"
-        extents = [int(a.dom.extent) for a in op.reduce_axis]
-        chains = UNROLL if chained and side == 1 and extents[-1] >= 2 * UNROLL else 1
+        extents = [dim_of(a.dom.extent) for a in op.reduce_axis]
+        chains = UNROLL if chained and side == 1 and usual(extents[-1]) >= 2 * UNROLL else 1
         sets = side * chains
         identities = self._identities()
         accumulators = [self.k.local("acc", str(i.ty.dtype), sets * width) for i in identities]
@@ -305,8 +312,9 @@ class ReductionNest(Nest):
             with self.k.loop(rounds, name="r") as r, self.k.loop(chains, "unroll", "u") as u:
                 self.ctx.ranged(r, rounds)
                 element(0, u, [*outer, r * chains + u])
-            if rest:
-                with self.k.loop(rest, "unroll", "u") as u:
+            if is_open([rest]) or rest:
+                with self.k.loop(rest, "serial" if isinstance(rest, Dim) else "unroll", "u") as u:
+                    self.ctx.ranged(u, chains)
                     element(0, u, [*outer, rounds * chains + u])
 
         def sided(reduce_loops: list[Any]) -> None:
@@ -330,8 +338,8 @@ class ReductionNest(Nest):
 
     def _along(self, loops: list[Any], merged: Merged) -> None:
         """One output: vectors run along the reduced axis, in UNROLL accumulators."""
-        lanes = min(self.lanes, merged.inner)
-        unroll = UNROLL if merged.inner >= 2 * UNROLL * lanes else 1
+        lanes = self.lanes if isinstance(merged.inner, Dim) else min(self.lanes, merged.inner)
+        unroll = UNROLL if usual(merged.inner) >= 2 * UNROLL * lanes else 1
         indices = self.indices(loops, None)
         identities = self._identities()
         accumulators = [self.k.local("acc", str(i.ty.dtype), unroll * lanes) for i in identities]
@@ -342,7 +350,7 @@ class ReductionNest(Nest):
         def line(outer: list[Any]) -> None:
             chunk = unroll * lanes
             chunks, rest = divmod(merged.inner, chunk)
-            if chunks:
+            if is_open([chunks]) or chunks:
                 with self.k.loop(chunks, name="j") as j:
                     self.ctx.ranged(j, chunks)
                     with self.k.loop(unroll, "unroll", "u") as u, self.k.loop(lanes, "vectorized", "v") as v:
@@ -351,15 +359,15 @@ class ReductionNest(Nest):
                         at = merged.expand(outer, j * chunk + u * lanes + v)
                         self._accumulate(accumulators, u * lanes + v, indices, at)
             vectors, tail = divmod(rest, lanes)
-            if vectors:
+            if is_open([vectors]) or vectors:
                 with self.k.loop(vectors, name="j") as j, self.k.loop(lanes, "vectorized", "v") as v:
                     self.ctx.ranged(j, vectors)
                     self.ctx.ranged(v, lanes)
                     at = merged.expand(outer, chunks * chunk + j * lanes + v)
                     self._accumulate(accumulators, v, indices, at)
-            if tail:
-                with self.k.loop(tail, "vectorized" if tail > 1 else "serial", "v") as v:
-                    self.ctx.ranged(v, tail)
+            if is_open([tail]) or tail:
+                with self.k.loop(tail, "serial" if is_open([tail]) or tail == 1 else "vectorized", "v") as v:
+                    self.ctx.ranged(v, lanes if isinstance(tail, Dim) else tail)
                     at = merged.expand(outer, chunks * chunk + vectors * lanes + v)
                     self._accumulate(accumulators, v, indices, at)
 
@@ -393,7 +401,7 @@ class ReductionNest(Nest):
         condition = inliner.expression(reduce.condition, axes)
         if not (isinstance(condition, prim.IntImm) and condition.value):
             self.k.guard(condition)
-            values = [tirx.if_then_else(condition, v, i) for v, i in zip(values, _identities(reduce))]
+            values = [tirx.if_then_else(condition, v, i) for v, i in zip(values, identities(reduce))]
         if self.extreme is None:
             self._combine(accumulators, slot, values)
             return
@@ -407,7 +415,7 @@ class ReductionNest(Nest):
 
     def _identities(self) -> list[Any]:
         """What accumulators begin with; positions of extremes with 0, in 32 bits."""
-        position, *rest = _identities(self.phase.tensors[0].op.body[0])
+        position, *rest = identities(self.phase.tensors[0].op.body[0])
         return [position if self.extreme is None else tirx.IntImm("int32", 0), *rest]
 
     def _combine(self, accumulators: list[Any], slot: Any, values: list[Any]) -> None:
@@ -422,24 +430,7 @@ class ReductionNest(Nest):
         for var, acc in zip(combiner.lhs, accumulators):
             mapping[var] = acc[slot] if len(accumulators) == 1 else self.k.bind(acc[slot], "a")
         for var, value in zip(combiner.rhs, values):
-            mapping[var] = value if len(values) == 1 and not _is_extremum(combiner) else self.k.bind(value, "x")
+            mapping[var] = value if len(values) == 1 and not is_extremum(combiner) else self.k.bind(value, "x")
         results = [inliner.expression(r, mapping) for r in combiner.result]
         for acc, result in zip(accumulators, results):
             self.k.store(acc, slot, result)
-
-
-def _is_extremum(combiner: Any) -> bool:
-    """True if the combiner reads its operands more than once."""
-    return isinstance(combiner.result[0], (prim.Max, prim.Min, prim.Select))
-
-
-def _identities(reduce: Any) -> list[Any]:
-    """The combiner's identities; the largest finite number stands for infinity in TOPI's max and min."""
-    result = []
-    for identity in reduce.combiner.identity_element:
-        if isinstance(identity, prim.FloatImm) and str(identity.ty.dtype) in ("float16", "float32", "float64"):
-            limit = float(np.finfo(str(identity.ty.dtype)).max)
-            if abs(identity.value) == limit:
-                identity = tirx.FloatImm(identity.ty, float(np.copysign(np.inf, identity.value)))
-        result.append(identity)
-    return result

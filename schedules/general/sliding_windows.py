@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 from tvm.ir import Range
 
+from ..words.dims import is_open
+from ..words.sizes import dim_of, product
 from .reduction_nest import ReductionNest
 
 SIDE = 4  # outputs side by side
@@ -45,9 +46,11 @@ class WindowNest(ReductionNest):
 def slides(nest: ReductionNest) -> bool:
     """True for windows over rows of some length that are computed so: of whole images, in channel blocks."""
     op, shape = nest.phase.tensors[0].op, nest.phase.shape
-    taps = int(np.prod([int(a.dom.extent) for a in op.reduce_axis], dtype=np.int64))
+    taps = product(dim_of(a.dom.extent) for a in op.reduce_axis)
     known = nest.ctx.origin is None and not nest.ctx.size and len(nest.row) < len(shape)  # else it is one output
-    return nest.blocked and known and len(shape) == 4 and shape[3] >= SIDE and 1 < taps <= TAPS and _moves(nest)
+    if not nest.blocked or not known or len(shape) != 4 or is_open(shape[2:]):
+        return False
+    return shape[3] >= SIDE and 1 < taps <= TAPS and _moves(nest)
 
 
 def emit_windows(nest: ReductionNest) -> None:
@@ -130,7 +133,7 @@ def _dry(nest: ReductionNest, known: Bounds) -> tuple[list[Any], list[Any], Sequ
         mark = tirx.Var(f"m{axis}", "int32")
         ctx.analyzer.bind(mark, Range(*known.get(axis, (0, size))))
         marks.append(mark)
-    reduced = [ctx.ranged(tirx.Var("r", "int32"), int(a.dom.extent)) for a in op.reduce_axis]
+    reduced = [ctx.ranged(tirx.Var("r", "int32"), dim_of(a.dom.extent)) for a in op.reduce_axis]
     lane = ctx.ranged(tirx.Var("v", "int32"), nest.lanes)
     own, ctx.log = nest.row, []
     nest.row = marks[: len(own)]

@@ -19,8 +19,10 @@ from ..math.float16 import Widened, narrowed
 from ..math.wrapping import is_whole
 from ..math.wrapping import number as whole
 from ..operators.te_graph import GroupGraph
+from ..words.dims import Dim, bounds, to_index
 from ..words.group import Packed, Request, Scratch, Value, dtype_bytes
 from ..words.layout import Layout
+from ..words.sizes import SYMBOLS, product
 
 LARGEST = 2**31
 SLACK = 64  # bytes behind each constant, so that a last vector may read past its end
@@ -54,6 +56,10 @@ class Context:
         self._buffers: dict[Any, Any] = {}
         self._blocks: dict[tuple[Value, int, int], Any] = {}  # constants in blocks of channels: the axis, how many
         self.analyzer = sym.Analyzer()
+        for dim in SYMBOLS.get().values():
+            low, high = bounds(dim)
+            known = sym.ConstIntBound(int(low), LARGEST - 1 if high >= LARGEST else int(high))
+            self.analyzer.update(to_index(dim), known)
         self.scalars: list[str | tuple[Value, int]] = []
         self._bases: dict[Value, list[Any]] = {}
         self.origin: list[Any] | None = None  # row and column of the box, in the tensor
@@ -101,7 +107,8 @@ class Context:
         elements than 32 bits count."""
         found = self._buffers.get(value)
         if found is None:
-            if self.request.layout(value).elements >= LARGEST:
+            elements = self.request.layout(value).elements  # of open ones, it is checked when sizes are known
+            if not isinstance(elements, Dim) and elements >= LARGEST:
                 raise UnsupportedError(
                     f"{self.request.group.name}: {value} has {self.request.layout(value).elements} elements in memory; "
                     f"kernels index with 32 bits, up to {LARGEST - 1}"
@@ -218,7 +225,7 @@ class Context:
         axis = own.index(True) if any(own) else 0
         if sum(_uses(i, channel.lane) for i in indices) != 1 or not own[axis]:
             return None
-        shape = (int(np.prod(value.shape[:axis])), value.shape[axis], int(np.prod(value.shape[axis + 1 :])))
+        shape = (product(value.shape[:axis]), value.shape[axis], product(value.shape[axis + 1 :]))
         blocked = Layout.blocked(shape, channel.lanes)
         if shape[2] == 1 or blocked.elements > 2 * value.elements:
             return None
@@ -290,8 +297,8 @@ class Context:
 
     def ranged(self, var: Any, extent: Any) -> Any:
         """Tells the simplifier that ``0 <= var < extent`` (a number, or a variable, which says nothing)."""
-        if isinstance(var, tirx.Var) and isinstance(extent, int):
-            self.analyzer.bind(var, Range(0, extent))
+        if isinstance(var, tirx.Var) and isinstance(extent, (int, Dim)):
+            self.analyzer.bind(var, Range(0, to_index(extent)))
         return var
 
     def expect_margins(self) -> None:

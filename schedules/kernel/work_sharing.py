@@ -25,6 +25,8 @@ from typing import Any
 
 from tvm import tirx
 
+from ..emit.builder import index
+from ..words.dims import is_open
 from .context import Context
 
 LEAST_ROWS = 4  # of a core: with fewer, neighbouring cores would read most of each other's rows
@@ -64,7 +66,7 @@ def bands(
     """
     k, simplify = ctx.k, ctx.analyzer.simplify
     workers = ctx.request.workers if parallel else 1
-    parts = 1 if images % workers == 0 else min(workers, rows * groups)
+    parts = 1 if images % workers == 0 else workers if is_open([rows]) else min(workers, rows * groups)
     total = rows * groups
     if order == "rows":
         step, short = 1, 0
@@ -80,7 +82,7 @@ def bands(
         if first is not None:
             first(image, part, parts)
         begin: Any = tirx.IntImm("int32", 0)
-        end: Any = tirx.IntImm("int32", total)
+        end: Any = index(total)
         if parts > 1:
             begin, end = (tirx.floordiv((part + i) * (height * groups), parts) for i in (0, 1))
         if order == "rows":
@@ -91,13 +93,13 @@ def bands(
                     yield image, simplify(group * passes + ctx.ranged(turn, passes)), row
             return
         low: Any = tirx.IntImm("int32", 0)
-        count: Any = tirx.IntImm("int32", groups)
+        count: Any = index(groups)
         if order == "groups" and parts > 1:
             low = named(tirx.floordiv(begin, height), groups)
             count = simplify(tirx.floordiv(end + (height - 1), height) - low)
         with k.loop(count, name="g") as number:
             group = named(low + ctx.ranged(number, groups), groups)
-            own = [tirx.IntImm("int32", 0), tirx.IntImm("int32", rows)]
+            own = [tirx.IntImm("int32", 0), index(rows)]
             if parts > 1 and order == "groups":
                 low, high = (tirx.floordiv(e + (step - 1) - group * height, step) for e in (begin, end))
                 own = [simplify(tirx.max(low, 0)), simplify(tirx.min(high, rows))]

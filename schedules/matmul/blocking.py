@@ -11,8 +11,11 @@ comes from memory as seldom as can be; unless there would be too few tasks for t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...targets.target import Target
+from ..words.dims import is_open
+from ..words.sizes import usual
 
 FEWEST_ROWS, MOST_ROWS = 48, 256
 GROUPS = 4  # tasks that each core should find
@@ -26,7 +29,7 @@ class Blocks:
     ``groups`` the panels fall into. Blocks are whole tiles, but for the last one, which is cut short, as parts are."""
 
     rows: int
-    row_blocks: int
+    row_blocks: Any
     depth: int
     parts: int
     groups: int
@@ -34,16 +37,20 @@ class Blocks:
 
 def choose_blocks(
     target: Target,
-    rows: int,
+    rows: Any,
     depth: int,
     panels: int,
     tile: tuple[int, int],
-    batches: int,
+    batches: Any,
     element: int,
     workers: int | None = None,
 ) -> Blocks:
     """Blocks for ``batches`` products of ``rows x depth`` by ``panels`` panels of ``tile[1]`` vectors, on ``workers``
-    cores (all of the target's)."""
+    cores (all of the target's). Of open ``rows``, blocks have the size that is best for as many as are usual."""
+    if is_open((rows, batches)):
+        own = choose_blocks(target, usual(rows), depth, panels, tile, usual(batches), element, workers)
+        size = -(-own.rows // tile[0]) * tile[0]
+        return Blocks(size, -(-rows // size), own.depth, own.parts, own.groups)
     workers = workers or target.cores
     height, width = tile
     l2 = target.l2_bytes or 256 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..instructions.int8_dot import per_word
 from ..words.group import Node, Value, dtype_bytes
@@ -21,7 +22,7 @@ class MatmulFacts:
         return MatmulFacts(node.operands[0], node.operands[1], node.results[0])
 
     @property
-    def m(self) -> int:
+    def m(self) -> Any:
         return self.a.shape[-2]
 
     @property
@@ -33,7 +34,7 @@ class MatmulFacts:
         return self.b.shape[-1]
 
     @property
-    def batch(self) -> tuple[int, ...]:
+    def batch(self) -> tuple[Any, ...]:
         return self.output.shape[:-2]
 
     @property
@@ -52,11 +53,11 @@ class MatmulFacts:
         return self.k * dtype_bytes(self.a.dtype)
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> Any:
         return 2 * self.output.elements * self.k
 
     @property
-    def work(self) -> int:
+    def work(self) -> Any:
         """As :attr:`flops`, in multiply-adds of the target's instruction."""
         return 2 * self.output.elements * self.steps
 
@@ -66,7 +67,7 @@ class MatmulFacts:
         return self.b.constant is not None and all(s == 1 for s in self.b.shape[:-2])
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> Any:
         """Rows of A that meet the same B: with one B for all, batch and M are one axis."""
         total = self.m
         if self.flat:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..instructions.int8_dot import PAIRS
 from ..words.candidates import conditions, decide, own_first
 from ..words.choice import Choice, Refusal
+from ..words.dims import is_open
 from ..words.group import Group, Kernel, Node, Request
 from .facts import MatmulFacts
 from .folded_moves import along_memory, moved_only, outgoing, producers
@@ -22,7 +23,8 @@ def supports_matmul(node: Node) -> bool:
         len(facts.a.shape) >= 2
         and len(facts.b.shape) >= 2
         and (_floats(facts) or _bytes(facts))
-        and facts.output.elements > 0
+        and facts.output.elements != 0
+        and not is_open((facts.k, facts.n))
         and facts.k > 0
         and len(facts.output.shape) == max(len(facts.a.shape), len(facts.b.shape))
     )

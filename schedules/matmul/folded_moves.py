@@ -17,6 +17,8 @@ from tvm.ir import Range
 from ..emit.inline import Inliner, key, narrow
 from ..operators.kind import Facts
 from ..operators.te_graph import GroupGraph
+from ..operators.views import reshaped_indices
+from ..words.dims import is_open
 from ..words.group import Group, Node, Value
 from ..words.layout import Layout
 
@@ -78,7 +80,7 @@ def _step(node: Node, value: Value) -> Place | None:
         return None
     axes, indices = reads[0]
     order = [_position(a, e, indices) for a, e in zip(axes, result.shape)]
-    wide = [o for o, e in zip(order, result.shape) if e > 1]
+    wide = [o for o, e in zip(order, result.shape) if e != 1]
     if any(o is None for o in wide) or len(set(wide)) != len(wide):
         return None
     zero = tirx.IntImm("int32", 0)
@@ -98,6 +100,10 @@ def _position(axis: Any, extent: int, indices: Sequence[Any]) -> int | None:
 
 
 def _reshaped(indices: Sequence[Any], old: Sequence[int], new: Sequence[int]) -> list[Any]:
+    return reshaped_indices(indices, old, new) if is_open((*old, *new)) else _flattened(indices, old, new)
+
+
+def _flattened(indices: Sequence[Any], old: Sequence[int], new: Sequence[int]) -> list[Any]:
     flat: Any = tirx.IntImm("int32", 0)
     for index, extent in zip(indices, old):
         flat = flat * extent + index

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,13 +37,16 @@ from ..kernel.context import Context
 from ..kernel.unrolled_steps import each_step
 from ..operators.kind import is_long
 from ..operators.te_graph import GroupGraph
-from ..words.group import Kernel, Packed, Request, Scratch, Value, dtype_bytes
+from ..words.dims import Dim, is_open, to_index
+from ..words.group import Kernel, Packed, Request, Value, dtype_bytes
+from ..words.sizes import product, surely, usual
 from .blocking import PARALLEL_FLOPS, Blocks, choose_blocks
 from .facts import MatmulFacts
 from .folded_moves import outgoing, producers
 from .prefetch import ask_for_rows, follow, follows_late
 from .shared_weights import shared_tile
 from .streamed_panels import reads_streams
+from .variable_panels import panels_of
 
 ROW_STEPS = 4  # steps of K after the hints for one row of a tile's results: no burst holds up the loads
 LONG = 512  # steps of K after which waiting for the lines of the results counts for nothing
@@ -51,7 +54,6 @@ STAYS = 0.5  # of the second-level cache: a B that stays there beside what passe
 STAYS_TILES = 32  # of rows, beside which the first one counts little, whose B comes from afar and with no hints
 PACK_ROWS = 128  # rows of A for which packing a variable B pays: it costs as much as a few of them
 ALIASED = 2048  # bytes: rows of B that lie a multiple apart share few sets of a first-level cache
-PACK_CHUNK = 64  # rows of B that one task packs
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class _Matmul:
         self.element = dtype_bytes(facts.output.dtype)
         self.moved = bool(producers(request.group, facts.a))  # A is read through moves
         large = facts.k * facts.n * self.element > (request.target.l2_bytes or 1 << 20) // 2
-        self.packs_first = not facts.packs and facts.rows >= self._least_rows(large)
+        self.packs_first = not facts.packs and usual(facts.rows) >= self._least_rows(large)
         self.panelled = facts.packs or self.packs_first  # B lies in panels
         self.height, self.width = tile
         self.streams = reads_streams(request.target, facts, tile, self.element)  # vectors of a panel lie apart
@@ -118,9 +120,8 @@ class _Matmul:
         else:
             b = self.ctx.buffer(self.facts.b)
         if self.packs_first:
-            b = self._pack(b)
-        for region in self._regions():
-            self._region(region, a, b)
+            b = panels_of(self, b)
+        self._all_rows(a, b)
         form = "packed" if self.facts.packs else "packed first" if self.packs_first else "in place"
         form = f"{self.family} {form}, tile {self.height}x{self.width}x{self.lanes}"
         return Kernel(
@@ -128,8 +129,29 @@ class _Matmul:
             operands=tuple(self.ctx.operands),
             outputs=self.request.group.outputs,
             schedule=f"{form}{', in streams' * self.streams}",
-            flops=self.facts.flops,
+            flops=usual(self.facts.flops),
+            workspace=self.k.workspace,
         )
+
+    def _all_rows(self, a: Any, b: Any) -> None:
+        """All regions. Where rows are open and may be fewer than a tile has, tiles of half the height follow, and of
+        half of that, for so few rows alone."""
+        if not isinstance(self.facts.rows, Dim):
+            for region in self._regions():
+                self._region(region, a, b)
+            return
+        rows, tallest, most = to_index(self.facts.rows), self.height, None
+        while True:
+            enough = self.height == 1 or surely(lambda: self.facts.rows >= self.height)
+            bounds = [] if enough else [rows >= self.height]
+            bounds += [] if most is None else [rows < most]
+            with self.k.when(tirx.all(*bounds)) if bounds else nullcontext():
+                for region in self._regions():
+                    self._region(region, a, b)
+            if enough:
+                break
+            most, self.height = self.height, -(-self.height // 2)
+        self.height = tallest
 
     def _regions(self) -> list[Region]:
         """Whole panels, then one of the vectors that are left."""
@@ -163,55 +185,18 @@ class _Matmul:
         """Elements of one B in panels."""
         return self.facts.steps * sum(r.panels * r.vectors * self.lanes for r in self._regions())
 
-    def _pack(self, b: Any) -> Any:
-        """Copies every variable B into panels in the arena, a run of its rows a task; returns their buffer."""
-        facts, k, lanes = self.facts, self.k, self.lanes
-        matrices = facts.b.elements // (facts.k * facts.n)
-        elements = matrices * self._panel_elements
-        packed = k.pointer("panels", facts.output.dtype, elements)
-        self.ctx.operands.append(Scratch(elements * self.element))
-        chunk = min(PACK_CHUNK, facts.k)
-        chunks = -(-facts.k // chunk)
-        with k.loop(matrices * chunks, "parallel", "p") as p:
-            self.ctx.ranged(p, matrices * chunks)
-            matrix = self.bind(tirx.floordiv(p, chunks), matrices)
-            begin = self.bind(tirx.floormod(p, chunks) * chunk, facts.k)
-            count: Any = chunk if facts.k % chunk == 0 else tirx.min(facts.k - begin, chunk)
-            with k.loop(count, name="s") as s:
-                row = begin + s
-                source = (matrix * facts.k + row) * facts.n
-                for r in self._regions():
-                    whole = r.vectors if r.last == lanes else r.vectors - 1
-                    with k.loop(r.panels, name="n") as n:
-                        at = matrix * self._panel_elements + r.first * facts.k + (n * facts.k + row) * r.vectors * lanes
-                        column = r.first + n * r.vectors * lanes
-                        self._copy(packed, at, b, source + column, whole, r)
-        return packed
-
-    def _copy(self, packed: Any, at: Any, b: Any, source: Any, whole: int, region: Region) -> None:
-        """One row of one panel: whole vectors, then the columns that are left with zeros behind them."""
-        k, lanes = self.k, self.lanes
-        if whole:
-            with k.loop(whole, "unroll", "j") as j, k.loop(lanes, "vectorized", "v") as v:
-                k.store(packed, at + j * lanes + v, b[source + j * lanes + v])
-        if region.last != lanes:
-            with k.loop(lanes, "vectorized", "v") as v:
-                k.store(packed, at + whole * lanes + v, tirx.const(0, self.facts.output.dtype))
-            with k.loop(region.last, "vectorized", "v") as v:
-                k.store(packed, at + whole * lanes + v, b[source + whole * lanes + v])
-
     # -- one region ------------------------------------------------------------------------------
 
     def _region(self, region: Region, a: Any, b: Any) -> None:
         facts, k, ctx = self.facts, self.k, self.ctx
-        batches = 1 if facts.flat else int(np.prod(facts.batch, dtype=np.int64))
+        batches = 1 if facts.flat else product(facts.batch)
         tile = (self.height, region.vectors)
         target, workers = self.request.target, self.request.workers
         blocks = choose_blocks(target, facts.rows, facts.steps, region.panels, tile, batches, self.element, workers)
         if self.streams or self.cut:
             blocks = replace(blocks, depth=facts.steps, parts=1)
         total = batches * blocks.row_blocks * blocks.groups
-        parallel = total > 1 and facts.work >= PARALLEL_FLOPS
+        parallel = usual(total) > 1 and usual(facts.work) >= PARALLEL_FLOPS
         run = -(-region.panels // blocks.groups)
         groups = -(-region.panels // run)
         total = batches * blocks.row_blocks * groups
@@ -241,7 +226,7 @@ class _Matmul:
         of rows meets all panels before the next one, and A and the results pass by once, in order."""
         target, size = self.request.target, self._panel_elements * self.element
         near = size <= STAYS * target.l2_bytes and follows_late(target, b, self.element, self.height)
-        many = self.facts.rows >= STAYS_TILES * self.height
+        many = usual(self.facts.rows) >= STAYS_TILES * self.height
         return near and many and self.panelled and blocks.parts == 1
 
     @contextmanager
@@ -250,12 +235,13 @@ class _Matmul:
         height, total = self.height, self.facts.rows
         tiles = -(-blocks.rows // height)
         count: Any = tiles
-        if total % blocks.rows:  # the last block has fewer
+        if is_open([total]) or total % blocks.rows:  # the last block has fewer
             count = tirx.min(tirx.floordiv(total - first + (height - 1), height), tiles)
         with self.k.loop(count, name="t") as t:
             self.ctx.ranged(t, tiles)
             row = first + t * height
-            yield t, self.bind(tirx.min(row, total - height) if total % height else row, total - height + 1)
+            cut = height > 1 and (is_open([total]) or total % height)
+            yield t, self.bind(tirx.min(row, total - height) if cut else row, total - height + 1)
 
     def _whole(self, region: Region, a: Any, b: Any, place: Any, tile: Any, run: Any = None) -> None:
         """A tile over all of K, and its epilogue; ``run``: panel, and how many of them this tile of rows meets."""

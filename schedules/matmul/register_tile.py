@@ -15,6 +15,7 @@ from ...targets.target import Target
 from ..instructions.int8_dot import multiplier
 from ..kernel.register_budget import free_registers
 from ..words.group import Group, Request, dtype_bytes
+from ..words.sizes import usual
 from .blocking import PARALLEL_FLOPS
 from .facts import MatmulFacts
 from .folded_moves import producers
@@ -50,7 +51,7 @@ def group_space(target: Target, group: Group, facts: MatmulFacts) -> Space:
     for."""
     vectors = -(-facts.n // target.lanes(facts.output.dtype))
     moved = bool(producers(group, facts.a))
-    return facts.rows, vectors, 0 if moved else facts.row_bytes
+    return usual(facts.rows), vectors, 0 if moved else facts.row_bytes
 
 
 def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0, width: int = 0) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from tvm import tirx
 
 from ..math.scaled_integers import Numbers, numbers_of
 from ..words.group import Kernel, Packed, Request, Scratch
+from ..words.sizes import usual
 from .blocking import PARALLEL_FLOPS
 from .facts import MatmulFacts
 from .packed import Region, _Matmul
@@ -34,7 +35,7 @@ def weights_in_numbers(request: Request, facts: MatmulFacts) -> Numbers | None:
     """The weights as scaled integers; None if no kernel can read them so without loss."""
     if not facts.packs or not facts.flat or facts.output.dtype != "float32" or facts.b.constant is None:
         return None
-    pays = facts.rows >= MANY or facts.rows <= FEW and facts.k * facts.n * 4 > request.target.l2_bytes
+    pays = usual(facts.rows) >= MANY or usual(facts.rows) <= FEW and facts.k * facts.n * 4 > request.target.l2_bytes
     if request.box is not None or not (pays or _saves(request)):
         return None
     return numbers_of(np.asarray(facts.b.constant).reshape(facts.k, facts.n).T)

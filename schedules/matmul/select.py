@@ -8,6 +8,7 @@ from typing import Any
 from ..instructions.amx import may_split
 from ..instructions.int8_dot import multiplier
 from ..words.choice import Choice, Refusal
+from ..words.dims import is_open
 from ..words.group import Kernel, Request
 from .amx_int8 import build_matrix_bytes, bytes_pay
 from .amx_kernel import build_matrix
@@ -60,6 +61,8 @@ class Amx(Algorithm):
     name = "the matrix unit"
 
     def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        if is_open(facts.output.shape):
+            return self.refuses("its blocks need a fixed number of rows")
         if not may_split(request):
             return self.refuses("the target has no such unit, or float32 may be in no parts")
         if not matrix_pays(request, facts):
@@ -74,6 +77,8 @@ class Strassen(Algorithm):
     name = "seven products"
 
     def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        if is_open(facts.output.shape):
+            return self.refuses("halves need a fixed number of rows")
         if not request.policy.strassen:
             return self.refuses("sums keep their order, or memory goes before speed")
         if not strassen_pays(request, facts):
@@ -88,7 +93,7 @@ class ScaledIntegers(_InTiles):
     name = "weights in bytes with scales"
 
     def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
-        if strassen_pays(request, facts):
+        if not is_open(facts.output.shape) and strassen_pays(request, facts):
             return self.refuses("seven products are ahead")
         if weights_in_numbers(request, facts) is None:
             return self.refuses("the weights are no integers with scales, or reading them as such is slower")
@@ -109,6 +114,8 @@ class AmxBytes(Algorithm):
     name = "the matrix unit"
 
     def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        if is_open(facts.output.shape):
+            return self.refuses("its blocks need a fixed number of rows")
         if not bytes_pay(request, facts):
             return self.refuses("the target has no such unit, or vectors are expected to be as fast")
         return Choice(self.name, None, self.name)

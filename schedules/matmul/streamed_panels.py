@@ -13,6 +13,7 @@ second level and keep up with the multiply-adds, would take 1.07.
 from __future__ import annotations
 
 from ...targets.target import Target
+from ..words.dims import is_open
 from .blocking import GROUPS
 from .facts import MatmulFacts
 
@@ -23,7 +24,7 @@ FEW_ROWS = 4  # so few multiply-adds to a vector wait for it even where it comes
 def reads_streams(target: Target, facts: MatmulFacts, tile: tuple[int, int], element: int) -> bool:
     """True if one tile of rows meets all of a constant B and waits for it, on a core that looks for lines of several
     streams by itself (of x86; how many others do was not measured)."""
-    if not (facts.packs and facts.flat and facts.rows <= tile[0]) or target.in_order:
+    if is_open([facts.rows]) or not (facts.packs and facts.flat and facts.rows <= tile[0]) or target.in_order:
         return False
     far = facts.steps * facts.n * element > target.l2_bytes
     return target.triple.startswith("x86_64") and (facts.rows <= FEW_ROWS or far)

@@ -9,7 +9,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from .common import dtype_of, elementwise, larger, smaller
+from ..words.sizes import dim_of
+from .common import dtype_of, elementwise, larger, share_of, smaller
 from .registry import define
 from .standardised import centred, standardised
 
@@ -96,5 +97,5 @@ def moment(x: te.Tensor, about: te.Tensor, *, power: int) -> te.Tensor:
         return te.sum(beyond if power == 1 else beyond * beyond, axis=[y, z])
 
     total = te.compute([n, c, 1, 1], lambda i, j, _y, _x: term(i, j), name="moment_total")
-    share = 1.0 / (int(h) * int(w))
-    return te.compute(total.shape, lambda *i: total(*i) * _number(share, x), name="moment")
+    share = share_of(dim_of(h) * dim_of(w), str(x.dtype))
+    return te.compute(total.shape, lambda *i: total(*i) * share, name="moment")

@@ -7,12 +7,15 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..words.dims import to_index
+from ..words.sizes import dim_of
 
-def shape_of(x: te.Tensor) -> list[int]:
-    return [int(d) for d in x.shape]
+
+def shape_of(x: te.Tensor) -> list[Any]:
+    return [dim_of(d) for d in x.shape]
 
 
-def broadcast_shape(*shapes: Sequence[int]) -> list[int]:
+def broadcast_shape(*shapes: Sequence[Any]) -> list[Any]:
     rank = max(map(len, shapes))
     padded = [[1] * (rank - len(s)) + list(s) for s in shapes]
     result = []
@@ -28,7 +31,7 @@ def broadcast_read(x: te.Tensor, index: Sequence[Any], shape: Sequence[int]) -> 
     """x at ``index`` of the tensor of ``shape`` that it is broadcast to. A dim that both have is read at its axis, even
     if it is 1: as other operators do, so that elements have one name."""
     first = len(shape) - len(x.shape)
-    return x(*[i if int(d) == s else 0 for d, i, s in zip(x.shape, index[first:], shape[first:])])
+    return x(*[i if dim_of(d) == s else 0 for d, i, s in zip(x.shape, index[first:], shape[first:])])
 
 
 def elementwise(name: str, function: Callable[..., Any], *operands: te.Tensor) -> te.Tensor:
@@ -45,6 +48,26 @@ def dtype_of(value: Any) -> str:
 def zero(value: Any) -> Any:
     """A zero of the dtype of ``value``."""
     return tirx.const(0, dtype_of(value))
+
+
+def transposed_extents(
+    size: Sequence[Any],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+) -> list[Any]:
+    """The spatial extents of a transposed convolution's result, of whose full form ``begin`` and ``end`` are cut."""
+    spans = zip(size, kernel, strides, dilations, begin, end)
+    return [(n - 1) * s + (k - 1) * d + 1 - b - e for n, k, s, d, b, e in spans]
+
+
+def share_of(count: Any, dtype: str) -> Any:
+    """1 / ``count`` in ``dtype``: a constant, or computed where the count is open."""
+    if isinstance(count, int):
+        return tirx.const(1.0 / count, dtype)
+    return tirx.const(1.0, dtype) / tirx.Cast(dtype, to_index(count))
 
 
 def is_float(dtype: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.ir import Call
 
+from ..words.sizes import dim_of
 from .registry import override
 
 
@@ -22,7 +23,7 @@ def conv(call: Call, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     pads = [int(v) for v in attrs.padding]
     groups = int(attrs.groups)
     begin, end = pads[:rank], pads[rank:]
-    size = [int(v) for v in data.shape[2:]]
+    size = [dim_of(v) for v in data.shape[2:]]
     kernel = [int(v) for v in weight.shape[2:]]
     out_channels, group_in = int(weight.shape[0]), int(weight.shape[1])
     group_out = out_channels // groups
@@ -47,7 +48,7 @@ def conv(call: Call, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
 @override("relax.matmul")
 def matmul(call: Call, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """numpy.matmul: batch axes broadcast; a 1-D operand is a row (left) or a column (right) that vanishes."""
-    a_shape, b_shape = [int(s) for s in a.shape], [int(s) for s in b.shape]
+    a_shape, b_shape = [dim_of(s) for s in a.shape], [dim_of(s) for s in b.shape]
     row, column = len(a_shape) == 1, len(b_shape) == 1
     a_batch, b_batch = a_shape[:-2], b_shape[:-2]
     rank = max(len(a_batch), len(b_batch))
@@ -55,7 +56,7 @@ def matmul(call: Call, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     for i in range(rank):
         x = a_batch[i - rank + len(a_batch)] if i - rank + len(a_batch) >= 0 else 1
         y = b_batch[i - rank + len(b_batch)] if i - rank + len(b_batch) >= 0 else 1
-        batch.append(max(x, y) if 0 not in (x, y) else 0)
+        batch.append(y if x == 1 else x)
     k = te.reduce_axis((0, a_shape[-1]), "k")
     dtype = str(call.attrs.out_dtype) if getattr(call.attrs, "out_dtype", None) else str(a.dtype)
     if dtype in ("", "void", "None"):

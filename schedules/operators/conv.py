@@ -8,7 +8,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from .common import shape_of
+from ..words.dims import is_open
+from .common import shape_of, transposed_extents
 from .registry import define
 
 
@@ -20,8 +21,9 @@ def conv_transpose(
     strides: Sequence[int],
     dilations: Sequence[int],
     begin: Sequence[int],
-    output: Sequence[int],
     groups: int,
+    output: Sequence[int] | None = None,
+    end: Sequence[int] | None = None,
 ) -> te.Tensor:
     """y[n, m, o] = sum over c and taps k with (o + begin - k * dilation) divisible by stride.
 
@@ -31,11 +33,13 @@ def conv_transpose(
         k = first(t) + s * j,  j = 0 .. ceil(K / s) - 1,  first(t) = t * inverse(d mod s) mod s
         i = (t - k * d) / s
 
-    x: [N, C, ...], w: [C, M / groups, K...] -> [N, M, output...]. Both are padded with zeros first, so that the sum
+    x: [N, C, ...], w: [C, M / groups, K...] -> [N, M, output...]. Of an open image the output is what is left of the
+    full result without ``begin`` and ``end``. Both are padded with zeros first, so that the sum
     itself has no conditions (but for the one on g, where g > 1).
     """
     n, channels, *size = shape_of(x)
     _, per_group, *kernel = shape_of(w)
+    output = output or transposed_extents(size, kernel, strides, dilations, begin, end or [0] * len(size))
     axes = [_Axis(*a) for a in zip(size, kernel, strides, dilations, begin, output)]
     low = [max(-a.first_read, 0) for a in axes]
     high = [max(a.last_read - (a.size - 1), 0) for a in axes]
@@ -82,13 +86,17 @@ def conv_transpose(
 class _Axis:
     """The arithmetic of one spatial axis (see conv_transpose)."""
 
-    def __init__(self, size: int, kernel: int, stride: int, dilation: int, begin: int, output: int) -> None:
+    def __init__(self, size: Any, kernel: int, stride: int, dilation: int, begin: int, output: Any) -> None:
         self.size, self.kernel, self.begin, self.output = size, kernel, begin, output
         self.divisor = math.gcd(stride, dilation)
         self.step = stride // self.divisor
         self.dilation = dilation // self.divisor
         self.inverse = pow(self.dilation, -1, self.step) if self.step > 1 else 0
         self.taps = -(-kernel // self.step)
+        if is_open((size, output)):  # bounds that hold for every size
+            self.first_read = (begin - (kernel - 1) * dilation) // stride
+            self.last_read = size - 1 + (output - 1 + begin - (size - 1) * stride) // stride
+            return
         reads = [
             self._read(o, j)
             for o in [

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from tvm import te, tirx
 
 from ..emit.inline import Inliner, key
 from ..words.group import Group, Node, Value
+from ..words.sizes import dim_of, product, usual
 from .te_graph import GroupGraph
 from .te_stages import COSTLY, is_costly, is_reduce
 
@@ -62,12 +62,10 @@ class Facts:
             return "opaque"
         if not any(is_reduce(t) for t in self.stages):
             return "injective"
-        size = max((v.elements for v in self.node.inputs), default=1)
+        size = max((usual(v.elements) for v in self.node.inputs), default=1)
         for t in self.stages:
             if is_reduce(t):
-                work = int(np.prod([int(s) for s in t.shape], dtype=np.int64))
-                work *= int(np.prod([int(a.dom.extent) for a in t.op.reduce_axis], dtype=np.int64))
-                if work > size:
+                if usual(product(map(dim_of, (*t.shape, *(a.dom.extent for a in t.op.reduce_axis))))) > size:
                     return "stencil"
         return "reduce"
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .common import transposed_extents
+
 Shape = list[Any]
 Rule = Callable[[list[Shape], dict[str, Any]], list[Shape]]
 
@@ -98,7 +100,9 @@ def _pooled_with_indices(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
 
 
 def _transposed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
-    return [[shapes[0][0], shapes[1][1] * a["groups"], *a["output"]]]
+    (batch, _, *size), (_, outputs, *kernel) = shapes
+    spans = (a["strides"], a["dilations"], a["begin"], a["end"])
+    return [[batch, outputs * a["groups"], *transposed_extents(size, kernel, *spans)]]
 
 
 def _convolved(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:

@@ -13,7 +13,18 @@ import tvm
 from tvm import te, tirx, topi
 
 from ..math.exponential import BELOW_ZERO
-from .common import dtype_of, elementwise, highest, is_float, larger, largest_number, lowest, smaller
+from ..words.sizes import dim_of, surely
+from .common import (
+    dtype_of,
+    elementwise,
+    highest,
+    is_float,
+    larger,
+    largest_number,
+    lowest,
+    share_of,
+    smaller,
+)
 from .indexing import gathered
 from .registry import override
 from .standardised import standardised
@@ -171,7 +182,7 @@ def _inside(indices: Any, length: Any) -> bool:
     if not isinstance(indices, tvm.ir.GenericConst):
         return False
     array = indices.value.numpy()
-    return array.size > 0 and 0 <= int(array.min()) and int(array.max()) < int(length)
+    return array.size > 0 and 0 <= int(array.min()) and surely(lambda: int(array.max()) < dim_of(length))
 
 
 @override("relax.max")
@@ -227,9 +238,9 @@ def rms_norm(call: Any, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight, where weight has the axes that the mean goes over."""
     rank = len(x.shape)
     axes = sorted(int(a) % rank for a in call.attrs.axes)
-    count = 1.0
+    count: Any = 1
     for a in axes:
-        count *= int(x.shape[a])
+        count *= dim_of(x.shape[a])
     dtype = str(x.dtype)
     along = {a: te.reduce_axis((0, x.shape[a]), name=f"square{a}") for a in axes}
 
@@ -240,7 +251,7 @@ def rms_norm(call: Any, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     total = te.compute([1 if a in axes else d for a, d in enumerate(x.shape)], squares, name="square")
 
     def normalised(*i: Any) -> Any:
-        mean = total(*[0 if a in axes else p for a, p in enumerate(i)]) * tirx.const(1.0 / count, dtype)
+        mean = total(*[0 if a in axes else p for a, p in enumerate(i)]) * share_of(count, dtype)
         inverse = tirx.const(1.0, dtype) / tirx.sqrt(mean + tirx.const(float(call.attrs.epsilon), dtype))
         return x(*i) * inverse * weight(*[i[a] for a in axes])
 

@@ -8,19 +8,21 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
+from ..words.dims import maximum
+from ..words.sizes import dim_of
 from .common import largest_number, lowest, shape_of
 from .registry import define, override
 
 
 def _padded(x: te.Tensor, begin: Sequence[int], end: Sequence[int], fill: Any) -> te.Tensor:
     """x with ``fill`` around its spatial axes (from the third on)."""
-    if not any(begin) and not any(end):
+    if all(e == 0 for e in (*begin, *end)):
         return x
     n, c, *size = shape_of(x)
 
     def read(*i: Any) -> Any:
         sides = zip(i[2:], begin, end, size)
-        inside = [t for p, b, e, s in sides for t, pad in ((p >= b, b), (p < b + s, e)) if pad]
+        inside = [t for p, b, e, s in sides for t, pad in ((p >= b, b), (p < b + s, e)) if pad != 0]
         return tirx.if_then_else(tirx.all(*inside), x(*i[:2], *[p - b for p, b in zip(i[2:], begin)]), fill)
 
     return te.compute([n, c, *[s + b + e for s, b, e in zip(size, begin, end)]], read, name="padded")
@@ -36,7 +38,7 @@ def _reach(
 ) -> list[int]:
     """Padding at the end that makes the last window fit."""
     spans = zip(size, kernel, strides, dilations, begin, output)
-    return [max((o - 1) * s + (k - 1) * d + 1 - n - b, 0) for n, k, s, d, b, o in spans]
+    return [maximum((o - 1) * s + (k - 1) * d + 1 - n - b, 0) for n, k, s, d, b, o in spans]
 
 
 def _largest(call: Any, x: te.Tensor) -> te.Tensor:
@@ -47,13 +49,13 @@ def _largest(call: Any, x: te.Tensor) -> te.Tensor:
         raise ValueError(f"max_pool in layout {attrs.layout} has no TE expression")
     padding = [int(p) for p in attrs.padding]
     steps = [[int(n) for n in given] for given in (attrs.pool_size, attrs.strides, attrs.dilation)]
-    output = [int(d) for d in call.ty.shape][2:]
+    output = [dim_of(d) for d in call.ty.shape][2:]
 
     def along(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
         """Windows over ``axes`` alone."""
         begin = [p if a in axes else 0 for a, p in enumerate(padding[:spatial])]
         kernel, strides, dilations = ([n if a in axes else 1 for a, n in enumerate(given)] for given in steps)
-        size = [o if a in axes else int(x.shape[2 + a]) for a, o in enumerate(output)]
+        size = [o if a in axes else dim_of(x.shape[2 + a]) for a, o in enumerate(output)]
         reach = _reach(shape_of(x)[2:], kernel, strides, dilations, begin, size)
         data = _padded(x, begin, reach, lowest(x.dtype))
         taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(kernel)]

@@ -17,6 +17,9 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..words.dims import maximum, to_index
+from ..words.sizes import dim_of, product, surely
+from .common import share_of
 from .te_stages import STORED
 
 
@@ -27,11 +30,9 @@ class Moments:
         self.x, self.axes = x, axes
         self.dtype = "float64" if str(x.dtype) == "float64" else "float32"
         self.shape = [1 if a in axes else d for a, d in enumerate(x.shape)]
-        count = 1
-        for a in axes:
-            count *= int(x.shape[a])
-        share = self.number(1.0 / max(count, 1))  # without elements there is nothing to share, and nothing to read
-        first = self.stored("first", lambda i: self.wide(i) if count else self.number(0.0))
+        count = product(dim_of(x.shape[a]) for a in axes)
+        share = share_of(maximum(count, 1), self.dtype)  # without elements there is nothing to share, nothing to read
+        first = self.stored("first", lambda i: self._first_of(i, count))
         total = self._sum("total", lambda i: self.wide(i) - first(*self.at(i)))
         self.mean = self.stored("mean", lambda i: first(*i) + total(*i) * share)
         square = self._sum("square", lambda i: self.near(i) * self.near(i))
@@ -42,6 +43,12 @@ class Moments:
 
     def wide(self, i: Sequence[Any]) -> Any:
         return self.x(*i).astype(self.dtype)
+
+    def _first_of(self, i: Sequence[Any], count: Any) -> Any:
+        if surely(lambda: count > 0):
+            return self.wide(i)
+        zero = self.number(0.0)
+        return zero if count == 0 else tirx.if_then_else(to_index(count) > 0, self.wide(i), zero)
 
     def at(self, i: Sequence[Any]) -> list[Any]:
         """The place of the sums that the element at ``i`` is part of."""

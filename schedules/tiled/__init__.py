@@ -2,6 +2,7 @@
 
 from .box_support import box_alignment, box_refusal
 from .kernel import TiledKernel, build_tiled
+from .open_images import build_open_images, builds_open_images
 from .sizes import PartSizes, sized_tiled
 
 __all__ = [
@@ -9,6 +10,8 @@ __all__ = [
     "TiledKernel",
     "box_alignment",
     "box_refusal",
+    "build_open_images",
     "build_tiled",
+    "builds_open_images",
     "sized_tiled",
 ]

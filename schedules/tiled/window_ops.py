@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 
 from ..emit.builder import KernelBuilder
@@ -17,6 +16,7 @@ from ..kernel.context import Context
 from ..operators.te_graph import GroupGraph
 from ..words.group import Group, Kernel, Request, Value
 from ..words.layout import Layout
+from ..words.sizes import product
 
 VECTOR = 16  # elements a copy moves at a time
 
@@ -99,8 +99,8 @@ def build_margins(group: Group, request: Request, values: tuple[Value, ...]) -> 
     return Kernel(ctx.k.finish(), tuple(ctx.operands), values, "margins")
 
 
-def _planes(layout: Layout) -> int:
-    return int(np.prod(layout.physical_shape[:2], dtype=np.int64))
+def _planes(layout: Layout) -> Any:
+    return product(layout.physical_shape[:2])
 
 
 def _run(k: KernelBuilder, length: int, body: Callable[[Any], None]) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -73,12 +72,16 @@ class Dim:
     # ------------------------------------------------------------------ arithmetic
 
     def __add__(self, other: Any) -> Any:
+        if is_expression(other):
+            return to_index(self) + other
         total = dict(self.terms)
         for monomial, factor in terms_of(other).items():
             total[monomial] = total.get(monomial, 0) + factor
         return _made(total)
 
     def __mul__(self, other: Any) -> Any:
+        if is_expression(other):
+            return to_index(self) * other
         total: dict[Monomial, Any] = {}
         for a, x in self.terms.items():
             for b, y in terms_of(other).items():
@@ -86,16 +89,22 @@ class Dim:
                 total[monomial] = total.get(monomial, 0) + x * y
         return _made(total)
 
-    __radd__, __rmul__ = __add__, __mul__
+    def __radd__(self, other: Any) -> Any:
+        return other + to_index(self) if is_expression(other) else self + other
+
+    def __rmul__(self, other: Any) -> Any:
+        return other * to_index(self) if is_expression(other) else self * other
 
     def __neg__(self) -> Any:
         return self * -1
 
     def __sub__(self, other: Any) -> Any:
+        if is_expression(other):
+            return to_index(self) - other
         return self + (other * -1 if isinstance(other, Dim) else -other)
 
     def __rsub__(self, other: Any) -> Any:
-        return -self + other
+        return other - to_index(self) if is_expression(other) else -self + other
 
     def __floordiv__(self, other: Any) -> Any:
         return floor_div(self, other)
@@ -108,6 +117,16 @@ class Dim:
 
     def __rmod__(self, other: Any) -> Any:
         return other - floor_div(other, self) * self
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return floor_div(self, other), self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return floor_div(other, self), other % self
+
+    def __tvm_ffi_object__(self) -> Any:
+        """The index expression that TVM takes in the place of the dim."""
+        return to_index(self)
 
     # ------------------------------------------------------------------ questions
 
@@ -392,17 +411,37 @@ def _inside(value: Any) -> str:
 
 # ---------------------------------------------------------------------- to and from Relax
 
-_VARIABLES: dict[str, Any] = {}
-#: The symbols of the import under way, which carry what was learned of them.
-SYMBOLS: ContextVar[dict[str, Dim]] = ContextVar("symbols", default={})  # noqa: B039
-
-
+_VARIABLES: dict[tuple[str, str], Any] = {}
 def to_relax(dim: Any) -> Any:
-    """A dim as Relax takes it; a symbol is the same variable everywhere."""
-    from tvm.tirx import IntImm, Var, floordiv, max, min
+    """A dim as Relax takes it, in int64; a symbol is the same variable everywhere."""
+    return _expression(dim, "int64") if isinstance(dim, Dim) else int(dim)
 
-    if not isinstance(dim, Dim):
-        return int(dim)
+
+def to_index(dim: Any) -> Any:
+    """A dim as kernels take it, in int32; a symbol is the same variable everywhere."""
+    return _expression(dim, "int32") if isinstance(dim, Dim) else int(dim)
+
+
+def variable(symbol: str, dtype: str) -> Any:
+    """The variable that stands for a symbol in int64 (Relax, sizes of memory) or int32 (kernels)."""
+    from tvm.tirx import Var
+
+    return _VARIABLES.setdefault((symbol, dtype), Var(symbol, dtype))
+
+
+def is_dim(value: Any) -> bool:
+    """True for open dims."""
+    return isinstance(value, Dim)
+
+
+def is_expression(value: Any) -> bool:
+    """True for expressions of TVM."""
+    return hasattr(value, "ty")
+
+
+def _expression(dim: Dim, dtype: str) -> Any:
+    from tvm.tirx import IntImm, floordiv, max, min
+
     if not is_whole(dim):
         raise Refusal(f"{dim} is not a whole number")
     make = {"floor": floordiv, "max": max, "min": min}
@@ -411,37 +450,14 @@ def to_relax(dim: Any) -> Any:
         term: Any = None
         for atom in monomial:
             if atom.kind == "symbol":
-                part = _VARIABLES.setdefault(atom.text, Var(atom.text, "int64"))
+                part = variable(atom.text, dtype)
             else:
-                a, b = (IntImm("int64", o) if isinstance(o, int) else to_relax(o) for o in atom.operands)
+                a, b = (IntImm(dtype, o) if isinstance(o, int) else _expression(o, dtype) for o in atom.operands)
                 part = make[atom.kind](a, b)
             term = part if term is None else term * part
         if term is None:
-            term = IntImm("int64", factor)
+            term = IntImm(dtype, factor)
         elif factor != 1:
-            term = term * IntImm("int64", factor)
+            term = term * IntImm(dtype, factor)
         total = term if total is None else total + term
     return total
-
-
-def from_relax(expr: Any) -> Any:
-    """The dim of a Relax expression over the symbols of this import."""
-    if isinstance(expr, int):
-        return expr
-    kind = type(expr).__name__
-    if kind == "IntImm":
-        return int(expr.value)
-    if kind == "Var":
-        return SYMBOLS.get().get(expr.name, Dim.symbol(expr.name))
-    if kind in ("Add", "Sub", "Mul", "FloorDiv", "FloorMod", "Max", "Min"):
-        a, b = from_relax(expr.a), from_relax(expr.b)
-        return {
-            "Add": lambda: a + b,
-            "Sub": lambda: a - b,
-            "Mul": lambda: a * b,
-            "FloorDiv": lambda: floor_div(a, b),
-            "FloorMod": lambda: a - floor_div(a, b) * b,
-            "Max": lambda: maximum(a, b),
-            "Min": lambda: minimum(a, b),
-        }[kind]()
-    raise Open(f"the shape {expr} is not known")

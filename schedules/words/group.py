@@ -16,6 +16,7 @@ import numpy as np
 from .choice import Choice, Decision
 from .layout import Layout
 from .policy import Policy
+from .sizes import product
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,17 +24,17 @@ class Value:
     """One tensor of the graph. ``constant`` has its data where it is known at compile time."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     dtype: str
     constant: np.ndarray | None = None
 
     @property
-    def elements(self) -> int:
+    def elements(self) -> Any:
         """Number of elements of the logical shape."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return product(self.shape)
 
     @property
-    def bytes(self) -> int:
+    def bytes(self) -> Any:
         """Bytes of the elements, without margins or padding lanes."""
         return self.elements * dtype_bytes(self.dtype)
 

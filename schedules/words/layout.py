@@ -17,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from .dims import as_dim
+from .sizes import product
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -24,7 +27,7 @@ class Layout:
     lanes, 0 leaves it whole; ``margins`` has (before, after) for each axis, or is empty, and ``fill`` is the number
     that margins hold."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     block: int = 0
     margins: tuple[tuple[int, int], ...] = ()
     fill: int = 0
@@ -32,7 +35,7 @@ class Layout:
     @staticmethod
     def plain(shape: Sequence[int]) -> Layout:
         """The row-major layout of ``shape``."""
-        return Layout(tuple(int(s) for s in shape))
+        return Layout(tuple(map(as_dim, shape)))
 
     @staticmethod
     def blocked(
@@ -41,8 +44,8 @@ class Layout:
         """The layout of ``shape`` in blocks of ``block`` channels, with ``margins`` if any of them is not zero."""
         clean = tuple((int(a), int(b)) for a, b in margins)
         if not any(a or b for a, b in clean):
-            return Layout(tuple(int(s) for s in shape), block)
-        return Layout(tuple(int(s) for s in shape), block, clean, fill)
+            return Layout(tuple(map(as_dim, shape)), block)
+        return Layout(tuple(map(as_dim, shape)), block, clean, fill)
 
     def window(self, rows: int, columns: int) -> Layout:
         """The layout of a window of ``rows x columns`` (axes 2 and 3) of such a tensor: the same block, no margins."""
@@ -58,7 +61,7 @@ class Layout:
         return self.margins[axis] if self.margins else (0, 0)
 
     @property
-    def physical_shape(self) -> tuple[int, ...]:
+    def physical_shape(self) -> tuple[Any, ...]:
         """The dims of the buffer: margins included, channels as blocks, and the lanes of a block last."""
         dims = [s + sum(self.margin(i)) for i, s in enumerate(self.shape)]
         if self.block:
@@ -67,15 +70,15 @@ class Layout:
         return tuple(dims)
 
     @property
-    def elements(self) -> int:
+    def elements(self) -> Any:
         """Elements of the buffer, margins and padding lanes included."""
-        return int(np.prod(self.physical_shape, dtype=np.int64))
+        return product(self.physical_shape)
 
     @property
-    def strides(self) -> tuple[int, ...]:
+    def strides(self) -> tuple[Any, ...]:
         """Row-major strides of the physical shape, in elements."""
         dims, strides = self.physical_shape, []
-        step = 1
+        step: Any = 1
         for d in reversed(dims):
             strides.append(step)
             step *= d

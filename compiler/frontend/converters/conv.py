@@ -259,19 +259,18 @@ def as_shuffle(
 def _open_transpose(
     node: Node, x: Value, w: Value, begin: list[int], end: list[Any], extra: list[int]
 ) -> Value:
-    """Relax's own operator, whose attributes do not hold the size of an open image."""
+    """The operator with what is cut from its result at either end, which says how large an open image becomes."""
     spatial = x.rank - 2
-    if spatial not in (1, 2) or is_open(end) or any(p < 0 for p in [*begin, *end]):
+    if is_open([*begin, *end]):
         raise Open(f"what is cut from the result depends on the open dimensions of {x}")
-    function = {1: R.nn.conv1d_transpose, 2: R.nn.conv2d_transpose}[spatial]
-    return node.do(
-        function,
+    return node.own(
+        "halotile.conv_transpose",
         x,
         w,
         strides=list(node.attr("strides", [1] * spatial)),
-        padding=[*begin, *end],
-        output_padding=extra,
-        dilation=list(node.attr("dilations", [1] * spatial)),
+        dilations=list(node.attr("dilations", [1] * spatial)),
+        begin=list(begin),
+        end=[e - more for e, more in zip(end, extra)],
         groups=node.attr("group", 1),
     )
 

@@ -41,7 +41,7 @@ int halotile_shape_facts(const int64_t *symbols, int64_t *facts) {
             return refuse_symbol(symbol, symbols[i]);
         }
     }
-    if (open->shapes(symbols, facts) != 0) {
+    if (open->shapes(symbols, facts) != 0 || facts[0] < 0) {
         return refuse("a tensor would have more than %ld elements at this shape", (long)INT32_MAX);
     }
     for (size_t i = 0; i < open->dim_count; ++i) {

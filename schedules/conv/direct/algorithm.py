@@ -17,6 +17,7 @@ from .kernel import build_direct, has_left_over, has_narrow, own_tile, own_windo
 
 class Direct(Algorithm):
     name = "direct"
+    any_size = True
     boxes_in_place = True
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
@@ -33,6 +34,8 @@ class Direct(Algorithm):
         return (best_tiles(request.target, space),)
 
     def overwrites(self, request: Request, facts: ConvFacts, plan: Tile) -> tuple[Value, ...]:
+        if facts.sizes is not None:
+            return ()  # the last tile of a row computes some outputs again
         rows = 1 if has_left_over(request, facts) else plan.rows  # none is computed again
         rest = rest_of(request, facts, plan)
         columns = math.lcm(plan.columns, rest.columns if rest is not None else 1)

@@ -12,6 +12,7 @@ from tvm import tirx
 
 from ...instructions.prefetch import FIRST_LEVEL, hint
 from ...words.group import dtype_bytes
+from ...words.sizes import usual
 from ..kernel import ConvKernel
 from ..register_tile import step_cycles
 from ..weight_prefetch import Next, next_panel
@@ -23,7 +24,7 @@ def next_of(conv: ConvKernel, blocks: int, panel: int) -> Next | None:
     """How the tiles that multiply by one panel of weights, of ``blocks`` channel blocks and ``panel`` elements,
     prefetch the next panel, or the next part of one; None where no prefetch is needed."""
     facts, tile, request = conv.facts, conv.tile, conv.request
-    if conv.is_open or conv.order == "rows":
+    if conv.varies or conv.order == "rows":
         return None
     rows = math.prod((*conv.spatial[:-2], *(-(-s // tile.rows) for s in conv.spatial[-2:-1])))
     if conv.order == "bands" and facts.data.shape[0] % request.workers:
@@ -38,7 +39,7 @@ def below_of(conv: ConvKernel, groups: int) -> Next | None:
     block by block of channels; None where the image stays in the second-level cache."""
     facts, tile, request = conv.facts, conv.tile, conv.request
     layout = request.layout(facts.data)
-    if conv.is_open or (conv.order != "rows" and groups > 1) or layout.block != conv.lanes or len(facts.kernel) != 2:
+    if conv.varies or (conv.order != "rows" and groups > 1) or layout.block != conv.lanes or len(facts.kernel) != 2:
         return None
     if conv.has_prologue or facts.groups > 1 or image_bytes(conv) <= request.target.l2_bytes // 2:
         return None
@@ -70,7 +71,7 @@ def image_bytes(conv: ConvKernel) -> int:
     """Bytes that one image takes in a cache. Rows that no tap reads are left out, but not columns, since neighbouring
     lines come in pairs, and lines two apart lie in half of the cache's sets."""
     facts = conv.facts
-    size = conv.request.layout(facts.data).elements * dtype_bytes(facts.data.dtype) // facts.data.shape[0]
+    size = usual(conv.request.layout(facts.data).elements) * dtype_bytes(facts.data.dtype) // max(1, facts.batch)
     for taps, stride in zip(facts.kernel[:-1], facts.strides):
         size = size * min(taps, stride) // stride
     return size
@@ -82,7 +83,7 @@ def data_distance(conv: ConvKernel) -> int:
     next block is a plane away, where no hardware looks for it."""
     facts, request = conv.facts, conv.request
     layout, target = request.layout(facts.data), request.target
-    if facts.batch % request.workers == 0 or conv.is_open or conv.has_prologue or conv.below is not None:
+    if facts.batch % request.workers == 0 or conv.varies or conv.has_prologue or conv.below is not None:
         return 0  # one core, or images enough that each has its own
     if facts.groups > 1 or facts.taps > 1 or len(facts.kernel) != 2 or layout.block != conv.lanes:
         return 0
@@ -112,7 +113,7 @@ def next_data(conv: ConvKernel, n: Any, block: Any, blocks: int, origins: list[A
     """
     facts, tile, request = conv.facts, conv.tile, conv.request
     layout, target = request.layout(facts.data), request.target
-    plain = request.box is None and facts.groups == 1 and facts.taps == 1 and len(facts.kernel) == 2
+    plain = request.box is None and not conv.varies and facts.groups == 1 and facts.taps == 1 and len(facts.kernel) == 2
     if not plain or conv.has_prologue or target.fma_ports == 1 or layout.block != conv.lanes:
         return None
     pitch = facts.data.shape[3] + sum(facts.margins()[3])

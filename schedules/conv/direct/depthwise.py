@@ -26,6 +26,7 @@ from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
+from ..narrower import each_width
 from ..register_tile import Tile
 
 UNROLLED_TAPS = 12  # taps that are unrolled completely: 3 x 3, and 1-D kernels up to 12
@@ -35,11 +36,11 @@ COLUMNS = 8  # of outputs in registers: with more, the rest of a row is longer
 def build_depthwise(request: Request, facts: ConvFacts, columns: int | None = None) -> Kernel:
     """The kernel of a depthwise convolution with ``columns`` of outputs in registers; by default the first of
     :func:`column_counts`."""
-    lanes = request.layout(request.group.outputs[0]).block
-    tile = Tile(1, columns or column_counts(request, facts)[0], 1)
-    conv = ConvKernel(request, facts, tile, lanes, new_context(request))
-    _emit(conv)
-    return finish(conv.ctx, f"depthwise conv C{lanes}, tile {tile}", facts.flops, [tile])
+    lanes, ctx = request.layout(request.group.outputs[0]).block, new_context(request)
+    own = Tile(1, columns or column_counts(request, facts)[0], 1)
+    for tile in each_width(ctx, facts, own):
+        _emit(ConvKernel(request, facts, tile, lanes, ctx))
+    return finish(ctx, f"depthwise conv C{lanes}, tile {own}", facts.flops, [own])
 
 
 def column_counts(request: Request, facts: ConvFacts) -> list[int]:
@@ -103,6 +104,7 @@ class Depthwise(Algorithm):
     """A plan is a number of columns in registers; None leaves it to :func:`build_depthwise`."""
 
     name = "depthwise"
+    any_size = True
     alone = True
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:

@@ -51,6 +51,7 @@ from ...kernel.work_sharing import has_long_bands
 from ...words.group import Kernel, Packed, Request, dtype_bytes
 from ..facts import OPERATORS, ConvFacts
 from ..kernel import SHORT, ConvKernel, finish, new_context
+from ..narrower import each_width
 from ..register_tile import Space, Tile, Window, choose_tile, left_over, narrow_pays, narrow_tile, rest_tile
 from ..spanning import Owners, group_counts, one_group, several_groups, spans_groups
 from ..weight_prefetch import Runs, spread_runs
@@ -85,10 +86,25 @@ def emit_direct(
     """Adds one direct convolution to a kernel and returns its register tile, and that of the last vector of channels
     where :mod:`.last_vector` computes it. ``place`` maps its output coordinates to those of the tensor, where
     neighbours lie ``steps`` apart."""
+    tile = tile or own_tile(request, facts)
+    if facts.sizes is not None:
+        for narrow in each_width(ctx, facts, tile):
+            _emit_tile(request, facts, ctx, place, steps, narrow)
+        return [tile]
+    return _emit_tile(request, facts, ctx, place, steps, tile)
+
+
+def _emit_tile(
+    request: Request,
+    facts: ConvFacts,
+    ctx: Context,
+    place: Callable[[list[Any]], list[Any]],
+    steps: tuple[int, ...],
+    tile: Tile,
+) -> list[Tile]:
     lanes = request.layout(request.group.outputs[0]).block
     parts = tail_parts(request, facts)
     width = facts.out_spatial[-1]
-    tile = tile or own_tile(request, facts)
     conv = ConvKernel(request, facts, tile, lanes, ctx, place, steps)
     if tile.parts > 1:
         _emit_joined(conv)
@@ -96,7 +112,7 @@ def emit_direct(
     segments = _segments(request, facts, lanes)
     if parts == 1:
         return [tile, *_emit(conv, segments)]
-    last = tail_tile(request.target, facts, tile.rows, tile.columns if conv.is_open else width, parts)
+    last = tail_tile(request.target, facts, tile.rows, tile.columns if conv.varies else width, parts)
     beside = _emit(conv, segments, ConvKernel(request, facts, last, lanes, ctx, place, steps))
     return [tile, *beside, last] if facts.outputs > lanes else [last]
 
@@ -108,9 +124,10 @@ def tile_space(request: Request, facts: ConvFacts) -> Space:
     split = tail_parts(request, facts) > 1
     if channel_blocks > 1 and split:
         channel_blocks -= 1
-    height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
+    height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 and facts.sizes is None else 1
     limit = channel_blocks if facts.groups == 1 else _blocks_per_group(facts, lanes)
-    return Space(height, facts.out_spatial[-1], channel_blocks, limit, ragged=facts.groups == 1 and not split)
+    ragged = facts.groups == 1 and not split and facts.sizes is None
+    return Space(height, facts.out_spatial[-1], channel_blocks, limit, ragged=ragged)
 
 
 def own_tile(request: Request, facts: ConvFacts) -> Tile:

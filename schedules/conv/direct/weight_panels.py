@@ -30,7 +30,7 @@ def count_parts(conv: ConvKernel, segments: list[Segment], panel: int) -> int:
     goes with the last one): as few as stay in the first level from tile to tile, where a register tile reads them fast;
     else in PANEL of the second level, where they are asked for ahead or leave it between tiles."""
     facts, tile, target = conv.facts, conv.tile, conv.request.target
-    if len(facts.out_spatial) != 2 or conv.request.box is not None:
+    if len(facts.out_spatial) != 2 or conv.request.box is not None or conv.varies:
         return 1
     element, blocks = dtype_bytes(facts.output.dtype), segments[0].blocks
     size, sums = panel * element, conv.sums_elements * element
@@ -64,7 +64,7 @@ def rows_first(conv: ConvKernel, weight_bytes: int) -> bool:
     l2 = conv.request.target.l2_bytes
     whole = conv.outputs // (tile.blocks * conv.lanes)  # beside the last vector, if that has a part of its own
     groups = whole + 1 if whole else -(-conv.channel_blocks // tile.blocks)
-    if groups == 1 or len(facts.out_spatial) != 2 or conv.is_open:
+    if groups == 1 or len(facts.out_spatial) != 2 or conv.varies:
         return False
     image = image_bytes(conv)
     height = -(-facts.out_spatial[0] // tile.rows)

@@ -98,7 +98,7 @@ class Winograd:
         self.products = self._products()
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.lanes, self.t = self.conv.lanes, self.plan.transform
-        self.images = self.facts.batch * math.prod(self.facts.out_spatial[:-2])
+        self.images = self.facts.data.shape[0] * math.prod(self.facts.out_spatial[:-2])
         self.plane = self.facts.plane
         self.dilation = self.plane.dilation
 

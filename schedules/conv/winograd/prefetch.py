@@ -26,6 +26,7 @@ from tvm import tirx
 from ....targets.target import Target
 from ...instructions.prefetch import LINE, hint
 from ...words.group import Value, dtype_bytes
+from ...words.sizes import usual
 from ..facts import ConvFacts
 from ..kernel import ConvKernel
 from ..weight_bandwidth import kept_bytes
@@ -119,7 +120,7 @@ class Ahead:
         return not target.in_order and sum(map(self._bytes, windows)) > target.l2_bytes
 
     def _bytes(self, value: Value) -> int:
-        return self.conv.request.layout(value).elements * dtype_bytes(value.dtype)
+        return usual(self.conv.request.layout(value).elements) * dtype_bytes(value.dtype)
 
     def _tile(self, number: Any) -> Any:
         """The place of a tile that may lie behind the last."""

@@ -1,0 +1,56 @@
+"""What a build says where an operator needs an open dimension fixed: the node, the operator and the dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UnsupportedError
+from ..schedules.words.dims import Open, is_open
+from ..schedules.words.sizes import symbols_of
+
+if TYPE_CHECKING:
+    from ..schedules.words.group import Group
+
+
+@contextmanager
+def naming(group: Group) -> Iterator[None]:
+    """Inside, whatever stops the build of a group with open dimensions becomes an UnsupportedError that names it."""
+    try:
+        yield
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        names = sorted({s for d in _dims(group) for s in symbols_of(d)})
+        if not names:
+            raise
+        node = group.anchor or group.nodes[-1]
+        reason = f" ({error})" if isinstance(error, Open) else ""
+        raise UnsupportedError(
+            f"node '{node.place}' ({node.operator.rsplit('.', 1)[-1]}) can't be compiled with open "
+            f"dimensions{reason}; fix {_listed(names)} with --shape {names[0]}=..."
+        ) from error
+
+
+@contextmanager
+def naming_stage(stage: str, symbols: Any) -> Iterator[None]:
+    """The same for a stage that looks at all groups together."""
+    try:
+        yield
+    except Open as error:
+        names = [s.name for s in symbols]
+        raise UnsupportedError(
+            f"the model can't be compiled with open dimensions: in stage {stage}, {error}; fix {_listed(names)} with "
+            f"--shape {names[0]}=..."
+        ) from error
+
+
+def _dims(group: Group) -> list[Any]:
+    values = [*group.inputs, *group.outputs, *(r for n in group.nodes for r in n.results)]
+    return [d for v in values for d in v.shape if is_open([d])]
+
+
+def _listed(names: list[str]) -> str:
+    quoted = [f"'{n}'" for n in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"

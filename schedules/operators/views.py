@@ -1,0 +1,71 @@
+"""Views of tensors with open dims: where an element lies after a reshape, without divisions by what is open.
+
+    (batch, length, 768) -> (batch, length, 12, 64)        (b, l, c)  ->  (b, l, c // 64, c % 64)
+
+Dims of the old and the new shape are cut where as many elements lie before the cut in both. Within a part positions are
+counted and split again; from part to part nothing moves, so that dims which stay are never divided by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from ..words.sizes import dim_of
+from .common import shape_of
+from .registry import override
+
+
+def reshaped_indices(indices: Sequence[Any], old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+    """The indices in shape ``new`` of the element at ``indices`` of shape ``old``."""
+    found: list[Any] = []
+    for (first, last), (begin, end) in parts(old, new):
+        extents = new[begin:end]
+        if list(extents) == list(old[first:last]):
+            found += indices[first:last]
+            continue
+        flat: Any = tirx.IntImm("int32", 0)
+        for index, extent in zip(indices[first:last], old[first:last]):
+            flat = flat * extent + index
+        split: list[Any] = []
+        for extent in reversed(extents[1:]):
+            split.append(tirx.floormod(flat, extent))
+            flat = tirx.floordiv(flat, extent)
+        found += [flat, *split[::-1]] if extents else []
+    return found
+
+
+def parts(old: Sequence[Any], new: Sequence[Any]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """The finest cuts of both shapes, as (first, last) of either, between which as many elements lie."""
+    counts = [_counts(old), _counts(new)]
+    i = j = 0
+    while i < len(old) or j < len(new):
+        a, b = next(
+            (a, b)
+            for a in range(i, len(old) + 1)
+            for b in range(j, len(new) + 1)
+            if (a > i or b > j) and (counts[0][a] == counts[1][b] or (a, b) == (len(old), len(new)))
+        )
+        yield (i, a), (j, b)
+        i, j = a, b
+
+
+def _counts(shape: Sequence[Any]) -> list[Any]:
+    """Elements of the first 0, 1, 2 ... dims."""
+    found: list[Any] = [1]
+    for dim in shape:
+        found.append(found[-1] * dim)
+    return found
+
+
+@override("relax.reshape")
+def reshape(call: Any, x: te.Tensor, _shape: Any) -> te.Tensor:
+    """The same elements in the order of memory."""
+    from tvm import topi
+
+    old, new = shape_of(x), [dim_of(d) for d in call.args[1].values]
+    if all(isinstance(d, int) for d in (*old, *new)):
+        return topi.reshape(x, new)
+    return te.compute(new, lambda *i: x(*reshaped_indices(i, new, old)), name="reshape")

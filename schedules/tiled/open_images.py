@@ -1,0 +1,174 @@
+"""A convolution of images whose size is open: kernels of boxes, each core a band of rows.
+
+    if the image is at least as large as a register tile:
+      parallel for core: the kernel of a box, on the core's band of rows
+    else: the same with a kernel of smaller tiles, down to single outputs
+
+Register tiles are the target's, for the sizes that the build plans for; that boxes have any size, and the last tile of
+a row moves back, is what they need for tile groups as well. Kernels for smaller images read the same packed weights
+where they can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+from tvm import tirx
+
+from ..conv import builds_conv
+from ..conv.direct.algorithm import Direct
+from ..conv.direct.depthwise import Depthwise
+from ..conv.register_tile import Tile
+from ..dispatch import build_kernel, select
+from ..emit.builder import KernelBuilder
+from ..emit.open_sizes import sizes_of
+from ..words.choice import Choice
+from ..words.dims import is_open, to_index
+from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
+from ..words.sizes import surely, usual
+from .box_support import box_alignment, box_refusal
+from .kernel import TiledKernel, aligned, box_target
+from .window_ops import build_margins
+
+SMALLER = 3  # times fewer columns has the next smaller tile
+
+
+def builds_open_images(request: Request) -> bool:
+    """True for a convolution in layouts of its family of which the batch, rows or columns are open."""
+    group = request.group
+    if group.anchor is None or not is_open(group.outputs[0].shape):
+        return False
+    return builds_conv(group, lambda v: request.layout(v).block) and box_refusal(group, request.layouts) is None
+
+
+def build_open_images(request: Request) -> TiledKernel:
+    """The kernel of a group that :func:`builds_open_images`."""
+    group, workers = request.group, request.workers
+    kernels = list(_kernels(request, workers))
+    margins = tuple(v for v in group.outputs if request.layout(v).margins)
+    before = build_margins(group, request, margins) if margins else None
+    parts = tuple(kernels if before is None else [*kernels, before])
+    operands, offsets, room = _operands(parts)
+    scratch = Scratch(room * workers)
+    operands.append(scratch)
+    shape, units = group.outputs[0].shape, box_alignment(group)
+
+    def driver(names: tuple[str, ...]) -> Any:
+        k = KernelBuilder("driver")
+        pointers = {o: k.pointer(f"p{i}", "uint8", 1) for i, o in enumerate(operands)}
+
+        def call(number: int, numbers: list[Any], worker: Any) -> None:
+            arguments = []
+            for operand in parts[number].operands:
+                own: Any = pointers.get(operand)
+                at: Any = 0
+                if own is None:
+                    own, at = pointers[scratch], worker * room + offsets[operand]
+                arguments.append(tirx.address_of(own[at]))
+            sizes = sizes_of(parts[number].function)
+            k.add(tirx.Evaluate(tirx.call_extern("int32", names[number], *arguments, *numbers, *sizes)))
+
+        if before is not None:
+            call(len(kernels), [], tirx.IntImm("int32", 0))
+        rows, columns = (to_index(d) for d in shape[2:])
+        larger: list[Any] = []
+        for number, kernel in enumerate(kernels):
+            inside = _holds(shape[2:], kernel.least)
+            conditions = [tirx.Not(c) for c in larger] + ([] if inside is None else [inside])
+            with k.when(tirx.all(*conditions)) if conditions else nullcontext():
+                _bands(k, kernel, number, call, (rows, columns), units[0], workers)
+            if inside is None:
+                break
+            larger.append(inside)
+        return k.finish({"tirx.noalias": False})
+
+    names = " or ".join(dict.fromkeys(kernel.schedule for kernel in kernels))
+    return TiledKernel(
+        function=driver(tuple(f"part{i}" for i in range(len(parts)))),
+        operands=tuple(operands),
+        outputs=group.outputs,
+        schedule=f"open images: {names}",
+        flops=sum(kernel.flops for kernel in kernels[:1]),
+        workspace=max((p.workspace for p in parts), default=0),
+        notes=tuple(dict.fromkeys(n for p in parts for n in p.notes)),
+        parts=parts,
+        driver=driver,
+    )
+
+
+def _kernels(request: Request, workers: int) -> Iterator[Kernel]:
+    """Kernels of boxes, each for images that are too small for those before it."""
+    height, width = (max(1, usual(d)) for d in request.group.outputs[0].shape[2:])
+    units = box_alignment(request.group)
+    rows = max(units[0], -(-height // workers) // units[0] * units[0])
+    box = Box(rows, max(units[1], width // units[1] * units[1]), frozenset(), True, units)
+    boxed = replace(request, target=box_target(request.target), box=box, choice=None)
+    choice: Choice | None = select(boxed)
+    least = None
+    while True:
+        kernel = build_kernel(replace(boxed, choice=choice))
+        yield kernel
+        if kernel.least <= units or _holds(request.group.outputs[0].shape[2:], kernel.least) is None:
+            return
+        smaller = _smaller(choice, kernel.least)
+        if smaller is None:
+            size = units if least == kernel.least else (units[0], max(units[1], kernel.least[1] // SMALLER))
+            boxed, least = replace(boxed, box=replace(box, rows=size[0], columns=size[1])), kernel.least
+            smaller = select(boxed)
+        choice = smaller
+
+
+def _smaller(choice: Choice | None, least: tuple[int, int]) -> Choice | None:
+    """The next smaller register tile of the same algorithm, which reads the same weights; None if there is none."""
+    if choice is not None and choice.algorithm == Direct.name and isinstance(choice.plan, Tile):
+        plan = choice.plan
+        if plan.parts == 1:
+            columns = plan.columns if plan.rows > 1 else max(1, plan.columns // SMALLER)
+            return replace(choice, plan=replace(plan, rows=1, columns=columns))
+    if choice is not None and choice.algorithm == Depthwise.name:
+        return replace(choice, plan=max(1, least[1] // SMALLER))
+    return None
+
+
+def _bands(k: Any, kernel: Kernel, number: int, call: Any, size: tuple[Any, Any], unit: int, workers: int) -> None:
+    """Calls a kernel on bands of rows, one a core, none lower than it can be."""
+    rows, columns = size
+    least = -(-kernel.least[0] // unit)  # in units of rows
+    total = tirx.floordiv(rows, unit) if unit > 1 else rows
+
+    def band(first: Any, end: Any, worker: Any) -> None:
+        own = {"row": first * unit, "column": tirx.IntImm("int32", 0), "rows": (end - first) * unit, "columns": columns}
+        call(number, [own[str(name)] for name in kernel.scalars], worker)
+
+    if workers == 1:
+        band(tirx.IntImm("int32", 0), total, tirx.IntImm("int32", 0))
+        return
+    parts = k.bind(tirx.min(tirx.floordiv(total, least), workers), "n")
+    with k.loop(workers, "parallel", "w") as w, k.when(w < parts):
+        band(tirx.floordiv(w * total, parts), tirx.floordiv((w + 1) * total, parts), w)
+
+
+def _holds(size: tuple[Any, Any], least: tuple[int, int]) -> Any:
+    """Whether images are at least as large as ``least``; None if all are."""
+    open_ = [to_index(d) >= n for d, n in zip(size, least) if not surely(lambda: d >= n)]  # noqa: B023
+    return tirx.all(*open_) if open_ else None
+
+
+def _operands(parts: tuple[Kernel, ...]) -> tuple[list[Value | Packed | Scratch], dict[Any, int], int]:
+    """What the parts point to, but for their scratch; where that lies in a worker's, and how large a worker's is."""
+    operands: list[Value | Packed | Scratch] = []
+    offsets: dict[Any, int] = {}
+    room = 0
+    for part in parts:
+        at = 0
+        for operand in part.operands:
+            if isinstance(operand, Scratch):
+                offsets[operand] = at
+                at = aligned(at + operand.bytes)
+            elif operand not in operands:
+                operands.append(operand)
+        room = max(room, at)
+    return operands, offsets, max(room, 64)

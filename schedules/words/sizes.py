@@ -1,0 +1,141 @@
+"""Sizes: what is known of the open dimensions of a build, and dims read back from expressions of TVM.
+
+    SYMBOLS    the symbols, each with the bounds that the user and the model give it
+    TYPICAL    the sizes that the build plans for: estimates look at these, and nothing else may
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from .dims import _VARIABLES, Atom, Dim, Open, different, floor_div, maximum, minimum, terms_of, variable
+
+#: The symbols of the import under way, which carry what was learned of them.
+SYMBOLS: ContextVar[dict[str, Dim]] = ContextVar("symbols", default={})  # noqa: B039
+
+
+#: What a build plans for: sizes of the symbols, by name.
+TYPICAL: ContextVar[Mapping[str, int]] = ContextVar("typical", default={})  # noqa: B039
+
+
+@contextmanager
+def no_symbols() -> Iterator[None]:
+    """A scope whose symbols are its own: none at first, and forgotten behind it."""
+    tokens = SYMBOLS.set({}), TYPICAL.set({})
+    try:
+        yield
+    finally:
+        SYMBOLS.reset(tokens[0])
+        TYPICAL.reset(tokens[1])
+
+
+def usual(dim: Any) -> int:
+    """The number that a dim is at the sizes that the build plans for. Only estimates may depend on it."""
+    return value_of(dim, TYPICAL.get()) if isinstance(dim, Dim) else int(dim)
+
+
+def surely(question: Callable[[], Any]) -> bool:
+    """True if the answer to ``question`` about dims is yes for every size; where sizes decide, it is not."""
+    try:
+        return bool(question())
+    except Open:
+        return False
+
+
+def product(dims: Iterable[Any]) -> Any:
+    """The product of dims, of which some may be open."""
+    total: Any = 1
+    for dim in dims:
+        total = total * dim
+    return total
+
+
+def is_symbol(variable_: Any) -> bool:
+    """True for the int32 variable of a symbol."""
+    return bool(variable_.same_as(_VARIABLES.get((variable_.name, "int32"))))
+
+
+def narrowed(variable_: Any) -> Any:
+    """The int32 twin of a symbol's int64 variable; None for any other variable."""
+    found = _VARIABLES.get((variable_.name, "int64"))
+    return variable(variable_.name, "int32") if found is not None and found.same_as(variable_) else None
+
+
+def symbols_of(dim: Any) -> set[str]:
+    """The names of the symbols that a dim depends on."""
+    return {atom.text for atom in symbol_atoms(dim)}
+
+
+def symbol_atoms(dim: Any) -> list[Atom]:
+    """The symbols that a dim depends on, with their bounds."""
+    found: list[Atom] = []
+    for atom in (a for monomial in terms_of(dim) for a in monomial):
+        found += [atom] if atom.kind == "symbol" else [a for o in atom.operands for a in symbol_atoms(o)]
+    return found
+
+
+def value_of(dim: Any, values: Mapping[str, int]) -> int:
+    """The number that a dim is where its symbols have ``values``."""
+    total: Any = 0
+    for monomial, factor in terms_of(dim).items():
+        for atom in monomial:
+            if atom.kind == "symbol":
+                factor = factor * values[atom.text]
+                continue
+            a, b = (value_of(o, values) for o in atom.operands)
+            factor = factor * (a // b if atom.kind == "floor" else max(a, b) if atom.kind == "max" else min(a, b))
+        total += factor
+    return int(total)
+
+
+def dim_of(expr: Any) -> Any:
+    """The dim that an expression of Relax or TE over the symbols of this build is."""
+    if isinstance(expr, (int, Dim)):
+        return expr
+    kind = type(expr).__name__
+    if kind == "IntImm":
+        return int(expr.value)
+    if kind == "Cast":
+        return dim_of(expr.value)
+    if kind == "Select":
+        return dim_of(expr.true_value if _holds(expr.condition) else expr.false_value)
+    if kind == "Call" and getattr(expr.op, "name", "").endswith("if_then_else"):
+        return dim_of(expr.args[1] if _holds(expr.args[0]) else expr.args[2])
+    if kind == "Var":
+        if str(expr.ty.dtype) == "int32" and not expr.same_as(_VARIABLES.get((expr.name, "int32"))):
+            raise Open(f"{expr} is no open dimension")
+        return SYMBOLS.get().get(expr.name, Dim.symbol(expr.name))
+    if kind in ("Add", "Sub", "Mul", "FloorDiv", "FloorMod", "Max", "Min"):
+        a, b = dim_of(expr.a), dim_of(expr.b)
+        return {
+            "Add": lambda: a + b,
+            "Sub": lambda: a - b,
+            "Mul": lambda: a * b,
+            "FloorDiv": lambda: floor_div(a, b),
+            "FloorMod": lambda: a - floor_div(a, b) * b,
+            "Max": lambda: maximum(a, b),
+            "Min": lambda: minimum(a, b),
+        }[kind]()
+    raise Open(f"the shape {expr} is not known")
+
+
+def _holds(condition: Any) -> bool:
+    """Whether a comparison of dims is true; raises Open where that depends on the symbols."""
+    kind = type(condition).__name__
+    if kind == "IntImm":
+        return bool(condition.value)
+    if kind == "Not":
+        return not _holds(condition.a)
+    if kind == "And":
+        return _holds(condition.a) and _holds(condition.b)
+    if kind == "Or":
+        return _holds(condition.a) or _holds(condition.b)
+    if kind not in ("LT", "LE", "GT", "GE", "EQ", "NE"):
+        raise Open(f"whether {condition} holds is not known")
+    a, b = dim_of(condition.a), dim_of(condition.b)
+    if kind in ("EQ", "NE"):
+        return different(a, b) == (kind == "NE")
+    return bool({"LT": lambda: a < b, "LE": lambda: a <= b, "GT": lambda: a > b, "GE": lambda: a >= b}[kind]())
