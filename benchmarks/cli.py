@@ -13,11 +13,12 @@ import click
 
 from ..compiler.cli import parameters
 from ..compiler.cli.shapes import shape_options
+from ..compiler.cli.sizes import size_option, sizes_of
 from .results import OURS, ModelResult
 
 ORDER = ("onnxruntime", "openvino")
 # Options that one kind of measurement reads, and the others would pass over.
-_OF_BUILDS = ("on", "warmup", "runs", "affinity")
+_OF_BUILDS = ("sizes", "on", "warmup", "runs", "affinity")
 _BESIDE = ("peers", "ablate", "markdown_path", "picture_path", "profile", "no_peak", "budgets")
 _OF_MODELS = ("models", "seconds", "small", "pareto", "list_models", *_BESIDE)
 
@@ -33,6 +34,7 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 @click.argument("places", metavar="[DIR | MODEL.onnx ...]", nargs=-1)
 @shape_options
 @parameters.fix_option
+@size_option
 @click.option("--on", metavar="PLACE", help="Run DIR elsewhere: ssh://user@host[:port], or behind a command.")
 @click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Of DIR, before the runs.")
 @click.option("--runs", type=click.IntRange(1), default=50, show_default=True, help="Of DIR.")
@@ -80,6 +82,7 @@ def bench(
     shapes: Any,
     typical: Any,
     fixed: Any,
+    sizes: Any,
     on: str | None,
     warmup: int,
     runs: int,
@@ -113,7 +116,7 @@ def bench(
         if path is not None:
             parameters.check_file_destination(path)
     if build:
-        _bench_build(places[0], on, threads, warmup, runs, affinity, json_path)
+        _bench_build(places[0], sizes_of(sizes), on, threads, warmup, runs, affinity, json_path)
         return
     from .bench import ABLATIONS, Settings, machine, measure
     from .markdown import render as as_markdown
@@ -219,12 +222,13 @@ def _pareto(settings: Any, path: Path | None) -> None:
 
 
 def _bench_build(
-    directory: str, on: str | None, threads: str, warmup: int, runs: int, affinity: str | None, path: Path | None
-) -> None:
+    directory: str, sizes: dict[str, int], on: str | None, threads: str, warmup: int, runs: int, affinity: str | None,
+    path: Path | None,
+) -> None:  # fmt: skip
     from ..compiler.cli.bench_build import bench_build
 
     counts = [_positive(part) for part in _parts(threads)] or [1]
-    found = bench_build(directory, on, counts, warmup, runs, affinity)
+    found = bench_build(directory, on, counts, warmup, runs, affinity, sizes)
     if path:
         path.write_text(json.dumps(found, indent=1) + "\n")
 

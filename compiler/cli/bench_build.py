@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import parameters
@@ -12,15 +12,21 @@ _COLUMNS = ("min", "p50", "p90", "p99", "max", "mean")
 
 
 def bench_build(
-    directory: str, on: str | None, threads: Sequence[int], warmup: int, runs: int, affinity: str | None
-) -> list[dict[str, Any]]:
-    """Times of ``directory``'s program with each number of threads; prints a table and returns the figures."""
+    directory: str, on: str | None, threads: Sequence[int], warmup: int, runs: int, affinity: str | None,
+    wanted: Mapping[str, int],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Times of ``directory``'s program with each number of threads; prints a table and returns the figures. ``wanted``:
+    sizes of open dimensions; the others have their typical ones."""
     from ..remote.model import RemoteModel
+    from ..sized import chosen_sizes
 
     folder = parameters.check_library_path(directory)
     with RemoteModel(folder, on or "") as model:
-        found = [model.bench(count, warmup, runs, affinity) for count in threads]
-        head = f"{model.name} for {found[0]['target']} on {model.place}: {runs} runs after {warmup}, milliseconds"
+        sizes = chosen_sizes(model, {}, wanted)
+        found = [model.bench(count, warmup, runs, affinity, sizes) for count in threads]
+        named = "".join(f", {name} {number}" for name, number in sizes.items())
+        where = f"for {found[0]['target']} on {model.place}"
+        head = f"{model.name}{named} {where}: {runs} runs after {warmup}, milliseconds"
     rows = [("threads", *_COLUMNS, "peak memory")]
     for entry in found:
         times = entry["milliseconds"]

@@ -14,6 +14,7 @@ import click
 from ...errors import OutputError, RunError
 from . import parameters
 from .console import columns, emit, emit_json, note
+from .sizes import size_option, sizes_of
 
 
 @click.command()
@@ -29,6 +30,7 @@ from .console import columns, emit, emit_json, note
     metavar="NAME=FILE",
     help="Where an output goes, as .npy; or .npz.",
 )
+@size_option
 @parameters.on_option
 @parameters.threads_option
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs.")
@@ -37,23 +39,26 @@ from .console import columns, emit, emit_json, note
 )
 @parameters.json_option
 def run(
-    directory: str, inputs: Any, outputs: Any, on: str | None, threads: int | None, seed: int, repeat: int,
-    as_json: bool,
+    directory: str, inputs: Any, outputs: Any, sizes: Any, on: str | None, threads: int | None, seed: int,
+    repeat: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the library in DIR once and write or describe its outputs.
 
-    Inputs that are not given are random. With one input or output its name may be left out: -i in.npy -o out.npy.
+    Inputs that are not given are random. Open dimensions are as large as in those that are given. With one input or
+    output its name may be left out: -i in.npy -o out.npy.
     """
     folder = parameters.check_library_path(directory)
     with contextlib.ExitStack() as stack:
         model = stack.enter_context(parameters.open_model(folder, on, threads))
-        _run(model, inputs, outputs, threads, seed, repeat, as_json)
+        _run(model, inputs, outputs, sizes_of(sizes), threads, seed, repeat, as_json)
 
 
 def _run(
-    model: Any, inputs: Any, outputs: Any, threads: int | None, seed: int, repeat: int, as_json: bool
-) -> None:
+    model: Any, inputs: Any, outputs: Any, wanted: dict[str, int], threads: int | None, seed: int, repeat: int,
+    as_json: bool,
+) -> None:  # fmt: skip
     from ..sample import random_inputs
+    from ..sized import chosen_sizes, inputs_at
 
     names = [t.name for t in model.inputs]
     unused = model.recorded.report.dropped_inputs
@@ -62,10 +67,12 @@ def _run(
     if unknown:
         raise RunError(f"the model has no input {unknown[0]!r}; its inputs are {', '.join(names)}")
     targets = _destinations(outputs, [t.name for t in model.outputs])
-    missing = [t for t in model.inputs if t.name not in given]
+    sizes = chosen_sizes(model, given, wanted)
+    specs = inputs_at(model, sizes)
+    missing = [t for t in specs if t.name not in given]
     if missing:
         note(f"note: random values for {', '.join(map(str, missing))} (seed {seed})")
-    arrays = {**random_inputs(model.inputs, None, seed), **given}
+    arrays = {**random_inputs(specs, None, seed), **given}
     results, median = _timed(model, arrays, threads, repeat)
     for path, chosen in targets.items():
         _write(Path(path), {n: results[n] for n in chosen})
@@ -75,6 +82,7 @@ def _run(
             {
                 "outputs": described,
                 "random_inputs": [t.name for t in missing],
+                **({"sizes": sizes} if sizes else {}),
                 "seconds": median,
                 "runs": repeat,
             }

@@ -13,6 +13,7 @@ from . import parameters
 from .console import StageProgress, columns, emit, emit_json, on_terminal
 from .interrupt import removed_on_exit
 from .shapes import shape_options
+from .sizes import size_option, sizes_of
 
 
 @click.command()
@@ -21,6 +22,7 @@ from .shapes import shape_options
 @click.option(
     "-i", "--input", "inputs", multiple=True, metavar="NAME=FILE", help="An input as .npy, or all as .npz."
 )
+@size_option
 @parameters.on_option
 @shape_options
 @parameters.fix_option
@@ -30,8 +32,8 @@ from .shapes import shape_options
 @parameters.cache_option
 @parameters.json_option
 def verify(
-    model: str, directory: str | None, inputs: Any, on: str | None, shapes: Any, typical: Any, fixed: Any, cache: bool,
-    as_json: bool, **options: Any,
+    model: str, directory: str | None, inputs: Any, sizes: Any, on: str | None, shapes: Any, typical: Any, fixed: Any,
+    cache: bool, as_json: bool, **options: Any,
 ) -> int:
     """Compare MODEL (ONNX) with ONNX Runtime: the library in DIR, or one compiled for this machine and thrown away.
 
@@ -53,14 +55,14 @@ def verify(
             "verifying needs onnxruntime, which is not installed: pip install 'halotile[verify]'"
         )
     if folder is not None:
-        result = _compare(path, folder, inputs, on, **options)
+        result = _compare(path, folder, inputs, sizes_of(sizes), on, **options)
     else:
         with removed_on_exit(), tempfile.TemporaryDirectory() as temporary:
             library = Path(temporary) / "library"
             wanted = {"shapes": shapes, "typical": typical, "fixed": known}
             wanted |= {"threads": options["threads"], "exact": options["exact"]}
             _compile(path, library, parameters.cache_of(cache), wanted, quiet=as_json)
-            result = _compare(path, library, inputs, None, **options)
+            result = _compare(path, library, inputs, sizes_of(sizes), None, **options)
     if as_json:
         emit_json(result.data())
     else:
@@ -92,10 +94,11 @@ def _compile(path: Path, library: Path, cache: Any, wanted: dict[str, Any], quie
 
 
 def _compare(
-    path: Path, library: Path, inputs: Any, on: str | None, *, threads: int | None, exact: bool, rtol: float | None,
-    **others: Any,
+    path: Path, library: Path, inputs: Any, wanted: dict[str, int], on: str | None, *, threads: int | None, exact: bool,
+    rtol: float | None, **others: Any,
 ) -> Any:  # fmt: skip
     from ..recipe import fixed_of, weights_of
+    from ..sized import chosen_sizes, inputs_at, shapes_at
     from ..verify import default_rtol
     from ..verify import verify as compare
 
@@ -104,7 +107,10 @@ def _compare(
         given = parameters.read_arrays(inputs, [t.name for t in model.inputs], model.recorded.report.dropped_inputs)
         run = (lambda arrays: model(arrays, threads)) if hasattr(model, "place") else model
         dropped, fixed = model.recorded.report.dropped_shapes, fixed_of(model.recorded)
-        return compare(run, path, model.inputs, given, dropped=dropped, fixed=fixed, exact=exact, rtol=rtol, **others)
+        sizes = chosen_sizes(model, given, wanted)
+        dropped = None if dropped is None else shapes_at(dropped, sizes)
+        specs = inputs_at(model, sizes)
+        return compare(run, path, specs, given, dropped=dropped, fixed=fixed, exact=exact, rtol=rtol, **others)
 
 
 def _rows(result: Any) -> list[tuple[str, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .names import comment
+from .open_example import open_example
 
 if TYPE_CHECKING:
     from .spec import LibrarySpec
@@ -26,6 +27,8 @@ def beside_files(spec: LibrarySpec, shared: bool, archive: bool) -> dict[str, tu
 def _example(spec: LibrarySpec, shared: bool) -> str:
     name = spec.identifier
     link = f"-L. -l{name} -Wl,-rpath,'$ORIGIN'" if shared else f"lib{name}.a -pthread -lm"
+    if spec.symbols:
+        return open_example(spec, link)
     return _EXAMPLE.format(
         name=name, upper=name.upper(), link=link, text=comment(spec.name), target=comment(spec.target.id)
     )

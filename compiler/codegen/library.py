@@ -134,7 +134,8 @@ def write_sources(spec: LibrarySpec, work: Path) -> Sources:
     for source in own:
         (runtime / source.name).write_bytes(source.read_bytes())
     names = ["generated.c", *(s.name for s in own if s.suffix == ".c")]
-    return Sources(tuple(f"runtime/{name}" for name in names), tuple(objects), fingerprint)
+    files = tuple(f"runtime/{name}" for name in names)
+    return Sources(files, tuple(objects), fingerprint, bool(spec.symbols))
 
 
 def _fingerprint(spec: LibrarySpec, header: str, weights: str) -> str:

@@ -30,11 +30,13 @@ PROGRAM = "model_run"
 
 @dataclass(frozen=True)
 class Sources:
-    """What a library is made of, as file names in one folder: C sources, objects, and the digest of it all."""
+    """What a library is made of, as file names in one folder: C sources, objects, and the digest of it all;
+    and whether its runs choose sizes."""
 
     c_files: tuple[str, ...]
     objects: tuple[str, ...]
     fingerprint: str
+    shapes: bool = False
 
 
 def runtime_sources(scratchpad: bool = False, shapes: bool = False) -> list[Path]:
@@ -44,9 +46,9 @@ def runtime_sources(scratchpad: bool = False, shapes: bool = False) -> list[Path
     return [file for folder in folders for file in _c_files(folder)]
 
 
-def program_sources() -> list[Path]:
-    """The C files of ``model_run``, beside those of the library."""
-    return _c_files(RUNTIME / "program")
+def program_sources(shapes: bool = False) -> list[Path]:
+    """The C files of ``model_run``, beside those of the library: of one with fixed or with open ``shapes``."""
+    return _c_files(RUNTIME / "program") + _c_files(RUNTIME / "program" / ("open" if shapes else "fixed"))
 
 
 def _c_files(folder: Path) -> list[Path]:
@@ -84,22 +86,27 @@ def link_program(
 ) -> None:  # fmt: skip
     """``model_run``: the model and a command line, static. ``rtol`` is what its comparisons allow by default,
     ``unused`` are inputs of the ONNX model that it takes and passes over."""
-    own = write_program(stem, work, rtol, unused)
+    own = write_program(stem, work, rtol, unused, sources.shapes)
     compiled = _compile(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work, cache)
     arguments = [*compiled, *sources.objects, *toolchain.static_flags, "-pthread", "-lm", "-o", PROGRAM]
     toolchain.run(arguments, work, f"linking {PROGRAM}")
     (work / PROGRAM).chmod(0o755)
 
 
-def write_program(stem: str, work: Path, rtol: float = RTOL, unused: Sequence[str] = ()) -> list[str]:
+def write_program(
+    stem: str, work: Path, rtol: float = RTOL, unused: Sequence[str] = (), shapes: bool = False
+) -> list[str]:
     """Writes the C sources of ``model_run`` into ``work``; gives the files to compile."""
     folder = work / "runtime" / "program"
     folder.mkdir(exist_ok=True)
-    for source in program_sources():
+    own = program_sources(shapes)
+    for source in own:
         (folder / source.name).write_bytes(source.read_bytes())
     names = "".join(f"{literal(name)}, " for name in unused)
-    (folder / "model_api.h").write_text(_MODEL_API.format(name=stem, rtol=f"{rtol:g}", unused=names))
-    return [f"runtime/program/{source.name}" for source in program_sources() if source.suffix == ".c"]
+    types = (_OPEN_TYPES if shapes else _FIXED_TYPES).format(name=stem, upper=stem.upper())
+    text = _MODEL_API.format(name=stem, rtol=f"{rtol:g}", unused=names) + types
+    (folder / "model_api.h").write_text(text)
+    return [f"runtime/program/{source.name}" for source in own if source.suffix == ".c"]
 
 
 def _library_objects(toolchain: Toolchain, sources: Sources, work: Path, cache: Cache | None) -> list[str]:
@@ -172,7 +179,40 @@ _MODEL_API = """/* The model's own names, for a program that is written once for
 #define MODEL(what) {name}_##what
 #define MODEL_RTOL "{rtol}"
 #define MODEL_UNUSED {{{unused}0}}
-typedef {name}_tensor model_tensor;
-typedef {name}_description model_description;
-typedef {name}_instance model_instance;
+"""
+
+_FIXED_TYPES = """typedef {name}_tensor halotile_tensor;
+typedef {name}_description halotile_description;
+typedef {name}_instance halotile_instance;
+"""
+
+# with the sizes of a run, which the program settles before it does anything else
+_OPEN_TYPES = """#define HALOTILE_INPUTS {upper}_INPUTS
+#define HALOTILE_OUTPUTS {upper}_OUTPUTS
+#define HALOTILE_SYMBOLS {upper}_SYMBOLS
+#define HALOTILE_DIMS {upper}_SHAPE_DIMS
+typedef struct halotile_tensor {{
+    const char *name;
+    const char *dtype;
+    size_t rank;
+    const size_t *shape;
+    size_t elements;
+    size_t bytes;
+    const char *const *dims;
+    size_t element_bytes;
+}} halotile_tensor;
+typedef struct halotile_description {{
+    const char *name;
+    const char *version;
+    const char *target;
+    const char *fingerprint;
+    size_t input_count;
+    const halotile_tensor *inputs;
+    size_t output_count;
+    const halotile_tensor *outputs;
+    size_t weight_bytes;
+    int max_threads;
+    int default_threads;
+}} halotile_description;
+typedef {name}_instance halotile_instance;
 """

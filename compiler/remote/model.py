@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from ...errors import OutputError, RemoteError, RunError
 from ..runtime.loader import numpy_dtype
 from ..runtime.place import read_manifest
+from ..runtime.readings import sizes_of
 from ..spec import TensorSpec
 from .failure import explain
 from .place import open_place
@@ -38,6 +40,7 @@ class RemoteModel:
         self.name = recorded.name
         self.inputs = tuple(t.spec() for t in recorded.inputs)
         self.outputs = tuple(t.spec() for t in recorded.outputs)
+        self.symbols = tuple(s.symbol() for s in recorded.symbols)
         self.details: dict[str, Any] = {}
         self._place = open_place(on)
         try:
@@ -50,18 +53,27 @@ class RemoteModel:
     def place(self) -> str:
         return self._place.name
 
-    def describe(self) -> dict[str, Any]:
-        """What the program says of itself."""
-        return self._run(["--describe"])
+    def describe(self, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """What the program says of itself, where its runs choose sizes at these or at the typical ones."""
+        return self._run(["--describe", *_sizes(sizes or {})])
+
+    def input_shapes(self, shape: Mapping[str, int] | None = None, **sizes: int) -> dict[str, tuple[int, ...]]:
+        """The inputs' shapes by name, where open dimensions have the sizes that are given by name (in ``shape`` where
+        the name is no identifier), or their typical ones."""
+        if not self.symbols:
+            return {spec.name: spec.shape for spec in self.inputs}
+        told = self.describe({**(shape or {}), **sizes})
+        return {tensor["name"]: tuple(tensor["shape"]) for tensor in told["inputs"]}
 
     def __call__(self, inputs: Mapping[str, Any], threads: int | None = None, runs: int = 1) -> dict[str, np.ndarray]:
         """Outputs by name for inputs by name; with ``runs`` above one it is timed as well."""
-        words = []
+        arrays = {spec.name: _checked(spec, inputs.get(spec.name)) for spec in self.inputs}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        words = _sizes(sizes_of(self.symbols, self.inputs, shapes))
         with tempfile.TemporaryDirectory(prefix="halotile-") as scratch:
             for i, spec in enumerate(self.inputs):
-                array = _checked(spec, inputs.get(spec.name))
                 file = Path(scratch) / f"in{i}.bin"
-                file.write_bytes(array.tobytes())
+                file.write_bytes(arrays[spec.name].tobytes())
                 self._place.put(file, file.name)
                 words += ["-i", f"{spec.name}={file.name}"]
             for i, spec in enumerate(self.outputs):
@@ -69,11 +81,17 @@ class RemoteModel:
             if runs > 1:
                 words += ["--bench", "--warmup", "0", "--runs", str(runs)]
             self.details = self._run([*words, *_threads(threads)])
-            return {spec.name: self._fetch(Path(scratch), i, spec) for i, spec in enumerate(self.outputs)}
+            told = self.details["outputs"]
+            made = [replace(spec, shape=tuple(its["shape"])) for spec, its in zip(self.outputs, told)]
+            return {spec.name: self._fetch(Path(scratch), i, spec) for i, spec in enumerate(made)}
 
-    def bench(self, threads: int | None, warmup: int, runs: int, affinity: str | None = None) -> dict[str, Any]:
-        """Times of many runs on random inputs, as the program gives them."""
-        words = ["--bench", "--warmup", str(warmup), "--runs", str(runs), *_threads(threads)]
+    def bench(
+        self, threads: int | None, warmup: int, runs: int, affinity: str | None = None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Times of many runs on random inputs, as the program gives them; where runs choose ``sizes``, at these or at
+        the typical ones."""
+        words = ["--bench", "--warmup", str(warmup), "--runs", str(runs), *_threads(threads), *_sizes(sizes or {})]
         return self._run([*words, *(["--affinity", affinity] if affinity else [])])
 
     def _run(self, words: list[str]) -> dict[str, Any]:
@@ -107,10 +125,17 @@ def _threads(threads: int | None) -> list[str]:
     return ["--threads", str(threads)] if threads else []
 
 
+def _sizes(sizes: Mapping[str, int]) -> list[str]:
+    return [word for name, size in sizes.items() for word in ("--size", f"{name}={size}")]
+
+
 def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
     if value is None:
         raise RunError(f"input {spec.name!r} is missing")
     array = np.asarray(value)
-    if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.shape:
+    fits = len(array.shape) == len(spec.shape) and all(
+        isinstance(dim, str) or dim == size for dim, size in zip(spec.shape, array.shape)
+    )
+    if array.dtype != numpy_dtype(spec.dtype) or not fits:
         raise RunError(f"input {spec.name!r} is {array.dtype}{list(array.shape)}, expected {spec}")
     return np.ascontiguousarray(array)

@@ -166,6 +166,14 @@ class LoadedModel:
         fresh = self._fresh if sized is None else sized.fresh
         return {name: made[0] for name, made in zip(self._names, fresh.made, strict=True)}
 
+    def input_shapes(self, shape: Mapping[str, int] | None = None, **sizes: int) -> dict[str, tuple[int, ...]]:
+        """The inputs' shapes, as :meth:`output_shapes` gives those of outputs."""
+        with self._lock:
+            self._check_open()
+            sized = self._at_sizes(shape, sizes)
+        shapes = [spec.shape for spec in self.inputs] if sized is None else sized.inputs
+        return {spec.name: shape for spec, shape in zip(self.inputs, shapes, strict=True)}
+
     def _at_sizes(self, shape: Mapping[str, int] | None, sizes: Mapping[str, int]) -> Sized | None:
         """The shapes at sizes by name; None where all shapes are fixed. ShapeError for others than may be."""
         if self._open is not None:

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...errors import RunError, ShapeError
-from ..spec import Symbol, TensorSpec
 from .binding import Binding
 from .open_binding import OpenCalls
+from .readings import Shape, given_text, readings, shape_text
 from .recycled import Outputs
 
-Shape = tuple[int, ...]
 _GROWTH = 4  # an arena that turns out too small grows by a quarter of what a size grew to
 
 
@@ -45,16 +42,6 @@ class Sized:
         return self._arenas[threads]
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """Where the size of a symbol is found: a dimension of an input that is factor * size + offset."""
-
-    tensor: int
-    axis: int
-    factor: int = 1
-    offset: int = 0
-
-
 class Shapes:
     """The shapes that a library's runs may have. Keeps what follows from the sizes of the last call."""
 
@@ -63,7 +50,7 @@ class Shapes:
             raise ValueError(f"all shapes of {binding.name} are fixed")
         self._binding, self._calls, self._dtypes = binding, binding.open, tuple(dtypes)
         self.symbols, self._inputs = self._calls.symbols, self._calls.inputs
-        self._readings = [_reading(symbol, self._inputs) for symbol in self.symbols]
+        self._readings = [next(readings(symbol, self._inputs), None) for symbol in self.symbols]
         self._held: dict[int, Sized] = {}  # what the instance of so many threads was made for
         self.typical = self._sized(tuple(symbol.typical for symbol in self.symbols))
         self._last = self.typical
@@ -77,7 +64,7 @@ class Shapes:
         if sizes != last.sizes:
             for symbol, size, where in zip(self.symbols, sizes, self._readings, strict=True):
                 if where is not None and (refusal := symbol.refusal(size)):
-                    raise RunError(f"{self._input(where.tensor, given)}: {refusal}")
+                    raise RunError(f"{given_text(self._inputs[where.tensor], given[where.tensor])}: {refusal}")
             last = self._sized(sizes)
         for i, (shape, wanted) in enumerate(zip(given, last.inputs, strict=True)):
             if shape != wanted:
@@ -108,6 +95,8 @@ class Shapes:
         """A new instance for these sizes (None: the typical ones), in place of one that was too small for them."""
         wanted, before = sized or self.typical, self._held.pop(threads, None)
         held = wanted if before is None else self._room(wanted, before)
+        if held.arena_bytes(threads) < wanted.arena_bytes(threads):  # plans of larger sizes may take less
+            held = wanted
         made = self._calls.create(threads, held.address)
         if made[0] and held is not wanted:
             held, made = wanted, self._calls.create(threads, wanted.address)
@@ -144,21 +133,12 @@ class Shapes:
         where = self._readings[number]
         if where is None:
             raise RunError(f"no input of the model says by itself what {self.symbols[number].name} is")
-        shape = given[where.tensor]
-        if len(shape) != len(self._inputs[where.tensor].shape):
-            raise RunError(f"{self._input(where.tensor, given)}, expected {_text(self._inputs[where.tensor].shape)}")
-        size, rest = divmod(shape[where.axis] - where.offset, where.factor)
-        if rest:
-            raise RunError(f"{self._input(where.tensor, given)}, expected {_text(self._inputs[where.tensor].shape)}")
-        return size
-
-    def _input(self, tensor: int, given: list[Shape]) -> str:
-        return f"input {self._inputs[tensor].name!r} has shape {_text(given[tensor])}"
+        return where.size(given[where.tensor], self._inputs[where.tensor])
 
     def _differs(self, tensor: int, given: list[Shape], sized: Sized) -> str:
         """What to say of an input whose shape is not what the sizes make of it, which others may have told."""
         formula, wanted = self._inputs[tensor].shape, sized.inputs[tensor]
-        text = f"{self._input(tensor, given)}, expected {_text(formula)}"
+        text = f"{given_text(self._inputs[tensor], given[tensor])}, expected {shape_text(formula)}"
         if formula == wanted or len(formula) != len(given[tensor]):
             return text
         wrong = [str(f) for f, a, b in zip(formula, given[tensor], wanted, strict=True) if a != b]
@@ -167,21 +147,7 @@ class Shapes:
             for symbol, size, where in zip(self.symbols, sized.sizes, self._readings, strict=True)
             if where is not None and any(symbol.name in dim for dim in wrong)
         ]
-        return f"{text}, which is {_text(wanted)}" + (f": {', '.join(told)}" if told else "")
-
-
-def _reading(symbol: Symbol, inputs: tuple[TensorSpec, ...]) -> _Reading | None:
-    """Where a symbol's size is found: a dimension that is the symbol, or else one that is linear in it alone."""
-    places = [(i, axis, dim) for i, spec in enumerate(inputs) for axis, dim in enumerate(spec.shape)]
-    for i, axis, dim in places:
-        if dim == symbol.name:
-            return _Reading(i, axis)
-    linear = re.compile(rf"(?:(\d+)\*)?{re.escape(symbol.name)}(?: ([+-]) (\d+))?")
-    for i, axis, dim in places:
-        if isinstance(dim, str) and (found := linear.fullmatch(dim)):
-            factor, sign, offset = found.groups()
-            return _Reading(i, axis, int(factor or 1), int(f"{sign or '+'}{offset or 0}"))
-    return None
+        return f"{text}, which is {shape_text(wanted)}" + (f": {', '.join(told)}" if told else "")
 
 
 def _rounded_up(size: int, multiple: int) -> int:
@@ -193,7 +159,3 @@ def _whole(name: str, size: Any) -> int:
         return operator.index(size)
     except TypeError:
         raise ShapeError(f"{name}={size!r}: give a whole number") from None
-
-
-def _text(shape: Sequence[Any]) -> str:
-    return f"({', '.join(map(str, shape))})" if shape else "() (a scalar)"

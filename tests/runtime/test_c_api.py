@@ -18,7 +18,7 @@ from halotile.compiler.codegen.library import build_library, write_sources
 from halotile.compiler.codegen.link import program_sources, runtime_sources, write_program
 from halotile.compiler.codegen.names import comment, identifier, literal
 from halotile.compiler.codegen.processor import X86, processor_check, required_features
-from halotile.compiler.codegen.spec import FUNCTIONS
+from halotile.compiler.codegen.spec import FUNCTIONS, OF_SHAPES
 from halotile.compiler.codegen.transfers import FUNCTIONS as TRANSFERS
 from halotile.compiler.runtime.loader import load
 from halotile.targets.target import Target
@@ -159,27 +159,29 @@ def test_names_that_meet_ours_or_cs(name, rounds, cc, tmp_path):
     run(tmp_path / "main")
 
 
-SUFFIXES = (*FUNCTIONS, *TRANSFERS, "kernel_seconds", "tensor", "description", "instance", "event")
+SUFFIXES = (*FUNCTIONS, *OF_SHAPES, *TRANSFERS, "kernel_seconds", "tensor", "description", "instance", "event", "shape",
+            "symbol")  # fmt: skip
 
 
-@pytest.mark.parametrize("scratchpad", [False, True])
-def test_no_name_breaks_a_source(scratchpad, rounds, make_spec, cc, tmp_path):
+@pytest.mark.parametrize("kind", ["fixed", "scratchpad", "open"])
+def test_no_name_breaks_a_source(kind, rounds, open_spec, cc, tmp_path):
     """Every C file of a library and of its program, after headers of the system, under names that meet ours."""
-    files = (*runtime_sources(True), *program_sources())
+    files = (*runtime_sources(True, True), *program_sources(kind == "open"))
     own = {i for file in files for i in re.findall(r"[A-Za-z]\w*", file.read_text())}
     ends = re.compile(rf"(\w+)_({'|'.join(SUFFIXES)})", re.ASCII)
     met = sorted({m[1] for i in own if (m := ends.fullmatch(i)) and not i.lower().startswith(("halotile", "pthread"))})
     names = ["read", "write", "print", "Halotile", "HALOTILE", "x", "main", "model", "tensors", "int", "NULL", *met]
-    names = names[:4] if scratchpad else names
+    names = names[:4] if kind == "scratchpad" else names
     system = ("unistd", "fcntl", "stdio", "errno", "signal", "time", "pthread", "semaphore", "complex", "fmtmsg")
     included = [word for header in system for word in ("-include", f"{header}.h")]
     for number, name in enumerate(names):
         work = tmp_path / str(number)
         work.mkdir()
-        extra = {"scratchpad_bytes": 4096, "timers": 3} if scratchpad else {}
-        spec = replace(rounds, name=name, **extra)
+        extra = {"scratchpad_bytes": 4096, "timers": 3} if kind == "scratchpad" else {}
+        spec = replace(open_spec if kind == "open" else rounds, name=name, **extra)
         write_sources(spec, work)
-        files = ["runtime/generated.c", *write_program(spec.identifier, work), "main.c"]  # which include the header
+        program = write_program(spec.identifier, work, shapes=kind == "open")
+        files = ["runtime/generated.c", *program, "main.c"]  # which include the header
         (work / "main.c").write_text(beside_files(spec, True, True)["example"][1])
         flags = ["-std=gnu11", "-fsyntax-only", "-Werror", "-I.", "-D_GNU_SOURCE=", *included]
         done = subprocess.run([cc, *flags, *files], cwd=work, capture_output=True, text=True, timeout=120)

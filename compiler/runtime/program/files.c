@@ -25,12 +25,12 @@ static const char *code_of(const char *dtype) {
     return "V1"; /* the float8 family */
 }
 
-static int ends_in_npy(const char *path) {
+int is_npy(const char *path) {
     size_t length = strlen(path);
     return length >= 4 && !strcmp(path + length - 4, ".npy");
 }
 
-static void shape_text(const model_tensor *tensor, char *text, size_t room) {
+static void shape_text(const halotile_tensor *tensor, char *text, size_t room) {
     size_t used = 0;
     text[0] = 0;
     for (size_t i = 0; i < tensor->rank && used < room; ++i) {
@@ -53,7 +53,7 @@ static const char *entry(const char *header, const char *key) {
     return at;
 }
 
-static void check_type(const char *path, const model_tensor *tensor, const char *descr) {
+static void check_type(const char *path, const halotile_tensor *tensor, const char *descr) {
     const char *code = code_of(tensor->dtype);
     if (!descr || (*descr != '\'' && *descr != '"')) {
         fail(EXIT_ERROR, "%s: not an array of plain numbers", path);
@@ -69,34 +69,44 @@ static void check_type(const char *path, const model_tensor *tensor, const char 
     }
 }
 
-static void check_shape(const char *path, const model_tensor *tensor, const char *shape) {
-    char expected[512];
-    size_t dims = 0;
-    int same = 1;
+/* The numbers of "(2, 3)", `room` of them at most; gives how many there are. */
+static size_t parse_dims(const char *path, const char *shape, size_t *dims, size_t room) {
+    size_t count = 0;
     const char *at = shape && *shape == '(' ? shape + 1 : NULL;
-    shape_text(tensor, expected, sizeof expected);
     if (!at) {
         fail(EXIT_ERROR, "%s: no .npy header", path);
     }
-    for (;;) {
+    for (;; ++count) {
         char *end;
         at += strspn(at, " ,");
         unsigned long size = strtoul(at, &end, 10);
         if (end == at) {
-            break;
+            return count;
         }
-        same &= dims < tensor->rank && tensor->shape[dims] == size;
-        ++dims;
+        if (count < room) {
+            dims[count] = size;
+        }
         at = end + (*end == 'L');
-    }
-    if (!same || dims != tensor->rank) {
-        int width = (int)strcspn(shape, ")") + 1;
-        fail(EXIT_ERROR, "%s: its shape is %.*s, '%s' has (%s)", path, width, shape, tensor->name, expected);
     }
 }
 
-/* Reads a .npy header and leaves the file at the first element. */
-static void read_header(const char *path, FILE *file, const model_tensor *tensor) {
+static void check_dims(const char *path, const halotile_tensor *tensor, const char *shape) {
+    char expected[512];
+    size_t *dims = allocate((tensor->rank + 1) * sizeof *dims);
+    int same = parse_dims(path, shape, dims, tensor->rank) == tensor->rank;
+    for (size_t i = 0; same && i < tensor->rank; ++i) {
+        same = dims[i] == tensor->shape[i];
+    }
+    if (!same) {
+        int width = (int)strcspn(shape, ")") + 1;
+        shape_text(tensor, expected, sizeof expected);
+        fail(EXIT_ERROR, "%s: its shape is %.*s, '%s' has (%s)", path, width, shape, tensor->name, expected);
+    }
+    free(dims);
+}
+
+/* The text of a .npy header; the file is left at the first element. */
+static char *header_of(const char *path, FILE *file) {
     unsigned char start[12];
     size_t length;
     if (fread(start, 1, 10, file) != 10 || memcmp(start, "\x93NUMPY", 6) != 0) {
@@ -116,8 +126,31 @@ static void read_header(const char *path, FILE *file, const model_tensor *tensor
     if (fread(header, 1, length, file) != length) {
         fail(EXIT_ERROR, "%s: cut short in its header", path);
     }
+    return header;
+}
+
+static FILE *open_file(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        fail(EXIT_ERROR, "can't read %s: %s", path, strerror(errno));
+    }
+    return file;
+}
+
+size_t file_dims(const char *path, size_t *dims, size_t room) {
+    FILE *file = open_file(path);
+    char *header = header_of(path, file);
+    size_t count = parse_dims(path, entry(header, "'shape'"), dims, room);
+    free(header);
+    fclose(file);
+    return count;
+}
+
+/* Reads a .npy header, which must be that of the tensor, and leaves the file at the first element. */
+static void read_header(const char *path, FILE *file, const halotile_tensor *tensor) {
+    char *header = header_of(path, file);
     check_type(path, tensor, entry(header, "'descr'"));
-    check_shape(path, tensor, entry(header, "'shape'"));
+    check_dims(path, tensor, entry(header, "'shape'"));
     const char *order = entry(header, "'fortran_order'");
     if (order && !strncmp(order, "True", 4) && tensor->rank > 1) {
         fail(EXIT_ERROR, "%s: columns first; save it with numpy.ascontiguousarray", path);
@@ -125,12 +158,9 @@ static void read_header(const char *path, FILE *file, const model_tensor *tensor
     free(header);
 }
 
-void tensor_read(const char *path, const model_tensor *tensor, void *data) {
-    FILE *file = fopen(path, "rb");
-    if (!file) {
-        fail(EXIT_ERROR, "can't read %s: %s", path, strerror(errno));
-    }
-    if (ends_in_npy(path)) {
+void tensor_read(const char *path, const halotile_tensor *tensor, void *data) {
+    FILE *file = open_file(path);
+    if (is_npy(path)) {
         read_header(path, file, tensor);
     }
     size_t got = fread(data, 1, tensor->bytes, file);
@@ -146,7 +176,7 @@ void tensor_read(const char *path, const model_tensor *tensor, void *data) {
     fclose(file);
 }
 
-static int write_header(FILE *file, const model_tensor *tensor) {
+static int write_header(FILE *file, const halotile_tensor *tensor) {
     char shape[512], header[768];
     const char *code = code_of(tensor->dtype);
     shape_text(tensor, shape, sizeof shape);
@@ -161,12 +191,12 @@ static int write_header(FILE *file, const model_tensor *tensor) {
     return !ferror(file);
 }
 
-void tensor_write(const char *path, const model_tensor *tensor, const void *data) {
+void tensor_write(const char *path, const halotile_tensor *tensor, const void *data) {
     size_t room = strlen(path) + sizeof ".partial";
     char *partial = allocate(room);
     snprintf(partial, room, "%s.partial", path);
     FILE *file = fopen(partial, "wb");
-    int good = file && (!ends_in_npy(path) || write_header(file, tensor)) &&
+    int good = file && (!is_npy(path) || write_header(file, tensor)) &&
                fwrite(data, 1, tensor->bytes, file) == tensor->bytes;
     int error = errno;
     if (file && fclose(file) != 0 && good) {

@@ -61,10 +61,10 @@ struct timing summarise(double *times, size_t runs) {
     return result;
 }
 
-static void **load_inputs(const model_description *model, const struct options *options) {
+static void **load_inputs(const halotile_description *model, const struct options *options) {
     void **inputs = allocate((model->input_count + 1) * sizeof *inputs);
     for (size_t i = 0; i < model->input_count; ++i) {
-        const model_tensor *tensor = &model->inputs[i];
+        const halotile_tensor *tensor = &model->inputs[i];
         const char *file = options->inputs[i];
         inputs[i] = allocate(tensor->bytes);
         if (!file || !strcmp(file, "random")) {
@@ -76,14 +76,14 @@ static void **load_inputs(const model_description *model, const struct options *
     return inputs;
 }
 
-static void run_once(model_instance *instance, void **inputs, void **outputs) {
-    int code = MODEL(run)(instance, (const void *const *)inputs, outputs);
+static void run_once(halotile_instance *instance, void **inputs, void **outputs) {
+    int code = run_model(instance, (const void *const *)inputs, outputs);
     if (code != 0) {
         fail(EXIT_ERROR, "the run failed: %s", MODEL(error_text)(code));
     }
 }
 
-static struct timing measure(model_instance *instance, void **inputs, void **outputs, long warmup, long runs) {
+static struct timing measure(halotile_instance *instance, void **inputs, void **outputs, long warmup, long runs) {
     double *times = allocate((size_t)runs * sizeof *times);
     for (long i = 0; i < warmup; ++i) {
         run_once(instance, inputs, outputs);
@@ -107,13 +107,13 @@ static void print_number(const char *key, double value) {
 }
 
 /* Compares what was expected, and returns the number of outputs that differ. */
-static int check_outputs(const model_description *model, const struct options *options, void **outputs) {
+static int check_outputs(const halotile_description *model, const struct options *options, void **outputs) {
     int differ = 0, told = 0;
     if (options->json) {
         fputs(", \"expected\": [", stdout);
     }
     for (size_t i = 0; i < model->output_count; ++i) {
-        const model_tensor *tensor = &model->outputs[i];
+        const halotile_tensor *tensor = &model->outputs[i];
         if (!options->expected[i]) {
             continue;
         }
@@ -143,9 +143,10 @@ static int check_outputs(const model_description *model, const struct options *o
     return differ;
 }
 
-static void describe(const model_description *model, const struct options *options) {
+static void describe(const halotile_description *model, const struct options *options) {
     fputs(options->json ? "{" : "", stdout);
     print_model(model, options->threads, options->json);
+    print_sizes(options->json);
     tensors_print("input", model->inputs, model->input_count, options->json);
     tensors_print("output", model->outputs, model->output_count, options->json);
     fputs(options->json ? "}\n" : "", stdout);
@@ -153,12 +154,13 @@ static void describe(const model_description *model, const struct options *optio
 
 int main(int count, char **words) {
     struct options options;
-    const model_description *model = MODEL(describe)();
-    model_instance *instance = NULL;
+    const halotile_description *model = the_model();
+    halotile_instance *instance = NULL;
     read_options(count, words, &options);
     if (options.affinity) {
         set_affinity(options.affinity);
     }
+    settle_sizes(&options);
     if (options.describe) {
         describe(model, &options);
         return EXIT_FINE;
@@ -168,10 +170,10 @@ int main(int count, char **words) {
     for (size_t i = 0; i < model->output_count; ++i) {
         outputs[i] = allocate(model->outputs[i].bytes);
     }
-    int code = MODEL(create)(options.threads, &instance);
+    int code = start_model(options.threads, &instance);
     if (code != 0) {
         fail(EXIT_ERROR, "can't start %s, which was built for %s and needs an arena of %zu bytes: %s", model->name,
-             model->target, MODEL(arena_bytes)(options.threads), MODEL(error_text)(code));
+             model->target, arena_for(options.threads), MODEL(error_text)(code));
     }
     int threads = MODEL(threads)(instance);
     long warmup = options.bench ? options.warmup : 0;
@@ -182,6 +184,7 @@ int main(int count, char **words) {
         getrusage(RUSAGE_SELF, &usage);
         fputs("{", stdout);
         print_model(model, threads, 1);
+        print_sizes(1);
         printf(", \"threads\": %d, \"peak_bytes\": %lld", threads, (long long)usage.ru_maxrss * 1024);
         print_timing(&timing, warmup, 1);
         print_outputs(model, outputs, 1);

@@ -61,7 +61,7 @@ static int is_unused(const char *text) {
 
 /* "name=file" or, where there is one tensor only, "file". Names may hold equals signs, so the longest known one that
    fits is meant. */
-static void bind(const char *kind, const char *text, const model_tensor *tensors, size_t count, const char **files) {
+static void bind(const char *kind, const char *text, const halotile_tensor *tensors, size_t count, const char **files) {
     size_t found = count, longest = 0;
     for (size_t i = 0; i < count; ++i) {
         size_t length = strlen(tensors[i].name);
@@ -75,7 +75,7 @@ static void bind(const char *kind, const char *text, const model_tensor *tensors
         return;
     }
     const char *equals = strchr(text, '=');
-    if (equals && tensors == MODEL(describe)()->inputs && is_unused(text)) {
+    if (equals && tensors == the_model()->inputs && is_unused(text)) {
         return;
     }
     if (equals) {
@@ -88,7 +88,7 @@ static void bind(const char *kind, const char *text, const model_tensor *tensors
 }
 
 void read_options(int count, char **words, struct options *options) {
-    const model_description *model = MODEL(describe)();
+    const halotile_description *model = the_model();
     *options = (struct options){.warmup = 5, .runs = 50, .rtol = strtod(MODEL_RTOL, NULL), .atol = 1e-5};
     options->inputs = allocate((model->input_count + 1) * sizeof *options->inputs);
     options->outputs = allocate((model->output_count + 1) * sizeof *options->outputs);
@@ -103,9 +103,12 @@ void read_options(int count, char **words, struct options *options) {
             options->json = 1;
         } else if (!strcmp(word, "-h") || !strcmp(word, "--help")) {
             fputs(usage, stdout);
+            fputs(usage_of_sizes, stdout);
             exit(EXIT_FINE);
         } else if (!strcmp(word, "-i") || !strcmp(word, "--input")) {
             bind("input", value_of(count, words, &i), model->inputs, model->input_count, options->inputs);
+        } else if (takes_size(word)) {
+            take_size(value_of(count, words, &i));
         } else if (!strcmp(word, "-o") || !strcmp(word, "--output")) {
             bind("output", value_of(count, words, &i), model->outputs, model->output_count, options->outputs);
         } else if (!strcmp(word, "--expect")) {

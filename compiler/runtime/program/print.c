@@ -23,7 +23,7 @@ static void print_entry(const char *key, const char *text) {
     print_string(text);
 }
 
-static void tensor_print(const model_tensor *tensor, int json) {
+static void tensor_print(const halotile_tensor *tensor, int json, int formulas) {
     if (json) {
         fputs("{", stdout);
         print_entry("name", tensor->name);
@@ -33,19 +33,17 @@ static void tensor_print(const model_tensor *tensor, int json) {
     } else {
         printf("%s: %s[", tensor->name, tensor->dtype);
     }
-    for (size_t i = 0; i < tensor->rank; ++i) {
-        printf("%s%zu", i ? ", " : "", tensor->shape[i]);
-    }
+    print_dims(tensor, json, formulas);
     printf(json ? "], \"bytes\": %zu" : "], %zu bytes", tensor->bytes);
 }
 
-void tensors_print(const char *kind, const model_tensor *tensors, size_t count, int json) {
+void tensors_print(const char *kind, const halotile_tensor *tensors, size_t count, int json) {
     if (json) {
         printf(", \"%ss\": [", kind);
     }
     for (size_t i = 0; i < count; ++i) {
         printf(json ? "%s" : "%s ", json ? (i ? ", " : "") : kind);
-        tensor_print(&tensors[i], json);
+        tensor_print(&tensors[i], json, 1);
         fputs(json ? "}" : "\n", stdout);
     }
     if (json) {
@@ -53,8 +51,8 @@ void tensors_print(const char *kind, const model_tensor *tensors, size_t count, 
     }
 }
 
-void print_model(const model_description *model, int threads, int json) {
-    size_t arena = MODEL(arena_bytes)(threads);
+void print_model(const halotile_description *model, int threads, int json) {
+    size_t arena = arena_for(threads);
     if (!json) {
         printf("%s, compiled by Halotile %s for %s\n", model->name, model->version, model->target);
         printf("weights %zu bytes, arena %zu bytes\n", model->weight_bytes, arena);
@@ -83,12 +81,12 @@ void print_timing(const struct timing *t, long warmup, int json) {
 }
 
 /* Smallest, mean and largest element of each output; the mean as infinite as the elements make it. */
-void print_outputs(const model_description *model, void *const *outputs, int json) {
+void print_outputs(const halotile_description *model, void *const *outputs, int json) {
     if (json) {
         fputs(", \"outputs\": [", stdout);
     }
     for (size_t i = 0; i < model->output_count; ++i) {
-        const model_tensor *tensor = &model->outputs[i];
+        const halotile_tensor *tensor = &model->outputs[i];
         double least = 0, most = 0, sum = 0;
         for (size_t j = 0; j < tensor->elements; ++j) {
             double value = element(tensor->dtype, outputs[i], j);
@@ -97,7 +95,7 @@ void print_outputs(const model_description *model, void *const *outputs, int jso
             sum += value;
         }
         fputs(json && i ? ", " : "", stdout);
-        tensor_print(tensor, json);
+        tensor_print(tensor, json, 0);
         double mean = tensor->elements ? sum / (double)tensor->elements : 0;
         if (json && sum - sum == 0) {
             printf(", \"min\": %.9g, \"mean\": %.9g, \"max\": %.9g", least, mean, most);

@@ -7,8 +7,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
-#include "model_api.h" /* MODEL(what), model_tensor, model_description, model_instance */
+#include "model_api.h" /* MODEL(what), halotile_tensor, halotile_description, halotile_instance */
 
 enum { EXIT_FINE = 0, EXIT_ERROR = 1, EXIT_USAGE = 2, EXIT_DIFFERS = 3 };
 
@@ -29,15 +30,31 @@ struct options {
     const char **expected; /* a reference for each output; NULL: none */
 };
 
+/* The model, with the sizes of this run where it leaves them open: sizes.c of fixed/ or of open/. Tensors have shapes,
+ * elements and bytes after settle_sizes. */
+extern const char usage_of_sizes[];
+const halotile_description *the_model(void);
+int takes_size(const char *word);  /* whether the word is an option that gives a size; */
+void take_size(const char *text);  /* its value */
+void settle_sizes(const struct options *options);
+size_t arena_for(int threads);
+int start_model(int threads, halotile_instance **instance);
+int run_model(halotile_instance *instance, const void *const *inputs, void *const *outputs);
+void print_sizes(int json);
+void print_dims(const halotile_tensor *tensor, int json, int formulas);
+
 void read_options(int count, char **words, struct options *options);
 /* Lets the process run on the processors of a list such as 0-3,6 alone. */
 void set_affinity(const char *list);
 
 /* Files: .npy, or the bare bytes under any other ending. */
-void tensor_read(const char *path, const model_tensor *tensor, void *data);
-void tensor_write(const char *path, const model_tensor *tensor, const void *data);
+int is_npy(const char *path);
+/* The dimensions that the header of a .npy says, `room` of them at most; gives their number. */
+size_t file_dims(const char *path, size_t *dims, size_t room);
+void tensor_read(const char *path, const halotile_tensor *tensor, void *data);
+void tensor_write(const char *path, const halotile_tensor *tensor, const void *data);
 
-void fill_random(const model_tensor *tensor, void *data, uint64_t seed);
+void fill_random(const halotile_tensor *tensor, void *data, uint64_t seed);
 
 /* Element types that count as numbers here; integers of 64 bits lose digits as doubles and are compared as they are. */
 int is_floating(const char *dtype);
@@ -50,7 +67,7 @@ struct comparison {
 };
 
 /* The measure of `halotile verify`: |a - b| <= rtol * max|b| + atol; NaN and infinities in the same places. */
-struct comparison compare_tensors(const model_tensor *tensor, const void *data, const void *reference, double rtol,
+struct comparison compare_tensors(const halotile_tensor *tensor, const void *data, const void *reference, double rtol,
                                   double atol);
 
 struct timing {
@@ -63,9 +80,9 @@ struct timing summarise(double *milliseconds, size_t runs); /* sorts them */
 
 /* Results in words or as JSON, on stdout. */
 void print_string(const char *text); /* quoted for JSON */
-void tensors_print(const char *kind, const model_tensor *tensors, size_t count, int json);
-void print_model(const model_description *model, int threads, int json);
+void tensors_print(const char *kind, const halotile_tensor *tensors, size_t count, int json);
+void print_model(const halotile_description *model, int threads, int json);
 void print_timing(const struct timing *timing, long warmup, int json);
-void print_outputs(const model_description *model, void *const *outputs, int json);
+void print_outputs(const halotile_description *model, void *const *outputs, int json);
 
 #endif

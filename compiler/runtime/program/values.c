@@ -90,7 +90,7 @@ double element(const char *dtype, const void *data, size_t index) {
 }
 
 /* Floats are nearly normal; bytes below 100; wider integers, which often index a table, 0 or 1. */
-void fill_random(const model_tensor *tensor, void *data, uint64_t seed) {
+void fill_random(const halotile_tensor *tensor, void *data, uint64_t seed) {
     const char *dtype = tensor->dtype;
     size_t size = tensor->elements ? tensor->bytes / tensor->elements : 1;
     unsigned char *place = data;
@@ -120,7 +120,7 @@ static double half_ulps(const char *dtype) {
     return !strcmp(dtype, "float16") ? 2 * 0x1p-10 : !strcmp(dtype, "bfloat16") ? 2 * 0x1p-7 : 0;
 }
 
-static struct comparison compare_exactly(const model_tensor *tensor, const char *data, const char *reference) {
+static struct comparison compare_exactly(const halotile_tensor *tensor, const char *data, const char *reference) {
     struct comparison result = {0, 0, 0, 0};
     size_t size = tensor->elements ? tensor->bytes / tensor->elements : 1;
     for (size_t i = 0; i < tensor->elements; ++i) {
@@ -132,7 +132,7 @@ static struct comparison compare_exactly(const model_tensor *tensor, const char 
     return result;
 }
 
-struct comparison compare_tensors(const model_tensor *tensor, const void *data, const void *reference, double rtol,
+struct comparison compare_tensors(const halotile_tensor *tensor, const void *data, const void *reference, double rtol,
                                   double atol) {
     const char *dtype = tensor->dtype;
     struct comparison result = {0, 0, 0, 0};

@@ -1,6 +1,7 @@
 /* Shapes that every run chooses. A check compares each symbol with its bounds; what follows from a shape is a closed
  * formula of the compiled code. Nothing is allocated but by the instance's creation.
  */
+#define _GNU_SOURCE
 #include "shapes.h"
 
 #include <stdarg.h>
