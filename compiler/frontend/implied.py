@@ -35,7 +35,6 @@ from ...schedules.words.dims import (
 from ...schedules.words.refusal import Refusal
 from .learned import Learned
 
-LENGTHS_TRIED = 512
 Condition = tuple[Any, str, Any]  # (left, relation, right): "is", "at least", "at most", or "is 1 or"
 #: What every run that succeeds satisfies, though no symbol expresses it, with what is told of it.
 ASSUMED: ContextVar[dict[Condition, str] | None] = ContextVar("assumed", default=None)
@@ -51,7 +50,8 @@ def assume(left: Any, relation: str, right: Any, what: str) -> None:
 
 def equal(a: Any, b: Any) -> bool:
     """Whether two dims are equal in every run that succeeds, as far as that is known."""
-    return a == b or bool({(a, "is", b), (b, "is", a)} & (ASSUMED.get() or {}).keys())
+    assumed = ASSUMED.get()
+    return a == b or bool(assumed and _equation(_without_common(a - b)) in assumed)
 
 
 def require_equal(a: Any, b: Any, what: str) -> None:
@@ -61,9 +61,7 @@ def require_equal(a: Any, b: Any, what: str) -> None:
         return
     if not isinstance(a, Dim) and not isinstance(b, Dim):
         raise Refusal(f"{what}: {a} is not {b}")
-    rest = a - b
-    common = _common(rest)
-    rest = rest if common is None else quotient(rest, common)
+    rest = _without_common(a - b)
     low, high = bounds(rest)
     if low > 0 or high < 0:
         raise Refusal(f"{what}: {a} is not {b}")
@@ -75,7 +73,19 @@ def require_equal(a: Any, b: Any, what: str) -> None:
         raise Learned(name, multiple=multiple)
     for name, value in solutions:
         raise Learned(name, same_as=value)
-    assume(a, "is", b, f"{what}: {a} is taken to be {b}, since the model can't run otherwise")
+    assume(*_equation(rest), f"{what}: {a} is taken to be {b}, since the model can't run otherwise")
+
+
+def _equation(rest: Any) -> Condition:
+    """That ``rest`` is zero, with no negative terms and no common factor; one form for it and its opposite."""
+    terms = terms_of(rest)
+    common = math.gcd(*terms.values()) if is_whole(rest) else 1
+    sides: list[Any] = [0, 0]
+    for monomial, factor in terms.items():
+        part = abs(factor) // common if is_whole(rest) else abs(factor)
+        sides[factor < 0] = sides[factor < 0] + (Dim({monomial: part}) if monomial else part)
+    left, right = sorted(sides, key=str, reverse=True)
+    return left, "is", right
 
 
 def _solutions(rest: Dim) -> Iterator[tuple[str, Any]]:
@@ -115,8 +125,8 @@ def symbol_name(value: Any) -> str | None:
     return alone.text if alone is not None and alone.kind == "symbol" and not alone.operands else None
 
 
-def _common(value: Any) -> Dim | None:
-    """The product of the symbols that every term has: it is a number of elements, so not zero in a run that matters."""
+def _without_common(value: Any) -> Any:
+    """Without the symbols that every term has: they make a number of elements, so not zero in a run that matters."""
     monomials = list(terms_of(value))
     common = [a for a in monomials[0] if a.kind == "symbol"] if monomials else []
     shared: list[Atom] = []
@@ -126,7 +136,7 @@ def _common(value: Any) -> Dim | None:
             shared.append(atom)
             for m in rest:
                 m.remove(atom)
-    return Dim({tuple(sorted(shared)): 1}) if shared else None
+    return quotient(value, Dim({tuple(sorted(shared)): 1})) if shared else value
 
 
 def require_at_least(
@@ -188,7 +198,7 @@ def _broadcast_dim(dims: list[Any]) -> Any:
         else:
             first = _capped(result, d)
             capped = _capped(d, result) if first is None else first
-            if capped is None and not _only_equal(result, d):
+            if capped is None and symbol_name(result) and symbol_name(d):
                 raise Open(
                     f"the dimensions {dims[0]} and {d} may or may not be equal; give them one name or fix them"
                 )
@@ -196,21 +206,6 @@ def _broadcast_dim(dims: list[Any]) -> Any:
                 require_equal(result, d, "operands that broadcast")
             result = result if capped is None else capped
     return result
-
-
-def _only_equal(a: Dim, b: Dim) -> bool:
-    """Whether two dims of one symbol broadcast only where they are equal: no length tried makes one of them 1 and the
-    other more (lengths that are 1 are short ones)."""
-    names = {atom.text: atom for d in (a, b) for atom in symbols_of(d)}
-    if len(names) != 1:
-        return False
-    ((name, symbol),) = names.items()
-    first, step = int(symbol.low), symbol.multiple
-    for n in range(first, int(min(first + LENGTHS_TRIED * step, symbol.high + 1)), step):
-        x, y = at(a, {name: n}), at(b, {name: n})
-        if x != y and 1 in (x, y) and min(x, y) > 0:
-            return False
-    return True
 
 
 def symbols_of(value: Any) -> set[Atom]:

@@ -13,6 +13,7 @@ from ...schedules.words.dims import is_open
 from ..extents import Extent
 from ..options import Shapes
 from ..spec import TensorSpec
+from .expressions import names_in, renamed, value_of
 from .functions import dtype_name, element_name
 from .symbols import Known, Symbols, known_typical
 from .value import PLAIN
@@ -99,10 +100,15 @@ def wanted(graph: onnx.GraphProto, shapes: Shapes | None) -> Wanted:
     for place, extent in extents:
         if isinstance(place, int) and not extent.allows(place):
             raise ShapeError(f"a dimension is fixed to {place}, but is to be {extent.sizes} in another shape given")
-    named = [
-        (i, t, None if dims is None else [called.get(d, d) if isinstance(d, str) else d for d in dims])
-        for i, t, dims in result
-    ]
+    words = {**{n: n for n in present}, **agreed, **called}
+
+    def final(dim: int | str | None) -> int | str | None:
+        if not isinstance(dim, str) or dim in called:
+            return called[dim] if isinstance(dim, str) else dim
+        names = names_in(dim)
+        return renamed(dim, words) if names and names <= words.keys() else dim
+
+    named = [(i, t, None if dims is None else [*map(final, dims)]) for i, t, dims in result]
     return Wanted(named, [(p, e) for p, e in extents if not isinstance(p, int)])
 
 
@@ -133,10 +139,11 @@ def open_inputs(
             unknown.append((info.name, None))
             continue
         named = [symbols.name_of(taken, info.name, a) if d is None else d for a, d in enumerate(dims)]
-        for name in named:
-            if isinstance(name, str):
-                symbols.facts.setdefault(name, Known())
         result.append((info.name, dtype, named))
+    names = dict.fromkeys(d for _, _, dims in result for d in dims if isinstance(d, str))
+    follows = {n for n in names if 0 < len(names_in(n)) and names_in(n) <= names.keys()}
+    symbols.facts.update({n: Known() for n in names if n not in follows})
+    symbols.same.update({n: value_of(n, symbols.dims) for n in follows})
     if unknown:
         raise ShapeError(_open_message(unknown))
     for place, extent in found.extents:

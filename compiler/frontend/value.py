@@ -52,8 +52,8 @@ class Value:
     """
 
     __slots__ = (
-        "_array", "_contents", "_expr", "carried", "chosen", "dtype", "input", "part", "recipe", "repeats", "shape",
-        "told", "wide",
+        "_array", "_contents", "_expr", "between", "carried", "chosen", "dtype", "input", "part", "recipe", "repeats",
+        "shape", "told", "wide",
     )  # fmt: skip
 
     def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
@@ -69,6 +69,7 @@ class Value:
         self.chosen: Value | None = None  # where it is not zero, once something has asked for that
         self.input: str | None = None  # the name of the model's input that it is
         self.repeats: tuple[Value, int] | None = None  # a tensor whose elements it has so many times each
+        self.between: tuple[Any, Any] | None = None  # numbers or dims that all its elements lie between (positions.py)
         self.recipe: Recipe | None = None  # how it is computed from what is known (see ahead.py)
 
     @classmethod

@@ -19,7 +19,7 @@ import onnx
 from ...errors import HalotileError
 from ...schedules.words.dims import is_open
 from ...schedules.words.refusal import Refusal
-from . import bytewise, control, functions, lengths, partial, parts, sequences, sizes, symbolic
+from . import bytewise, control, functions, lengths, partial, parts, positions, sequences, sizes, symbolic
 from .ahead import computed, weight_names
 from .attributes import unknown_value
 from .deciding import deciding, flags
@@ -199,7 +199,9 @@ class Walk:
                 if told is not None:
                     return told
             results = _lengthy(node, write)
-            return lengths.follow(node, inputs, write, write(inputs) if results is None else results)
+            results = lengths.follow(node, inputs, write, write(inputs) if results is None else results)
+            positions.follow(node, inputs, results)
+            return results
         body = functions.schema_body(proto, opset, inputs)
         if body is None:
             return None

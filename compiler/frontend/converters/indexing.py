@@ -10,6 +10,7 @@ from ....schedules.words.refusal import Refusal
 from ..implied import require_at_least
 from ..node import Node, normal_axis
 from ..parts import length, with_part
+from ..positions import require_within
 from ..registry import converts
 from ..value import Value
 from .movement import take
@@ -35,6 +36,7 @@ def gather(node: Node) -> Value:
         if known.ndim == 1:
             return take(node, x, known, axis)
         return node.do(R.take, x, node.const(known), axis=axis)
+    require_within(indices, x.shape[axis])
     return read(node, x, indices, axis)
 
 

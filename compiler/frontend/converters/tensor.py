@@ -137,7 +137,9 @@ def _open_range(node: Node) -> Value:
     start, limit, delta = whole
     count = maximum(limit - start + (delta - 1), 0) // delta
     counted = dtype if node.need(0).is_integer else "int64"
-    return node.cast(node.do(R.arange, start, start + count * delta, delta, dtype=counted), dtype)
+    counting = node.cast(node.do(R.arange, start, start + count * delta, delta, dtype=counted), dtype)
+    counting.between = (start, start + (count - 1) * delta)
+    return counting
 
 
 @converts("EyeLike", since=9)

@@ -1,0 +1,63 @@
+"""Integers of run time that lie between two dims, as positions that a model counts do.
+
+    Range(past, past + n)        from past to past + n - 1
+    Gather(table of 512, that)   reads within the table: past + n is at most 512
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...schedules.words.dims import Dim, Open
+from .implied import require_at_most
+from .node import Node
+from .value import Value
+
+#: Operators whose results have elements of their first operand alone.
+_KEEP = frozenset("Identity Cast Reshape Squeeze Unsqueeze Flatten Expand Slice Transpose Tile".split())
+
+
+def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Any]) -> None:
+    """Says of a node's result between what it lies, where that follows from its operands."""
+    first = inputs[0] if inputs else None
+    if node.domain or not results or not isinstance(results[0], Value) or first is None or not results[0].is_integer:
+        return
+    if node.operator in _KEEP and first.is_integer:
+        results[0].between = results[0].between or first.between
+    elif node.operator in ("Add", "Sub") and len(inputs) == 2:
+        results[0].between = _moved(node.operator, first, inputs[1])
+
+
+def _moved(operator: str, a: Value, b: Value | None) -> tuple[Any, Any] | None:
+    if b is None:
+        return None
+    if operator == "Add" and a.between is None:
+        a, b = b, a
+    offset = _one(b)
+    if a.between is None or offset is None:
+        return None
+    low, high = a.between
+    return (low + offset, high + offset) if operator == "Add" else (low - offset, high - offset)
+
+
+def _one(value: Value) -> Any:
+    """The number or dim that all elements of a value are."""
+    contents = value.contents
+    if contents is None or not contents.size or len({str(c) for c in contents.reshape(-1)}) > 1:
+        return None
+    found = contents.reshape(-1)[0]
+    return found if isinstance(found, Dim) else int(found)
+
+
+def require_within(positions: Value, length: Any) -> None:
+    """That positions which lie between dims are below ``length``: learned, or a condition."""
+    if positions.between is None or isinstance(length, Dim):
+        return
+    low, high = positions.between
+    try:
+        if low < 0:
+            return
+    except Open:
+        return
+    require_at_most(high + 1, length)
