@@ -94,8 +94,8 @@ def _open(build: Build) -> tuple[Symbol, ...]:
 
 def _plan_for(imported: Any) -> None:
     """Makes the open dimensions of the model, and the sizes to plan for, known to all that follows."""
-    known = {s.name: Dim.symbol(s.name, s.low, INFINITY if s.high is None else s.high) for s in imported.symbols}
-    SYMBOLS.set(known)
+    limits = {s.name: (s.low, INFINITY if s.high is None else s.high, s.multiple) for s in imported.symbols}
+    SYMBOLS.set({name: Dim.symbol(name, *limit) for name, limit in limits.items()})
     TYPICAL.set({s.name: s.typical for s in imported.symbols})
 
 

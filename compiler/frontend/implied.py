@@ -29,7 +29,6 @@ from ...schedules.words.dims import (
     minimum,
     plain_terms,
     quotient,
-    symbol_in,
     terms_of,
 )
 from ...schedules.words.refusal import Refusal
@@ -91,7 +90,7 @@ def _equation(rest: Any) -> Condition:
 def _solutions(rest: Dim) -> Iterator[tuple[str, Any]]:
     """Symbols and what each must be for ``rest`` to be zero: whole, never negative, and without the symbol itself."""
     for monomial in sorted((m for m in rest.terms if len(m) == 1), reverse=True):
-        symbol = symbol_in(monomial[0])
+        symbol = monomial[0].symbol
         if symbol is None or symbol.operands:
             continue
         factor = rest.terms[monomial]
@@ -108,7 +107,7 @@ def _multiples(rest: Dim) -> Iterator[tuple[str, int]]:
     if not is_whole(rest):
         return
     for monomial, factor in rest.terms.items():
-        symbol = symbol_in(monomial[0]) if len(monomial) == 1 else None
+        symbol = monomial[0].symbol if len(monomial) == 1 else None
         others = [f for m, f in rest.terms.items() if m and m != monomial]
         common = math.gcd(*others) if others else 1
         if symbol is None or symbol.operands or rest.terms.get((), 0) % common:

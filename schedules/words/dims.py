@@ -14,43 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from .atoms import INFINITY, Atom, Monomial
 from .refusal import Refusal
 
-Monomial = tuple["Atom", ...]  # sorted, an atom as often as its power
-INFINITY = math.inf
 LARGEST_DIVISOR = 1 << 10  # of floors whose remainders are looked at
 
 
 class Open(Refusal):
     """A question about a shape that only the values of the open dimensions can answer."""
-
-
-@dataclass(frozen=True)
-class Atom:
-    """A symbol (``kind`` symbol) within bounds, or floor(a / b), max(a, b), min(a, b); ``text`` identifies it.
-
-    A symbol that is a multiple of m > 1 stands in a Dim as m times the atom floor(symbol / m), so that what it is
-    divided by comes out exactly: :meth:`Dim.symbol`."""
-
-    kind: str
-    text: str
-    operands: tuple[Any, ...] = ()
-    low: float = 0
-    high: float = INFINITY
-    multiple: int = 1
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Atom) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __lt__(self, other: Atom) -> bool:
-        return self.text < other.text
 
 
 class Dim:
@@ -186,24 +160,13 @@ def _made(terms: dict[Monomial, Any]) -> Any:
     return kept[()] if set(kept) == {()} else Dim(kept)
 
 
-def symbol_in(atom: Atom) -> Atom | None:
-    """The symbol that an atom is, but for the factor that the symbol is a multiple of; None for any other."""
-    if atom.kind == "symbol":
-        return atom
-    if atom.kind != "floor" or not isinstance(atom.operands[0], Dim):
-        return None
-    inner = [m for m, f in atom.operands[0].terms.items() if len(m) == 1 and f == 1]
-    symbol = inner[0][0] if len(inner) == len(atom.operands[0].terms) == 1 else None
-    return symbol if symbol is not None and 1 < symbol.multiple == atom.operands[1] else None
-
-
 def plain_terms(dim: Dim) -> list[tuple[Monomial, Any]]:
     """The terms of a dim with m floor(symbol / m) as the symbol itself, where it is a multiple of m."""
     plain = []
     for monomial, factor in dim.terms.items():
         atoms = []
         for atom in monomial:
-            symbol = symbol_in(atom)
+            symbol = atom.symbol
             whole = symbol is not None and factor % symbol.multiple == 0
             atoms.append(symbol if symbol is not None and whole else atom)
             factor = factor // symbol.multiple if symbol is not None and whole else factor
