@@ -289,6 +289,7 @@ def assemble(build: Build) -> None:
         matrix_unit=any(map(module.matrix_work, build.kernels)),
         symbols=_open(build),
         facts=count_facts(build.graph.inputs, build.graph.outputs, build.memory),
+        conditions=build.imported.conditions,
     )
 
 

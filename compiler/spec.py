@@ -76,8 +76,15 @@ class Symbol:
             return ""
         if size > self.most and not self.bounded:
             return f"{self.name} is {size}, and kernels count to {self.most}"
-        why = f" ({'; '.join(self.why)})" if self.why else ""
-        return f"{self.name} is {size}, and must be {self.allowed}{why}"
+        return f"{self.name} is {size}, and must be {self.must_be}"
+
+    @property
+    def must_be(self) -> str:
+        """What is allowed, with what asks for it, which may have said it already."""
+        why = "; ".join(self.why)
+        if why.startswith(self.allowed):
+            return why
+        return f"{self.allowed} ({why})" if why else self.allowed
 
     @property
     def bounded(self) -> bool:

@@ -31,7 +31,7 @@ def header_text(spec: LibrarySpec) -> str:
             f"#define {upper}_MAX_THREADS {spec.max_threads}",
             *([] if spec.symbols else _arena_macro(spec, upper)),
             f"#define {upper}_ARENA_ALIGNMENT 64",
-            *([shape_constants(upper, spec.symbols, spec.dimensions)] if spec.symbols else []),
+            *([shape_constants(upper, spec.symbols, spec.conditions, spec.dimensions)] if spec.symbols else []),
         ]
     )
     tensors = "\n".join(

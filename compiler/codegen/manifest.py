@@ -40,7 +40,7 @@ def manifest_text(
         "target": _target(spec.target),
         "inputs": [_tensor(t) for t in spec.inputs],
         "outputs": [_tensor(t) for t in spec.outputs],
-        **({"symbols": [asdict(s) for s in spec.symbols]} if spec.symbols else {}),
+        **(_sizes(spec) if spec.symbols else {}),
         "weight_bytes": spec.weight_bytes,
         "planned_bytes": spec.planned_bytes,
         "workspace_bytes": spec.workspace_bytes,
@@ -71,6 +71,12 @@ def _hash(path: Path) -> dict[str, Any]:
 
 def _target(target: Target) -> dict[str, Any]:
     return {key: value for key, value in asdict(target).items() if key not in UNTOLD}
+
+
+def _sizes(spec: LibrarySpec) -> dict[str, Any]:
+    """What the sizes of a run may be."""
+    told = [{"left": str(c.left), "relation": c.relation, "right": str(c.right), "why": c.why} for c in spec.conditions]
+    return {"symbols": [asdict(symbol) for symbol in spec.symbols], "conditions": told}
 
 
 def _tensor(tensor: TensorSpec) -> dict[str, Any]:

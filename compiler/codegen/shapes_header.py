@@ -7,23 +7,27 @@ a run chooses, and functions of it.
 
 from __future__ import annotations
 
-from ..spec import Symbol, TensorSpec
+from ..spec import Condition, Symbol, TensorSpec
+from .conditions import must_be
 from .names import comment, members
 
 
-def shape_constants(upper: str, symbols: tuple[Symbol, ...], dimensions: int) -> str:
+def shape_constants(
+    upper: str, symbols: tuple[Symbol, ...], conditions: tuple[Condition, ...], dimensions: int
+) -> str:
     """The constants of the sizes: what each may be, and the shape that the build was planned for."""
     lines = [f"#define {upper}_SYMBOLS {len(symbols)}", f"#define {upper}_SHAPE_DIMS {dimensions}"]
     for symbol, member in zip(symbols, members([s.name for s in symbols]), strict=True):
         prefix = f"{upper}_{member.upper()}"
-        why = f" ({comment('; '.join(symbol.why))})" if symbol.why else ""
         lines += [
-            f"/* {comment(symbol.name)}: {symbol.allowed}{why} */",
+            f"/* {comment(f'{symbol.name}: {symbol.must_be}')} */",
             f"#define {prefix}_MIN {symbol.least}",
             f"#define {prefix}_MAX {symbol.most}",
             f"#define {prefix}_MULTIPLE {symbol.multiple}",
             f"#define {prefix}_TYPICAL {symbol.typical}",
         ]
+    for condition in conditions:
+        lines.append(f"/* {comment(f'{condition.left} must be {must_be(condition)}: {condition.why}')} */")
     typical = ", ".join(str(symbol.typical) for symbol in symbols)
     return "\n".join([*lines, f"#define {upper}_TYPICAL_SHAPE {{{typical}}}"])
 

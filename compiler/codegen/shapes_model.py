@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .conditions import condition_text
 from .names import literal, members
 
 if TYPE_CHECKING:
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 def open_table(spec: LibrarySpec, arguments: str) -> str:
     """What the runtime knows of the model's shapes. ``arguments`` of main, up to those that shapes add."""
     rows = "".join(
-        f"    {{{literal(s.name)}, {s.least}, {s.most}, {s.multiple}, {literal(s.allowed)}, {_why(s)}}},\n"
-        for s in spec.symbols
+        f"    {{{literal(s.name)}, {s.least}, {s.most}, {s.multiple}, {literal(s.must_be)}}},\n" for s in spec.symbols
     )
+    conditions = f"{len(spec.conditions)}, open_conditions, side_of" if spec.conditions else "0, 0, 0"
     return _TABLE.format(
-        rows=rows, arguments=arguments, symbols=len(spec.symbols), dims=spec.dimensions, facts=spec.facts
-    )
+        rows=rows, arguments=arguments, symbols=len(spec.symbols), dims=spec.dimensions, facts=spec.facts,
+        texts=condition_text(spec.conditions, spec.symbols), conditions=conditions,
+    )  # fmt: skip
 
 
 def open_description(spec: LibrarySpec) -> str:
@@ -94,9 +96,10 @@ static int32_t call_open(const void *const *inputs, void *const *outputs, const 
 
 static const struct halotile_symbol open_symbols[] = {{
 {rows}}};
-
+{texts}
 static const struct halotile_open open_shapes = {{
     {symbols}, {dims}, {facts}, open_symbols, halotile_kernel_shapes, call_open,
+    {conditions},
 }};
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import TargetError
 from ...targets.target import Target
 from ...version import __version__
-from ..spec import Symbol, TensorSpec
+from ..spec import Condition, Symbol, TensorSpec
 from .link import PROGRAM
 from .names import identifier
 from .toolchain import machine_of
@@ -56,7 +56,7 @@ class LibrarySpec:
     numbers that follow from the sizes (planned bytes and workspace bytes of the arena, all dimensions of all inputs and
     outputs, then its own), the first of them -1 where a tensor would have more elements than kernels count; and main
     takes ``const int64_t *symbols, const int64_t *facts`` at its end. ``planned_bytes`` and ``workspace_bytes`` are
-    those at the typical sizes.
+    those at the typical sizes. ``conditions`` are what sizes must satisfy besides their bounds.
     """
 
     name: str
@@ -81,6 +81,7 @@ class LibrarySpec:
     matrix_unit: bool = False
     symbols: tuple[Symbol, ...] = ()
     facts: int = 0
+    conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
         if self.symbols:

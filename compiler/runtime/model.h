@@ -26,8 +26,18 @@ enum halotile_code {
 struct halotile_symbol {
     const char *name;
     int64_t low, high, multiple;
-    const char *allowed; /* the same in words */
-    const char *why;     /* what asks for it; may be empty */
+    const char *must; /* be, in words, with what asks for it */
+};
+
+/* What the sizes of a run must satisfy together: a left side is, is at least, is at most, or is 1 or a right side. */
+enum halotile_relation { HALOTILE_EQUAL, HALOTILE_AT_LEAST, HALOTILE_AT_MOST, HALOTILE_ONE_OR };
+
+struct halotile_condition {
+    const char *left;
+    const char *must; /* be, in words: "at most 512" */
+    const char *why;
+    enum halotile_relation relation;
+    int varies; /* with the sizes: the right side */
 };
 
 /* What a model with open shapes has in place of fixed numbers. The facts of a shape are the bytes of the arena's planned
@@ -42,6 +52,9 @@ struct halotile_open {
     int32_t (*shapes)(const int64_t *symbols, int64_t *facts);
     int32_t (*call)(const void *const *inputs, void *const *outputs, const void *weights, void *arena,
                     const int64_t *symbols, const int64_t *facts);
+    size_t condition_count;
+    const struct halotile_condition *conditions;
+    int64_t (*side)(const int64_t *symbols, size_t number); /* left ones are even, right ones odd */
 };
 
 struct halotile_model {

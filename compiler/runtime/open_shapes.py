@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import RunError, ShapeError
+from ..spec import Symbol
 from .binding import Binding
 from .open_binding import OpenCalls
 from .readings import Shape, given_text, readings, shape_text
 from .recycled import Outputs
 
+_MOST_TRIED = 1 << 14  # combinations of sizes
 _GROWTH = 4  # an arena that turns out too small grows by a quarter of what a size grew to
 
 
@@ -52,8 +55,16 @@ class Shapes:
         self.symbols, self._inputs = self._calls.symbols, self._calls.inputs
         self._readings = [next(readings(symbol, self._inputs), None) for symbol in self.symbols]
         self._held: dict[int, Sized] = {}  # what the instance of so many threads was made for
-        self.typical = self._sized(tuple(symbol.typical for symbol in self.symbols))
+        self.typical = self._possible()
         self._last = self.typical
+
+    def _possible(self) -> Sized:
+        """The typical sizes, or where these do not go together some that do: what every model can be loaded with."""
+        typical = tuple(symbol.typical for symbol in self.symbols)
+        for sizes in itertools.islice(itertools.product(*map(_candidates, self.symbols)), _MOST_TRIED):
+            if self._calls.dims(sizes)[0] == 0:
+                return self._sized(sizes)
+        return self._sized(typical)  # which says what is wrong with them
 
     def at(self, given: list[Shape]) -> Sized:
         """What follows from the inputs' shapes; RunError for shapes that the model does not take."""
@@ -148,6 +159,12 @@ class Shapes:
             if where is not None and any(symbol.name in dim for dim in wrong)
         ]
         return f"{text}, which is {shape_text(wanted)}" + (f": {', '.join(told)}" if told else "")
+
+
+def _candidates(symbol: Symbol) -> list[int]:
+    """Sizes of a symbol to try, the typical one first."""
+    powers = (_rounded_up(1 << bits, symbol.multiple) for bits in range(12))
+    return list(dict.fromkeys((symbol.typical, symbol.least, *(p for p in powers if not symbol.refusal(p)))))
 
 
 def _rounded_up(size: int, multiple: int) -> int:

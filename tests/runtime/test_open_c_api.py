@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from c_programs import MAIN, STRICT, link, run, run_sanitized
+from halotile.compiler.codegen.conditions import condition_text
 from halotile.compiler.codegen.library import build_library, write_sources
+from halotile.compiler.codegen.link import RUNTIME
 from halotile.compiler.codegen.names import members
-from halotile.compiler.spec import Symbol
+from halotile.compiler.runtime.loader import load
+from halotile.compiler.spec import Condition, Symbol
+from halotile.errors import RunError
+from halotile.schedules.words.dims import Dim, maximum, minimum
+from halotile.schedules.words.sizes import value_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +94,63 @@ def test_sanitizers_find_nothing(open_spec, open_source, cc, tmp_path, sanitizer
     run(cc, *flags, *files, "-pthread", "-lm", "-o", "stress", cwd=tmp_path)
     done = run_sanitized(tmp_path / "stress")
     assert (done.returncode, done.stdout, done.stderr) == (0, "600 runs, 0 wrong\n", "")
+
+
+@given(st.data())
+@settings(max_examples=15, deadline=None)
+def test_both_sides_of_conditions_are_computed_as_dims_are(data):
+    """Random dims of floors, maxima and minima in C, at random sizes, against their own arithmetic."""
+    symbols = (Symbol("n"), Symbol("h w", multiple=2))
+    n, h = Dim.symbol("n"), Dim.symbol("h w", multiple=2)
+    dims = [n, h, n + h]
+    for _ in range(data.draw(st.integers(1, 6))):
+        a, b = (data.draw(st.sampled_from(dims)) for _ in range(2))
+        k = data.draw(st.integers(1, 7))
+        made = [a * k - b, (a - b) // k, maximum(a, b - k), minimum(a, k * b), a * b, k - a, a // (b * b + k)]
+        dims.append(data.draw(st.sampled_from(made)))
+    conditions = [Condition(a, "is", b, "") for a, b in zip(dims[::2], dims[1::2])]
+    text = condition_text(conditions, symbols)
+    sizes = [(data.draw(st.integers(0, 50)), 2 * data.draw(st.integers(0, 50))) for _ in range(4)]
+    prints = "".join(
+        f"    {{ const int64_t s[] = {{{a}, {b}}}; for (int i = 0; i < {2 * len(conditions)}; ++i) "
+        'printf("%lld\\n", (long long)side_of(s, i)); }\n'
+        for a, b in sizes
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        main = f'#include "model.h"\n#include <stdio.h>\n{text}\nint main(void) {{\n{prints}    return 0;\n}}\n'
+        Path(folder, "main.c").write_text(main)
+        flags = ("-Werror", "-Wall", "-Wno-unused-const-variable", f"-I{RUNTIME}")
+        run("cc", *flags, "main.c", "-o", "main", cwd=Path(folder))
+        found = [int(line) for line in run(Path(folder, "main")).split()]
+    sides = [side for c in conditions for side in (c.left, c.right)]
+    assert found == [value_of(side, {"n": a, "h w": b}) for a, b in sizes for side in sides]
+
+
+def test_conditions_are_checked_before_anything_is_written(open_spec, tmp_path):
+    batch, width = Dim.symbol("batch", 1, 64), Dim.symbol("width", multiple=2)
+    conditions = (
+        Condition(width // 2 * 2 * batch, "at most", 512, "node 'a' has 512 positions"),
+        Condition(width, "is", width // 4 * 4, "node 'b' halves it twice"),
+        Condition(batch, "is 1 or", width // 4, "node 'c' broadcasts"),
+        Condition(width + batch, "at least", 5, "node 'd'"),
+    )
+    built = build_library(replace(open_spec, conditions=conditions), tmp_path / "out")
+    assert "/* batch must be 1 or (width // 4): node 'c' broadcasts */" in built.header.read_text()
+    told = json.loads(built.manifest.read_text())["conditions"]
+    assert told[0] == {**told[0], "left": "batch*width", "relation": "at most", "right": "512"}
+    with load(built.directory) as model:  # whose typical width of 10 goes with none of it
+        assert model.output_shapes(width=8, batch=2) == {"y": (2, 17)}
+        for sizes in [(1, 4), (1, 8), (2, 8), (8, 32), (1, 512)]:
+            assert model.output_shapes(batch=sizes[0], width=sizes[1])["y"] == (sizes[0], 2 * sizes[1] + 1)
+        for (b, w), said in {
+            (64, 256): "batch*width is 16384, and must be at most 512 (node 'a' has 512 positions)",
+            (1, 6): "width is 6, and must be 4*(width // 4), here 4 (node 'b' halves it twice)",
+            (3, 8): "batch is 3, and must be 1 or (width // 4), here 2 (node 'c' broadcasts)",
+            (1, 0): "batch + width is 1, and must be at least 5 (node 'd')",
+        }.items():
+            with pytest.raises(RunError) as caught:
+                model({"x": np.zeros((b, w, 3), np.float32), "m": np.zeros(w, np.float32)})
+            assert str(caught.value) == f"{said}: batch {b}, width {w}"
 
 
 def test_names_of_dimensions_become_members():

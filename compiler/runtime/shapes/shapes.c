@@ -29,9 +29,32 @@ static int refuse_symbol(const struct halotile_symbol *symbol, long long given) 
     if (given > symbol->high && symbol->high + symbol->multiple > INT32_MAX) { /* nothing else bounds it */
         return refuse("%.64s is %lld, and kernels count to %lld", symbol->name, given, (long long)symbol->high);
     }
-    int told = symbol->why[0] != 0;
-    return refuse("%.64s is %lld, and must be %s%s%s%s", symbol->name, given, symbol->allowed, told ? " (" : "",
-                  symbol->why, told ? ")" : "");
+    return refuse("%.64s is %lld, and must be %s", symbol->name, given, symbol->must);
+}
+
+static int holds(enum halotile_relation relation, int64_t left, int64_t right) {
+    switch (relation) {
+    case HALOTILE_EQUAL: return left == right;
+    case HALOTILE_AT_LEAST: return left >= right;
+    case HALOTILE_AT_MOST: return left <= right;
+    case HALOTILE_ONE_OR: return left == 1 || left == right;
+    }
+    return 0;
+}
+
+static int check_conditions(const int64_t *symbols) {
+    const struct halotile_open *open = halotile_model.open;
+    for (size_t i = 0; i < open->condition_count; ++i) {
+        const struct halotile_condition *condition = &open->conditions[i];
+        long long left = open->side(symbols, 2 * i), right = open->side(symbols, 2 * i + 1);
+        if (!holds(condition->relation, left, right)) {
+            char here[32] = "";
+            snprintf(here, sizeof here, condition->varies ? ", here %lld" : "", right);
+            return refuse("%.80s is %lld, and must be %.80s%s (%s)", condition->left, left, condition->must, here,
+                          condition->why);
+        }
+    }
+    return HALOTILE_OK;
 }
 
 int halotile_shape_facts(const int64_t *symbols, int64_t *facts) {
@@ -44,6 +67,9 @@ int halotile_shape_facts(const int64_t *symbols, int64_t *facts) {
     }
     if (open->shapes(symbols, facts) != 0 || facts[0] < 0) {
         return refuse("a tensor would have more than %ld elements at this shape", (long)INT32_MAX);
+    }
+    if (check_conditions(symbols) != HALOTILE_OK) {
+        return HALOTILE_ERROR_SHAPE;
     }
     for (size_t i = 0; i < open->dim_count; ++i) {
         if (facts[2 + i] < 0) {
