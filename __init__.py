@@ -6,28 +6,35 @@
 
 from __future__ import annotations
 
+import difflib
+import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from . import errors
 from .errors import HalotileError
 from .version import __version__
 
-__all__ = ["compile", "inspect", "load", "tune", "errors", "HalotileError", "__version__"]
+__all__ = ["Model", "Target", "compile", "inspect", "load", "tune", "errors", "HalotileError", "__version__"]
 
 __path__ += [f"{folder}/compiler/public" for folder in __path__]  # halotile.onnxruntime and its like
 
-if TYPE_CHECKING:
-    from .compiler.api import compile, inspect, tune
-    from .compiler.runtime.loader import load
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever wants to read along says so
+
+_HOMES = {"compile": "api", "inspect": "api", "tune": "api", "load": "model", "Model": "model", "Target": "api"}
+
+if TYPE_CHECKING:  # for those who read without running; what is not here does not exist for them
+    from .compiler.api import Target, compile, inspect, tune
+    from .compiler.model import Model, load
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            return getattr(importlib.import_module(f".compiler.{_HOMES[name]}", __name__), name)
+        near = difflib.get_close_matches(name, __all__, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module 'halotile' has no attribute {name!r}{hint}")
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("compile", "inspect", "tune"):
-        from .compiler import api
-
-        return getattr(api, name)
-    if name == "load":
-        from .compiler.runtime.loader import load
-
-        return load
-    raise AttributeError(f"module 'halotile' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

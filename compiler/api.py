@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import onnx
 
     from .model import Model
+    from .options import FloatMode, Objective, Stage, Tiling, Weights
 
 Progress = Callable[[str, int, int], None]
 ShapesGiven = Mapping[str, Sequence[int | str | None] | int | str]
@@ -32,11 +33,11 @@ def compile(
     typical: Mapping[str, int] | None = None,
     fixed: Mapping[str, Any] | None = None,
     name: str | None = None,
-    float_mode: str = "strict",
-    tile: str | Mapping[str, Any] | None = None,
+    float_mode: FloatMode = "strict",
+    tile: Tiling | Mapping[str, Any] | None = None,
     memory_budget: int | str | None = None,
-    optimize: str = "speed",
-    weights: str = "float32",
+    optimize: Objective = "speed",
+    weights: Weights = "float32",
     flush_denormals: bool = False,
     tuning: str | os.PathLike[str] | None = None,
     dump_ir: str | os.PathLike[str] | None = None,
@@ -87,7 +88,7 @@ def compile(
         checked_typical,
         checked_weights,
     )
-    from .recipe import fixed_of
+    from .runtime.loader import opened
     from .runtime.private import PrivateFolder
     from .state import Options
 
@@ -117,19 +118,9 @@ def compile(
     try:
         library = Path(folder.name) / "library"
         made = made_library(model, options, library, carried(progress), private=True)
+        loaded = opened(library / (made.recorded.library or ""), made.recorded) if here else None
         return Model(
-            folder,
-            library,
-            made.recorded,
-            source=model,
-            target=chosen,
-            inputs=tuple(t.spec() for t in made.recorded.inputs),
-            outputs=tuple(t.spec() for t in made.recorded.outputs),
-            report=made.report,
-            exact=exact,
-            weights=weights,
-            fixed=fixed_of(made.recorded),
-            runs_here=here,
+            loaded, made.recorded, library, private=folder, target=chosen, report=made.report, source=model
         )
     except BaseException:
         folder.cleanup()
@@ -195,15 +186,15 @@ def _choices(database: str | os.PathLike[str] | None, target: Target, threads: i
 @guarded
 def inspect(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
-    stage: str | None = None,
+    stage: Stage | None = None,
     shapes: ShapesGiven | None = None,
     *,
     target: str | Target = "native",
-    float_mode: str = "strict",
+    float_mode: FloatMode = "strict",
     check: bool = False,
-    tile: str | Mapping[str, Any] | None = None,
+    tile: Tiling | Mapping[str, Any] | None = None,
     memory_budget: int | str | None = None,
-    optimize: str = "speed",
+    optimize: Objective = "speed",
     threads: int | None = None,
     fixed: Mapping[str, Any] | None = None,
     typical: Mapping[str, int] | None = None,

@@ -1,110 +1,279 @@
-"""A compiled model: run it, read its report, save its library, compare it with ONNX Runtime."""
+"""A compiled model: run it, read its report, save its library, compare it with ONNX Runtime.
+
+    model = halotile.compile("m.onnx")        model = halotile.load("folder")
+    model({"x": x})["y"]                      by ONNX name
+    model(x)                                  one input and one output: array in, array out
+    model({"x": x}, out={"y": y})             results in arrays of the caller's
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import RunError
+from ..errors import OutputError, RunError
 from ..targets.target import Target
-from .options import Fixed
-from .runtime.loader import LoadedModel, opened
-from .runtime.place import folder_of, staged
+from .guard import guarded
+from .runtime import loader
+from .runtime.arrays import array_of, is_array, memory_of
+from .runtime.loader import LoadedModel
+from .runtime.place import MANIFEST, folder_of, read_manifest, staged
 from .runtime.private import PrivateFolder
-from .runtime.recorded import Recorded
-from .spec import TensorSpec
+from .spec import Symbol, TensorSpec
 from .verify import ATOL, Verification, default_rtol, verify
+
+if TYPE_CHECKING:
+    from .runtime.recorded import Recorded
+
+
+@guarded
+def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
+    """Loads the library in ``path``: a folder that a build made, its manifest.json, or the .so alone.
+
+    ``threads`` is the number used by default; None leaves it to the library. Raises OutputError when there is no
+    library, or it is damaged, for another machine, or does not belong to its manifest.
+    """
+    loaded = loader.load(path, threads)
+    return Model(loaded, loaded.recorded, loaded.path.parent)
 
 
 class Model:
-    """What :func:`halotile.compile` returns. The library lives in a private folder that goes with the object."""
+    """What :func:`halotile.compile` and :func:`halotile.load` return. ``inputs`` and ``outputs`` are TensorSpecs in the
+    order of the ONNX model; ``report`` is what the compiler wrote about the build.
+
+    Calls from several Python threads are safe: one model runs one call at a time. Threads and memory go with the
+    object, with :meth:`close`, or at the end of a ``with``. A copy, or what pickle makes of it, is a model of its own.
+    """
 
     def __init__(
         self,
-        folder: PrivateFolder,
-        library: Path,
-        recorded: Recorded,
+        loaded: LoadedModel | None,
+        recorded: Recorded | None,
+        folder: Path,
         *,
-        source: Any,
-        target: Target,
-        inputs: tuple[TensorSpec, ...],
-        outputs: tuple[TensorSpec, ...],
-        report: dict[str, Any],
-        exact: bool,
-        weights: str,
-        fixed: Mapping[str, Fixed] | None,
-        runs_here: bool,
+        private: PrivateFolder | None = None,
+        target: Target | None = None,
+        report: Mapping[str, Any] | None = None,
+        source: Any = None,
     ) -> None:
-        self._folder = folder
-        self._library = library
+        """``loaded`` None: this machine can't run it. ``recorded`` None: a library without its manifest. ``private``:
+        the folder goes with the object. ``source``: the ONNX model, where it is known."""
+        assert loaded is not None or recorded is not None
+        self._loaded, self.recorded, self._library, self._folder = loaded, recorded, folder, private
         self._source = source
-        self._exact = exact
-        self._weights = weights
-        self._fixed = fixed
-        self.target = target
-        self.inputs = inputs
-        self.outputs = outputs
-        self.report = report
-        self._loaded: LoadedModel | None = None
-        if runs_here and recorded.library:
-            self._loaded = opened(library / recorded.library, recorded)
+        specs: Any = loaded if loaded is not None else recorded
+        self.inputs: tuple[TensorSpec, ...] = tuple(t if loaded else t.spec() for t in specs.inputs)
+        self.outputs: tuple[TensorSpec, ...] = tuple(t if loaded else t.spec() for t in specs.outputs)
+        self.name: str = specs.name
+        self._target = target
+        self.report: dict[str, Any] = dict(self.manifest.get("report") or {}) if report is None else dict(report)
 
-    def __call__(self, inputs: Mapping[str, np.ndarray], threads: int | None = None) -> dict[str, np.ndarray]:
-        """Outputs by ONNX name for inputs by ONNX name; raises :class:`RunError` for a wrong name, dtype or shape."""
-        if self._loaded is None:
-            raise RunError(
-                f"the model was compiled for {self.target.id}, which this machine can't run; save() it instead"
-            )
-        return self._loaded(inputs, threads=threads)
+    @property
+    def path(self) -> Path:
+        """The shared library; of code for another machine its folder."""
+        return self._library if self._loaded is None else self._loaded.path
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest as plain data; empty when it is not beside the library."""
+        return {} if self.recorded is None else dict(self.recorded.everything)
+
+    @cached_property
+    def target(self) -> Target | None:
+        """The machine that it was compiled for; None of a library without its manifest."""
+        if self._target is None and self.recorded is not None:
+            from .codegen.manifest import target_of
+
+            return target_of(self.manifest)
+        return self._target
+
+    @property
+    def threads(self) -> int:
+        """Threads of a call that does not ask for a number."""
+        return self._runs.threads
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The open dimensions, whose sizes every call chooses; empty where all shapes are fixed."""
+        return self._runs.symbols
+
+    def __call__(
+        self,
+        inputs: Mapping[str, Any] | Any,
+        threads: int | None = None,
+        *,
+        out: Mapping[str, Any] | Any = None,
+    ) -> Any:
+        """Runs the model: arrays by ONNX name in, fresh arrays by ONNX name out.
+
+        Arrays are numpy's, or anything that numpy or DLPack can look into, which costs no copy. A model with one input
+        takes the array itself, and then gives the array itself, if it has one output. ``out`` are arrays for the
+        results, by name or the one, which must be contiguous; they are what is returned, in the caller's own type.
+        Raises :class:`RunError`, which names the input and says what was expected.
+        """
+        loaded = self._loaded or self._runs
+        if out is None and isinstance(inputs, Mapping):
+            return loaded(inputs, threads)
+        bare = len(self.inputs) == 1 and not isinstance(inputs, Mapping) and is_array(inputs)
+        arrays: Any = {self.inputs[0].name: inputs} if bare else inputs
+        if out is None:
+            results = loaded(arrays, threads)
+            return results[self.outputs[0].name] if bare and len(self.outputs) == 1 else results
+        given = out
+        if not isinstance(out, Mapping) and len(self.outputs) == 1:
+            given = {self.outputs[0].name: out}
+        self._run_into(loaded, arrays, given, threads)
+        return out
+
+    def _run_into(self, loaded: LoadedModel, inputs: Any, outputs: Any, threads: int | None) -> None:
+        """Runs once, with results in ``outputs``."""
+        if not isinstance(outputs, Mapping):
+            raise RunError(f"out must be a dict of names to arrays, got {type(outputs).__name__}")
+        if not isinstance(inputs, Mapping):
+            raise RunError(f"inputs must be a dict of names to arrays, got {type(inputs).__name__}")
+        names = [t.name for t in self.inputs if t.name in inputs]
+        ready = {name: np.require(array_of(name, inputs[name]), requirements=["C", "A"]) for name in names}
+        self.bind({**inputs, **ready}, outputs, threads)()
 
     def bind(
-        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], threads: int | None = None
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], threads: int | None = None
     ) -> Callable[[], None]:
-        """A function that runs the model on these arrays, in place (:meth:`LoadedModel.bind`)."""
-        if self._loaded is None:
-            raise RunError(f"the model was compiled for {self.target.id}, which this machine can't run")
-        return self._loaded.bind(inputs, outputs, threads)
+        """A function that runs the model on these arrays, in place: each call reads ``inputs`` and fills ``outputs``.
+
+        Saves the checks and the fresh outputs of an ordinary call. Every array must be contiguous and apart from the
+        others, outputs writeable; they live as long as the function that is returned. Raises RunError as a call does.
+        """
+        return self._runs.bind(_seen("input", inputs), _seen("output", outputs), threads)
+
+    def arena_bytes(self, threads: int | None = None, shape: Mapping[str, int] | None = None, **sizes: int) -> int:
+        """Bytes of the arena for a number of threads; exactly what a run uses. Open dimensions have the sizes that are
+        given by name (in ``shape`` where the name is no identifier), or their typical ones."""
+        return self._runs.arena_bytes(threads, shape, **sizes)
+
+    def output_shapes(self, shape: Mapping[str, int] | None = None, **sizes: int) -> dict[str, tuple[int, ...]]:
+        """The outputs' shapes by ONNX name, where open dimensions have the sizes that are given by name (in ``shape``
+        where the name is no identifier), or their typical ones."""
+        return self._runs.output_shapes(shape, **sizes)
+
+    def kernel_seconds(self, threads: int | None = None) -> list[float] | None:
+        """Seconds of each of the report's kernels in the last run with that number of threads, in their order; None
+        for a library that was built without timers."""
+        return self._runs.kernel_seconds(threads)
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Writes library, header and manifest into ``directory``, whole or not at all, and returns it."""
         place = folder_of(directory)
+        files = self._files()
         with staged(place) as stage:
-            shutil.copytree(self._library, stage.result, dirs_exist_ok=True)
+            for file in files:
+                shutil.copy(file, stage.result)
         return place
 
     def verify(
         self,
         inputs: Mapping[str, np.ndarray] | None = None,
         *,
+        model: Any = None,
         rtol: float | None = None,
         atol: float = ATOL,
         seed: int = 0,
     ) -> Verification:
         """Compares with ONNX Runtime on ``inputs``, or on random ones; with ``exact=True`` ten times as tight.
 
-        ``rtol`` is 1e-3, or 1e-2 for weights in float16, unless it is given."""
+        ``model`` is the ONNX model of a library that was loaded, which does not hold it. ``rtol`` is 1e-3, or 1e-2 for
+        weights in float16, unless it is given."""
+        from .recipe import fixed_of, weights_of
+
+        source = self._source if model is None else model
+        if source is None:
+            raise RunError(f"{self.name} was loaded from a library; say which model it is of: verify(model='m.onnx')")
+        dropped = self.report.get("dropped_shapes")
         return verify(
             self.__call__,
-            self._source,
+            source,
             self.inputs,
             inputs,
-            dropped=self.report.get("dropped_shapes"),
-            fixed=self._fixed,
-            rtol=default_rtol(self._weights) if rtol is None else rtol,
+            dropped=dropped,
+            fixed=fixed_of(self.recorded),
+            rtol=default_rtol(weights_of(self.recorded)) if rtol is None else rtol,
             atol=atol,
-            exact=self._exact,
+            exact=bool(self.report.get("exact")),
             seed=seed,
         )
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """A copy would share threads, memory and a folder that go with the original."""
-        raise TypeError("a compiled model can't be copied or pickled; save() it and load() it where it is needed")
+    def close(self) -> None:
+        """Ends the threads, gives the arena back, unmaps the library and removes what is this object's alone. Harmless
+        when repeated."""
+        if self._loaded is not None:
+            self._loaded.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _runs(self) -> LoadedModel:
+        if self._loaded is None:
+            where = self.target.id if self.target is not None else "another machine"
+            raise RunError(f"the model was compiled for {where}, which this machine can't run; save() it instead")
+        return self._loaded
+
+    def _files(self) -> list[Path]:
+        """The files of the library; OutputError where they are not there, or not whole."""
+        if self.recorded is None:
+            raise OutputError(f"{self.path} has no {MANIFEST} beside it, so there is nothing whole to save")
+        if not (self._library / MANIFEST).is_file():
+            raise OutputError(f"{self.name} was closed, or its folder {self._library} was removed")
+        return [*(self._library / name for name in self.recorded.file_names.values()), self._library / MANIFEST]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        files = {file.name: file.read_bytes() for file in self._files()}
+        kept = self._source if isinstance(self._source, (str, os.PathLike)) else None
+        threads = self._loaded.threads if self._loaded is not None else None
+        return _unpickled, (files, threads, self._target, self.report, kept)
 
     def __repr__(self) -> str:
         sides = (", ".join(map(str, side)) for side in (self.inputs, self.outputs))
-        return f"<halotile.Model for {self.target.id}: {' -> '.join(sides)}>"
+        target = self.target.id if self.target is not None else "this machine"
+        return f"<halotile.Model {self.name} for {target}: {' -> '.join(sides)}>"
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        from .notebook import table
+
+        return table(self)
+
+
+def _seen(kind: str, arrays: Any) -> Any:
+    """The arrays as numpy's, on the same memory."""
+    if not isinstance(arrays, Mapping):
+        return arrays
+    return {name: memory_of(kind, name, array) for name, array in arrays.items()}
+
+
+def _unpickled(
+    files: Mapping[str, bytes], threads: int | None, target: Target | None, report: dict[str, Any], source: Any
+) -> Model:
+    """A model from the files of its library."""
+    private = PrivateFolder()
+    try:
+        folder = Path(private.name) / "library"
+        folder.mkdir()
+        for name, data in files.items():
+            (folder / Path(name).name).write_bytes(data)
+        loaded = loader.load(folder, threads) if threads is not None else None
+        recorded = read_manifest(folder)
+        return Model(loaded, recorded, folder, private=private, target=target, report=report, source=source)
+    except BaseException:
+        private.cleanup()
+        raise

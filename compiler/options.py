@@ -7,16 +7,24 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ..errors import HalotileError, ShapeError, TargetError
 from .extents import UNTOLD, checked_dimension
 
 MAX_THREADS = 1024
-OBJECTIVES = ("speed", "memory")
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-FLOAT_MODES = ("strict", "finite", "exact")
-WEIGHTS = ("float32", "float16")
+FloatMode = Literal["strict", "finite", "exact"]
+Objective = Literal["speed", "memory"]
+Weights = Literal["float32", "float16"]
+Tiling = Literal["auto", "off"]
+Stage = Literal[  # that can be looked at; what follows makes code
+    "import", "simplify", "reassociate", "dots", "numbers", "merge", "fuse", "layout", "select", "tile", "schedule",
+    "plan",
+]  # fmt: skip
+FLOAT_MODES: tuple[str, ...] = get_args(FloatMode)
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
+WEIGHTS: tuple[str, ...] = get_args(Weights)
 
 
 Shapes = Mapping[str, tuple[int | str, ...]]  # of numbers, and extents as text (extents.py)

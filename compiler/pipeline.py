@@ -21,6 +21,7 @@ time, its report, its check under ``--check``, its dump, and the word to whoever
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -41,6 +42,7 @@ from .report import build_report
 from .spec import Symbol
 from .state import STAGES, Build, Options, Progress
 
+log = logging.getLogger("halotile.compile")
 _TURN = threading.RLock()  # TVM's builders are one stack for the whole process: builds in several threads take turns
 
 
@@ -62,6 +64,7 @@ def run_pipeline(
             with naming_stage(stage, _open(build)):
                 _STAGE_FUNCTIONS[stage](build)
             build.seconds[stage] = time.perf_counter() - start
+            log.info("%s: %.3f s", stage, build.seconds[stage])
             build.report = build_report(build)
             if options.check:
                 check_stage(build, stage)
@@ -85,6 +88,8 @@ def import_(build: Build) -> None:
     if build.imported.symbols:
         _plan_for(build.imported)
     build.notes["import"] = list(build.imported.notes)
+    for line in build.imported.warnings:
+        log.warning("%s", line)
 
 
 def _open(build: Build) -> tuple[Symbol, ...]:

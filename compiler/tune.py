@@ -8,7 +8,6 @@ beats a kernel's own choice by a margin is kept, and the model built from all th
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from ..schedules.words.candidates import MOST
 from .frontend.typical import at_typical
 from .pipeline import run_pipeline
 from .runtime.loader import LoadedModel, load
+from .runtime.private import PrivateFolder
 from .sample import random_inputs
 from .state import Build, Options
 from .tuning_file import Measured
@@ -68,7 +68,7 @@ def tune(
         raise TargetError(f"tuning measures on this machine, which can't run code for {options.target.id}")
     tell = progress or (lambda *_: None)
     plain = replace(options, tuning={}, tile="off", memory_budget=None, optimize="speed", timers=True, formats=("so",))
-    with tempfile.TemporaryDirectory(prefix="halotile-tune-") as folder, ExitStack() as stack:
+    with PrivateFolder() as folder, ExitStack() as stack:
 
         def built(name: str, **changed: Any) -> tuple[Build, LoadedModel]:
             build = run_pipeline(model, replace(plain, **changed), output=Path(folder, name))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from ..options import Stage
 from . import parameters
 from .console import columns, count, emit, emit_json, seconds, size
 from .shapes import shape_options
 from .summary import explanation, symbol_text
 
-STAGES = (
-    "import", "simplify", "reassociate", "dots", "numbers", "merge", "fuse", "layout", "select", "tile", "schedule",
-    "plan",
-)  # fmt: skip
+STAGES = get_args(Stage)
 _TILING = ("tile", "memory_budget", "optimize", "threads")
 # What each view reads beside --shape, --typical, --target and --json; the first names are the options that choose it.
 _VIEWS = {
@@ -46,7 +44,7 @@ _VIEWS = {
 @parameters.target_option
 @parameters.json_option
 def inspect(
-    model: str, shapes: Any, typical: Any, fixed: Any, stage: str | None, float_mode: str, check: bool,
+    model: str, shapes: Any, typical: Any, fixed: Any, stage: Any, float_mode: str, check: bool,
     timeline: bool, svg: str | None, target: str, as_json: bool, plan: bool, pareto: bool, explain: bool, **tiling: Any,
 ) -> None:  # fmt: skip
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from ..runtime.private import PrivateFolder
+
 GRACE_SECONDS = 1.5
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -51,7 +53,8 @@ def removed_on_exit(destination: Path | None = None) -> Iterator[None]:
     ``destination`` is the folder that the work will make: what stands there afterwards is left alone, but folders above
     it that were not there before, and staging folders beside it or in it, go when the process has to be ended.
     """
-    folder = Path(tempfile.mkdtemp(prefix="halotile-"))
+    private = PrivateFolder()
+    folder = Path(private.name)
     before, tempfile.tempdir = tempfile.tempdir, str(folder)
     sweep = _sweep_of(folder, destination)
     _sweeps.append(sweep)
@@ -60,7 +63,7 @@ def removed_on_exit(destination: Path | None = None) -> Iterator[None]:
     finally:
         _sweeps.remove(sweep)
         tempfile.tempdir = before
-        shutil.rmtree(folder, ignore_errors=True)
+        private.cleanup()
 
 
 def _sweep_of(temporary: Path, destination: Path | None) -> Callable[[], None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from ...errors import OutputError, RemoteError, RunError
 from ..runtime.loader import numpy_dtype
 from ..runtime.place import read_manifest
+from ..runtime.private import PrivateFolder
 from ..runtime.readings import sizes_of
 from ..spec import TensorSpec
 from .failure import explain
@@ -70,7 +70,7 @@ class RemoteModel:
         arrays = {spec.name: _checked(spec, inputs.get(spec.name)) for spec in self.inputs}
         shapes = {name: array.shape for name, array in arrays.items()}
         words = _sizes(sizes_of(self.symbols, self.inputs, shapes))
-        with tempfile.TemporaryDirectory(prefix="halotile-") as scratch:
+        with PrivateFolder() as scratch:
             for i, spec in enumerate(self.inputs):
                 file = Path(scratch) / f"in{i}.bin"
                 file.write_bytes(arrays[spec.name].tobytes())

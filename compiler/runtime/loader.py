@@ -20,6 +20,7 @@ from ...errors import OutputError, RunError, ShapeError
 from ..guard import guarded
 from ..options import path_of
 from ..spec import Symbol, TensorSpec, length_name
+from .arrays import array_of
 from .binding import Binding
 from .elf import check_library
 from .open_shapes import Shapes, Sized
@@ -283,7 +284,7 @@ class LoadedModel:
         except (KeyError, TypeError, IndexError) as error:
             raise RunError(self._missing(arrays, name, kind)) from error
         if not isinstance(array, np.ndarray):
-            array = _as_array(name, array)
+            array = array_of(name, array)
         if array.dtype != dtype:
             raise RunError(
                 f"{kind} {name!r} has dtype {array.dtype}, expected {dtype}; convert it with .astype"
@@ -427,13 +428,6 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         import ml_dtypes
 
         return np.dtype(getattr(ml_dtypes, name))
-
-
-def _as_array(name: str, value: Any) -> np.ndarray[Any, Any]:
-    try:
-        return np.asarray(value)
-    except Exception as error:
-        raise RunError(f"input {name!r} is a {type(value).__name__}, expected a numpy array") from error
 
 
 def _names(specs: tuple[TensorSpec, ...]) -> str:

@@ -1,28 +1,74 @@
-"""A folder of this process alone: it goes with its object, and never with a child that was forked."""
+"""A folder of this process alone: it goes with its object, never with a child that was forked, and where the process
+was killed, with the next one that makes such a folder."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
 import weakref
+from pathlib import Path
+
+PREFIX = "halotile-"
+_LOCK = ".alive"
 
 
 class PrivateFolder:
     """A new folder called ``name``, removed with :meth:`cleanup`, with the object, or when the process ends.
 
-    ``tempfile.TemporaryDirectory`` would be removed by a forked child that ends, too, under the parent's feet.
+    ``tempfile.TemporaryDirectory`` would be removed by a forked child that ends, too, under the parent's feet. A lock
+    on a file in it says that its process lives: the system lets go of it, however that ends.
     """
 
-    def __init__(self, prefix: str = "halotile-") -> None:
+    def __init__(self, prefix: str = PREFIX) -> None:
+        sweep(Path(tempfile.gettempdir()))
         self.name = tempfile.mkdtemp(prefix=prefix)
-        self._end = weakref.finalize(self, _remove, self.name, os.getpid())
+        alive = _locked(Path(self.name))
+        self._end = weakref.finalize(self, _remove, self.name, os.getpid(), alive)
+
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(self, *_: object) -> None:
+        self.cleanup()
 
     def cleanup(self) -> None:
         """Removes the folder now. Harmless when repeated."""
         self._end()
 
 
-def _remove(folder: str, process: int) -> None:
+def sweep(place: Path) -> None:
+    """Removes the private folders of processes that have ended without."""
+    for folder in place.glob(f"{PREFIX}*"):
+        lock = folder / _LOCK
+        with contextlib.suppress(OSError):
+            file = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                if os.fstat(file).st_uid != os.geteuid():
+                    continue
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(file)
+
+
+def _locked(folder: Path) -> int | None:
+    """The lock of a folder, which has its name only when it is held; None where the file system has no locks."""
+    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.rename(folder / "lock", folder / _LOCK)
+        return file
+    except OSError:
+        os.close(file)
+        return None
+
+
+def _remove(folder: str, process: int, alive: int | None) -> None:
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
+        if alive is not None:
+            with contextlib.suppress(OSError):
+                os.close(alive)

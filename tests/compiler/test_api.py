@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import json
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -235,17 +233,6 @@ def test_threads_are_a_number(model, tmp_path: Path, threads) -> None:
 def test_bad_measures(tmp_path: Path, options: dict) -> None:
     with pytest.raises(errors.HalotileError, match=r"give (how long|a whole number)"):
         halotile.tune(tiny(), tmp_path / "t.json", **options)
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_copy_would_end_what_it_shares(model, duplicate, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="can't be copied or pickled; save"):
-        duplicate(model)
-    with (
-        halotile.load(model.save(tmp_path / "lib")) as loaded,
-        pytest.raises(TypeError, match="can't be copied or pickled; load .*libtiny.so again"),
-    ):
-        duplicate(loaded)
 
 
 @pytest.mark.parametrize(
