@@ -25,8 +25,9 @@ from .runtime.arrays import array_of, is_array, memory_of
 from .runtime.loader import LoadedModel
 from .runtime.place import MANIFEST, folder_of, read_manifest, staged
 from .runtime.private import PrivateFolder
+from .sized import verify_at
 from .spec import Symbol, TensorSpec
-from .verify import ATOL, Verification, default_rtol, verify
+from .verify import ATOL, Verification, default_rtol
 
 if TYPE_CHECKING:
     from .runtime.recorded import Recorded
@@ -156,6 +157,10 @@ class Model:
         given by name (in ``shape`` where the name is no identifier), or their typical ones."""
         return self._runs.arena_bytes(threads, shape, **sizes)
 
+    def input_shapes(self, shape: Mapping[str, int] | None = None, **sizes: int) -> dict[str, tuple[int, ...]]:
+        """The inputs' shapes, as :meth:`output_shapes` gives those of outputs."""
+        return self._runs.input_shapes(shape, **sizes)
+
     def output_shapes(self, shape: Mapping[str, int] | None = None, **sizes: int) -> dict[str, tuple[int, ...]]:
         """The outputs' shapes by ONNX name, where open dimensions have the sizes that are given by name (in ``shape``
         where the name is no identifier), or their typical ones."""
@@ -180,12 +185,14 @@ class Model:
         inputs: Mapping[str, np.ndarray] | None = None,
         *,
         model: Any = None,
+        shape: Mapping[str, int] | None = None,
         rtol: float | None = None,
         atol: float = ATOL,
         seed: int = 0,
     ) -> Verification:
         """Compares with ONNX Runtime on ``inputs``, or on random ones; with ``exact=True`` ten times as tight.
 
+        ``shape`` are sizes of open dimensions by name; else ``inputs`` say them, or they are the typical ones.
         ``model`` is the ONNX model of a library that was loaded, which does not hold it. ``rtol`` is 1e-3, or 1e-2 for
         weights in float16, unless it is given."""
         from .recipe import fixed_of, weights_of
@@ -194,11 +201,12 @@ class Model:
         if source is None:
             raise RunError(f"{self.name} was loaded from a library; say which model it is of: verify(model='m.onnx')")
         dropped = self.report.get("dropped_shapes")
-        return verify(
-            self.__call__,
+        return verify_at(
+            self._runs,
             source,
-            self.inputs,
             inputs,
+            shape,
+            run=self.__call__,
             dropped=dropped,
             fixed=fixed_of(self.recorded),
             rtol=default_rtol(weights_of(self.recorded)) if rtol is None else rtol,

@@ -6,15 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import RunError, ShapeError
+from ..errors import HalotileError, RunError, ShapeError
 from .runtime.readings import sizes_of
 from .spec import Symbol, TensorSpec
+from .verify import Verification, verify
 
 
 class Sizable(Protocol):
@@ -44,6 +45,46 @@ def chosen_sizes(model: Sizable, arrays: Mapping[str, Any], wanted: Mapping[str,
         if wanted and wanted.get(name, size) != size:
             raise RunError(f"{name} is {size} in the inputs that were given, and {wanted[name]} was asked for")
     return {name: {**read, **(wanted or {})}.get(name, symbol.typical) for name, symbol in known.items()}
+
+
+def verify_at(
+    model: Any, source: Any, arrays: Mapping[str, Any] | None, wanted: Mapping[str, int] | None,
+    *, run: Callable[..., Any] | None = None, dropped: Mapping[str, Sequence[Any]] | None, **options: Any,
+) -> Verification:  # fmt: skip
+    """Compares a built model with ONNX Runtime on ``source`` (:func:`halotile.compiler.verify.verify`, which has the
+    ``options``) at the sizes that are ``wanted``, or that ``arrays`` say, or that are typical. ``run`` calls it, where
+    that is not the model itself."""
+    sizes = chosen_sizes(model, arrays if isinstance(arrays, Mapping) else {}, wanted)
+    left = None if dropped is None else shapes_at(dropped, sizes)
+    found = verify(run or model, source, inputs_at(model, sizes), arrays, dropped=left, **options)
+    return replace(found, sizes=sizes)
+
+
+def verify_built(model: Any, source: Any, **options: Any) -> Verification:
+    """The comparison at the end of a build: at the typical sizes, and where these agree, at small odd ones."""
+    first = verify_at(model, source, {}, None, **options)
+    for sizes in compared_sizes(model)[1:] if first.ok else ():
+        another = verify_at(model, source, {}, sizes, **options)
+        if not another.ok:
+            return another
+    return first
+
+
+def compared_sizes(model: Sizable) -> list[dict[str, int]]:
+    """The sizes that a build is compared at: the typical ones, and small ones that are multiples of little."""
+    typical = chosen_sizes(model, {})
+    small = {symbol.name: _odd(symbol) for symbol in model.symbols}
+    try:
+        model.input_shapes(small)
+    except HalotileError:  # these do not go together
+        return [typical]
+    return [typical] if small == typical else [typical, small]
+
+
+def _odd(symbol: Symbol) -> int:
+    """A size a little above the least, as odd as the symbol's multiple allows; the typical one where that is less."""
+    size = (max(symbol.least, 2 * symbol.multiple) // symbol.multiple | 1) * symbol.multiple
+    return min(size, symbol.typical)
 
 
 def inputs_at(model: Sizable, sizes: Mapping[str, int]) -> tuple[TensorSpec, ...]:

@@ -12,7 +12,7 @@ import importlib.util
 import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +81,7 @@ class OutputCheck:
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome over all outputs. ``inputs`` is ``random`` or ``given``."""
+    """The outcome over all outputs. ``inputs`` is ``random`` or ``given``, ``sizes`` are those of open dimensions."""
 
     outputs: tuple[OutputCheck, ...]
     rtol: float
@@ -89,6 +89,7 @@ class Verification:
     reference: str
     inputs: str
     seed: int
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -102,6 +103,7 @@ class Verification:
     def message(self) -> str:
         """One line: what failed first and how many did, or how near the outputs are."""
         bad = [o for o in self.outputs if not o.ok]
+        at = f" at {', '.join(f'{name} {size}' for name, size in self.sizes.items())}" if self.sizes else ""
         if not bad:
             weak = sum(o.constant for o in self.outputs)
             doubt = f"; {weak} of them have one value everywhere, which proves little" if weak else ""
@@ -110,9 +112,9 @@ class Verification:
             ties = f"; where it rounds to integers, ties may move them by {tied:.2e}" if tied else ""
             moved = [o for o in self.outputs if o.moved]
             own = f"; {len(moved)} are as far off as its own answer moves with its constants" if moved else ""
-            return f"{agree}, largest error {self.max_error:.2e}{doubt}{ties}{own}"
+            return f"{agree}{at}, largest error {self.max_error:.2e}{doubt}{ties}{own}"
         more = f" (and {len(bad) - 1} more outputs)" if len(bad) > 1 else ""
-        return f"output {bad[0].name!r} differs from {self.reference}: {bad[0].reason}{more}"
+        return f"output {bad[0].name!r} differs from {self.reference}{at}: {bad[0].reason}{more}"
 
     def raise_if_failed(self) -> None:
         """Raises :class:`VerificationError` with the message unless everything agrees."""
@@ -121,7 +123,7 @@ class Verification:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        plain = asdict(self)
+        plain = {name: value for name, value in asdict(self).items() if name != "sizes" or value}
         plain["outputs"] = [{**asdict(o), "ok": o.ok} for o in self.outputs]
         return {"ok": self.ok, "max_error": self.max_error, **plain}
 

@@ -230,7 +230,8 @@ def _verify(
     """
     from ..recipe import fixed_of
     from ..runtime.place import read_manifest
-    from ..verify import NoReference, verify
+    from ..sized import verify_built
+    from ..verify import NoReference
 
     made = read_manifest(library)
     if made is None or not (made.library or made.executable):
@@ -238,9 +239,9 @@ def _verify(
         return None
     try:
         with parameters.open_model(library, None, None) as loaded:
-            result = verify(
-                loaded, path, loaded.inputs, dropped=made.report.dropped_shapes,
-                fixed=fixed_of(made), rtol=rtol, atol=atol, exact=exact, seed=seed,
+            result = verify_built(
+                loaded, path, dropped=made.report.dropped_shapes, fixed=fixed_of(made), rtol=rtol, atol=atol,
+                exact=exact, seed=seed,
             )  # fmt: skip
     except NoReference as error:
         if asked:

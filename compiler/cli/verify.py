@@ -98,19 +98,17 @@ def _compare(
     rtol: float | None, **others: Any,
 ) -> Any:  # fmt: skip
     from ..recipe import fixed_of, weights_of
-    from ..sized import chosen_sizes, inputs_at, shapes_at
+    from ..sized import verify_at
     from ..verify import default_rtol
-    from ..verify import verify as compare
 
     with parameters.open_model(library, on, threads) as model:
         rtol = default_rtol(weights_of(model.recorded)) if rtol is None else rtol
         given = parameters.read_arrays(inputs, [t.name for t in model.inputs], model.recorded.report.dropped_inputs)
         run = (lambda arrays: model(arrays, threads)) if hasattr(model, "place") else model
         dropped, fixed = model.recorded.report.dropped_shapes, fixed_of(model.recorded)
-        sizes = chosen_sizes(model, given, wanted)
-        dropped = None if dropped is None else shapes_at(dropped, sizes)
-        specs = inputs_at(model, sizes)
-        return compare(run, path, specs, given, dropped=dropped, fixed=fixed, exact=exact, rtol=rtol, **others)
+        return verify_at(
+            model, path, given, wanted, run=run, dropped=dropped, fixed=fixed, exact=exact, rtol=rtol, **others
+        )
 
 
 def _rows(result: Any) -> list[tuple[str, ...]]:

@@ -15,7 +15,10 @@ import pytest
 from board_tools import halotile, needs
 from c_programs import STRICT, run
 from halotile.compiler.codegen.library import build_library
+from halotile.compiler.model import load as halotile_load
 from halotile.compiler.remote.model import RemoteModel
+from halotile.compiler.runtime.loader import load
+from halotile.compiler.sized import compared_sizes, verify_at, verify_built
 from halotile.errors import RemoteError, RunError
 from onnx import TensorProto, helper, numpy_helper, save
 
@@ -192,6 +195,33 @@ def test_commands_take_sizes(folder, files, on):
     assert done.returncode == 1 and "no open dimension 'depth'; it has 'batch', 'width'" in done.stderr
     done = halotile("run", folder, "--size", "batch", *on, cwd=files)
     assert done.returncode == 2 and "'batch' is not of the form name=720" in done.stderr
+
+
+def test_a_build_is_compared_at_typical_and_at_odd_sizes(folder, open_spec, open_source, tmp_path):
+    """A kernel that is wrong at three rows passes at the typical four, and is found."""
+    with load(folder) as model:
+        assert compared_sizes(model) == [{"batch": 4, "width": 10}, {"batch": 3, "width": 6}]
+        result = verify_built(model, twin(), dropped=None)
+        assert result.ok and result.sizes == {"batch": 4, "width": 10}
+        assert "agree with ONNX Runtime" in result.message() and " at batch 4, width 10, largest" in result.message()
+        assert result.data()["sizes"] == result.sizes
+    with halotile_load(folder) as model:
+        assert model.verify(model=twin()).sizes == {"batch": 4, "width": 10}
+        assert model.verify(model=twin(), shape={"width": 34}).sizes == {"batch": 4, "width": 34}
+        x = np.ones((7, 2, 3), F)
+        assert model.verify({"x": x}, model=twin()).sizes == {"batch": 7, "width": 2}
+        with pytest.raises(RunError, match="batch is 7 in the inputs that were given, and 2 was asked for"):
+            model.verify({"x": x}, model=twin(), shape={"batch": 2})
+        assert model.symbols[0].name == "batch" and model.input_shapes(batch=2)["x"] == (2, 10, 3)
+    wrong = open_source.replace("s[w] = (float)b;", "s[w] = (float)b + (float)(c->batch == 3);")
+    (tmp_path / "kernel.c").write_text(wrong)
+    run("cc", "-c", "-O1", "-fPIC", "kernel.c", cwd=tmp_path)
+    spec = replace(open_spec, object_bytes=(tmp_path / "kernel.o").read_bytes())
+    with load(build_library(spec, tmp_path / "wrong").directory) as model:
+        assert verify_at(model, twin(), {}, {"batch": 5}, dropped=None).ok
+        result = verify_built(model, twin(), dropped=None)
+        assert not result.ok and result.message().startswith("output 'y' differs from ONNX Runtime")
+        assert " at batch 3, width 6: " in result.message()
 
 
 def test_bench_takes_sizes(folder, files):

@@ -176,8 +176,10 @@ void print_sizes(int json) {
     for (size_t i = 0; i < told->symbol_count; ++i) {
         const MODEL(symbol) *symbol = &told->symbols[i];
         if (!json) {
-            printf("size %s: %s%s%s%s, typically %lld", symbol->name, symbol->allowed, *symbol->why ? " (" : "",
-                   symbol->why, *symbol->why ? ")" : "", (long long)symbol->typical);
+            int said = !strncmp(symbol->why, symbol->allowed, strlen(symbol->allowed)); /* the reasons say all of it */
+            printf("size %s: %s", symbol->name, said ? symbol->why : symbol->allowed);
+            printf(said || !*symbol->why ? "" : " (%s)", symbol->why);
+            printf(", typically %lld", (long long)symbol->typical);
             printf(sizes[i] == symbol->typical ? "\n" : ", here %lld\n", (long long)sizes[i]);
             continue;
         }
