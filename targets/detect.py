@@ -21,6 +21,7 @@ from ..errors import TargetError
 from . import flags as kernel_flags
 from . import llvm
 from .facts import assumed_bandwidth, core, known_cores, simd
+from .quota import processors_granted
 from .target import Target
 
 _CPU = Path("/sys/devices/system/cpu")
@@ -115,7 +116,7 @@ def describe(machine: Machine) -> Target:
         notes.append(f"LLVM takes this machine for {machine.llvm_cpu}; its flags fit {cpu} better")
     cache = {level: size for level, size, _ in machine.caches}
     return Target(
-        id="native",
+        id=cpu,
         triple=llvm.DEFAULT_TRIPLES[arch],
         cpu=cpu,
         features=tuple(switches),
@@ -214,16 +215,7 @@ def physical_cores(cpus: list[int]) -> int:
             groups.add((_CPU / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip())
         except OSError:
             groups.add(str(cpu))
-    return max(1, min(len(groups), _quota()))
-
-
-def _quota() -> int:
-    """Processors that the control group grants (rounded up), or a large number without a limit."""
-    try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return math.ceil(int(limit) / int(period)) if limit != "max" else 1 << 16
-    except (OSError, ValueError):
-        return 1 << 16
+    return max(1, min(len(groups), processors_granted()))
 
 
 def _vendor(name: str) -> str:

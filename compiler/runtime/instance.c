@@ -10,18 +10,21 @@
 #include "arena.h"
 #include "floats.h"
 #include "model.h"
+#include "quota.h"
 #include "state.h"
 #include "timers.h"
 
+/* Those that this process may run on, within what a container grants of their time. */
 static int usable_processors(void) {
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    int usable = online > 0 ? (int)online : 1, granted = halotile_processors_granted();
 #ifdef __linux__
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        return CPU_COUNT(&set);
+        usable = CPU_COUNT(&set);
     }
 #endif
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
+    return usable < granted ? usable : granted;
 }
 
 int halotile_decide_threads(int threads) {
