@@ -18,7 +18,7 @@ from .frontend.check import check
 from .frontend.contents import all_nodes, count_weights
 from .frontend.functions import dtype_name
 from .frontend.known import with_their_shapes
-from .frontend.load import Source, load
+from .frontend.load import Source, load, metadata_of
 from .frontend.shapes import declared_shape, run_time_inputs
 from .options import Fixed, Shapes
 from .spec import TensorSpec
@@ -62,6 +62,7 @@ def inspect_file(
     return {
         "name": source.name or graph.name,
         "producer": " ".join(filter(None, [source.model.producer_name, source.model.producer_version])),
+        "metadata": metadata_of(source.model),
         "opsets": {o.domain or "ai.onnx": o.version for o in source.model.opset_import},
         "inputs": inputs,
         "outputs": [_described(o.name, o, found) for o in graph.output],

@@ -85,6 +85,11 @@ class Model:
         """The manifest as plain data; empty when it is not beside the library."""
         return {} if self.recorded is None else dict(self.recorded.everything)
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the exporter told of the model (ONNX's metadata_props), by key: ``names`` of classes, ``stride`` ..."""
+        return {} if self.recorded is None else dict(self.recorded.metadata)
+
     @cached_property
     def target(self) -> Target | None:
         """The machine that it was compiled for; None of a library without its manifest."""

@@ -278,6 +278,7 @@ def assemble(build: Build) -> None:
         name=options.name or build.imported.name,
         inputs=build.imported.inputs,
         outputs=build.imported.outputs,
+        metadata=build.imported.metadata,
         object_bytes=code,
         weights=list(build.weights.stream()),
         planned_bytes=build.memory.planned_bytes,

@@ -9,6 +9,7 @@ import click
 from ..options import Stage
 from . import parameters
 from .console import columns, count, emit, emit_json, seconds, size
+from .failure import one_line
 from .shapes import shape_options
 from .summary import explanation, symbol_text
 
@@ -104,6 +105,7 @@ def _file_text(data: dict[str, Any]) -> str:
     rows = [
         ("name", data["name"]),
         ("opset", ", ".join(f"{domain} {version}" for domain, version in data["opsets"].items())),
+        *(("metadata", f"{key}: {_short(value)}") for key, value in data["metadata"].items()),
         *(("input", _tensor(t)) for t in data["inputs"]),
         *(("output", _tensor(t)) for t in data["outputs"]),
         *(("dimension", symbol_text(s)) for s in data["symbols"]),
@@ -121,6 +123,12 @@ def _file_text(data: dict[str, Any]) -> str:
     parts += [f"note: {line}" for line in data["coverage"]["notes"]]
     parts.append(columns(((n, name) for name, n in data["operators"].items()), indent=2))
     return "\n".join(parts)
+
+
+def _short(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = one_line(text)
+    return line if len(line) <= 100 else f"{line[:97]}..."
 
 
 def _coverage(coverage: dict[str, Any]) -> str:

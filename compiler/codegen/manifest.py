@@ -47,6 +47,7 @@ def manifest_text(
         "arena_bytes": spec.arena_bytes(spec.default_threads or 1),
         "max_threads": spec.max_threads,
         "default_threads": spec.default_threads,
+        "metadata": spec.metadata,
         "model": spec.model,
         "options": spec.options,
         "files": hashes,

@@ -46,7 +46,8 @@ class LibrarySpec:
     the arena has as much, for machines without one.
     ``weights`` are bytes-like chunks that lie one behind the other. The arena of T threads has
     ``planned_bytes + T * workspace_bytes``, both multiples of 64; ``default_threads`` 0 means as many as the process
-    may use. ``report`` is plain data that goes into the manifest, as do ``model`` (file name
+    may use. ``report`` is plain data that goes into the manifest, as do ``metadata`` (what the
+    exporter tells of the model), ``model`` (file name
     and digest of the source) and ``options``, from which the same can be built again. ``flush_denormals``: runs count
     floats below the normal ones as zero. ``matrix_unit``: kernels use that of the target, which a process has to ask
     for.
@@ -70,6 +71,7 @@ class LibrarySpec:
     default_threads: int
     target: Target
     report: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
     version: str = __version__
     kernel_objects: tuple[bytes, ...] = ()
     model: dict[str, Any] = field(default_factory=dict)

@@ -27,7 +27,7 @@ from .functions import dtype_name, element_name
 from .implied import ASSUMED, symbol_name
 from .known import constants, with_their_shapes
 from .learned import Learned
-from .load import Source, load
+from .load import Source, load, metadata_of
 from .node import Node
 from .origins import Writer
 from .parts import zeroed
@@ -50,6 +50,7 @@ class ImportedModel:
     there; another output tells how much (:func:`..spec.length_name`). ``fixed``: inputs that became constants.
     ``symbols``: the dimensions that are open, in order of first appearance; ``conditions``: what runs must satisfy
     besides their bounds.
+    ``metadata``: what the exporter tells of the model, by key.
     ``warnings``: those of ``notes`` that a user should see without asking for them."""
 
     module: tvm.IRModule
@@ -64,6 +65,7 @@ class ImportedModel:
     warnings: tuple[str, ...] = ()
     symbols: tuple[Symbol, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 def import_model(
@@ -211,6 +213,7 @@ def _convert(
         warnings.append(f"inputs dropped, because no output depends on them: {_listed([s.name for s in dropped])}")
     imported = ImportedModel(
         module=module,
+        metadata=metadata_of(proto),
         inputs=kept,
         outputs=outputs,
         notes=(*walk.notes, *warnings, *source.notes),

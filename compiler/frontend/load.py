@@ -14,6 +14,7 @@ from ...errors import ModelError
 from ..options import path_of
 
 TEXT, MESSAGE = 9, 11  # protobuf's numbers of field types
+MOST_METADATA = 1 << 16  # characters of one entry; the names of a thousand classes have 30,000
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,12 @@ def check_text(message: Any, where: str = "the model") -> None:
             here = f"node '{message.name}'" if inside == "NodeProto" and isinstance(message.name, str) else where
             for inner in [value] if hasattr(value, "ListFields") else value:
                 check_text(inner, here)
+
+
+def metadata_of(model: onnx.ModelProto) -> dict[str, str]:
+    """What the exporter tells of the model, by key: names of classes, a detector's stride, an author. What is longer
+    than a library's manifest has use for is left out."""
+    return {entry.key: entry.value for entry in model.metadata_props if len(entry.value) <= MOST_METADATA}
 
 
 def printable(text: str) -> str:

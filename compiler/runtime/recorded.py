@@ -110,6 +110,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: Size = 0
     arena_bytes: Size = 0
     target: Machine | None = None
+    metadata: dict[str, str] = {}
     model: ModelFile = ModelFile()
     options: dict[str, Any] | None = None
     files: dict[FileName, File] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import os
 import pickle
@@ -16,6 +17,7 @@ from typing import Any
 import halotile
 import numpy as np
 import pytest
+from commands import run_command
 from halotile.compiler.runtime import private
 from halotile.errors import OutputError, RunError
 from onnx import TensorProto, helper
@@ -299,3 +301,22 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "halotile-file").touch()
     private.sweep(tmp_path)
     assert len(list(tmp_path.rglob("*"))) == 6
+
+
+# ---------------------------------------------------------------------- metadata
+
+
+def test_what_the_exporter_tells_stays_with_the_library(tmp_path: Path) -> None:
+    source = tiny()
+    told = {"names": "{0: 'cat', 1: 'dög\n'}", "stride": "32", "empty": "", "long": "x" * 99_999}
+    for key, value in told.items():
+        source.metadata_props.add(key=key, value=value)
+    kept = {key: value for key, value in told.items() if key != "long"}
+    model = halotile.compile(source)
+    assert model.metadata == kept == halotile.load(model.save(tmp_path / "lib")).metadata
+    assert json.loads((tmp_path / "lib/manifest.json").read_text())["metadata"] == kept
+    assert halotile.inspect(source)["metadata"] == kept and pickle.loads(pickle.dumps(model)).metadata == kept
+    (tmp_path / "m.onnx").write_bytes(source.SerializeToString())
+    done = run_command(["inspect", "m.onnx"], tmp_path, os.environ)
+    assert "stride: 32" in done.stdout and "names: {0: 'cat', 1: 'dög" in done.stdout, done.stderr
+    assert halotile.compile(tiny()).metadata == {}
