@@ -122,7 +122,7 @@ def _measure_model(
             output = folder / f"{label} {threads}"
             try:
                 asked = {"shapes": entry.shapes, "typical": entry.typical, **options}
-                built = _compile(path, output, threads, _with_bytes(path, threads, asked))
+                built = compiled(path, output, threads, _with_bytes(path, threads, asked))
             except Exception as error:  # whatever it is, the figures of the other models must not be lost
                 text = str(error).strip().splitlines() or [""]
                 failed.append(EngineResult(label, error=f"{type(error).__name__}: {text[-1]}"))
@@ -133,10 +133,10 @@ def _measure_model(
         timed = folder / f"timed {threads}"
         if settings.profile and build is not None:
             say(f"{entry.name}: compiling with timers for {count}")
-            _compile(path, timed, threads, {"shapes": entry.shapes, "typical": entry.typical, "timers": True})
+            compiled(path, timed, threads, {"shapes": entry.shapes, "typical": entry.typical, "timers": True})
         say(f"{entry.name}: measuring at {count}")
         before = meter.now(threads) if meter else None
-        engines, notes = _measure_engines(contenders, feeds, (expected, ties), threads, settings, interpreters)
+        engines, notes = measure_engines(contenders, feeds, (expected, ties), threads, settings, interpreters)
         for engine in engines:
             engine.arena_bytes = arenas.get(engine.engine, 0)
         result = ModelResult(entry.name, threads, [*engines, *failed], build, notes)
@@ -173,7 +173,7 @@ def _with_bytes(path: Path, threads: int, options: dict[str, Any]) -> dict[str, 
     return {**options, "memory_budget": checked_budget(budget)} if budget is not None else options
 
 
-def _compile(path: Path, output: Path, threads: int, options: dict[str, Any]) -> BuildResult:
+def compiled(path: Path, output: Path, threads: int, options: dict[str, Any]) -> BuildResult:
     """Builds a library in ``output``, in this process: as ``halotile.compile`` does on an empty cache, with the
     ablations' options."""
     from ..compiler.pipeline import run_pipeline
@@ -194,7 +194,7 @@ def _compile(path: Path, output: Path, threads: int, options: dict[str, Any]) ->
     )
 
 
-def _measure_engines(
+def measure_engines(
     contenders: Sequence[Contender],
     feeds: dict[str, np.ndarray],
     expected: tuple[dict[str, np.ndarray], dict[str, float]],

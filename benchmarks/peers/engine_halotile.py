@@ -11,18 +11,28 @@ from typing import Any
 import halotile
 import numpy as np
 from halotile.compiler.runtime.loader import numpy_dtype
+from halotile.compiler.sized import chosen_sizes
 
 
 class Engine:
     def __init__(self, model: str, threads: int, options: dict[str, Any]) -> None:
         self.model = halotile.load(model, threads=threads)
         self.run: Callable[[], None]
+        self.dtypes = {s.name: numpy_dtype(s.dtype) for s in self.model.outputs}
         self.info = {"version": halotile.__version__, "precision": "f32"}
 
     def bind(self, inputs: dict[str, np.ndarray]) -> None:
         arrays = {s.name: np.require(inputs[s.name], requirements=["C", "A"]) for s in self.model.inputs}
-        self._outputs = {s.name: np.empty(s.shape, numpy_dtype(s.dtype)) for s in self.model.outputs}
+        self._outputs = {name: np.empty(shape, self.dtypes[name]) for name, shape in self._shapes(arrays).items()}
         self.run = self.model.bind(arrays, self._outputs)
+
+    def call(self, inputs: dict[str, np.ndarray]) -> None:
+        self.model(inputs)
+
+    def _shapes(self, arrays: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+        """The outputs' shapes, which follow from the inputs' where dimensions are open."""
+        sizes = chosen_sizes(self.model, arrays)
+        return self.model.output_shapes(sizes)
 
     def profile(self) -> list[float]:
         """Seconds of each kernel in the last run; the library must have timers."""

@@ -34,6 +34,9 @@ class Engine:
         for output, value in zip(self.session.get_outputs(), values):
             self.binding.bind_ortvalue_output(output.name, value)
 
+    def call(self, inputs: dict[str, np.ndarray]) -> None:
+        self.session.run(None, inputs)
+
     def run(self) -> None:
         self.session.run_with_iobinding(self.binding)
 

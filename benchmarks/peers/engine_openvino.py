@@ -33,6 +33,9 @@ class Engine:
             port = next(p for p in self.compiled.inputs if name in p.get_names())
             self.request.set_tensor(port, openvino.Tensor(array, shared_memory=True))
 
+    def call(self, inputs: dict[str, np.ndarray]) -> None:
+        self.request.infer(inputs)
+
     def run(self) -> None:
         self.request.infer()
 

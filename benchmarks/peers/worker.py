@@ -5,13 +5,14 @@
     {"do": "load", "model": PATH, "threads": 2, "options": {...}}   {"ok": true, "seconds": 0.2, "info": {...}}
     {"do": "compute", "inputs": NPZ, "outputs": NPZ}                {"ok": true}       the inputs stay bound
     {"do": "burst", "warm": 1, "runs": 20}                          {"ok": true, "times": [...], "wall": s, "cpu": s}
+    {"do": "call", "inputs": NPZ}                                   {"ok": true, "seconds": 0.1}   an ordinary call
     {"do": "profile", "runs": 20}                                   {"ok": true, "kernels": [seconds, ...]}   medians
     {"do": "memory"}                                                {"ok": true, "peak_rss": bytes}
     {"do": "quit"}                                                  (the process ends)
 
 A failure answers {"ok": false, "error": "..."} and the process goes on. The engine file defines ``class Engine`` with
-``Engine(model, threads, options)``, ``info``, ``bind(inputs)``, ``run()`` and ``outputs()``. This file knows only the
-standard library and numpy, because peers run it in environments that have no halotile.
+``Engine(model, threads, options)``, ``info``, ``bind(inputs)``, ``run()``, ``outputs()`` and ``call(inputs)``. This
+file knows only the standard library and numpy, because peers run it in environments that have no halotile.
 """
 
 from __future__ import annotations
@@ -69,6 +70,14 @@ def _compute(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str
     return {}
 
 
+def _call(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str, Any]:
+    with np.load(command["inputs"]) as file:
+        inputs = {_decode(k): file[k] for k in file.files}
+    started = time.perf_counter()
+    state["engine"].call(inputs)
+    return {"seconds": time.perf_counter() - started}
+
+
 def _burst(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str, Any]:
     run, clock = state["engine"].run, time.perf_counter
     times = []
@@ -109,7 +118,7 @@ def _decode(name: str) -> str:
     return bytes.fromhex(name[1:]).decode()
 
 
-COMMANDS = {"load": _load, "compute": _compute, "burst": _burst, "profile": _profile, "memory": _memory}
+COMMANDS = {"load": _load, "compute": _compute, "call": _call, "burst": _burst, "profile": _profile, "memory": _memory}
 
 if __name__ == "__main__":
     sys.exit(main())
