@@ -10,7 +10,14 @@ from .general.channel_norm import build_channel_norm, norms_channels
 from .general.channel_shuffle import build_shuffle, shuffles_channels
 from .general.generator import build_staged
 from .general.loop_operators import build_opaque
-from .matmul import build_matmul, considered_matmuls, makes_one_column, select_matmul, supports_matmul
+from .matmul import (
+    build_matmul,
+    considered_matmuls,
+    is_product,
+    makes_one_column,
+    select_matmul,
+    supports_matmul,
+)
 from .operators.kind import Facts
 from .words.choice import Choice, Refusal
 from .words.group import Group, Kernel, Request
@@ -25,10 +32,11 @@ def family_of(request: Request) -> str:
     if anchor is not None:
         if builds_conv(group, lambda v: request.layout(v).block):
             return CONVOLUTION
-        if supports_matmul(anchor) and _all_plain(request):
-            if sum(supports_matmul(n) for n in group.nodes) == 1:
+        if is_product(anchor) and _all_plain(request):
+            if sum(map(is_product, group.nodes)) > 1:
+                return ATTENTION
+            if supports_matmul(anchor):
                 return GENERAL if makes_one_column(request) else PRODUCT
-            return ATTENTION
         if Facts(anchor).kind == "opaque":
             return LOOPS
     blocks = {v: request.layout(v).block for v in (*group.inputs, *group.outputs)}
@@ -80,7 +88,7 @@ def build_kernel(request: Request) -> Kernel:
 def works_on_plain(group: Group) -> bool:
     """True for groups whose generator reads and writes plain memory only."""
     anchor = group.anchor
-    return anchor is not None and (supports_matmul(anchor) or Facts(anchor).kind == "opaque")
+    return anchor is not None and (is_product(anchor) or Facts(anchor).kind == "opaque")
 
 
 def _all_plain(request: Request) -> bool:

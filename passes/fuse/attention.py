@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...schedules.attention import AttentionFacts, attention_facts
-from ...schedules.matmul import moves_problem, supports_matmul
+from ...schedules.matmul import is_product, moves_problem
 from ...schedules.words.group import Node, Value
 from .drafts import Draft, Drafts
 from .moves import TOO_LONG, group_of, is_attention, next_move, prologue, take
@@ -24,7 +24,7 @@ def merge_attention(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
     """``drafts`` with each attention merged into the draft of its second product."""
     gone: set[int] = set()
     for draft in drafts:
-        if draft.anchor is None or draft.anchor.operator != "relax.matmul" or not supports_matmul(draft.anchor):
+        if draft.anchor is None or draft.anchor.operator != "relax.matmul" or not is_product(draft.anchor):
             continue
         for nodes in _stages(fuser, draft):
             group = group_of(fuser, draft, nodes)
@@ -39,7 +39,7 @@ def merge_attention(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
 def stays_whole(fuser: Drafts, draft: Draft, nodes: Iterable[Node]) -> bool:
     """True if the kernel of ``draft`` can compute ``nodes`` as well; only those of attentions and products have
     limits."""
-    if draft.anchor is None or not supports_matmul(draft.anchor):
+    if draft.anchor is None or not is_product(draft.anchor):
         return True
     group = group_of(fuser, draft, {*draft.nodes, *nodes})
     return isinstance(attention_facts(group), AttentionFacts) if is_attention(draft.nodes) else not moves_problem(group)
@@ -94,7 +94,7 @@ def _products_before(fuser: Drafts, second: Node) -> list[Node]:
             found.append(node)
         elif fuser.facts[node].kind in ("injective", "reduce", "view"):
             stack.extend(node.inputs)
-    return [n for n in found if supports_matmul(n)]
+    return [n for n in found if is_product(n)]
 
 
 def _between(fuser: Drafts, first: Node, second: Node) -> list[Node] | None:

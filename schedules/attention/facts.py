@@ -11,8 +11,10 @@ that move or change elements one by one. Names of operators play no part but for
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..words.group import Node, Value
+from ..words.sizes import usual
 
 DTYPES = ("float32", "float64")
 
@@ -52,15 +54,15 @@ class AttentionFacts:
         return self.second.results[0]
 
     @property
-    def batch(self) -> tuple[int, ...]:
+    def batch(self) -> tuple[Any, ...]:
         return self.output.shape[:-2]
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> Any:
         return self.scores.shape[-2]
 
     @property
-    def keys(self) -> int:
+    def keys(self) -> Any:
         return self.scores.shape[-1]
 
     @property
@@ -73,4 +75,4 @@ class AttentionFacts:
 
     @property
     def flops(self) -> int:
-        return 2 * (self.scores.elements * self.depth + self.output.elements * self.keys)
+        return usual(2 * (self.scores.elements * self.depth + self.output.elements * self.keys))

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 
 from ..emit.inline import key
@@ -29,7 +28,9 @@ from ..matmul.folded_moves import outgoing
 from ..matmul.register_tile import choose_tile, least_cost
 from ..operators.kind import is_long
 from ..operators.te_graph import GroupGraph
+from ..words.dims import is_open, to_index
 from ..words.group import Kernel, Request, Scratch, Value, dtype_bytes
+from ..words.sizes import product, usual
 from .facts import AttentionFacts
 from .panels import Panels, Region
 from .rows import Rows
@@ -55,15 +56,21 @@ class _Attention:
         self.ctx = Context(request, self.graph, request.group.name)
         self.k = self.ctx.k
         self.dtype = facts.output.dtype
-        self.heads = int(np.prod(facts.batch, dtype=np.int64))
+        self.heads = product(facts.batch)
         lanes = request.target.lanes(self.dtype)
-        self.block_rows = self._block_rows(-(-facts.keys // lanes) * lanes)
+        self.block_rows = self._block_rows(-(-max(1, usual(facts.keys)) // lanes) * lanes)
         self.blocks = -(-facts.rows // self.block_rows)
+        self.count: Any = self.block_rows  # rows of the block that is being computed
         self.keys = self._panels(facts.keys, facts.depth, lanes)
         self.values = self._panels(facts.width, facts.keys, lanes)
         # an odd number of lines from row to row, so that the rows of a tile lie in different sets of the cache
         line = max(1, request.target.line_bytes // dtype_bytes(self.dtype))
-        self.stride = (-(-self.keys.padded // line) | 1) * line
+        self.room = self.keys.padded + 2 * line  # of a row of scores
+        if is_open([facts.keys]):
+            lines = tirx.floordiv(to_index(self.keys.padded) + (line - 1), line)
+            self.stride: Any = self.k.bind(tirx.bitwise_or(lines, 1) * line, "stride")
+        else:
+            self.stride = self.room = (-(-self.keys.padded // line) | 1) * line
         self.turned = facts.depth >= lanes > 1 and lies_turned(request.group, self.graph, facts.k)
         self.rows = Rows(request, self.ctx, self.graph, plan_phases(self.graph, (facts.weights,)), facts)
         source = softmax_source(request, self.graph, facts)
@@ -81,18 +88,19 @@ class _Attention:
         target, facts = self.request.target, self.facts
         row, lanes = stride * dtype_bytes(self.dtype), target.lanes(self.dtype)
         fit = max(8, (target.l2_bytes or 1 << 18) // 4 // row)
-        fewest = -(-facts.rows // min(BLOCK_ROWS, fit, facts.rows))
+        total, keys = max(BLOCK_ROWS, usual(facts.rows)) if is_open([facts.rows]) else facts.rows, usual(facts.keys)
+        fewest = -(-total // min(BLOCK_ROWS, fit, total))
         costs: dict[int, float] = {}
-        for blocks in range(fewest, 1 + max(fewest, facts.rows // LEAST_ROWS)):
-            rows = -(-facts.rows // blocks)
-            cost = facts.depth * least_cost(target, rows, -(-facts.keys // lanes))
-            cost += facts.keys * least_cost(target, rows, -(-facts.width // lanes))
+        for blocks in range(fewest, 1 + max(fewest, total // LEAST_ROWS)):
+            rows = -(-total // blocks)
+            cost = facts.depth * least_cost(target, rows, -(-keys // lanes))
+            cost += keys * least_cost(target, rows, -(-facts.width // lanes))
             far = rows * row > target.l1_bytes * 3 // 4 > 0
             costs[rows] = min(costs.get(rows, math.inf), blocks * cost * (FAR_COST if far else 1))
         return max(rows for rows, cost in costs.items() if cost <= NEAR_BEST * min(costs.values()))
 
-    def _panels(self, columns: int, depth: int, lanes: int) -> Panels:
-        height, width = choose_tile(self.request.target, self.block_rows, -(-columns // lanes))
+    def _panels(self, columns: Any, depth: Any, lanes: int) -> Panels:
+        height, width = choose_tile(self.request.target, self.block_rows, -(-max(1, usual(columns)) // lanes))
         return Panels(columns, depth, lanes, width, height)
 
     # -- the whole kernel ------------------------------------------------------------------------
@@ -100,7 +108,7 @@ class _Attention:
     def build(self) -> Kernel:
         cores = max(1, self.request.target.cores)
         parallel = self.facts.flops >= PARALLEL_FLOPS
-        together = not parallel or self.blocks == 1 or self.heads % cores == 0 or self.heads >= 4 * cores
+        together = not parallel or self.blocks == 1 or self.heads % cores == 0 or usual(self.heads) >= 4 * cores
         if together:
             self._heads(parallel)
         else:
@@ -116,12 +124,12 @@ class _Attention:
             outputs=self.request.group.outputs,
             schedule=f"attention, {self.block_rows} rows, tiles {self.keys} and {self.values}, {form}",
             flops=self.facts.flops,
-            workspace=self.workspace,
+            workspace=self.k.workspace if is_open((self.heads, self.facts.rows, self.facts.keys)) else self.workspace,
         )
 
     def _heads(self, parallel: bool) -> None:
         """A task is a head: it packs K and V into scratch of its own, then goes through the blocks."""
-        inside = parallel and self.heads > 1
+        inside = parallel and self.heads != 1
         keys, values = (None, None) if inside else self._operand_memory(1, False)
         scratch = None if inside else self._scratch(False)
         with self.k.loop(self.heads, "parallel" if inside else "serial", "h") as head:
@@ -149,9 +157,8 @@ class _Attention:
             with k.loop(heads * parts, "parallel", "p") as p:
                 self.ctx.ranged(p, heads * parts)
                 head, part = self._split(p, parts, heads)
-                count: Any = min(size, extent) if extent % size == 0 or parts == 1 else tirx.min(
-                    extent - part * size, size
-                )
+                whole = not is_open([extent]) and (extent % size == 0 or parts == 1)
+                count: Any = min(size, extent) if whole else tirx.min(extent - part * size, size)
                 pack(memory, head * panels.elements, self._batch(head), part * size, count)
         total = heads * self.blocks
         with k.loop(total, "parallel", "p") as p:
@@ -163,11 +170,11 @@ class _Attention:
 
     # -- memory and coordinates ------------------------------------------------------------------
 
-    def _memory(self, name: str, elements: int, task: bool) -> Any:
+    def _memory(self, name: str, elements: Any, task: bool) -> Any:
         """Memory of one task (the stack, or the worker's workspace), or of the whole kernel, from the plan."""
         size = elements * dtype_bytes(self.dtype)
         if task:
-            if size > STACK_BYTES:
+            if not is_open([size]) and size > STACK_BYTES:
                 self.workspace += -(-size // 64) * 64 + 64
             return self.k.local(name, self.dtype, elements, "global")
         buffer = self.k.pointer(self.k.fresh(name), self.dtype, elements)
@@ -183,15 +190,15 @@ class _Attention:
     def _scratch(self, task: bool) -> tuple[Any, Any, list[Any]]:
         """Queries, scores, and rows for phases that can't work in place; or one of inverse sums, if it is a softmax."""
         queries = self._memory("queries", self.block_rows * self.facts.depth, task)
-        scores = self._memory("scores", self.block_rows * self.stride, task)
+        scores = self._memory("scores", self.block_rows * self.room, task)
         if self.softmax is not None:
             return queries, scores, [self._memory("inverses", self.block_rows, task)]
-        return queries, scores, [self._memory("row", self.stride, task) for _ in range(self.rows.own_rows)]
+        return queries, scores, [self._memory("row", self.room, task) for _ in range(self.rows.own_rows)]
 
-    def _split(self, p: Any, inner: int, outer: int) -> tuple[Any, Any]:
+    def _split(self, p: Any, inner: Any, outer: Any) -> tuple[Any, Any]:
         return self._bind(tirx.floordiv(p, inner), outer), self._bind(tirx.floormod(p, inner), inner)
 
-    def _bind(self, value: Any, extent: int) -> Any:
+    def _bind(self, value: Any, extent: Any) -> Any:
         value = self.ctx.analyzer.simplify(value)
         if isinstance(value, (int, tirx.IntImm, tirx.Var)):
             return value
@@ -222,25 +229,34 @@ class _Attention:
             return
 
         def line(start: Any, width: int, zero: bool) -> None:
-            with self.k.loop(count, name="d") as d:
-                if isinstance(count, int):
-                    self.ctx.ranged(d, count)
-                depth = first + d
-                at = self.keys.position(base, depth, start)
-                with self.k.loop(width, "vectorized", "v") as v:
-                    self.ctx.ranged(v, width)
-                    value = tirx.const(0, self.dtype) if zero else self._read(self.facts.k, batch, depth, start + v)
-                    self.k.store(keys, at + v, value)
+            self._columns(keys, base, batch, first, count, start, width, zero)
 
         self._lines(self.keys, line)
+
+    def _columns(
+        self, keys: Any, base: Any, batch: list[Any], first: Any, count: Any, start: Any, width: int, zero: bool
+    ) -> None:
+        """``width`` keys from ``start`` on at the same depths, or zeros in their place."""
+        with self.k.loop(count, name="d") as d:
+            if isinstance(count, int):
+                self.ctx.ranged(d, count)
+            depth = first + d
+            at = self.keys.position(base, depth, start)
+            with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
+                self.ctx.ranged(v, width)
+                value = tirx.const(0, self.dtype) if zero else self._read(self.facts.k, batch, depth, start + v)
+                self.k.store(keys, at + v, value)
 
     def _turn_keys(self, keys: Any, base: Any, batch: list[Any], first: Any, count: Any) -> None:
         """The last square of depths is moved back where lanes don't divide them."""
         k, depth, lanes = self.k, self.facts.depth, self.keys.lanes
 
         def line(start: Any, width: int, zero: bool) -> None:
-            if zero:
+            if zero and not is_open([self.facts.keys]):
                 return  # the square writes the zeros beside its columns
+            if zero or width == 1 < lanes:
+                self._columns(keys, base, batch, first, count, start, width, zero)
+                return
             squares = tirx.floordiv(count + (lanes - 1), lanes)
             with k.loop(self.ctx.analyzer.simplify(squares), name="d") as d:
                 self.ctx.ranged(d, -(-depth // lanes))
@@ -276,6 +292,9 @@ class _Attention:
     def _lines(self, panels: Panels, line: Any) -> None:
         """Whole vectors of columns, then the last one's columns and the zeros beside them."""
         whole, rest = divmod(panels.columns, panels.lanes)
+        if is_open([panels.columns]):
+            self._open_lines(panels, line, whole, rest)
+            return
         if whole:
             with self.k.loop(whole, name="j") as j:
                 self.ctx.ranged(j, whole)
@@ -284,28 +303,42 @@ class _Attention:
             line(tirx.IntImm("int32", whole * panels.lanes), panels.lanes, True)
             line(tirx.IntImm("int32", whole * panels.lanes), rest, False)
 
+    def _open_lines(self, panels: Panels, line: Any, whole: Any, rest: Any) -> None:
+        """Whole vectors, zeros to the end of the last panel, and the last columns over them, one by one."""
+        k, lanes = self.k, panels.lanes
+        with k.loop(whole, name="j") as j:
+            line(self.ctx.ranged(j, whole) * lanes, lanes, False)
+        with k.loop(panels.padded // lanes - whole, name="z") as z:
+            line((z + whole) * lanes, lanes, True)
+        with k.loop(rest, name="e") as e:
+            line(self.ctx.ranged(e, lanes) + whole * lanes, 1, False)
+
     # -- one block of queries --------------------------------------------------------------------
 
     def _block(self, batch: list[Any], block: Any, keys: Any, values: Any, scratch: Any) -> None:
         k, facts, rows = self.k, self.facts, self.block_rows
         queries, scores, spare = scratch
-        start = block * rows if facts.rows % rows == 0 else tirx.min(block * rows, facts.rows - rows)
-        first = self._bind(start, facts.rows - rows + 1)
-        with k.loop(rows, name="r") as r:
+        if is_open([facts.rows]):
+            first = self._bind(block * rows, facts.rows)
+            self.count = k.bind(tirx.min(facts.rows - first, rows), "n")
+        else:
+            start = block * rows if facts.rows % rows == 0 else tirx.min(block * rows, facts.rows - rows)
+            first = self._bind(start, facts.rows - rows + 1)
+        with k.loop(self.count, name="r") as r:
             self.ctx.ranged(r, rows)
             self._pack_row(queries, r, batch, first + r)
         stride = self.stride
 
-        def keep(region: Region, acc: Any, panel: Any, row: Any) -> None:
+        def keep(region: Region, acc: Any, panel: Any, row: Any, height: int) -> None:
             lanes, width = self.keys.lanes, region.vectors
-            with k.loop(self.keys.height, "unroll", "r") as r, k.loop(width, "unroll", "b") as b:
+            with k.loop(height, "unroll", "r") as r, k.loop(width, "unroll", "b") as b:
                 with k.loop(lanes, "vectorized", "v") as v:
                     at = (row + r) * stride + (panel * self.keys.width + b) * lanes + v
                     k.store(scores, at, acc[(r * width + b) * lanes + v])
 
         for region in self.keys.regions():
             self._product(self.keys, region, (queries, facts.depth), keys, keep)
-        with k.loop(rows, name="r") as r:
+        with k.loop(self.count, name="r") as r:
             self.ctx.ranged(r, rows)
             indices = [*batch, self._bind(first + r, facts.rows)]
             if self.softmax is not None:
@@ -313,8 +346,8 @@ class _Attention:
             else:
                 self.rows.emit(indices, scores, r * stride, spare)
 
-        def write(region: Region, acc: Any, panel: Any, row: Any) -> None:
-            self._out(region, acc, batch, panel, first, row, None if self.softmax is None else spare[0])
+        def write(region: Region, acc: Any, panel: Any, row: Any, height: int) -> None:
+            self._out(region, acc, batch, panel, first, row, None if self.softmax is None else spare[0], height)
 
         for region in self.values.regions():
             self._product(self.values, region, (scores, stride), values, write)
@@ -331,16 +364,28 @@ class _Attention:
                     self.k.store(queries, r * depth + d, self._read(self.facts.q, batch, row, d))
 
     def _product(self, panels: Panels, region: Region, left: Any, right: Any, then: Any) -> None:
-        """All tiles of one region; ``then`` takes the region, each accumulated tile, its panel and its first row."""
+        """All tiles of one region; ``then`` takes the region, each accumulated tile, its panel, its first row and its
+        height. An open number of rows that fill no tile have tiles of one row."""
+        if isinstance(self.count, int) or panels.height == 1:
+            self._tiles(panels, region, left, right, then, panels.height)
+            return
+        with self.k.when(self.count >= panels.height):
+            self._tiles(panels, region, left, right, then, panels.height)
+        with self.k.when(self.count < panels.height):
+            self._tiles(panels, region, left, right, then, 1)
+
+    def _tiles(self, panels: Panels, region: Region, left: Any, right: Any, then: Any, height: int) -> None:
         k, lanes, width = self.k, panels.lanes, region.vectors
-        height, rows, size = panels.height, self.block_rows, panels.width * panels.lanes
+        rows, size = self.count, panels.width * panels.lanes
         (source, stride), (packed, base) = left, right
-        tiles = -(-rows // height)
+        known = isinstance(rows, int)
+        tiles = -(-rows // height) if known else tirx.floordiv(rows + (height - 1), height)
         with k.loop(region.count, name="p") as number, k.loop(tiles, name="t") as tile:
             self.ctx.ranged(number, region.count)
             self.ctx.ranged(tile, tiles)
             panel = region.first + number
-            row = self._bind(tirx.min(tile * height, rows - height) if rows % height else tile * height, rows)
+            cut = height > 1 and (not known or rows % height)
+            row = self._bind(tirx.min(tile * height, rows - height) if cut else tile * height, rows)
             acc = k.local("acc", self.dtype, height * width * lanes)
             with k.loop(height * width, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                 k.store(acc, z * lanes + v, tirx.const(0, self.dtype))
@@ -351,15 +396,15 @@ class _Attention:
                         slot = (r * width + b) * lanes + v
                         factor = source[(row + r) * stride + step]
                         k.store(acc, slot, acc[slot] + factor * packed[at + b * lanes + v])
-            then(region, acc, panel, row)
+            then(region, acc, panel, row, height)
 
     def _out(
-        self, region: Region, acc: Any, batch: list[Any], panel: Any, first: Any, row: Any, factors: Any
+        self, region: Region, acc: Any, batch: list[Any], panel: Any, first: Any, row: Any, factors: Any, height: int
     ) -> None:
         """The tile of the output from ``row`` of the block on, each row times its factor, through the epilogue; columns
         past the last are left out."""
         k, panels, vectors = self.k, self.values, region.vectors
-        lanes, height = panels.lanes, panels.height
+        lanes = panels.lanes
         source, kind = acc, "unroll"
         if self.costly:
             source, kind = k.local("spill", self.dtype, height * vectors * lanes), "serial"

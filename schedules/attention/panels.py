@@ -7,38 +7,41 @@ from typing import Any
 
 from tvm import tirx
 
+from ..words.dims import is_open
+
 
 @dataclass(frozen=True)
 class Region:
     """``count`` panels from ``first`` on, of ``vectors`` vectors, of which the very last has ``last`` columns."""
 
     first: int
-    count: int
+    count: Any
     vectors: int
     last: int
 
 
 @dataclass(frozen=True)
 class Panels:
-    """``depth x columns`` elements; a register tile is ``height`` rows by ``width`` vectors of ``lanes`` columns."""
+    """``depth x columns`` elements, of which both may be open; a register tile is ``height`` rows by ``width`` vectors
+    of ``lanes`` columns."""
 
-    columns: int
-    depth: int
+    columns: Any
+    depth: Any
     lanes: int
     width: int
     height: int
 
     @property
-    def count(self) -> int:
+    def count(self) -> Any:
         return -(-self.columns // (self.width * self.lanes))
 
     @property
-    def padded(self) -> int:
+    def padded(self) -> Any:
         """Columns with those that hold zeros."""
         return self.count * self.width * self.lanes
 
     @property
-    def elements(self) -> int:
+    def elements(self) -> Any:
         return self.padded * self.depth
 
     def position(self, base: Any, depth: Any, column: Any) -> Any:
@@ -48,7 +51,9 @@ class Panels:
         return base + (panel * self.depth + depth) * size + inside
 
     def regions(self) -> list[Region]:
-        """Whole panels, then one of the vectors that are left."""
+        """Whole panels, then one of the vectors that are left; open columns fill panels up with zeros."""
+        if is_open([self.columns]):
+            return [Region(0, self.count, self.width, self.lanes)]
         whole, rest = divmod(self.columns, self.lanes)
         count, left = divmod(whole, self.width)
         found = [Region(0, count, self.width, self.lanes)] if count else []

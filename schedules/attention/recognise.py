@@ -6,6 +6,7 @@ from ..general.phases import plan_phases
 from ..matmul.folded_moves import along_memory, behind, outgoing, producers
 from ..operators.kind import Facts
 from ..operators.te_graph import GroupGraph
+from ..words.dims import is_open
 from ..words.group import Group
 from .facts import DTYPES, AttentionFacts
 from .rows import takes_over
@@ -32,6 +33,8 @@ def _shapes(group: Group, facts: AttentionFacts) -> str | None:
         return "the rows of scores change their shape on the way"
     if facts.scores.shape[:-2] != facts.batch or len(facts.scores.shape) < 3:
         return "the two products have different batches"
+    if is_open((facts.depth, facts.width)):
+        return "the depth of its products is open"
     return "it is empty" if 0 in (facts.depth, facts.output.elements, facts.scores.elements) else None
 
 

@@ -55,7 +55,7 @@ def own_element(indices: Any, axes: Any, shape: tuple[int, ...]) -> bool:
     for index, axis, extent in zip(indices, axes, shape):
         while type(index).__name__ == "Cast":
             index = index.value
-        if extent > 1 and not (hasattr(index, "same_as") and index.same_as(axis)):
+        if extent != 1 and not (hasattr(index, "same_as") and index.same_as(axis)):
             return False
     return True
 

@@ -26,6 +26,7 @@ from ..general.phases import _reads, plan_phases
 from ..kernel.context import Context
 from ..math.exponential import exp_of_negative
 from ..operators.te_graph import GroupGraph
+from ..words.dims import is_open, to_index
 from ..words.group import Request, Value
 from .facts import AttentionFacts
 from .rows import own_element
@@ -67,9 +68,10 @@ class SoftmaxRows:
         """``row``: indices of all axes but the last; the row of scores begins at ``offset``, and its inverse sum goes
         to ``inverses[number]``."""
         k, lanes = self.k, self.lanes
-        chains = min(CHAINS, self.vectors + (1 if self.rest else 0))
+        open_ = is_open([self.facts.keys])
+        chains = CHAINS if open_ else min(CHAINS, self.vectors + (1 if self.rest else 0))
         largest = self._started(chains, float("-inf"))
-        tail = self._started(1, float("-inf")) if self.rest else None
+        tail = self._started(1, float("-inf")) if open_ or self.rest else None
         self._largest(row, scores, offset, largest, chains, tail)
         top = self._folded(largest, chains, lambda a, b: tirx.Select(a > b, a, b))
         total = self._started(chains, 0.0)
@@ -82,7 +84,10 @@ class SoftmaxRows:
                 k.store(total, chain * lanes + v, total[chain * lanes + v] + e)
 
         self._over(self.vectors, chains, weight)
-        if self.rest:
+        if open_:
+            with k.when(to_index(self.rest) > 0):
+                weight(to_index(self.vectors * lanes), tirx.IntImm("int32", 0), tail)
+        elif self.rest:
             weight(tirx.IntImm("int32", self.vectors * lanes), tirx.IntImm("int32", self.vectors % chains), tail)
         whole = self._folded(total, chains, lambda a, b: a + b)
         k.store(inverses, number, tirx.FloatImm("float32", 1.0) / whole)
@@ -93,8 +98,8 @@ class SoftmaxRows:
         memory = StageMemory(scores, shape, len(shape) - 1, 0, shape, offset)
         mapped = self.source is not self.facts.scores
 
-        def vector(at: Any, chain: Any, width: int) -> None:
-            with k.loop(width, "vectorized", "v") as v:
+        def vector(at: Any, chain: Any, width: int, place: Any = 0) -> None:
+            with k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
                 self.ctx.ranged(v, width)
                 value = scores[offset + at + v]
                 if mapped:
@@ -102,7 +107,7 @@ class SoftmaxRows:
                     inliner = self.ctx.inliner({made: lambda indices: memory.buffer[offset + indices[-1]]})
                     value = k.bind(inliner.at(source, [*row, at + v]))
                 if width < lanes:
-                    k.store(tail, v, value)
+                    k.store(tail, place + v, value)
                     return
                 if mapped:
                     k.store(scores, offset + at + v, value)
@@ -110,14 +115,27 @@ class SoftmaxRows:
                 k.store(largest, slot, tirx.Select(largest[slot] > value, largest[slot], value))
 
         self._over(self.vectors, chains, lambda at, chain: vector(at, chain, lanes))
-        if self.rest:
+        if is_open([self.rest]):
+            with k.loop(self.rest, name="e") as e:
+                self.ctx.ranged(e, lanes)
+                vector(e + self.vectors * lanes, tirx.IntImm("int32", 0), 1, e)
+        elif self.rest:
             vector(tirx.IntImm("int32", self.vectors * lanes), tirx.IntImm("int32", 0), self.rest)
+        if tail is not None:
             with k.loop(lanes, "vectorized", "v") as v:
                 k.store(largest, v, tirx.Select(largest[v] > tail[v], largest[v], tail[v]))
 
-    def _over(self, vectors: int, chains: int, body: Any) -> None:
+    def _over(self, vectors: Any, chains: int, body: Any) -> None:
         """``body(column, chain)`` for each vector."""
         rounds, left = divmod(vectors, chains)
+        if is_open([vectors]):
+            with self.k.loop(rounds, name="j") as j, self.k.loop(chains, "unroll", "u") as u:
+                self.ctx.ranged(j, rounds)
+                self.ctx.ranged(u, chains)
+                body((j * chains + u) * self.lanes, u)
+            with self.k.loop(left, name="j") as j:
+                body((self.ctx.ranged(j, chains) + rounds * chains) * self.lanes, tirx.IntImm("int32", 0))
+            return
         for first, count, side in ((0, rounds, chains), (rounds * chains, 1, left)):
             if count and side:
                 with self.k.loop(count, name="j") as j, self.k.loop(side, "unroll", "u") as u:

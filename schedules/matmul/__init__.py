@@ -6,6 +6,7 @@ from .estimate import product_cycles
 from .family import (
     build_matmul,
     considered_matmuls,
+    is_product,
     makes_one_column,
     moves_problem,
     select_matmul,
@@ -15,6 +16,7 @@ from .family import (
 __all__ = [
     "build_matmul",
     "considered_matmuls",
+    "is_product",
     "makes_one_column",
     "moves_problem",
     "product_cycles",

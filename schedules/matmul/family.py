@@ -15,7 +15,16 @@ from .select import algorithm_of, candidates, considered, select
 
 
 def supports_matmul(node: Node) -> bool:
-    """True for floating-point operands of one dtype, or bytes by constant bytes, at least 2-D, none of them empty."""
+    """True for floating-point operands of one dtype, or bytes by constant bytes, at least 2-D, none of them empty, of
+    fixed columns and depth."""
+    if not is_product(node):
+        return False
+    facts = MatmulFacts.of(node)
+    return not is_open((facts.k, facts.n))
+
+
+def is_product(node: Node) -> bool:
+    """The same, whatever of its dims are open."""
     if node.operator != "relax.matmul":
         return False
     facts = MatmulFacts.of(node)
@@ -24,8 +33,7 @@ def supports_matmul(node: Node) -> bool:
         and len(facts.b.shape) >= 2
         and (_floats(facts) or _bytes(facts))
         and facts.output.elements != 0
-        and not is_open((facts.k, facts.n))
-        and facts.k > 0
+        and facts.k != 0
         and len(facts.output.shape) == max(len(facts.a.shape), len(facts.b.shape))
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from ...targets.target import Target
 from ..instructions.int8_dot import multiplier
 from ..kernel.register_budget import free_registers
+from ..words.dims import is_open
 from ..words.group import Group, Request, dtype_bytes
 from ..words.sizes import usual
 from .blocking import PARALLEL_FLOPS
@@ -24,6 +25,7 @@ from .streamed_panels import even_width, reads_streams
 LOAD_COST = 0.05  # cycles: a load that is hidden still takes its share of the front end; B comes from farther, so twice
 WAY_BYTES = 4096  # lines of a first-level cache that lie so far apart share a set: sets times line
 WIDEST = 8  # vectors of a tile
+MANY_ROWS = 64  # that open rows may be: fewer have lower tiles of their own
 WAYS = 8  # where the cache does not tell
 
 Space = tuple[int, int, int]  # rows of A, vectors of B, bytes from row to row
@@ -51,7 +53,8 @@ def group_space(target: Target, group: Group, facts: MatmulFacts) -> Space:
     for."""
     vectors = -(-facts.n // target.lanes(facts.output.dtype))
     moved = bool(producers(group, facts.a))
-    return usual(facts.rows), vectors, 0 if moved else facts.row_bytes
+    rows = max(MANY_ROWS, usual(facts.rows)) if is_open([facts.rows]) else facts.rows
+    return rows, vectors, 0 if moved else facts.row_bytes
 
 
 def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0, width: int = 0) -> tuple[int, int]:
