@@ -68,12 +68,12 @@ def bundles(graph: Graph) -> Iterable[tuple[list[Branch], list[str]]]:
 
 
 def _branch(node: Node) -> Branch | None:
-    if node.op != "relax.matmul" or not node.static or node.dtype not in DTYPES:
+    if node.op != "relax.matmul" or node.shape is None or node.dtype not in DTYPES:
         return None
     data, weights = node.inputs if len(node.inputs) == 2 else (node, node)
     if weights.op != CONST or weights.rank != 2 or data.op == CONST or data.rank < 2 or data.dtype != node.dtype:
         return None
-    if not data.static or 0 in (node.shape or ()) or weights.dtype != node.dtype:
+    if data.shape is None or not isinstance(data.shape[-1], int) or 0 in node.shape or weights.dtype != node.dtype:
         return None
     biased = _biased(node)
     return Branch(node, *biased) if biased is not None else Branch(node, node, None)

@@ -22,6 +22,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ...schedules.matmul import product_cycles
+from ...schedules.words.sizes import dim_of, usual
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.convert import Unreadable, read, replace_main, write
@@ -74,7 +75,7 @@ class Merge:
         return Result(replace_main(module, write(graph, function)), True, tuple(notes), {"merged": merged})
 
     def _share(self, branches: Sequence[Branch], target: Target) -> float:
-        shape = branches[0].data.shape or ()
+        shape = [usual(dim_of(d)) for d in branches[0].data.shape or ()]
         images = shape[0] if len(shape) > 2 else 1
         rows, depth, dtype = prod(shape[:-1]) // images, shape[-1], branches[0].product.dtype
 

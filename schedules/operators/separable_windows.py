@@ -17,6 +17,9 @@ from tvm import sym, te, tirx
 from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
+from ..words.dims import is_open
+from ..words.sizes import dim_of
+
 GAIN = 1.4  # how many times fewer taps pay for the row that is stored
 
 
@@ -79,6 +82,8 @@ def _windows(tensor: te.Tensor) -> _Windows | None:
     """Two axes of taps over rows and columns, where separating them saves enough."""
     reduce = tensor.op.body[0]
     if len(tensor.op.body) > 1 or len(tensor.op.reduce_axis) != 2 or len(tensor.shape) != 4 or len(reduce.source) > 1:
+        return None
+    if is_open(map(dim_of, (*tensor.shape, *(a.dom.extent for a in tensor.op.reduce_axis)))):
         return None
     source, (first, second) = reduce.source[0], tensor.op.reduce_axis
     if not _is_load(source) or not (isinstance(reduce.condition, prim.IntImm) and reduce.condition.value):
