@@ -118,7 +118,7 @@ def margins_of(node: Node) -> tuple[tuple[int, int], ...]:
 def on_matrix_unit(request: Request) -> tuple[Together, Strip] | None:
     """The phases and their strip, as a matrix unit computes them; None if it does not."""
     assert request.group.anchor is not None
-    if not may_split(request):
+    if not may_split(request) or is_open(request.group.outputs[0].shape):
         return None
     strides, phases = phases_of(request.group.anchor)
     return plan_together(request, [(p.facts, p.offsets) for p in phases], strides)
@@ -139,7 +139,8 @@ def build_transposed(request: Request) -> Kernel:
     strides, phases = phases_of(request.group.anchor)
     lanes, ctx = request.layout(request.group.outputs[0]).block, new_context(request)
     phase_tiles, names, box = [], [], request.box
-    planned_phases = plan_phases(request, [p.facts for p in phases])
+    open_ = is_open(request.group.outputs[0].shape)
+    planned_phases = None if open_ else plan_phases(request, [p.facts for p in phases])
     plans = planned_phases.plans if planned_phases is not None else (None,) * len(phases)
     scratch = zip(SCRATCH, planned_phases.elements) if planned_phases is not None else ()
     shared = {name: ctx.scratch(elements, "float32") for name, elements in scratch if elements}
@@ -153,7 +154,7 @@ def build_transposed(request: Request) -> Kernel:
             phase_tiles.append([emit_winograd(conv, plan, shared)])
             names.append(f"winograd {plan.transform}")
             continue
-        whole = phase.facts.usually() if is_open(phase.facts.output.shape) else phase.facts
+        whole = phase.facts.usually() if open_ else phase.facts
         facts = whole if box is None else phase.facts.cut(box.rows // strides[0], box.columns // strides[1])
         phase_tiles.append(emit_direct(request, facts, ctx, place, strides))
         names.append("tile " + " and ".join(map(str, phase_tiles[-1])))

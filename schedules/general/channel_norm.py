@@ -26,8 +26,9 @@ from ..kernel.work_sharing import has_bands, image_rows
 from ..operators.regions.attributes import ints, own
 from ..operators.te_graph import GroupGraph
 from ..operators.te_stages import is_reduce
+from ..words.dims import is_open
 from ..words.group import Group, Kernel, Node, Request, Value
-from ..words.sizes import dim_of
+from ..words.sizes import dim_of, usual
 from .axes import is_axis
 from .channel_lanes import reads_own_channels
 from .loop_nest import LOCAL_WORK, PARALLEL_WORK
@@ -101,14 +102,15 @@ class _ChannelNorm:
         group, ctx, k = self.request.group, self.ctx, self.k
         shape, box = self.norm.results[0].shape, self.request.box
         rows, columns = ctx.size if box is not None else shape[2:4]
-        work = WORK * shape[0] * self.channels * shape[2] * shape[3]
+        work = usual(WORK * shape[0] * self.channels * shape[2] * shape[3])
         least = LOCAL_WORK if has_bands(shape[2], self.request.workers) else PARALLEL_WORK
 
         with image_rows(ctx, shape[0], rows, work >= least) as (n, y):
             left = 0 if ctx.origin is None else ctx.origin[1]
             strips, rest = divmod(columns, self.side)
-            for count, side, begin in ((strips, self.side, 0), (1, rest, strips * self.side)):
-                if count and side:
+            last = (rest, 1) if is_open([columns]) else (1, rest)
+            for count, side, begin in ((strips, self.side, 0), (*last, strips * self.side)):
+                if is_open([count]) or (count and side):
                     with k.loop(count, name="x") as strip:
                         ctx.ranged(strip, count)
                         self._places(n, y, strip * side + begin + left, side)

@@ -24,7 +24,9 @@ from ..kernel.context import Context
 from ..kernel.work_sharing import has_bands, image_rows
 from ..operators.regions.attributes import integer, ints
 from ..operators.te_graph import GroupGraph
+from ..words.dims import is_open
 from ..words.group import Group, Kernel, Node, Request, Value
+from ..words.sizes import usual
 from .loop_nest import LOCAL_WORK, PARALLEL_WORK
 
 MOVES = {
@@ -60,7 +62,7 @@ def _tables(group: Group) -> dict[Value, Table] | None:
     if any((v.shape[0], *v.shape[2:]) != (shape[0], *shape[2:]) for v in (*group.inputs, *group.outputs)):
         return None
     cuts = all(_cuts_channels(n) for n in group.nodes)
-    if not cuts and sum(v.elements for v in group.inputs) > MOST_ELEMENTS:
+    if not cuts and (is_open(shape) or sum(v.elements for v in group.inputs) > MOST_ELEMENTS):
         return None
     if len({v.dtype for v in (*group.inputs, *group.outputs)}) > 1 or any(v.shape[1] == 0 for v in group.outputs):
         return None
@@ -147,7 +149,7 @@ def build_shuffle(request: Request) -> Kernel:
     assert tables is not None
     k, shape, boxed = ctx.k, group.outputs[0].shape, request.box is not None
     rows, columns = ctx.size if boxed else shape[2:4]
-    work = sum(v.elements for v in group.outputs)
+    work = usual(sum(v.elements for v in group.outputs))
     parallel = not boxed and work >= (LOCAL_WORK if has_bands(shape[2], request.workers) else PARALLEL_WORK)
     with image_rows(ctx, shape[0], rows, parallel) as (n, y):
         for output, table in tables.items():

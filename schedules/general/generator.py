@@ -309,6 +309,6 @@ class _Staged:
 
 def _at_row(place: StageMemory | Value, row: Any) -> StageMemory | Value:
     """``place`` for one of the rows that share it."""
-    if isinstance(place, Value) or not place.step:
+    if isinstance(place, Value) or place.step == 0:
         return place
     return replace(place, offset=row * place.step)

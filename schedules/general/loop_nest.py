@@ -210,7 +210,7 @@ class Nest:
         shape, workers = self.phase.shape, self.s.request.workers
         if len(shape) < 4 or self.row or workers == 1 or not self.parallel:
             return False
-        if not has_bands(usual(self._height()), workers):
+        if not has_bands(self._height(), workers):
             return False
         band = usual(product(shape[2:])) // workers * dtype_bytes(str(self.phase.tensors[0].dtype))
         return self._work() >= LOCAL_WORK if self.blocked else self._worth_a_launch() and band >= BAND_BYTES

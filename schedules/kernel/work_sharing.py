@@ -27,20 +27,21 @@ from tvm import tirx
 
 from ..emit.builder import index
 from ..words.dims import is_open
+from ..words.sizes import usual
 from .context import Context
 
 LEAST_ROWS = 4  # of a core: with fewer, neighbouring cores would read most of each other's rows
 LONG_ROWS = 8  # of a core: with fewer, what is asked for past the end of its rows costs more than reading all of them
 
 
-def has_bands(rows: int, workers: int) -> bool:
+def has_bands(rows: Any, workers: int) -> bool:
     """True if an image is high enough for cores to share it by rows; else they share channels, where they can."""
-    return rows >= LEAST_ROWS * workers
+    return usual(rows) >= LEAST_ROWS * workers
 
 
-def has_long_bands(rows: int, workers: int) -> bool:
+def has_long_bands(rows: Any, workers: int) -> bool:
     """True if cores share an image by rows also where they do little more than move it."""
-    return rows >= LONG_ROWS * workers
+    return usual(rows) >= LONG_ROWS * workers
 
 
 @contextmanager

@@ -101,6 +101,8 @@ def _pooled_with_indices(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
 
 def _transposed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
     (batch, _, *size), (_, outputs, *kernel) = shapes
+    if a.get("output") is not None:
+        return [[batch, outputs * a["groups"], *a["output"]]]
     spans = (a["strides"], a["dilations"], a["begin"], a["end"])
     return [[batch, outputs * a["groups"], *transposed_extents(size, kernel, *spans)]]
 
