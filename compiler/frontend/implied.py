@@ -64,6 +64,9 @@ def require_equal(a: Any, b: Any, what: str) -> None:
     low, high = bounds(rest)
     if low > 0 or high < 0:
         raise Refusal(f"{what}: {a} is not {b}")
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Dim) and isinstance(y, Dim) and symbol_name(x):
+            _capped(x, y, 0)
     solutions = [*_solutions(rest)]
     for name, value in solutions:
         if not isinstance(value, Dim) or symbol_name(value) is not None:
@@ -244,23 +247,38 @@ def replaced(value: Any, known: Mapping[str, Any]) -> Any:
     return total
 
 
-def _capped(a: Dim, b: Dim) -> Dim | None:
-    """``a`` when b is min(a, n): then a run succeeds only up to n, which is learned, or a condition."""
+def _capped(a: Dim, b: Dim, beyond: int = 1) -> Dim | None:
+    """``a`` when b is min(a, n) for an n ``beyond`` what broadcasts: a run succeeds only up to n, which is learned or a
+    condition."""
     if len(b.terms) == 1 and (atoms := next(iter(b.terms))) and len(atoms) == 1 and atoms[0].kind == "min":
         others = [o for o in atoms[0].operands if o != a]
-        if len(others) == 1 and isinstance(others[0], int) and others[0] > 1:
+        if len(others) == 1 and isinstance(others[0], int) and others[0] > beyond:
             require_at_most(a, others[0])
             return a
     return None
+
+
+def _learn_at_most(value: Any, most: int, why: str) -> None:
+    """The most that the symbol of f n + c or floor(n / k) may be; nothing for a dim of another form."""
+    terms = dict(terms_of(value))
+    most -= terms.pop((), 0)
+    if len(terms) != 1:
+        return
+    ((monomial, factor),) = terms.items()
+    if factor <= 0 or len(monomial) != 1:
+        return
+    atom, limit = monomial[0], int(most // factor)
+    if atom.kind == "symbol" and not atom.operands:
+        raise Learned(atom.text, high=limit, why=why)
+    if atom.kind == "floor" and isinstance(atom.operands[1], int):
+        _learn_at_most(atom.operands[0], limit * atom.operands[1] + atom.operands[1] - 1, why)
 
 
 def require_at_most(value: Any, most: int, why: str = "") -> None:
     """A dim that must be at most ``most`` in every run."""
     if not isinstance(value, Dim) or bounds(value)[1] <= most:
         return
-    name = symbol_name(value)
-    if name is not None:
-        raise Learned(name, high=most, why=why)
+    _learn_at_most(value, most, why)
     if ASSUMED.get() is not None:
         told = f"{value} is taken to be at most {most}, {why or 'since the model can not run otherwise'}"
         assume(value, "at most", most, told.replace("can not", "can't"))

@@ -56,24 +56,26 @@ class FoldConstants(Rule):
         needed = steps(node, [i.array for i in source.inputs])
         if needed > self._steps:
             return Declined("constants of the model take too long to fold")
-        value = self._value(node, source)
+        value = folded(node, source, self._exact)
         if isinstance(value, Declined):
             return value
         self._growth -= grown
         self._steps -= needed
         return Rewrite(lambda b: b.const(value))
 
-    def _value(self, node: Node, source: Node) -> np.ndarray | Declined:
-        arrays = [i.array for i in source.inputs]
-        rounds = node.op in _ROUNDED and node.dtype.startswith(("float", "bfloat"))
-        value = evaluate(node, arrays)
-        if self._exact and (rounds or value is None) and node.dtype.startswith(("float", "bfloat")):
-            return Declined("its last bit depends on the kernel")
-        if value is not None:
-            return value
-        if node.op == ITEM or max([node.nbytes, *(i.nbytes for i in source.inputs)]) > COMPILED_LIMIT:
-            return Declined(f"{node.op} is not evaluated at compile time in this form or size")
-        try:
-            return np.asarray(compiled(node, arrays))
-        except (ValueError, RuntimeError, TypeError) as problem:
-            return Declined(f"{node.op} can't be run at compile time: {str(problem).splitlines()[-1][:80]}")
+
+def folded(node: Node, source: Node, exact: bool) -> np.ndarray | Declined:
+    """The value of ``node`` (an item of ``source``, or that itself) on constants; ``exact``: as the kernel gives it."""
+    arrays = [i.array for i in source.inputs]
+    rounds = node.op in _ROUNDED and node.dtype.startswith(("float", "bfloat"))
+    value = evaluate(node, arrays)
+    if exact and (rounds or value is None) and node.dtype.startswith(("float", "bfloat")):
+        return Declined("its last bit depends on the kernel")
+    if value is not None:
+        return value
+    if node.op == ITEM or max([node.nbytes, *(i.nbytes for i in source.inputs)]) > COMPILED_LIMIT:
+        return Declined(f"{node.op} is not evaluated at compile time in this form or size")
+    try:
+        return np.asarray(compiled(node, arrays))
+    except (ValueError, RuntimeError, TypeError) as problem:
+        return Declined(f"{node.op} can't be run at compile time: {str(problem).splitlines()[-1][:80]}")

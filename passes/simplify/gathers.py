@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.dims import Dim, bounds
 from .graph import CONST, Graph, Node
+from .open_slices import Run, dims, taken
 from .patterns import scalar
 from .rule import EXACT, Declined, Rewrite, Rule
 
@@ -111,11 +113,23 @@ _READERS: dict[str, Callable[[Node, Graph, int], Lattice | None]] = {
 }
 
 
+def _open(node: Node, x: Node, axis: int, start: int) -> Rewrite | Declined | None:
+    """The slice of an open number of positions, which must lie within the axis for every size."""
+    shape, length = node.shape or (), (x.shape or ())[axis]
+    count = (dims(shape) or {axis: None})[axis]
+    if not isinstance(count, Dim):
+        return None
+    if bounds(count)[1] > length - start:
+        return Declined("the positions may reach beyond the axis")
+    return Rewrite(lambda b: taken(b, x, {axis: Run(start, count)}, shape))
+
+
 class GatherInOrder(Rule):
     """take(x, [[0, 1, 2], [3, 4, 5]])    ->    reshape(x, [2, 3]);  take(x, [2, 3, 4]) -> x[2:5]
 
     Positions that are constants, or arithmetic on ranges, and count through the axis in steps of one, row by row. Into
-    more axes than one they must take the whole of it.
+    more axes than one they must take the whole of it. As many as an open length must lie within the axis for all of its
+    sizes.
     """
 
     name = "gather-in-order"
@@ -126,7 +140,9 @@ class GatherInOrder(Rule):
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         x, positions = node.inputs[0], node.arg(1)
         axis = node.attr("axis")
-        if axis is None or positions is None or x.shape is None or positions.shape is None or x.op == CONST:
+        if axis is None or positions is None or x.shape is None or positions.shape is None:
+            return None
+        if x.op == CONST and node.static:
             return None
         found = lattice(positions, graph)
         if found is None or found.start < 0 or not positions.shape:
@@ -143,8 +159,10 @@ class GatherInOrder(Rule):
         if found.start == 0 and graph.same_dim(total, x.shape[axis]):
             return Rewrite(lambda b: b.call(op.reshape, x, shape))
         end = found.start + total
-        if len(positions.shape) != 1 or not isinstance(end, int) or not isinstance(x.shape[axis], int):
+        if len(positions.shape) != 1 or not isinstance(x.shape[axis], int):
             return None
+        if not isinstance(end, int):
+            return _open(node, x, axis, found.start)
         if end > x.shape[axis]:
             return None
         return Rewrite(lambda b: b.call(op.strided_slice, x, [axis], [found.start], [end]))

@@ -157,7 +157,9 @@ class Graph:
         #: Infers the types of new nodes; within its scope the symbols of the inputs are known not to be negative.
         self.normalizer = relax.BlockBuilder()
         self.normalizer.begin_scope([i.var for i in inputs])
-        for symbol in {s for i in inputs for s in relax.analysis.tir_vars_in_type(i.ty)}:
+        #: The variables of open dims by name.
+        self.symbols = {s.name: s for i in inputs for s in relax.analysis.tir_vars_in_type(i.ty)}
+        for symbol in self.symbols.values():
             self.analyzer.bind(symbol, Range.from_min_extent(0, LONGEST_AXIS))
 
     def link(self, node: Node) -> Node:

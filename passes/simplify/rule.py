@@ -11,6 +11,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
+from ...schedules.words.dims import Dim, to_relax
 from .convert import from_call
 from .graph import CONST, ITEM, Graph, Node
 
@@ -108,6 +109,18 @@ class Builder:
         """The operator of ``node`` on other inputs, where the shape of its result is known, but not to Relax."""
         dims = list(shape)
         return self._enter(Node(node.op, list(inputs), node.operands, node.attrs, relax.TensorType(dims, node.dtype)))
+
+    def shaped(self, shape: tuple[Any, ...], function: Callable[..., Any], *args: Any) -> Node:
+        """The call that ``function`` makes, where the shape of its result is known better than Relax infers it; the
+        first argument has its dtype."""
+        table = {a.var: a for a in args if isinstance(a, Node)}
+        call = function(*(a.var if isinstance(a, Node) else a for a in args))
+        typed = Call(call.op, call.args, call.attrs, ret_ty=relax.TensorType(list(shape), args[0].dtype))
+        return self._enter(from_call(typed, table.__getitem__))
+
+    def dim(self, value: Any) -> Any:
+        """A number or dim as an expression of the graph's own variables."""
+        return to_relax(value, self._graph.symbols) if isinstance(value, Dim) else value
 
     def item(self, source: Node, index: int) -> Node:
         return self._enter(Node(ITEM, [source], (0,), index, source.ty.fields[index]))

@@ -22,6 +22,7 @@ from . import (
     softmax,
     space,
     strength,
+    tables,
     transposes,
     views,
 )
@@ -102,6 +103,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         scales.ScaleToWeights(),
         scales.ShareBias(),
         scales.PrecomputeGather(),
+        tables.TableAhead(float_mode),
         scales.ScalesOfProduct(),
         space.SpaceToDepthIntoConvolution(),
         space.ChannelOrderIntoConvolution(),

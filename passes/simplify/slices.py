@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,9 @@ from tvm import relax
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators.movement import MOST_PARTS
 from ...schedules.operators.registry import call as own_call
+from ...schedules.words.sizes import dim_of
 from .graph import ITEM, Graph, Node
+from .open_slices import Run, composed, dims, parts, runs, taken
 from .patterns import ints
 from .rule import EXACT, Builder, Declined, Rewrite, Rule
 
@@ -88,24 +91,29 @@ def cuts(node: Node) -> dict[int, Cut] | None:
     return result
 
 
-def emit_slice(b: Builder, x: Node, wanted: dict[int, Cut]) -> Node:
-    """``x`` cut along the axes of ``wanted``; nothing where that is everything."""
+def emit_slice(b: Builder, x: Node, wanted: dict[int, Cut], result: tuple[Any, ...] | None = None) -> Node:
+    """``x`` cut along the axes of ``wanted``, to the shape ``result``; nothing where that is everything."""
     shape = x.shape or ()
     real = {a: c for a, c in wanted.items() if c not in (WHOLE, Cut(0, shape[a] if shape else -1, 1))}
     if not real:
         return x
     axes = sorted(real)
-    ends = [min(real[a].end, 2**31 - 1) for a in axes]
-    return b.call(
-        op.strided_slice, x, axes, [real[a].begin for a in axes], ends, [real[a].stride for a in axes]
-    )
+    begin, strides = [real[a].begin for a in axes], [real[a].stride for a in axes]
+    ends: list[Any] = [min(real[a].end, 2**31 - 1) for a in axes]
+    if result is None or all(isinstance(d, int) for d in result):
+        return b.call(op.strided_slice, x, axes, begin, ends, strides)
+    for k, axis in enumerate(axes):
+        if begin[k] > 0 > ends[k]:  # of a short axis the end would lie before the beginning
+            ends[k] = b.dim(begin[k] + strides[k] * dim_of(result[axis]))
+    return b.shaped(result, op.strided_slice, x, axes, begin, ends, strides)
 
 
 class SliceOfSlice(Rule):
     """x[2:10][1:5] -> x[3:7];  x[0:-2:2][0:-2:2] -> x[0:-6:4];  slices of different axes -> one slice
 
-    Strides are positive and the bounds known; where the length is open, the composition must hold for every length.
-    Tried at the inner slice, all of whose readers must be slices: then it goes.
+    Strides are positive; where the length is open, the composition holds for every length: bounds that are numbers
+    have a closed form, others are expressions of the length. Tried at the inner slice, all of whose readers must be
+    slices: then it goes.
     """
 
     name = "slice-of-slice"
@@ -116,17 +124,26 @@ class SliceOfSlice(Rule):
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         if node.outputs or not node.users or any(u.op != node.op for u in node.users):
             return None
-        first, merged = cuts(node), {}
+        x, merged = node.inputs[0], {}
         for user in node.users:
-            second = cuts(user)
-            if first is None or second is None:
+            found = _of_numbers(cuts(node), cuts(user)) or _of_dims(runs(node), runs(user))
+            if found is None:
                 return Declined("a bound is computed at run time, or a stride is negative")
-            both = _composed(first, second)
-            if both is None:
-                return Declined("no single slice gives the same elements for every length")
-            merged[user] = both
-        x = node.inputs[0]
-        return Rewrite(lambda b: {user: emit_slice(b, x, wanted) for user, wanted in merged.items()})
+            merged[user] = found
+        return Rewrite(lambda b: {user: emit(b, x, user.shape or ()) for user, emit in merged.items()})
+
+
+Emit = Callable[[Builder, Node, tuple[Any, ...]], Node]
+
+
+def _of_numbers(first: dict[int, Cut] | None, second: dict[int, Cut] | None) -> Emit | None:
+    both = None if first is None or second is None else _composed(first, second)
+    return None if both is None else lambda b, x, shape: emit_slice(b, x, both, shape)
+
+
+def _of_dims(first: dict[int, Run] | None, second: dict[int, Run] | None) -> Emit | None:
+    both = None if first is None or second is None else composed(first, second)
+    return None if both is None else lambda b, x, shape: taken(b, x, both, shape)
 
 
 def _composed(first: dict[int, Cut], second: dict[int, Cut]) -> dict[int, Cut] | None:
@@ -167,7 +184,7 @@ class StepsOfSteps(Rule):
 class SliceOfConcat(Rule):
     """concat(a, b)[part that lies in b]    ->    b[part];  concat(a, b, c)[b and c] -> concat(b, c)
 
-    Only the lengths before the part (or behind it, where it is counted from the end) need to be known.
+    Lengths may be open where it is clear for every size in which part the slice lies.
     """
 
     name = "slice-of-concat"
@@ -178,8 +195,10 @@ class SliceOfConcat(Rule):
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         joined = node.inputs[0]
         wanted = cuts(node)
-        if joined.op != "relax.concat" or wanted is None:
+        if joined.op != "relax.concat":
             return None
+        if wanted is None:
+            return _open_part(node, joined)
         axis = int(joined.attr("axis") or 0) % joined.rank
         if axis not in wanted:
             return None
@@ -189,7 +208,7 @@ class SliceOfConcat(Rule):
             return None
         found = _pieces(cut, lengths)
         if found is None:
-            return None if all(isinstance(n, int) for n in lengths) else Declined("the length of a piece is open")
+            return None if all(isinstance(n, int) for n in lengths) else _open_part(node, joined)
         first, last, inside = found
         pieces, rest = joined.inputs[first:last], {a: c for a, c in wanted.items() if a != axis}
         if len(pieces) > 1 and (rest or inside != WHOLE):
@@ -201,6 +220,22 @@ class SliceOfConcat(Rule):
             return emit_slice(b, pieces[0], {**rest, axis: inside})
 
         return Rewrite(build)
+
+
+def _open_part(node: Node, joined: Node) -> Rewrite | Declined | None:
+    """The same in dims."""
+    axis, wanted = int(joined.attr("axis") or 0) % joined.rank, runs(node)
+    shapes = [dims(i.shape) for i in joined.inputs]
+    if wanted is None or axis not in wanted or any(s is None for s in shapes):
+        return None
+    found = parts(wanted.pop(axis), [s[axis] for s in shapes if s is not None])
+    if found is None:
+        return Declined("the length of a piece is open")
+    first, last, inside = found
+    pieces, shape = joined.inputs[first:last], node.shape or ()
+    if inside is not None:
+        return Rewrite(lambda b: taken(b, pieces[0], {**wanted, axis: inside}, shape))
+    return None if wanted else Rewrite(lambda b: b.call(op.concat, pieces, axis=axis))
 
 
 def _pieces(cut: Cut, lengths: list[Any]) -> tuple[int, int, Cut] | None:
@@ -264,8 +299,9 @@ class ConcatOfConcat(Rule):
 @dataclass(frozen=True)
 class _Piece:
     source: Node
-    others: tuple[tuple[int, Cut], ...]
-    cut: Cut
+    others: tuple[tuple[int, Run], ...]
+    run: Run
+    shape: tuple[Any, ...]
 
 
 class ConcatOfSlices(Rule):
@@ -286,7 +322,7 @@ class ConcatOfSlices(Rule):
         for original, piece in zip(node.inputs, pieces):
             last = merged[-1] if merged else None
             if piece is not None and isinstance(last, _Piece) and _touch(last, piece):
-                merged[-1] = _Piece(piece.source, piece.others, Cut(last.cut.begin, piece.cut.end, 1))
+                merged[-1] = _joined(last, piece, axis)
             else:
                 merged.append(piece if piece is not None else original)
         if len(merged) == len(node.inputs):
@@ -294,7 +330,7 @@ class ConcatOfSlices(Rule):
 
         def build(b: Builder) -> Node:
             parts = [
-                emit_slice(b, p.source, {**dict(p.others), axis: p.cut}) if isinstance(p, _Piece) else p
+                taken(b, p.source, {**dict(p.others), axis: p.run}, p.shape) if isinstance(p, _Piece) else p
                 for p in merged
             ]
             return parts[0] if len(parts) == 1 else b.call(op.concat, parts, axis=axis)
@@ -305,14 +341,11 @@ class ConcatOfSlices(Rule):
     def _piece(node: Node, axis: int) -> _Piece | None:
         if node.op == ITEM and node.inputs[0].op == "relax.split":
             return _split_piece(node, axis)
-        found = cuts(node)
+        found = runs(node)
         if found is None or axis not in found or found[axis].stride != 1:
             return None
-        cut = found[axis]
-        if cut.begin < 0 or cut.end < 0:
-            return None
-        others = tuple(sorted((a, c) for a, c in found.items() if a != axis))
-        return _Piece(node.inputs[0], others, cut)
+        others = tuple((a, found[a]) for a in sorted(found) if a != axis)
+        return _Piece(node.inputs[0], others, found[axis], node.shape or ())
 
 
 def _split_piece(node: Node, axis: int) -> _Piece | None:
@@ -325,8 +358,13 @@ def _split_piece(node: Node, axis: int) -> _Piece | None:
     if not all(type(n) is int for n in sizes):
         return None
     start = sum(sizes[: node.attrs])
-    return _Piece(x, (), Cut(start, start + sizes[node.attrs], 1))
+    return _Piece(x, (), Run(start, sizes[node.attrs]), node.shape or ())
 
 
 def _touch(a: _Piece, b: _Piece) -> bool:
-    return a.source is b.source and a.others == b.others and a.cut.end == b.cut.begin
+    return a.source is b.source and a.others == b.others and a.run.begin + a.run.count == b.run.begin
+
+
+def _joined(a: _Piece, b: _Piece, axis: int) -> _Piece:
+    run = Run(a.run.begin, a.run.count + b.run.count)
+    return _Piece(a.source, a.others, run, tuple(run.count if k == axis else d for k, d in enumerate(a.shape)))

@@ -13,7 +13,7 @@ knowing: what is learned of it (``compiler/frontend/learned.py``), it is made wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -375,14 +375,15 @@ def _inside(value: Any) -> str:
 # ---------------------------------------------------------------------- to and from Relax
 
 _VARIABLES: dict[tuple[str, str], Any] = {}
-def to_relax(dim: Any) -> Any:
-    """A dim as Relax takes it, in int64; a symbol is the same variable everywhere."""
-    return _expression(dim, "int64") if isinstance(dim, Dim) else int(dim)
+def to_relax(dim: Any, own: Mapping[str, Any] | None = None) -> Any:
+    """A dim as Relax takes it, in int64; a symbol is the same variable everywhere, but for those that a module has of
+    its ``own``, by name."""
+    return _expression(dim, "int64", own or {}) if isinstance(dim, Dim) else int(dim)
 
 
 def to_index(dim: Any) -> Any:
     """A dim as kernels take it, in int32; a symbol is the same variable everywhere."""
-    return _expression(dim, "int32") if isinstance(dim, Dim) else int(dim)
+    return _expression(dim, "int32", {}) if isinstance(dim, Dim) else int(dim)
 
 
 def variable(symbol: str, dtype: str) -> Any:
@@ -402,7 +403,7 @@ def is_expression(value: Any) -> bool:
     return hasattr(value, "ty")
 
 
-def _expression(dim: Dim, dtype: str) -> Any:
+def _expression(dim: Dim, dtype: str, own: Mapping[str, Any]) -> Any:
     from tvm.tirx import IntImm, floordiv, max, min
 
     if not is_whole(dim):
@@ -413,9 +414,9 @@ def _expression(dim: Dim, dtype: str) -> Any:
         term: Any = None
         for atom in monomial:
             if atom.kind == "symbol":
-                part = variable(atom.text, dtype)
+                part = own[atom.text] if atom.text in own else variable(atom.text, dtype)
             else:
-                a, b = (IntImm(dtype, o) if isinstance(o, int) else _expression(o, dtype) for o in atom.operands)
+                a, b = (IntImm(dtype, o) if isinstance(o, int) else _expression(o, dtype, own) for o in atom.operands)
                 part = make[atom.kind](a, b)
             term = part if term is None else term * part
         if term is None:

@@ -202,6 +202,8 @@ def _open_slice(
         length = x.shape[axis]
         begin, stop = _within(start, length), _within(end, length)
         shape[axis] = maximum(stop - begin + (stride - 1), 0) // stride
+        if (begin, stop) != (0, length) and isinstance(length, Dim):
+            begin, stop = _simple(start, end, begin, begin + stride * shape[axis])
         first.append(begin)
         last.append(stop)
     moved = [k for k, a in enumerate(axes) if (first[k], last[k], steps[k]) != (0, x.shape[a], 1)]
@@ -209,6 +211,15 @@ def _open_slice(
         return x
     axes, first, last, steps = ([v[k] for k in moved] for v in (axes, first, last, steps))
     return node.cut(x, shape, axes, first, last, steps)
+
+
+def _simple(start: Any, end: Any, begin: Any, stop: Any) -> tuple[Any, Any]:
+    """Bounds on an open axis as the model's own numbers, where the end does not lie before the beginning of a short
+    one; else what they come to."""
+    if not isinstance(start, Dim) and start >= 0:
+        begin = start
+    ordered = not isinstance(begin, Dim) and not isinstance(end, Dim) and (begin == 0 or end >= begin)
+    return begin, min(end, 2**31 - 1) if ordered else stop
 
 
 def _within(bound: Any, length: Any) -> Any:

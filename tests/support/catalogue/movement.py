@@ -188,6 +188,13 @@ ENTRIES = [
         open_left="strided_slice add",
     ),
     Entry(
+        "sine of a part of a table",
+        [((B, 4), F32)],
+        lambda e, x: e.add(x, e.sin(e.strided_slice(c(8, 4), [0], [0], [x.ty.shape[0]]))),
+        "add",
+        open_left="strided_slice add",
+    ),
+    Entry(
         "Gather of everything in order",
         [((B, 6), F32)],
         lambda e, x: e.take(x, k(np.arange(6).reshape(2, 3), "int64"), axis=1, mode="clip"),

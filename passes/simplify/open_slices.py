@@ -1,0 +1,125 @@
+"""Slices of open axes as runs of positions, which compose for every length.
+
+    x[0:-2:2] of n    begins at 0, steps by 2, of (max(n - 2, 0) + 1) // 2 elements
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax
+
+from ...schedules.words.dims import Dim, Open, bounds, is_open, maximum
+from ...schedules.words.sizes import dim_of
+from .graph import Node
+from .patterns import ints
+from .rule import Builder
+
+END = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """``count`` positions from ``begin`` on in steps of ``stride``: numbers and dims, never negative."""
+
+    begin: Any
+    count: Any
+    stride: int = 1
+
+    def then(self, after: Run) -> Run:
+        """The run of ``after`` among the elements of this one."""
+        return Run(self.begin + self.stride * after.begin, after.count, self.stride * after.stride)
+
+    @property
+    def stop(self) -> Any:
+        """Behind the last position, if there is one."""
+        return self.begin + self.stride * (self.count - 1) + 1
+
+    def within(self, first: Any, stop: Any) -> bool:
+        """Whether all positions lie from ``first`` to before ``stop``, for every size."""
+        return bounds(self.begin - first)[0] >= 0 and bounds(stop - self.stop)[0] >= 0
+
+
+def dims(shape: tuple[Any, ...] | None) -> list[Any] | None:
+    """The shape of a node as numbers and dims; None where it can't be told."""
+    try:
+        return None if shape is None else [dim_of(d) for d in shape]
+    except Open:
+        return None
+
+
+def runs(node: Node) -> dict[int, Run] | None:
+    """Axis -> run of a slice with positive strides; None for any other node, or bounds that are not clear."""
+    if node.op != "relax.strided_slice":
+        return None
+    axes, steps = ints(node.raw(1)), ints(node.raw(4)) if len(node.operands) > 4 else None
+    lengths, counts, begin = dims(node.inputs[0].shape), dims(node.shape), node.raw(2)
+    if axes is None or lengths is None or counts is None or not isinstance(begin, list):
+        return None
+    steps = [1] * len(axes) if steps is None else steps
+    found = {}
+    for axis, first, step in zip(axes, begin, steps):
+        axis %= len(lengths)
+        try:
+            start = dim_of(first)
+        except Open:
+            return None
+        if not isinstance(start, Dim) and start < 0:
+            start = maximum(lengths[axis] + start, 0)
+        if step < 1 or bounds(start)[0] < 0:
+            return None
+        found[axis] = Run(start, counts[axis], step)
+    return found
+
+
+def composed(first: dict[int, Run], second: dict[int, Run]) -> dict[int, Run]:
+    """What ``second`` takes of what ``first`` takes, axis by axis."""
+    return {**first, **{a: first[a].then(r) if a in first else r for a, r in second.items()}}
+
+
+def parts(run: Run, lengths: list[Any]) -> tuple[int, int, Run | None] | None:
+    """(first piece, one behind the last, the run in it) of what ``run`` takes of pieces of these lengths: a part of one
+    piece, or all of several (None); None where that is not clear for every size."""
+    starts: list[Any] = [0]
+    for length in lengths:
+        starts.append(starts[-1] + length)
+    for k, (start, stop) in enumerate(zip(starts, starts[1:])):
+        if run.within(start, stop):
+            return k, k + 1, Run(run.begin - start, run.count, run.stride)
+    at = [k for k, start in enumerate(starts) if start == run.begin]
+    to = [k for k, start in enumerate(starts) if start == run.begin + run.count]
+    return (at[-1], to[0], None) if run.stride == 1 and at and to and to[0] > at[-1] else None
+
+
+def taken(b: Builder, x: Node, wanted: dict[int, Run], shape: tuple[Any, ...]) -> Node:
+    """``x`` at the runs, which make it ``shape``; itself where that is everything."""
+    lengths = dims(x.shape) or []
+    real = {a: r for a, r in wanted.items() if r != Run(0, lengths[a])}
+    if not real:
+        return x
+    axes = sorted(real)
+    begin = [b.dim(_start(real[a], lengths[a])) for a in axes]
+    end = [b.dim(_stop(real[a], lengths[a])) for a in axes]
+    strides = [real[a].stride for a in axes]
+    shape = tuple(map(b.dim, shape))
+    if all(isinstance(d, int) for d in shape):
+        return b.call(relax.op.strided_slice, x, axes, begin, end, strides)
+    return b.shaped(shape, relax.op.strided_slice, x, axes, begin, end, strides)
+
+
+def _start(run: Run, length: Any) -> Any:
+    """A number where it can be one: from the end, or from the front."""
+    left = length - run.begin
+    return run.begin if not isinstance(run.begin, Dim) or isinstance(left, Dim) or left < 1 else -left
+
+
+def _stop(run: Run, length: Any) -> Any:
+    """An end that does not lie before the beginning for any size."""
+    if not is_open([run.begin, run.count]):
+        return run.stop if run.count else run.begin
+    if maximum(length - run.begin + (run.stride - 1), 0) // run.stride == run.count:
+        return END
+    left = length - run.stop
+    simple = not isinstance(left, Dim) and left > 0 and (run.begin == 0 or not isinstance(length - run.begin, Dim))
+    return -left if simple else run.begin + run.stride * run.count
