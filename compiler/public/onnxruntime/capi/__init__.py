@@ -1,5 +1,5 @@
 """Where scripts find the errors of ONNX Runtime."""
 
-from . import onnxruntime_pybind11_state
+from . import _pybind_state, onnxruntime_pybind11_state
 
-__all__ = ["onnxruntime_pybind11_state"]
+__all__ = ["_pybind_state", "onnxruntime_pybind11_state"]
