@@ -1,4 +1,4 @@
-"""The closed family of errors that Halotile raises. Imports nothing, so that every room may raise them.
+"""The closed family of errors that Halotile raises. Imports nothing of ours, so that every room may raise them.
 
 A user error is something the user can mend: one line that says what was asked, where (node, operator, shapes),
 why it can't be, and what to do. Its code is stable and may be matched by scripts. Anything else is our own defect and
@@ -6,6 +6,17 @@ becomes an :class:`InternalError`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """``; did you mean 'conv_1'?`` where ``name`` is nearly one of ``names``, else nothing."""
+    import difflib
+
+    known = {str(n).lower(): str(n) for n in names}
+    near = [known[n] for n in difflib.get_close_matches(str(name).lower(), known, n=2, cutoff=0.6)]
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 class HalotileError(Exception):

@@ -11,9 +11,12 @@ from typing import Any
 
 import click
 
-from ..compiler.cli import parameters
+from ..compiler.cli import completers, parameters
+from ..compiler.cli.console import columns, emit, emit_json, note
 from ..compiler.cli.shapes import shape_options
 from ..compiler.cli.sizes import size_option, sizes_of
+from ..compiler.cli.verb import OTHERS, verb
+from ..errors import did_you_mean
 from .results import OURS, ModelResult
 
 ORDER = ("onnxruntime", "openvino")
@@ -30,8 +33,26 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
     return value
 
 
-@click.command("bench")
-@click.argument("places", metavar="[DIR | MODEL.onnx ...]", nargs=-1)
+@verb(
+    "bench",
+    groups={
+        "Models": (
+            "models", "shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed", "small", "list_models",
+        ),
+        "How": ("threads", "seconds", "peers", "no_peak"),
+        "Also measured": ("ablate", "budgets", "profile", "pareto"),
+        "A built folder": ("on", "sizes", "warmup", "runs", "affinity"),
+        OTHERS: ("json_path", "markdown_path", "picture_path", "as_json"),
+    },
+    examples=[
+        ("halotile bench model.onnx", "A model of yours beside ONNX Runtime and OpenVINO:"),
+        ("halotile bench -m resnet50 -j 1 -o figures.json", "One of ours on one thread, with the figures in a file:"),
+        ("halotile bench out --on ssh://pi@raspberrypi.local", "A build, by its own program, on a board:"),
+    ],
+)  # fmt: skip
+@click.argument(
+    "places", metavar="[DIR | MODEL.onnx ...]", nargs=-1, shell_complete=completers.files(".onnx")
+)
 @shape_options
 @parameters.fix_option
 @size_option
@@ -62,8 +83,9 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
     "--small", is_flag=True, help="The tests' sizes: shows that everything works, measures nothing."
 )
 @click.option(
-    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
-)
+    "-o", "--output", "json_path", type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all figures here as JSON, after every model.",
+)  # fmt: skip
 @click.option(
     "--markdown",
     "markdown_path",
@@ -77,6 +99,7 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 @click.option("--pareto", is_flag=True, help="Measure our plans from the largest arena to the smallest instead.")
 @click.option("--no-peak", is_flag=True, help="Leave out the measurement of the machine's limits.")
 @click.option("--list", "list_models", is_flag=True, help="List the models and their tags.")
+@parameters.json_option
 def bench(
     places: tuple[str, ...],
     shapes: Any,
@@ -101,6 +124,7 @@ def bench(
     pareto: bool,
     no_peak: bool,
     list_models: bool,
+    as_json: bool,
 ) -> None:
     """Measures Halotile beside its peers, on the harness's models or yours, or the build in DIR by its own program;
     tables go to stdout.
@@ -116,7 +140,7 @@ def bench(
         if path is not None:
             parameters.check_file_destination(path)
     if build:
-        _bench_build(places[0], sizes_of(sizes), on, threads, warmup, runs, affinity, json_path)
+        _bench_build(places[0], sizes_of(sizes), on, threads, warmup, runs, affinity, json_path, as_json)
         return
     from .bench import ABLATIONS, Settings, machine, measure
     from .markdown import render as as_markdown
@@ -128,8 +152,10 @@ def bench(
     from .results import as_data
 
     if list_models:
-        for name, entry in MODELS.items():
-            click.echo(f"{name:24s} {' '.join(sorted(entry.tags))}")
+        if as_json:
+            emit_json({"models": [{"name": name, "tags": sorted(entry.tags)} for name, entry in MODELS.items()]})
+            return
+        emit(columns((name, " ".join(sorted(entry.tags))) for name, entry in MODELS.items()))
         return
     counts = tuple(dict.fromkeys(_positive(part) for part in _parts(threads)))
     named = models or ("" if files else "bench")
@@ -147,17 +173,20 @@ def bench(
         profile=profile,
     )
     if pareto:
-        return _pareto(settings, json_path)
+        return _pareto(settings, json_path, as_json)
     facts = machine()
     results = []
     with nullcontext() if no_peak else Meter() as meter:
-        for result in measure(settings, meter, say=lambda line: click.echo(line, err=True)):
+        for result in measure(settings, meter, say=note):
             results.append(result)
             if json_path:  # after every model, so that a long run that is broken off leaves what it had
                 json_path.write_text(json.dumps(as_data(results, facts), indent=1) + "\n")
     text = as_markdown(results)
     text += "".join("\n" + table for result in results if (table := profile_table(result)))
-    click.echo(text, nl=False)
+    if as_json:
+        emit_json(as_data(results, facts))
+    else:
+        emit(text.rstrip("\n"))
     if markdown_path:
         markdown_path.write_text(text)
     if picture_path:
@@ -204,7 +233,7 @@ def _check(
         parameters.refuse_given(_BESIDE, "can't go with --pareto, which measures ours alone")
 
 
-def _pareto(settings: Any, path: Path | None) -> None:
+def _pareto(settings: Any, path: Path | None, as_json: bool) -> None:
     from .models import MODELS
     from .pareto import curve, render
 
@@ -212,25 +241,30 @@ def _pareto(settings: Any, path: Path | None) -> None:
     for model in settings.models:
         entry = MODELS[model] if isinstance(model, str) else model
         for threads in settings.threads:
-            points = curve(
-                entry, threads, settings.seconds, settings.small, 8, lambda line: click.echo(line, err=True)
-            )
-            click.echo(render(entry.name, threads, points))
+            points = curve(entry, threads, settings.seconds, settings.small, 8, note)
+            if not as_json:
+                emit(render(entry.name, threads, points))
             found.append({"model": entry.name, "threads": threads, "points": [p.data() for p in points]})
+    _figures({"curves": found}, path, as_json)
+
+
+def _figures(data: dict[str, Any], path: Path | None, as_json: bool) -> None:
+    """Data to the file that was asked for, and to stdout."""
     if path:
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        path.write_text(json.dumps(data, indent=1) + "\n")
+    if as_json:
+        emit_json(data)
 
 
 def _bench_build(
     directory: str, sizes: dict[str, int], on: str | None, threads: str, warmup: int, runs: int, affinity: str | None,
-    path: Path | None,
+    path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     from ..compiler.cli.bench_build import bench_build
 
     counts = [_positive(part) for part in _parts(threads)] or [1]
-    found = bench_build(directory, on, counts, warmup, runs, affinity, sizes)
-    if path:
-        path.write_text(json.dumps(found, indent=1) + "\n")
+    found = bench_build(directory, on, counts, warmup, runs, affinity, sizes, quiet=as_json)
+    _figures({"runs": found}, path, as_json)
 
 
 def _parts(text: str) -> list[str]:
@@ -261,7 +295,6 @@ def _chosen(text: str, tags: dict[str, frozenset[str]]) -> tuple[str, ...]:
         elif tagged:
             chosen += tagged
         else:
-            raise click.BadParameter(
-                f"{part!r} is neither a model nor a tag; see --list", param_hint="--models"
-            )
+            near = did_you_mean(part, [*tags, *(t for has in tags.values() for t in has)])
+            raise click.BadParameter(f"{part!r} is neither a model nor a tag; see --list{near}", param_hint="--models")
     return tuple(dict.fromkeys(chosen))

@@ -106,12 +106,15 @@ class Verification:
         at = f" at {', '.join(f'{name} {size}' for name, size in self.sizes.items())}" if self.sizes else ""
         if not bad:
             weak = sum(o.constant for o in self.outputs)
-            doubt = f"; {weak} of them have one value everywhere, which proves little" if weak else ""
-            agree = f"{len(self.outputs)} outputs agree with {self.reference}"
+            have = "has" if weak == 1 else "have"
+            doubt = f"; {weak} of them {have} one value everywhere, which proves little" if weak else ""
+            one = len(self.outputs) == 1
+            agree = f"{len(self.outputs)} output{'' if one else 's'} agree{'s' * one} with {self.reference}"
             tied = max(o.ties for o in self.outputs)
             ties = f"; where it rounds to integers, ties may move them by {tied:.2e}" if tied else ""
             moved = [o for o in self.outputs if o.moved]
-            own = f"; {len(moved)} are as far off as its own answer moves with its constants" if moved else ""
+            are = "is" if len(moved) == 1 else "are"
+            own = f"; {len(moved)} {are} as far off as its own answer moves with its constants" if moved else ""
             return f"{agree}{at}, largest error {self.max_error:.2e}{doubt}{ties}{own}"
         more = f" (and {len(bad) - 1} more outputs)" if len(bad) > 1 else ""
         return f"output {bad[0].name!r} differs from {self.reference}{at}: {bad[0].reason}{more}"

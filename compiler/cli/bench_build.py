@@ -13,10 +13,10 @@ _COLUMNS = ("min", "p50", "p90", "p99", "max", "mean")
 
 def bench_build(
     directory: str, on: str | None, threads: Sequence[int], warmup: int, runs: int, affinity: str | None,
-    wanted: Mapping[str, int],
+    wanted: Mapping[str, int], quiet: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Times of ``directory``'s program with each number of threads; prints a table and returns the figures. ``wanted``:
-    sizes of open dimensions; the others have their typical ones."""
+    """Times of ``directory``'s program with each number of threads; prints a table, unless ``quiet``, and returns the
+    figures. ``wanted``: sizes of open dimensions; the others have their typical ones."""
     from ..remote.model import RemoteModel
     from ..sized import chosen_sizes
 
@@ -31,6 +31,7 @@ def bench_build(
     for entry in found:
         times = entry["milliseconds"]
         rows.append((entry["threads"], *(f"{times[c]:.3f}" for c in _COLUMNS), size(entry["peak_bytes"])))
-    emit(head)
-    emit(columns(rows))
+    if not quiet:
+        emit(head)
+        emit(columns(rows))
     return found

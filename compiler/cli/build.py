@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import TargetError, ToolchainError, VerificationError
-from . import parameters
+from . import completers, parameters
 from .console import StageProgress, emit, emit_json, note, on_terminal
 from .interrupt import removed_on_exit
 from .models import remember_model
 from .recipe import FormatType, GlibcType, chosen_formats, compare_with, from_manifest, linked_target
 from .shapes import shape_options
+from .verb import OTHERS, verb
 
 if TYPE_CHECKING:
     from ..cache.store import Cache
@@ -27,10 +28,33 @@ STAGES = (
 )  # fmt: skip
 
 
-@click.command()
-@click.argument("model", required=False)
+@verb(
+    groups={
+        "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed", "recorded"),
+        "Target": ("target", "threads"),
+        "What to make": ("output", "name", "formats", "static", "cc", "glibc", "timers"),
+        "Speed, memory, precision": (
+            "exact", "float_mode", "tile", "memory_budget", "optimize", "weights", "flush_denormals", "tuning", "cache",
+        ),
+        "Comparison": ("verify", "rtol", "atol", "seed"),
+        "Looking inside": ("explain", "dump_ir", "stop_after"),
+        OTHERS: ("table", "as_json"),
+    },
+    examples=[
+        ("halotile build model.onnx -o out", "For this machine, compared with ONNX Runtime:"),
+        ("halotile build model.onnx --shape x=1,3,224,224 -o out", "With open dimensions fixed:"),
+        ("halotile build model.onnx -t raspberry-pi-5 --format so,exe -o out/pi5", "For a board:"),
+        ("halotile build model.onnx --memory-budget 8MiB -o out", "Within 8 MiB of memory:"),
+        ("halotile build --from out/manifest.json -o again", "The same bytes once more:"),
+        ("python export.py | halotile build - -o out", "A model from standard input:"),
+    ],
+)  # fmt: skip
+@parameters.model_argument(required=False)
 @parameters.target_option
-@click.option("-o", "--output", help="Folder for everything that is made.  [default: out/<model's name>]")
+@click.option(
+    "-o", "--output", shell_complete=completers.folders,
+    help="Folder for everything that is made.  [default: out/<model's name>]",
+)  # fmt: skip
 @click.option(
     "--format", "formats", type=FormatType(),
     help="What to make: shared library, archive, static program.  [default: so,a,exe]",
@@ -81,7 +105,7 @@ def build(
     table: bool | None,
     **options: Any,
 ) -> None:
-    """Compile MODEL (ONNX) into native code with a C API.
+    """Compile MODEL (ONNX; - is standard input) into native code with a C API.
 
     The folder holds lib<name>.so, lib<name>.a, <name>.h, manifest.json, the program model_run, and main.c, <name>.cmake
     and <name>.pc for C users. It appears, or is replaced, only when all is whole and, for this machine, agrees with
@@ -90,8 +114,8 @@ def build(
     if model is None and options["recorded"] is None:
         raise click.UsageError("Missing argument 'MODEL'.")
     stop = options["stop_after"]
-    stem = Path(model).stem if model else None
     path = None if model is None else parameters.check_model_path(model)
+    stem = path.stem if path else None
     if options["verify"] and stop not in (None, "link"):
         raise click.UsageError(f"--verify needs a built library, but --stop-after {stop} builds none")
     if output:
@@ -157,7 +181,7 @@ def _build(
     from ..verify import default_rtol
     from .summary import explanation, print_table
 
-    with removed_on_exit(final), StageProgress(on_terminal() and not as_json) as progress:
+    with removed_on_exit(final), StageProgress(quiet=as_json) as progress:
         if final is None:
             report = run_pipeline(path, options, progress=progress).report
         else:
@@ -175,7 +199,8 @@ def _build(
                 for file in library.iterdir():
                     os.replace(file, stage.result / file.name)
             made = read_manifest(final)
-            remember_model(path, (made.model.sha256 if made else None) or "")
+            if not parameters.is_temporary(path):
+                remember_model(path, (made.model.sha256 if made else None) or "")
     for line in report.get("warnings", ()):
         note(f"note: {line}")
     if report.get("denormal_constants") and options.target.triple.startswith("x86_64") and not options.flush_denormals:

@@ -6,11 +6,14 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .failure import Progress, give_up_stdout, one_line
 
+_volume = 0  # of this command: -1 for errors alone, 1 and 2 for more
+EVERY = 10.0  # seconds between two lines about one stage where there is no terminal
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -40,13 +43,25 @@ def emit_json(data: Any) -> None:
     emit(json.dumps(_finite(data), indent=2, ensure_ascii=False, default=_plain, allow_nan=False))
 
 
+def set_volume(level: int) -> None:
+    """How much goes to stderr: -1 for errors alone, 0 as usual, 1 and 2 for more."""
+    global _volume
+    _volume = level
+
+
+def volume() -> int:
+    return _volume
+
+
 def note(text: str) -> None:
-    """A line for the reader on stderr; written even when stderr is no terminal, because it matters."""
-    print(one_line(text), file=sys.stderr, flush=True)
+    """A line for the reader on stderr, on a terminal or not; -q leaves it out."""
+    if _volume >= 0:
+        print(one_line(text), file=sys.stderr, flush=True)
 
 
 def on_terminal() -> bool:
-    return sys.stderr.isatty()
+    """Whether tables and bars have a reader: stderr is a terminal, and nobody asked for quiet."""
+    return sys.stderr.isatty() and _volume >= 0
 
 
 def columns(rows: Iterable[Sequence[Any]], indent: int = 0) -> str:
@@ -82,13 +97,19 @@ def seconds(value: float) -> str:
 
 
 class StageProgress:
-    """Shows (stage, done, total) on a terminal as one bar; elsewhere only remembers the stage for error reports.
+    """Shows (stage, done, total): on a terminal as one bar, elsewhere as a line for each stage, and in long ones one
+    every ten seconds.
 
-    A context manager whose object is the pipeline's ``progress`` callback.
+    A context manager whose object is the pipeline's ``progress`` callback. ``quiet``: nothing is shown, unless -v asks
+    for it, as beside data for another program.
     """
 
-    def __init__(self, shown: bool) -> None:
-        self._shown = shown
+    def __init__(self, quiet: bool = False) -> None:
+        wanted = _volume > 0 or (_volume == 0 and not quiet)
+        self._shown = wanted and sys.stderr.isatty() and _volume == 0
+        self._lines = wanted and not self._shown
+        self._begun = self._told = time.monotonic()
+        self._stage = ""
         self._bar: Any = None
         self._task: Any = None
 
@@ -122,6 +143,17 @@ class StageProgress:
         Progress.stage = stage
         if self._bar is not None:
             self._bar.update(self._task, description=stage, completed=done, total=total or None)
+        elif self._lines:
+            self._line(stage, done, total)
+
+    def _line(self, stage: str, done: int, total: int) -> None:
+        """``[  3.2 s] schedule 12/53`` when a stage begins, and now and then while it lasts."""
+        now = time.monotonic()
+        if stage == self._stage and now - self._told < EVERY:
+            return
+        self._stage, self._told = stage, now
+        part = f" {done}/{total}" if total > 1 else ""
+        print(f"[{now - self._begun:5.1f} s] {stage}{part}", file=sys.stderr, flush=True)
 
 
 def _finite(data: Any) -> Any:

@@ -8,16 +8,15 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
-import click
-
 from ...errors import HalotileError
 from . import parameters
 from .console import columns, emit, emit_json, size
+from .verb import verb
 
 Check = tuple[str, bool, Callable[[], str]]
 
 
-@click.command()
+@verb(examples=[("halotile doctor", "Is everything there that builds need?")])
 @parameters.json_option
 def doctor(as_json: bool) -> int:
     """Check this installation. Exit code 1 when something that every build needs is missing."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, get_args
 
 import click
 
+from ...errors import RunError, did_you_mean
 from ..options import Stage
-from . import parameters
-from .console import columns, count, emit, emit_json, seconds, size
+from . import completers, parameters
+from .console import columns, count, emit, emit_json, note, seconds, size
 from .failure import one_line
 from .shapes import shape_options
 from .summary import explanation, symbol_text
+from .verb import verb
 
 STAGES = get_args(Stage)
 _TILING = ("tile", "memory_budget", "optimize", "threads")
@@ -19,12 +22,26 @@ _TILING = ("tile", "memory_budget", "optimize", "threads")
 _VIEWS = {
     "--timeline": ("timeline", "svg"),
     "--plan": ("plan", "pareto", "float_mode", *_TILING),
-    "--stop-after": ("stage", "explain", "check", "float_mode", *_TILING),
+    "--stop-after": ("stage", "explain", "nodes", "check", "float_mode", *_TILING),
 }
 
 
-@click.command()
-@click.argument("model")
+@verb(
+    groups={
+        "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed"),
+        "Views": ("stage", "explain", "nodes", "check", "plan", "pareto", "timeline", "svg"),
+        "As a build would be asked": (
+            "target", "threads", "float_mode", "tile", "memory_budget", "optimize",
+        ),
+    },
+    examples=[
+        ("halotile inspect model.onnx", "What is in the file, and whether it can be compiled:"),
+        ("halotile inspect model.onnx --explain --node conv1", "How a layer is computed, and why:"),
+        ("halotile inspect model.onnx --stop-after simplify", "What simplification left:"),
+        ("halotile inspect model.onnx --plan --pareto -t raspberry-pi-4", "Tile groups, and memory against time:"),
+    ],
+)
+@parameters.model_argument()
 @shape_options
 @parameters.fix_option
 @click.option(
@@ -36,6 +53,10 @@ _VIEWS = {
 )  # fmt: skip
 @click.option("--check", is_flag=True, help="Check what each stage left, and rewrites on numbers (slow).")
 @click.option("--explain", is_flag=True, help="Print what each pass did and declined, and each kernel (no compiling).")
+@click.option(
+    "--node", "nodes", multiple=True, metavar="NAME", shell_complete=completers.nodes,
+    help="With --explain, only the kernels that a node of the model is in.",
+)  # fmt: skip
 @click.option("--timeline", is_flag=True, help="Predict loads, computations and stores on a target with a scratchpad.")
 @click.option("--svg", type=click.Path(dir_okay=False), help="Also draw the timelines into this file.")
 @click.option("--plan", "plan", is_flag=True, help="Show the tile groups: tiles, boxes, modes, bytes, extra work.")
@@ -46,7 +67,8 @@ _VIEWS = {
 @parameters.json_option
 def inspect(
     model: str, shapes: Any, typical: Any, fixed: Any, stage: Any, float_mode: str, check: bool,
-    timeline: bool, svg: str | None, target: str, as_json: bool, plan: bool, pareto: bool, explain: bool, **tiling: Any,
+    timeline: bool, svg: str | None, target: str, as_json: bool, plan: bool, pareto: bool, explain: bool,
+    nodes: tuple[str, ...], **tiling: Any,
 ) -> None:  # fmt: skip
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).
 
@@ -55,6 +77,8 @@ def inspect(
     """
     if check and stage is None:
         stage = "simplify"
+    if nodes and not explain:
+        raise click.UsageError("--node picks kernels of --explain; give both")
     if explain and stage is None:
         stage = "plan"
     _refuse_unread("--timeline" if timeline or svg else "--plan" if plan or pareto else "--stop-after" if stage else "")
@@ -78,12 +102,28 @@ def inspect(
 
     wish = {"fixed": known, "typical": typical, "float_mode": float_mode, "check": check, **tiling}
     data = look(path, stage, shapes, target=target, **wish)
+    if nodes:
+        data = {**data, "notes": {}, "kernels": _kernels_of(data["kernels"], nodes, path)}
     if as_json:
         emit_json(data)
     elif explain:
         emit(explanation(data))
     else:
         emit(_file_text(data) if stage is None else _stage_text(data))
+
+
+def _kernels_of(kernels: list[dict[str, Any]], nodes: tuple[str, ...], path: Path) -> list[dict[str, Any]]:
+    """The kernels that have one of the nodes in them; RunError for a node that the model has not."""
+    from ..frontend.load import load
+
+    known = [n.name for n in load(path).model.graph.node if n.name]
+    inside = {n for kernel in kernels for n in kernel.get("nodes", ())}
+    for name in nodes:
+        if name not in known and name not in inside:
+            raise RunError(f"the model has no node {name!r}{did_you_mean(name, known)}")
+        if name not in inside:
+            note(f"note: node {name!r} is in no kernel: it was computed at import, or taken into its neighbours")
+    return [k for k in kernels if set(nodes) & set(k.get("nodes", ()))]
 
 
 def _refuse_unread(view: str) -> None:
@@ -150,8 +190,8 @@ def _stage_text(data: dict[str, Any]) -> str:
                 *(("output", _tensor(t)) for t in data["outputs"]),
                 *(("dimension", symbol_text(s)) for s in data["symbols"]),
                 *(("needs", line) for line in data["conditions"]),
-                ("operators before", str(data["nodes_before"])),
-                (f"after {data['stage']}", str(data["nodes_after"])),
+                ("nodes of the model", str(data["nodes_before"])),
+                (f"operators after {data['stage']}", str(data["nodes_after"])),
                 *((f"time, {s}", seconds(t)) for s, t in data["seconds"].items()),
             ]
         ),

@@ -15,11 +15,12 @@ from typing import Any
 
 import click
 
-from ...errors import HalotileError, InternalError
+from ...errors import HalotileError, InternalError, did_you_mean
 from ...version import __version__
 from . import interrupt
-from .console import open_streams
+from .console import open_streams, set_volume
 from .failure import internal_error, report_error
+from .verb import write_examples
 
 # Name -> module (from this folder), help line. A module is imported when its command runs, not to list it.
 _COMMANDS = {
@@ -31,7 +32,13 @@ _COMMANDS = {
     "targets": (".targets", "List, show and detect machines to compile for."),
     "doctor": (".doctor", "Check this installation."),
     "bench": ("...benchmarks.cli", "Measure beside other engines."),
+    "completion": (".completion", "Print what makes a shell complete commands, files, targets and nodes."),
 }
+_EXAMPLES = (
+    ("halotile build model.onnx -o out", "A library for this machine, compared with ONNX Runtime:"),
+    ("halotile run out -i x=in.npy -o y=out.npy", "Run it:"),
+    ("halotile build model.onnx -t raspberry-pi-4 -o out/pi4", "For a board:"),
+)
 
 
 class LazyGroup(click.Group):
@@ -39,6 +46,12 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            ctx.fail(f"there is no command {name!r}{did_you_mean(name, _COMMANDS)}")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
@@ -49,6 +62,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        write_examples(formatter, _EXAMPLES)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -64,6 +78,7 @@ def run(arguments: Sequence[str], last: bool = False) -> int:
     ``last`` says that the process ends here: what TVM's destructors have to say after an error is not shown then.
     """
     as_json, debug = "--json" in arguments, "--debug" in arguments[:1]
+    set_volume(0)
     try:
         result: Any = cli.main(args=list(arguments), prog_name="halotile", standalone_mode=False)
         return result if isinstance(result, int) else 0

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from ...errors import ModelError, OutputError, RunError
+from ...errors import ModelError, OutputError
+from . import arrays, completers
 
 F = TypeVar("F", bound=Callable[..., Any])
+_kept: list[Any] = []  # folders that go with the process
+
+
+@dataclass(frozen=True)
+class PlainBytes:
+    """A file whose bytes are those of an input; the model says of what type and shape."""
+
+    path: str
 
 
 class FixType(click.ParamType):
@@ -26,8 +36,13 @@ class FixType(click.ParamType):
         name, equals, text = str(value).rpartition("=")
         if not equals or not name:
             self.fail(f"{value!r} is not of the form name=480,640 or name=file.npy", param, ctx)
-        if text.endswith((".npy", ".npz")):
-            return name, read_arrays([f"{name}={text}"], [name])[name]
+        if text == arrays.STREAM or text.endswith((".npy", ".npz")):
+            found = arrays.read_file(text, None, "input")
+            if isinstance(found, dict) and name not in found:
+                self.fail(f"{text!r} holds no array {name!r}", param, ctx)
+            return name, found[name] if isinstance(found, dict) else found
+        if text.endswith(".bin"):
+            return name, PlainBytes(text)
         try:
             return name, Fixed(None, tuple(_number(v) for v in text.strip("[]() ").split(",")))
         except ValueError:
@@ -48,8 +63,27 @@ def _number(text: str) -> int | float | bool:
 def fix_option(function: F) -> F:
     """``--fix``, once for each input that becomes a constant."""
     return click.option(
-        "--fix", "fixed", type=FixType(), multiple=True,
-        help="Make an input a constant: --fix size=480,640, or --fix size=size.npy.",
+        "--fix", "fixed", type=FixType(), multiple=True, shell_complete=completers.tensors("inputs", *arrays.SUFFIXES),
+        help="Make an input a constant: --fix size=480,640, or --fix size=size.npy (or .bin).",
+    )(function)  # fmt: skip
+
+
+def model_argument(required: bool = True) -> Callable[[F], F]:
+    """``MODEL``: an ONNX file, or ``-`` for standard input."""
+    return click.argument("model", required=required, shell_complete=completers.files(".onnx"))
+
+
+def directory_argument(metavar: str = "DIR", required: bool = True) -> Callable[[F], F]:
+    """``DIR``: the folder of a build."""
+    return click.argument("directory", metavar=metavar, required=required, shell_complete=completers.folders)
+
+
+def input_option(function: F) -> F:
+    """``-i``: arrays for inputs."""
+    return click.option(
+        "-i", "--input", "inputs", multiple=True, metavar="NAME=FILE",
+        shell_complete=completers.tensors("inputs", *arrays.SUFFIXES),
+        help="An input as .npy or plain bytes (.bin), or all as .npz; - is standard input.",
     )(function)  # fmt: skip
 
 
@@ -61,7 +95,7 @@ def json_option(function: F) -> F:
 def target_option(function: F) -> F:
     """``-t``, checked as far as that goes without loading the compiler."""
     return click.option(
-        "-t", "--target", default="native", show_default=True,
+        "-t", "--target", default="native", show_default=True, shell_complete=completers.targets,
         help="native, a name from `halotile targets list`, or triple+cpu+features.",
     )(function)  # fmt: skip
 
@@ -175,9 +209,12 @@ class ToleranceType(click.ParamType):
 def tolerance_options(function: F) -> F:
     """``--rtol``, ``--atol`` and ``--seed`` of a comparison."""
     function = click.option(
-        "--rtol", type=ToleranceType(), help="[default: 1e-3; 1e-2 for weights in float16]"
+        "--rtol", type=ToleranceType(),
+        help="Allowed error, of an output's largest value.  [default: 1e-3; 1e-2 for weights in float16]",
     )(function)
-    function = click.option("--atol", type=ToleranceType(), default=1e-5, show_default=True)(function)
+    function = click.option(
+        "--atol", type=ToleranceType(), default=1e-5, show_default=True, help="Allowed error on top of that."
+    )(function)
     return click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs."
     )(function)
@@ -187,6 +224,7 @@ def fixed_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
     """The values by input name; one name given twice is a usage error."""
     from ..options import checked_fixed
 
+    pairs = [(n, _bytes_of(n, v) if isinstance(v, PlainBytes) else v) for n, v in pairs]
     names = [name for name, _ in pairs]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
@@ -194,8 +232,28 @@ def fixed_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
     return checked_fixed(dict(pairs))
 
 
+def _bytes_of(name: str, value: PlainBytes) -> Any:
+    """The array that a file of plain bytes holds for an input of the model on the command line."""
+    from ...errors import ShapeError
+    from ..frontend.load import load
+    from ..frontend.shapes import declared_shape, plain_dtype, run_time_inputs
+    from ..spec import TensorSpec
+
+    model = click.get_current_context().params.get("model")
+    if not model or model == arrays.STREAM:
+        raise click.UsageError(f"--fix {name}={value.path}: plain bytes need the model's file; give a .npy file")
+    inputs = {i.name: i for i in run_time_inputs(load(check_model_path(model)).model.graph)}
+    if name not in inputs:
+        raise ShapeError(f"a value was given for '{name}', but the model's inputs are {', '.join(map(repr, inputs))}")
+    shape = tuple(declared_shape(inputs[name]) or (None,))
+    return arrays.read_file(value.path, TensorSpec(name, plain_dtype(inputs[name]), shape), "input")  # type: ignore[arg-type]
+
+
 def check_model_path(path: str) -> Path:
-    """The model's path, if there is a file that can be opened."""
+    """The model's path, if there is a file that can be opened; ``-`` is what standard input holds, kept in a file that
+    goes with the process."""
+    if path == arrays.STREAM:
+        return _from_stdin()
     file = Path(path)
     if not path:
         raise ModelError("the model's path is empty")
@@ -207,6 +265,25 @@ def check_model_path(path: str) -> Path:
         file.open("rb").close()
     except OSError as error:
         raise ModelError(f"model file '{path}' can't be read: {error.strerror}") from None
+    return file
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether the model came from standard input."""
+    return any(path.parent == Path(folder.name) for folder in _kept)
+
+
+def _from_stdin() -> Path:
+    import sys
+
+    from ..runtime.private import PrivateFolder
+
+    data = sys.stdin.buffer.read()
+    if not data:
+        raise ModelError("the model on standard input is empty")
+    _kept.append(PrivateFolder())
+    file = Path(_kept[-1].name) / "model.onnx"
+    file.write_bytes(data)
     return file
 
 
@@ -264,44 +341,3 @@ def check_destination(final: Path) -> None:
         raise OutputError(f"output {final} can't be made: {folder} is a file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"output {final} can't be written: no permission for {folder}")
-
-
-def read_arrays(pairs: Sequence[str], names: Sequence[str], unused: Sequence[str] = ()) -> dict[str, Any]:
-    """``-i x=in.npy``, ``-i in.npy`` (of a model with one input) or ``-i all.npz`` -> arrays by input name. ``unused``
-    are inputs of the ONNX model that no output depends on."""
-    import numpy as np
-
-    arrays: dict[str, Any] = {}
-    for text in pairs:
-        name, path = split_file(text, names, "input", unused)
-        try:
-            loaded = np.load(path, allow_pickle=False)
-        except OSError as error:
-            raise RunError(
-                f"input file {path!r} can't be read: {error.strerror or 'not a numpy file'}"
-            ) from None
-        except (ValueError, EOFError):
-            raise RunError(f"input file {path!r} is not a .npy or .npz file of plain numbers") from None
-        if isinstance(loaded, np.ndarray):
-            arrays[name or names[0]] = loaded
-        elif name:
-            raise RunError(f"input {name!r}: {path!r} holds several arrays; give it without a name")
-        else:
-            arrays.update({key: loaded[key] for key in loaded.files})
-    return arrays
-
-
-def split_file(text: str, names: Sequence[str], what: str, unused: Sequence[str] = ()) -> tuple[str | None, str]:
-    """``x=a.npy`` -> ("x", "a.npy"); without a name None, which a model with one tensor or an .npz allows."""
-    # names may hold equals signs: known ones first, x=y before x
-    for name in sorted([*names, *unused], key=len, reverse=True):
-        if text.startswith(f"{name}="):
-            return name, text[len(name) + 1 :]
-    name, equals, path = text.partition("=")
-    if equals:
-        raise RunError(f"the model has no {what} {name!r}; its {what}s are {', '.join(names)}")
-    if len(names) != 1 and not text.endswith(".npz"):
-        raise RunError(
-            f"the model has {len(names)} {what}s ({', '.join(names)}); write name={text}, or give an .npz"
-        )
-    return None, text

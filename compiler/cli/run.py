@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ...errors import OutputError, RunError
-from . import parameters
+from ...errors import RunError, did_you_mean
+from . import completers, parameters
+from .arrays import STREAM, SUFFIXES, read_arrays, split_file, write_arrays
 from .console import columns, emit, emit_json, note
 from .sizes import size_option, sizes_of
+from .verb import verb
 
 
-@click.command()
-@click.argument("directory", metavar="DIR")
-@click.option(
-    "-i", "--input", "inputs", multiple=True, metavar="NAME=FILE", help="An input as .npy, or all as .npz."
+@verb(
+    groups={"Inputs and outputs": ("inputs", "outputs", "sizes", "seed"), "How": ("on", "threads", "repeat")},
+    examples=[
+        ("halotile run out", "On random inputs; prints what came out:"),
+        ("halotile run out -i x=in.npy -o y=out.npy", "From file to file:"),
+        ("halotile run out -i x=frame.bin -o y=- | python show.py", "Plain bytes in, .npy to the next program:"),
+        ("halotile run out --on ssh://pi@raspberrypi.local --repeat 20", "On a board, with the median time:"),
+    ],
 )
+@parameters.directory_argument()
+@parameters.input_option
 @click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="NAME=FILE",
-    help="Where an output goes, as .npy; or .npz.",
-)
+    "-o", "--output", "outputs", multiple=True, metavar="NAME=FILE",
+    shell_complete=completers.tensors("outputs", *SUFFIXES),
+    help="Where an output goes, as .npy or plain bytes (.bin); or all as .npz; - is standard output.",
+)  # fmt: skip
 @size_option
 @parameters.on_option
 @parameters.threads_option
@@ -48,6 +51,8 @@ def run(
     output its name may be left out: -i in.npy -o out.npy.
     """
     folder = parameters.check_library_path(directory)
+    if as_json and any(text.rpartition("=")[2] == STREAM for text in outputs):
+        raise click.UsageError("--json and an output on standard output would come out mixed; choose one")
     with contextlib.ExitStack() as stack:
         model = stack.enter_context(parameters.open_model(folder, on, threads))
         _run(model, inputs, outputs, sizes_of(sizes), threads, seed, repeat, as_json)
@@ -62,10 +67,11 @@ def _run(
 
     names = [t.name for t in model.inputs]
     unused = model.recorded.report.dropped_inputs
-    given = parameters.read_arrays(inputs, names, unused)
+    given = read_arrays(inputs, model.inputs, unused)
     unknown = sorted(set(given) - set(names) - set(unused))
     if unknown:
-        raise RunError(f"the model has no input {unknown[0]!r}; its inputs are {', '.join(names)}")
+        near = did_you_mean(unknown[0], names)
+        raise RunError(f"the model has no input {unknown[0]!r}; its inputs are {', '.join(names)}{near}")
     targets = _destinations(outputs, [t.name for t in model.outputs])
     sizes = chosen_sizes(model, given, wanted)
     specs = inputs_at(model, sizes)
@@ -75,7 +81,7 @@ def _run(
     arrays = {**random_inputs(specs, None, seed), **given}
     results, median = _timed(model, arrays, threads, repeat)
     for path, chosen in targets.items():
-        _write(Path(path), {n: results[n] for n in chosen})
+        write_arrays(path, {n: results[n] for n in chosen})
     described = [_describe(name, array) for name, array in results.items()]
     if as_json:
         emit_json(
@@ -92,7 +98,8 @@ def _run(
     if not targets:
         emit(columns((d["name"], f"{d['dtype']}{d['shape']}", _range(d)) for d in described))
     for path in targets:
-        emit(path)
+        if path != STREAM:
+            emit(path)
 
 
 def _timed(
@@ -114,34 +121,11 @@ def _destinations(texts: Any, names: list[str]) -> dict[str, list[str]]:
     """File -> names of the outputs that go into it; refuses a folder that isn't there before anything runs."""
     found: dict[str, list[str]] = {}
     for text in texts:
-        name, path = parameters.split_file(text, names, "output")
+        name, path = split_file(text, names, "output")
         found[path] = [name] if name else names
-        parameters.check_file_destination(Path(path))
+        if path != STREAM:
+            parameters.check_file_destination(Path(path))
     return found
-
-
-def _write(path: Path, arrays: dict[str, Any]) -> None:
-    """One .npy or an .npz, under its name only when whole. A device or a pipe is written to, not replaced."""
-    import numpy as np
-
-    special = path.exists() and not path.is_file()
-    partial = path if special else path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as end:
-            file = io.BytesIO() if special else end  # numpy asks a file where it is, which a pipe can't say
-            if path.suffix == ".npz":
-                np.savez(file, **arrays)
-            else:
-                np.save(file, next(iter(arrays.values())))
-            if isinstance(file, io.BytesIO):
-                end.write(file.getbuffer())
-        if not special:
-            os.replace(partial, path)
-    except OSError as error:
-        raise OutputError(f"output {path} can't be written: {error.strerror or error}") from None
-    finally:
-        if not special:
-            partial.unlink(missing_ok=True)
 
 
 def _describe(name: str, array: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import click
 
 from ...errors import ShapeError
 from ..extents import Extent, checked_dimension
+from . import completers
 
 F = TypeVar("F", bound=Callable[..., Any])
 Dim = int | str
@@ -94,7 +95,7 @@ def shape_options(function: F) -> F:
         help="What to plan for where dimensions are open: --typical h=720,w=1280.",
     )(add)  # fmt: skip
     return click.option(
-        "--shape", "shapes", type=ShapeType(), multiple=True,
+        "--shape", "shapes", type=ShapeType(), multiple=True, shell_complete=completers.tensors("inputs"),
         help="Fix an input's shape, --shape x=1,3,224,224, or name and bound what is open, --shape "
         "x=n,3,h:64..2160:32,w; by a dimension's name: --shape batch=4, --shape batch=1..16.",
     )(add)  # type: ignore[no-any-return]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 from .console import columns, count, seconds, size
 from .failure import one_line
+from .legend import legend
 
 
 def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple[str, str]]:
@@ -16,12 +17,10 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
     kernels = report.get("kernels")
     found: list[tuple[str, str]] = [("model", one_line(model.name)), ("target", str(report.get("target", "")))]
     if before:
-        found.append(("operators before", f"{sum(before.values())} ({_top(before)})"))
-    if report.get("operators_after") is not None:
-        found.append(("operators after", str(report["operators_after"])))
+        found.append(("nodes of the model", f"{sum(before.values())} ({_top(before)})"))
     found += [("dimension", symbol_text(s)) for s in report.get("symbols") or ()]
     if kernels:
-        found.append(("kernels after", str(len(kernels))))
+        found.append(("kernels made of them", str(len(kernels))))
     if report.get("macs") is not None:
         found.append(("multiply-adds", count(report["macs"])))
     for key, label in (("weight_bytes", "weights"), ("arena_bytes", "arena")):
@@ -85,6 +84,8 @@ def explanation(report: dict[str, Any]) -> str:
         reasons = kernel.get("notes") or kernel.get("reasons") or ()
         facts += [("because", str(r)) for r in ([reasons] if isinstance(reasons, str) else reasons)]
         parts.append(f"  {kernel.get('name', 'kernel')}\n" + columns([f for f in facts if f[1]], indent=4))
+    if meanings := legend("\n".join(str(k.get("schedule", "")) for k in kernels)):
+        parts.append("words of schedules:\n" + "\n".join(f"  {line}" for line in meanings))
     return "\n".join(parts) or "no pass left a note"
 
 

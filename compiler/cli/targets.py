@@ -7,16 +7,27 @@ from typing import Any
 
 import click
 
-from . import parameters
+from ...errors import did_you_mean
+from . import completers, parameters
 from .console import columns, emit, emit_json, size
+from .verb import Verb
 
 
-@click.group()
+class Targets(click.Group):
+    """The group, which knows what a misspelt verb of it may have meant."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {args[0]!r} of targets{did_you_mean(args[0], self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Targets)
 def targets() -> None:
     """List, show and detect machines to compile for."""
 
 
-@targets.command("list")
+@targets.command("list", cls=Verb, examples=[("halotile targets list", "All names:")])
 @parameters.json_option
 def list_(as_json: bool) -> None:
     """All boards and levels that have a name."""
@@ -24,18 +35,14 @@ def list_(as_json: bool) -> None:
 
     known = boards().values()
     if as_json:
-        emit_json(
-            [
-                {"name": b.name, "description": b.description, "aliases": b.aliases, **_data(b.target)}
-                for b in known
-            ]
-        )
+        rows = ({"name": b.name, "description": b.description, "aliases": b.aliases, **_data(b.target)} for b in known)
+        emit_json({"targets": [*rows]})
     else:
         emit(columns([("native", "this machine"), *((b.name, b.description) for b in known)]))
 
 
-@targets.command()
-@click.argument("target")
+@targets.command(cls=Verb, examples=[("halotile targets show raspberry-pi-5", "What Halotile knows of a board:")])
+@click.argument("target", shell_complete=completers.targets)
 @parameters.json_option
 def show(target: str, as_json: bool) -> None:
     """The facts behind TARGET: a name, native, or triple+cpu+features."""
@@ -45,7 +52,7 @@ def show(target: str, as_json: bool) -> None:
     _show(resolve(target), as_json)
 
 
-@targets.command()
+@targets.command(cls=Verb, examples=[("halotile targets detect", "What it sees of this machine:")])
 @parameters.json_option
 def detect(as_json: bool) -> None:
     """What Halotile sees of this machine."""

@@ -27,7 +27,7 @@ def show(
         except OSError as error:
             raise OutputError(f"can't write {svg}: {error.strerror}; name a file that can be written") from None
     if as_json:
-        emit_json([c.data() for c in chains])
+        emit_json({"chains": [c.data() for c in chains]})
         return
     parts = []
     for c in chains:

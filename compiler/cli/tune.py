@@ -7,12 +7,23 @@ from typing import Any
 import click
 
 from . import parameters
-from .console import StageProgress, columns, emit, emit_json, on_terminal
+from .console import StageProgress, columns, emit, emit_json
 from .shapes import shape_options
+from .verb import verb
 
 
-@click.command()
-@click.argument("model")
+@verb(
+    groups={
+        "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed"),
+        "What is measured": ("threads", "exact", "seconds", "candidates"),
+        "Result": ("database",),
+    },
+    examples=[
+        ("halotile tune model.onnx", "Measure, and enter what wins into tuning.json:"),
+        ("halotile build model.onnx --tuning tuning.json -o out", "Build with it:"),
+    ],
+)
+@parameters.model_argument()
 @click.option(
     "--database", type=click.Path(dir_okay=False), default="tuning.json", show_default=True, metavar="FILE",
     help="Where to enter what wins; made if it is not there.",
@@ -42,7 +53,7 @@ def tune(
     path = parameters.check_model_path(model)
     from ..api import tune as measure
 
-    with StageProgress(on_terminal()) as progress:
+    with StageProgress(quiet=as_json) as progress:
         found = measure(
             path, database, shapes, threads, exact, typical=typical,
             fixed=known, seconds=seconds, candidates=candidates, progress=progress,

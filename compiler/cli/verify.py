@@ -10,18 +10,31 @@ import click
 
 from ...errors import ToolchainError
 from . import parameters
-from .console import StageProgress, columns, emit, emit_json, on_terminal
+from .arrays import read_arrays
+from .console import StageProgress, columns, emit, emit_json
 from .interrupt import removed_on_exit
 from .shapes import shape_options
 from .sizes import size_option, sizes_of
+from .verb import verb
 
 
-@click.command()
-@click.argument("model")
-@click.argument("directory", metavar="[DIR]", required=False)
-@click.option(
-    "-i", "--input", "inputs", multiple=True, metavar="NAME=FILE", help="An input as .npy, or all as .npz."
-)
+@verb(
+    groups={
+        "Inputs": ("inputs", "sizes", "seed"),
+        "What is compared": (
+            "on", "shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed", "threads", "exact", "cache",
+        ),
+        "Tolerance": ("rtol", "atol"),
+    },
+    examples=[
+        ("halotile verify model.onnx", "Compiled for this machine, on random inputs:"),
+        ("halotile verify model.onnx out -i x=in.npy", "A library, on an input of yours:"),
+        ("halotile verify out --on ssh://pi@raspberrypi.local", "A library on a board; the manifest knows the model:"),
+    ],
+)  # fmt: skip
+@parameters.model_argument()
+@parameters.directory_argument("[DIR]", required=False)
+@parameters.input_option
 @size_option
 @parameters.on_option
 @shape_options
@@ -89,7 +102,7 @@ def _compile(path: Path, library: Path, cache: Any, wanted: dict[str, Any], quie
     from ..state import Options
 
     options = Options(target=resolved("native", cache)[0], cache=cache, **wanted)
-    with StageProgress(on_terminal() and not quiet) as progress:
+    with StageProgress(quiet) as progress:
         made_library(path, options, library, progress)
 
 
@@ -103,7 +116,7 @@ def _compare(
 
     with parameters.open_model(library, on, threads) as model:
         rtol = default_rtol(weights_of(model.recorded)) if rtol is None else rtol
-        given = parameters.read_arrays(inputs, [t.name for t in model.inputs], model.recorded.report.dropped_inputs)
+        given = read_arrays(inputs, model.inputs, model.recorded.report.dropped_inputs)
         run = (lambda arrays: model(arrays, threads)) if hasattr(model, "place") else model
         dropped, fixed = model.recorded.report.dropped_shapes, fixed_of(model.recorded)
         return verify_at(

@@ -30,7 +30,7 @@ def merge_attention(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
             group = group_of(fuser, draft, nodes)
             facts = TOO_LONG if fuser.too_long(group.nodes) else attention_facts(group)
             if not isinstance(facts, AttentionFacts):
-                draft.notes.append(f"attention: not fused further: {facts}")
+                draft.notes.append(f"the attention takes in no more: {facts}")
                 break
             gone |= take(fuser, draft, group)
     return [d for d in drafts if id(d) not in gone]

@@ -87,22 +87,25 @@ class _Fuser(Drafts):
         if facts.kind != "injective" or len(node.results) != 1:
             return None
         candidates: list[tuple[int, Draft]] = []
+        apart: list[tuple[Draft, str]] = []
         for value in dict.fromkeys(node.inputs):
             draft = self.producer_of(value)
             if draft is None or draft.kind == "opaque":
                 continue
             reason = self._apart(node, facts, value, draft)
             if reason:
-                draft.notes.append(f"{node.operator} ({node.place}) not fused: {reason}")
+                apart.append((draft, f"{node.operator} ({node.place}) not fused: {reason}"))
                 continue
             # the heaviest producer takes the node: anchors before reductions before maps, the later one if equal
             rank = {"anchor": 3, "stencil": 2, "reduce": 2}.get(draft.kind, 1)
             candidates.append((rank * 1_000_000 + self.order[draft.nodes[-1]], draft))
-        if not candidates:
-            return None
-        draft = max(candidates, key=lambda c: c[0])[1]
-        draft.nodes.append(node)
-        return draft
+        chosen = max(candidates, key=lambda c: c[0])[1] if candidates else None
+        if chosen is None or chosen.kind != "anchor":  # else it is an epilogue, of another kernel
+            for draft, note in apart:
+                draft.notes.append(note)
+        if chosen is not None:
+            chosen.nodes.append(node)
+        return chosen
 
     def _apart(self, node: Node, facts: Facts, value: Value, draft: Draft) -> str:
         """Why ``node``, which reads ``value``, may not join ``draft``, which computes it; empty if it may."""

@@ -131,7 +131,7 @@ class _Assigner:
                     continue
                 inner = Value(f"{value.name}.blocked", value.shape, value.dtype)
                 result[place] = result_renamed(result[place], value, inner)
-                result.append(copy_group(f"convert_{len(result)}", inner, value, "layout: a model output is plain"))
+                result.append(copy_group(f"convert_{len(result)}", inner, value, "a model output is plain"))
         self.groups = result
 
     def _choose_blocks(self) -> None:
@@ -175,7 +175,7 @@ class _Assigner:
         for group in groups:
             for value in group.inputs if permutes_vectors(group, lanes) else ():
                 if value not in self.blocks:
-                    fresh, made = self._converted(value, lanes, why="layout: joined to others in channel blocks")
+                    fresh, made = self._converted(value, lanes, why="joined to others in channel blocks")
                     before += [] if made is None else [made]
                     group = reading(group, value, fresh)
             result.append(group)
@@ -192,13 +192,13 @@ class _Assigner:
             return []
         if not preserves_channels(group, {image: lanes}, lanes):
             return []
-        fresh, made = self._converted(image, lanes, why="layout: read between its elements, by vectors of channels")
+        fresh, made = self._converted(image, lanes, why="read between its elements, by vectors of channels")
         inside, after = reading(group, image, fresh), []
         for value in group.outputs:
             if value in self.pinned or not any(self._wants_blocks(r, value) for r in readers.get(value, [])):
                 inner = Value(f"{value.name}.blocked", value.shape, value.dtype)
                 inside = result_renamed(inside, value, inner)
-                after.append(copy_group(f"convert_{value.name}_plain", inner, value, "layout: read plain"))
+                after.append(copy_group(f"convert_{value.name}_plain", inner, value, "read plain"))
                 value = inner
             self.blocks[value] = lanes
         return [*([] if made is None else [made]), inside, *after]
@@ -236,7 +236,7 @@ class _Assigner:
                 continue
             del self.views[value]
             node = next(n for n in self.graph.nodes if value in n.results)
-            group = Group(f"view_{len(self.groups)}", (node,), (base,), (value,), None, ("layout: view of C-blocks",))
+            group = Group(f"view_{len(self.groups)}", (node,), (base,), (value,), None, ("view of C-blocks",))
             self._insert_after(base, group)
             self.notes.append(f"{node.operator} ({node.place}) copies: its input is blocked")
 
@@ -331,7 +331,7 @@ class _Assigner:
         block: int,
         padded: bool = False,
         fill: int = 0,
-        why: str = "layout: a convolution reads it in channel blocks",
+        why: str = "a convolution reads it in channel blocks",
     ) -> tuple[Value, Group | None]:
         key = (value, block, padded and not block, fill)
         if key in self.converted:
@@ -341,7 +341,7 @@ class _Assigner:
         if block:
             self.blocks[fresh] = block
         if not block:
-            why = "layout: read plain" if self.blocks.get(value) else "layout: margins for a padded convolution"
+            why = "read plain" if self.blocks.get(value) else "margins for a padded convolution"
         self.notes.append(f"{self._place(value)} is converted: {why}")
         return fresh, copy_group(f"convert_{value.name}_{block}", value, fresh, why)
 

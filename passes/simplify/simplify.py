@@ -37,11 +37,11 @@ class Simplify:
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
         function = module["main"]
         if not isinstance(function, relax.Function):
-            return Result(module, False, ("simplify: main is not a Relax function; left alone",))
+            return Result(module, False, ("main is not a Relax function; left alone",))
         try:
             graph = read(function)
         except Unreadable as reason:
-            return Result(module, False, (f"simplify: left alone, because {reason}",))
+            return Result(module, False, (f"left alone, because {reason}",))
         before = sum(map(is_operator, graph.order())) + graph.dead
         check = TranslationCheck(self.float_mode) if self.check else None
         record = run(graph, rules_for(self.float_mode), check)
@@ -55,9 +55,9 @@ class Simplify:
 
 
 def _notes(record: Record) -> tuple[str, ...]:
-    done = [f"simplify: {rule} {count}x" for rule, count in sorted(record.applied.items())]
+    done = [f"{rule} {count}x" for rule, count in sorted(record.applied.items())]
     kept = [
-        f"simplify: {rule} declined at {_places(nodes)}: {reason}"
+        f"{rule} declined at {_places(nodes)}: {reason}"
         for (rule, reason), nodes in sorted(record.declined.items())
     ]
     return tuple(done + kept)

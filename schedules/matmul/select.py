@@ -64,7 +64,7 @@ class Amx(Algorithm):
         if is_open(facts.output.shape):
             return self.refuses("its blocks need a fixed number of rows")
         if not may_split(request):
-            return self.refuses("the target has no such unit, or float32 may be in no parts")
+            return self.refuses("the target has no such unit, or float32 must not be split into parts for it")
         if not matrix_pays(request, facts):
             return self.refuses("not applicable, or expected to be no faster than multiply-adds of vectors")
         return Choice(self.name, None, self.name)

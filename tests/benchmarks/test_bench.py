@@ -156,7 +156,7 @@ def test_files_are_measured_too_and_one_that_fails_costs_only_its_own_figure(tmp
     onnx.save(model, tmp_path / "open.onnx")
     arguments = [str(tmp_path / "mine.onnx"), "-j", "1", "-s", "0.1", "--peers", "here", "--no-peak"]
     out = tmp_path / "r.json"
-    done = CliRunner().invoke(cli_module.bench, [*arguments, "--shape", "x=1,3,7,9", "--json", str(out)])
+    done = CliRunner().invoke(cli_module.bench, [*arguments, "--shape", "x=1,3,7,9", "--output", str(out)])
     assert done.exit_code == 0, done.output
     (result,) = json.loads(out.read_text())["models"]
     assert result["model"] == "mine" and result["best_peer"] == "here" and result["ratio"] > 0
@@ -185,7 +185,7 @@ def test_inputs_that_are_fixed_are_constants_for_every_engine(tmp_path: Path, ve
     arguments = [str(tmp_path / "grown.onnx"), "-j", "1", "-s", "0.1", "--peers", "here", "--no-peak"]
     wanted = ["--shape", "x=1,3,7,9", "--fix", "size=1,8,14,18", "--fix", "scale=0.5"]
     out = tmp_path / "r.json"
-    done = CliRunner().invoke(cli_module.bench, [*arguments, *wanted, "--json", str(out), "--ablate", "tile"])
+    done = CliRunner().invoke(cli_module.bench, [*arguments, *wanted, "--output", str(out), "--ablate", "tile"])
     assert done.exit_code == 0, done.output
     (result,) = json.loads(out.read_text())["models"]
     assert result["ratio"] > 0 and not any(e["error"] or e["wrong"] for e in result["engines"])
@@ -209,7 +209,7 @@ def test_the_exit_code_tells_a_wrong_figure_and_none() -> None:
 
 
 def test_a_file_that_can_not_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
-    for option in ("--json", "--markdown", "--picture"):
+    for option in ("--output", "--markdown", "--picture"):
         done = CliRunner().invoke(cli_module.bench, ["-m", "espcn", option, str(tmp_path / "nowhere" / "it")])
         assert isinstance(done.exception, OutputError) and "there is no folder" in str(done.exception)
 
@@ -223,7 +223,7 @@ def test_tags_and_names_choose_models() -> None:
 @pytest.mark.usefixtures("here")
 def test_command_writes_json_markdown_and_picture(tmp_path: Path) -> None:
     files = [tmp_path / "r.json", tmp_path / "r.md", tmp_path / "r.svg"]
-    options = ["--json", str(files[0]), "--markdown", str(files[1]), "--picture", str(files[2])]
+    options = ["--output", str(files[0]), "--markdown", str(files[1]), "--picture", str(files[2])]
     arguments = ["-m", "espcn", "-j", "1", "-s", "0.1", "--peers", "here", "--small", "--no-peak", *options]
     done = CliRunner().invoke(cli_module.bench, arguments, catch_exceptions=False)
     assert done.exit_code == 0

@@ -37,7 +37,7 @@ def test_from_onnx_to_a_c_program_on_a_raspberry_pi(tmp_path: Path, sshd, monkey
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, (line, done.stderr)
         told.append(done.stdout)
-    assert len(told) == 4 and "1 outputs agree" in told[1] and "milliseconds" in told[2]
+    assert len(told) == 4 and "1 output agrees" in told[1] and "milliseconds" in told[2]
     command = [*PI5.split(), "-L", "/usr/aarch64-linux-gnu", "./main"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout == "class 0 with 0.001000\n"
 

@@ -124,7 +124,7 @@ def test_errors_as_json(tmp_path: Path) -> None:
 
 
 def test_targets_list_and_show() -> None:
-    names = [t["id"] for t in json.loads(halotile("targets", "list", "--json").stdout)]
+    names = [t["id"] for t in json.loads(halotile("targets", "list", "--json").stdout)["targets"]]
     assert "raspberry-pi-4" in names and len(names) >= 18
     plain = halotile("targets", "list").stdout
     assert all(name in plain for name in names)

@@ -44,7 +44,7 @@ def test_text_and_svg(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_json(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(path), "--timeline", "-t", "scratchpad", "--json"]) == 0
-    (chain,) = json.loads(capsys.readouterr().out)
+    (chain,) = json.loads(capsys.readouterr().out)["chains"]
     assert chain["stripes"] > 1 and chain["seconds"] < chain["seconds_without_overlap"]
     assert chain["scratchpad_bytes"] <= 256 * 1024
     assert max(b["end"] for b in chain["bars"]) == chain["seconds"]

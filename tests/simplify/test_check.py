@@ -104,8 +104,8 @@ def test_notes_count_what_was_done_and_say_what_was_not(tools):
 
     result = Simplify().apply(tools.module([((2, 3), F32)], body))
     assert result.notes == (
-        "simplify: reshape-chain 1x",
-        "simplify: multiply-by-zero declined at lv2: NaN and infinity times zero are NaN",
+        "reshape-chain 1x",
+        "multiply-by-zero declined at lv2: NaN and infinity times zero are NaN",
     )
     assert result.details["operators_before"] == 3 and result.details["operators_after"] == 2
 

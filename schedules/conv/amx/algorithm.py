@@ -42,7 +42,7 @@ class _OnUnit(Algorithm):
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
         """Compared as cycles of a core beside others of the target's cores; the plan has to win by MARGIN."""
         if not may_split(request):
-            return self.refuses("the target has no such unit, or float32 may be in no parts")
+            return self.refuses("the target has no such unit, or float32 must not be split into parts for it")
         plan = self.plan(request, facts)
         if plan is None:
             return self.refuses(self.kind)

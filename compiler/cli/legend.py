@@ -1,0 +1,25 @@
+"""What the short words of a kernel's schedule mean, for those that stand in a text."""
+
+from __future__ import annotations
+
+import re
+
+LEGEND = (
+    (r"\bC\d+", "C16: channels lie in blocks of 16"),
+    (r"\btile \d+x\d+x\d+", "tile 2x3x2: registers hold 2 rows by 3 columns of the output, 2 vectors of channels each"),
+    (r"\bF\(", "F(4x4,3x3): Winograd, 4 x 4 outputs of a 3 x 3 convolution at once; /2 is its stride"),
+    (r"winograd.*\bstrip \d+", "strip 8: Winograd's tiles that are transformed and multiplied together"),
+    (r"matrix conv.*\bstrip \d+x", "strip 8x16: rows by columns of the output that are computed as one"),
+    (r"\d products\b", "3 products: float32 as sums of bfloat16 parts, so many of which are multiplied"),
+    (r"\bmap\b", "map: one loop nest over the elements of the result"),
+    (r"\bstaged\b", "staged: loop nests one after the other, called phases"),
+    (r"\bprefix \d+", "prefix 2: phases share the 2 outer loops; 0: each is finished before the next"),
+    (r"\blanes \d+", "lanes 8: vectors of 8 channels, which lie side by side"),
+    (r"\bplain\b", "plain: in the order of the ONNX tensor"),
+    (r"\bin streams\b", "in streams: weights are read once, from beginning to end"),
+)
+
+
+def legend(text: str) -> list[str]:
+    """A line for each short word in a text."""
+    return [meaning for pattern, meaning in LEGEND if re.search(pattern, text)]

@@ -1,0 +1,87 @@
+"""What users read of a build: each line in one language, and no word without its meaning."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from halotile.compiler.cli.inspect import _stage_text
+from halotile.compiler.cli.legend import LEGEND, legend
+from halotile.compiler.cli.summary import explanation, rows
+from halotile.compiler.inspection import inspect_stage
+from halotile.compiler.verify import OutputCheck, Verification
+from onnx import TensorProto, helper, numpy_helper
+
+
+@pytest.fixture(scope="module")
+def residual() -> onnx.ModelProto:
+    """relu(conv(h) + h) with h = relu(conv(x)): the sum is the second convolution's epilogue."""
+    rng = np.random.default_rng(2)
+    weights = [
+        numpy_helper.from_array(rng.normal(0, 0.1, (16, n, 3, 3)).astype(np.float32), f"w{i}")
+        for i, n in enumerate((3, 16))
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["c0"], name="conv0", pads=[1] * 4),
+        helper.make_node("Relu", ["c0"], ["h"], name="relu0"),
+        helper.make_node("Conv", ["h", "w1"], ["c1"], name="conv1", pads=[1] * 4),
+        helper.make_node("Add", ["c1", "h"], ["s"], name="sum"),
+        helper.make_node("Relu", ["s"], ["r"], name="relu1"),
+        helper.make_node("GlobalAveragePool", ["r"], ["y"], name="mean"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 12, 12])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, 1, 1])
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(scope="module")
+def explained(residual: onnx.ModelProto) -> dict[str, Any]:
+    return inspect_stage(residual, "plan", None, "x86-64-v3")
+
+
+def test_what_is_an_epilogue_is_not_said_to_be_left_out(explained: dict[str, Any]) -> None:
+    assert any({"conv1", "sum"} <= set(k["nodes"]) for k in explained["kernels"])  # the sum is in the kernel
+    assert not [n for n in explained["notes"].get("fuse", ()) if "(sum)" in n]
+    assert "(sum) not fused" not in explanation(explained)
+
+
+def test_no_line_says_its_stage_twice(explained: dict[str, Any]) -> None:
+    for stage, notes in explained["notes"].items():
+        assert not [n for n in notes if n.startswith(f"{stage}:") or f": {stage}:" in n], notes
+    assert not re.search(r"because +\w+: ", "\n".join(explanation(explained).splitlines()))
+
+
+def test_every_short_word_of_a_schedule_has_its_meaning(explained: dict[str, Any]) -> None:
+    text = explanation(explained)
+    schedules = " ".join(k["schedule"] for k in explained["kernels"])
+    assert re.search(r"C8, tile \d", schedules) and "prefix" in schedules
+    meanings = text.split("words of schedules:\n")[1].splitlines()
+    for word in ("C16:", "tile 2x3x2:", "staged:", "prefix 2:"):
+        assert any(m.strip().startswith(word) for m in meanings), (word, meanings)
+    assert legend("matrix conv, strip 8x16 C16, 3 products") == [LEGEND[0][1], LEGEND[4][1], LEGEND[5][1]]
+    assert legend("nothing of the kind") == []
+
+
+def test_a_table_counts_in_one_language(explained: dict[str, Any], residual: onnx.ModelProto) -> None:
+    report = {"operators_before": explained["operators_before"], "operators_after": 9, "kernels": explained["kernels"]}
+    from pathlib import Path
+
+    said = dict(rows(report, Path("m.onnx"), None))
+    assert said["nodes of the model"].startswith("6 (2 Conv, 2 Relu")
+    assert said["kernels made of them"] == str(len(explained["kernels"]))
+    assert not [k for k in said if "before" in k or "after" in k]
+    text = _stage_text(explained)
+    assert re.search(r"^nodes of the model +6$", text, re.M) and re.search(r"^operators after plan +\d+$", text, re.M)
+
+
+@pytest.mark.parametrize("count, said", [(1, "1 output agrees with"), (2, "2 outputs agree with")])
+def test_counts_and_verbs_agree(count: int, said: str) -> None:
+    checks = tuple(OutputCheck(f"y{i}", 4, 0.0, 1.0, 1e-3, 0, "", False, 0.0) for i in range(count))
+    found = Verification(checks, 1e-3, 1e-5, "ONNX Runtime", "random", 0).message()
+    assert found.startswith(said)
+    weak = Verification((OutputCheck("y", 4, 0.0, 1.0, 1e-3, 0, "", True, 0.0),), 1e-3, 1e-5, "it", "random", 0)
+    assert "1 of them has one value" in weak.message()
