@@ -1,0 +1,127 @@
+"""Arenas of compiled models with open dimensions: exact at every size, whatever was in them, and no memory grows."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.runtime.loader import LoadedModel, load
+from halotile.compiler.sized import inputs_at
+from halotile.compiler.state import Options
+from halotile.targets.resolve import resolve
+from onnx import TensorProto, helper, numpy_helper
+
+GUARD = 4096
+
+
+def weight(name: str, *shape: int):
+    rng = np.random.default_rng(len(name) + sum(shape))
+    return numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / 4, name)
+
+
+def built(folder: Path, nodes: list, inputs: dict, output: tuple | None, weights: list) -> LoadedModel:
+    sides = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, output)
+    graph = helper.make_graph(nodes, "g", sides, [y], weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    options = Options(resolve("native"), threads=2, open=True, formats=("so",))
+    run_pipeline(proto.SerializeToString(), options, output=folder)
+    return load(folder)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """Convolutions of images of any size, a residual, and a stride."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]), node("Relu", ["a"], ["b"]),
+        node("Conv", ["b", "w2"], ["c"], pads=[1, 1, 1, 1]), node("Add", ["b", "c"], ["d"]),
+        node("Conv", ["d", "w3"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1]),
+    ]  # fmt: skip
+    weights = [weight("w1", 16, 3, 3, 3), weight("w2", 16, 16, 3, 3), weight("w3", 24, 16, 3, 3)]
+    shape = {"x": ["n", 3, "h", "w"]}
+    with built(tmp_path_factory.mktemp("images") / "out", nodes, shape, None, weights) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Products of any number of rows, with a normalisation and a softmax over them."""
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "a"], ["h"]), node("Relu", ["h"], ["r"]), node("MatMul", ["r", "b"], ["s"]),
+        node("Add", ["x", "s"], ["t"]), node("Softmax", ["t"], ["y"], axis=-1),
+    ]  # fmt: skip
+    weights = [weight("a", 24, 96), weight("b", 96, 24)]
+    shape = {"x": ["batch", "length", 24]}
+    with built(tmp_path_factory.mktemp("rows") / "out", nodes, shape, ("batch", "length", 24), weights) as model:
+        yield model
+
+
+SIZES = {
+    "images": [(1, 1, 1), (1, 2, 7), (2, 8, 8), (1, 31, 17), (3, 13, 64), (1, 57, 3), (1, 96, 80)],
+    "rows": [(1, 1), (1, 5), (3, 7), (2, 16), (5, 31), (1, 127), (7, 64)],
+}
+CASES = [(kind, sizes) for kind, each in SIZES.items() for sizes in each]
+
+
+def inputs_of(model: LoadedModel, sizes: dict[str, int]) -> np.ndarray:
+    (spec,) = inputs_at(model, sizes)
+    return np.random.default_rng(list(sizes.values())).standard_normal(spec.shape).astype(np.float32)
+
+
+def run_in(model: LoadedModel, sizes: dict[str, int], x: np.ndarray, threads: int, poison: int) -> np.ndarray:
+    """Runs in memory that is exact for the sizes, between guards that must stay."""
+    binding, calls = model._binding, model._binding.open
+    assert calls is not None
+    size = model.arena_bytes(threads, sizes)
+    memory = np.full(size + 2 * GUARD + 64, 0xA5, np.uint8)
+    start = GUARD + -(memory.ctypes.data + GUARD) % 64
+    shape = calls.shape(tuple(sizes.values()))
+    at = ctypes.addressof(shape)
+    if size:
+        assert calls.create_in(threads, at, memory.ctypes.data + start, size - 1)[0] == 4
+    code, instance = calls.create_in(threads, at, memory.ctypes.data + start, size)
+    assert code == 0
+    y = np.full(model.output_shapes(sizes)["y"], np.nan, np.float32)
+    inputs, outputs = (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)
+    for _ in range(2):
+        memory[start : start + size] = poison
+        assert calls.run(instance, at, ctypes.addressof(inputs), ctypes.addressof(outputs)) == 0
+    binding.destroy(instance)
+    assert (memory[:start] == 0xA5).all() and (memory[start + size :] == 0xA5).all()
+    return y
+
+
+@pytest.mark.parametrize(("kind", "numbers"), CASES)
+def test_arenas_are_the_formula_and_their_contents_never_matter(kind, numbers, request):
+    model = request.getfixturevalue(kind)
+    sizes = dict(zip((s.name for s in model.symbols), numbers, strict=True))
+    x = inputs_of(model, sizes)
+    expected = model({"x": x}, threads=1)["y"]
+    assert np.isfinite(expected).all() and np.ptp(expected) > 0
+    for threads, poison in [(1, 0xFF), (2, 0x00), (3, 0x7F)]:
+        assert np.array_equal(run_in(model, sizes, x, threads, poison), expected), threads
+
+
+@pytest.mark.parametrize("kind", ["images", "rows"])
+def test_memory_is_flat_over_many_sizes(kind, request):
+    model = request.getfixturevalue(kind)
+    rng, process = np.random.default_rng(0), psutil.Process()
+    names = [s.name for s in model.symbols]
+    most = np.max(SIZES[kind], axis=0)
+
+    def run(numbers) -> None:
+        model({"x": np.zeros(inputs_at(model, dict(zip(names, map(int, numbers))))[0].shape, np.float32)}, threads=2)
+
+    for _ in range(3):
+        run(most)
+    before = process.memory_info().rss
+    for _ in range(300):
+        run(rng.integers(1, most + 1))
+    run(most)
+    assert process.memory_info().rss - before < 2 << 20
