@@ -97,4 +97,4 @@ def inputs_at(model: Sizable, sizes: Mapping[str, int]) -> tuple[TensorSpec, ...
 
 def shapes_at(shapes: Mapping[str, Sequence[Any]], sizes: Mapping[str, int]) -> dict[str, tuple[Any, ...]]:
     """Shapes with the sizes for the dimensions that are symbols by themselves; others stay."""
-    return {name: tuple(sizes.get(dim, dim) for dim in shape) for name, shape in shapes.items()}
+    return {name: tuple(sizes.get(str(dim), dim) for dim in shape) for name, shape in shapes.items()}

@@ -262,7 +262,11 @@ class LoadedModel:
         assert self._open is not None
         arrays = [self._checked(inputs, name, dtype, None) for name, dtype, _ in self._expected]
         sized = self._open.at([array.shape for array in arrays])
-        return sized, [_contiguous(array) for array in arrays]
+        for i, array in enumerate(arrays):
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                arrays[i] = np.require(array, requirements=["C", "A"])
+        return sized, arrays
 
     def _run(self, instance: int, sized: Sized | None, inputs: int, outputs: int) -> int:
         if sized is None:
@@ -293,7 +297,8 @@ class LoadedModel:
             return array
         if array.shape != shape:
             raise RunError(f"{kind} {name!r} has shape {_text(array.shape)}, expected {_text(shape)}")
-        return _contiguous(array)
+        flags = array.flags
+        return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=["C", "A"])
 
     def _missing(self, arrays: Any, name: str, kind: str) -> str:
         if not isinstance(arrays, Mapping):
@@ -401,11 +406,6 @@ def _number(threads: Any) -> int:
         return operator.index(0 if threads is None else threads)
     except TypeError:
         raise RunError(f"threads must be a positive integer, got {threads!r}") from None
-
-
-def _contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    flags = array.flags
-    return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=["C", "A"])
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:

@@ -29,6 +29,7 @@ class Sized:
 
     def __init__(self, calls: OpenCalls, sizes: Shape, inputs: tuple[Shape, ...], outputs: Outputs) -> None:
         self.sizes, self.inputs, self.fresh = sizes, inputs, outputs
+        self.given = list(inputs)
         self._calls = calls
         self._numbers = calls.shape(sizes)
         self.address = ctypes.addressof(self._numbers)
@@ -69,7 +70,7 @@ class Shapes:
     def at(self, given: list[Shape]) -> Sized:
         """What follows from the inputs' shapes; RunError for shapes that the model does not take."""
         last = self._last
-        if tuple(given) == last.inputs:
+        if given == last.given:
             return last
         sizes = tuple(self._size(i, given) for i in range(len(self.symbols)))
         if sizes != last.sizes:
@@ -100,7 +101,8 @@ class Shapes:
 
     def fits(self, threads: int, sized: Sized | None) -> bool:
         """Whether the instance of so many threads has room for the arena at these sizes (None: at any)."""
-        return sized is None or sized.arena_bytes(threads) <= self._held[threads].arena_bytes(threads)
+        held = self._held[threads]
+        return sized is None or sized is held or sized.arena_bytes(threads) <= held.arena_bytes(threads)
 
     def create(self, threads: int, sized: Sized | None) -> int:
         """A new instance for these sizes (None: the typical ones), in place of one that was too small for them."""
