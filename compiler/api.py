@@ -70,6 +70,11 @@ def compile(
 
     Raises one of ``halotile.errors``: every one says in a line what is wrong, where, and what to do.
     """
+    from .options import path_of
+    from .runtime.digest import begin
+
+    if (file := path_of(model)) is not None and os.path.isfile(file):
+        begin(file)
     from .cache.library import library as made_library
     from .cache.place import chosen_cache
     from .cache.targets import resolved

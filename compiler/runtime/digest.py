@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +13,26 @@ from typing import Any
 
 _SETTLED_NS = 2_000_000_000  # some file systems keep times of two seconds: a younger file may change unseen
 _known: dict[tuple[Any, ...], str] = {}
+_ahead: dict[Path, threading.Thread] = {}
+
+
+def begin(path: Path) -> None:
+    """Reads a file beside whatever comes next (modules that are imported), so that :func:`digest` has it sooner:
+    OpenSSL hashes without the interpreter's lock."""
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # whoever asks is told
+            digest(path)
+
+    thread = _ahead[path] = threading.Thread(target=read, daemon=True)
+    thread.start()
 
 
 def digest(path: Path, spans: Sequence[tuple[int, int]] | None = None) -> str:
     """SHA-256 of a file, or of the bytes of ``spans`` (begin, end) of it, read in pieces."""
+    if (ahead := _ahead.get(path)) is not None and ahead is not threading.current_thread():
+        _ahead.pop(path, None)
+        ahead.join()
     with path.open("rb") as file:
         before, now = _identity(file.fileno()), time.time_ns()
         key = (*before, *(spans or ()))

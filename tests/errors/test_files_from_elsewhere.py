@@ -194,6 +194,18 @@ def test_a_file_that_was_just_written_is_read_again(library: Path, monkeypatch) 
     assert len(reads) == 2  # its time may not show a change that follows at once
 
 
+def test_a_file_may_be_read_ahead(tmp_path: Path) -> None:
+    """Once, by a thread that is waited for; one that fails leaves the error to who asks."""
+    path = tmp_path / "file"
+    for content in (b"one", b"another"):
+        path.write_bytes(content)
+        digests.begin(path)
+        assert digests.digest(path) == hashlib.sha256(content).hexdigest() and not digests._ahead
+    digests.begin(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError):
+        digests.digest(tmp_path / "nothing")
+
+
 # ---------------------------------------------------------------------- children
 
 
