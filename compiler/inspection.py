@@ -225,11 +225,9 @@ def _coverage(
     model: Any, source: Source, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, found: Any
 ) -> dict[str, Any]:
     from .frontend import import_model
-    from .state import keeps_open
 
     try:
-        done = found is not None and (keeps_open() or not found.symbols)
-        imported = found if done else import_model(model, shapes, fixed=fixed)
+        imported = found if found is not None else import_model(model, shapes, fixed=fixed)
         return {"supported": True, "exact": True, "refused": [], "notes": list(imported.notes)}
     except UnsupportedError as error:
         lines = str(error).splitlines()

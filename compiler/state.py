@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,11 +17,6 @@ from .options import Fixed, Shapes
 REWRITES = ("simplify", "reassociate", "dots", "numbers", "merge")  # stages from a Relax module to another
 STAGES = ("import", *REWRITES, "fuse", "layout", "select", "tile", "schedule", "plan", "assemble", "link")
 Progress = Callable[[str, int, int], None]
-
-
-def keeps_open() -> bool:
-    """Whether builds keep open dimensions: not yet, unless the environment asks for it."""
-    return os.environ.get("HALOTILE_OPEN") == "1"
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,7 @@ class Options:
     target: Target
     shapes: Shapes | None = None
     typical: Mapping[str, int] | None = None
-    open: bool = field(default_factory=keeps_open)
+    open: bool = True
     fixed: Mapping[str, Fixed] | None = None
     threads: int | None = None
     exact: bool = False

@@ -62,7 +62,6 @@ class ModelFile:
         from ...compiler.frontend import import_model
         from ...compiler.frontend.typical import at_typical
         from ...compiler.sample import random_inputs
-        from ...compiler.state import keeps_open
 
-        imported = import_model(self.file, self.given, keeps_open(), self.fixed, self.typical)
+        imported = import_model(self.file, self.given, True, self.fixed, self.typical)
         return random_inputs(at_typical(imported.inputs, imported.symbols), model, seed)

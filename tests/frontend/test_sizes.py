@@ -1,0 +1,67 @@
+"""Dims as numbers and as index expressions: the same at every size."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from halotile.schedules.words.dims import Dim, Open, maximum, minimum, to_index, variable
+from halotile.schedules.words.sizes import dim_of, no_symbols, product, surely, symbols_of, usual, value_of
+from tvm import sym, tirx
+
+
+def _drawn(chance: random.Random, depth: int) -> Any:
+    if depth == 0:
+        return chance.choice([Dim.symbol("a"), Dim.symbol("b", 2, 40), chance.randint(0, 9)])
+    left, right = _drawn(chance, depth - 1), _drawn(chance, depth - 1)
+    kind = chance.randrange(6)
+    if kind == 0:
+        return left + right
+    if kind == 1:
+        return left * right
+    if kind == 2:
+        return left // chance.randint(1, 7)
+    if kind == 3:
+        return maximum(left, right)
+    if kind == 4:
+        return minimum(left, right)
+    return divmod(left, chance.randint(1, 5))[1] if isinstance(left, Dim) else left
+
+
+def _evaluated(expr: Any, values: dict[str, int]) -> int:
+    analyzer = sym.Analyzer()
+    for name, value in values.items():
+        analyzer.bind(variable(name, "int32"), tirx.IntImm("int32", value))
+    return int(analyzer.simplify(expr).value)
+
+
+def test_a_dim_is_the_same_number_everywhere():
+    chance = random.Random(1)
+    seen = 0
+    for _ in range(150):
+        dim = _drawn(chance, 3)
+        if not isinstance(dim, Dim):
+            continue
+        seen += 1
+        for a, b in ((0, 2), (1, 3), (7, 40), (33, 17)):
+            values = {"a": a, "b": b}
+            assert _evaluated(to_index(dim), values) == value_of(dim, values), (str(dim), values)
+        assert dim_of(to_index(dim)) == dim or symbols_of(dim_of(to_index(dim))) == symbols_of(dim)
+    assert seen > 60
+
+
+def test_estimates_take_typical_sizes_and_code_does_not():
+    with no_symbols():
+        n = Dim.symbol("n")
+        with pytest.raises(KeyError):
+            usual(n)
+        with pytest.raises(Open):
+            int(n)
+        assert not surely(lambda: n > 3) and surely(lambda: n >= 0)
+        assert product((2, n, 3)) == 6 * n
+
+
+def test_a_loop_variable_is_no_dim():
+    with pytest.raises(Open):
+        dim_of(tirx.Var("a", "int32"))
