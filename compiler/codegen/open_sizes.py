@@ -25,6 +25,7 @@ from ...schedules.words.group import Kernel, Value
 SHAPES = "halotile_kernel_shapes"
 HEAD = 2  # facts before the dims
 TOO_LARGE = -1  # what facts[0] is then
+ABOUT = LARGEST * 1.001  # elements in float64, whose sums are rounded
 
 
 def first_offset(inputs: Sequence[Value], outputs: Sequence[Value]) -> int:
@@ -58,7 +59,8 @@ def shapes_function(
     body: list[Any] = []
     given, facts = _array("symbols", params, body), _array("facts", params, body)
     body += _variables(symbols, given)
-    fits = tirx.all(*(_wide(v.elements) < LARGEST for v in _open_values(kernels, inputs, outputs)), True)
+    counts = {v.elements for v in (*inputs, *outputs) if is_dim(v.elements)} | set(memory.counts)
+    fits = tirx.all(*(c for n in sorted(counts, key=str) for c in (_about(n) < ABOUT, _wide(n) < LARGEST)), True)
     for at, dim in enumerate((d for v in (*inputs, *outputs) for d in v.shape), HEAD):
         body.append(tirx.BufferStore(facts, _wide(dim), [tirx.IntImm("int32", at)]))
     body += _offsets(facts, memory, first_offset(inputs, outputs))
@@ -90,10 +92,26 @@ def _offsets(facts: Any, memory: MemoryPlan, first: int) -> Iterator[Any]:
     yield tirx.BufferStore(facts, total, [tirx.IntImm("int32", 0)])
 
 
-def _open_values(kernels: Sequence[Kernel], inputs: Sequence[Value], outputs: Sequence[Value]) -> list[Value]:
-    """The values whose elements depend on sizes, one for each count."""
-    operands = (o for k in kernels for o in k.operands if isinstance(o, Value))
-    return list({v.elements: v for v in (*inputs, *outputs, *operands) if is_dim(v.elements)}.values())
+def _about(dim: Any) -> Any:
+    """The dim in float64, in which no product of sizes overflows."""
+    if not is_dim(dim):
+        return tirx.FloatImm("float64", float(dim))
+    total: Any = tirx.FloatImm("float64", 0.0)
+    for monomial, factor in dim.terms.items():
+        term: Any = tirx.FloatImm("float64", float(factor))
+        for atom in monomial:
+            term = term * _about_atom(atom)
+        total = total + term
+    return total
+
+
+def _about_atom(atom: Any) -> Any:
+    if atom.kind == "symbol":
+        return tirx.Cast("float64", variable(atom.text, "int64"))
+    a, b = map(_about, atom.operands)
+    if atom.kind == "floor":
+        return tirx.floor(a / b)
+    return tirx.max(a, b) if atom.kind == "max" else tirx.min(a, b)
 
 
 def _nothing() -> Any:

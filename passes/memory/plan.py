@@ -36,13 +36,16 @@ class Buffer:
 class MemoryPlan:
     """``offsets`` in the arena by root Value or Scratch; ``inplace`` pairs (output, input) that share memory. Where
     sizes are open, offsets are slots: ``sizes`` has the bytes of each, ``below`` those that lie directly below it, and
-    ``buffers`` and ``planned_bytes`` are those of the sizes that are planned for."""
+    ``buffers`` and ``planned_bytes`` are those of the sizes that are planned for. ``counts`` are the open numbers of
+    elements of tensors in memory, each once.
+    """
 
     offsets: Mapping[Value | Scratch, int | Slot]
     planned_bytes: int
     buffers: tuple[Buffer, ...]
     inplace: tuple[tuple[Value, Value], ...]
     sizes: tuple[Any, ...] = ()
+    counts: tuple[Any, ...] = ()
     below: tuple[tuple[int, ...], ...] = ()
 
 
@@ -101,16 +104,24 @@ def plan_memory(
             leader = merged[leader]
         offsets[value] = offsets[leader]
     offsets.update(dict.fromkeys(pads, offsets[pads[0]]) if pads else {})
+    counts = tuple(dict.fromkeys(c for c in (_elements(v, layouts) for v in _values(kernels)) if is_open([c])))
     if not open_:
-        return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs))
+        return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs), counts=counts)
     own = tuple(sizes[v] for v in leaders)
-    return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs), own, below(lives, starts))
+    return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs), own, counts, below(lives, starts))
+
+
+def _values(kernels: Sequence[Kernel]) -> dict[Value, None]:
+    return dict.fromkeys(o for k in kernels for o in k.operands if isinstance(o, Value))
 
 
 def _bytes(value: Value, layouts: Mapping[Value, Layout]) -> Any:
+    return maximum(1, _elements(value, layouts) * dtype_bytes(value.dtype))
+
+
+def _elements(value: Value, layouts: Mapping[Value, Layout]) -> Any:
     layout = layouts.get(value)
-    elements = layout.elements if layout is not None else value.elements
-    return maximum(1, elements * dtype_bytes(value.dtype))
+    return layout.elements if layout is not None else value.elements
 
 
 def _merge_inplace(
