@@ -53,9 +53,9 @@ def test_a_test_that_was_changed_is_run_whatever_it_takes() -> None:
 def test_the_graph_knows_relative_absolute_and_shared_imports() -> None:
     found = quick.graph()
     assert "compiler/cache/store.py" in found["compiler/codegen/objects.py"]
-    assert {"compiler/codegen/objects.py", "tests/support/compiled.py"} <= found["tests/codegen/test_cache.py"]
-    assert "tests/conftest.py" in found["tests/codegen/test_cache.py"]
-    assert "tests/codegen/test_cache.py" in quick.distances(found, ["schedules/math/wrapping.py"])
+    assert {"compiler/codegen/objects.py", "tests/support/compiled.py"} <= found["tests/cache/test_objects.py"]
+    assert "tests/conftest.py" in found["tests/cache/test_objects.py"]
+    assert "tests/cache/test_objects.py" in quick.distances(found, ["schedules/math/wrapping.py"])
 
 
 def test_no_test_begins_when_time_is_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
