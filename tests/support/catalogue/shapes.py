@@ -111,6 +111,27 @@ ENTRIES = [
         "exact",
     ),
     Entry(
+        "x[:6][:-2] of open length",
+        [((3, B), F32)],
+        lambda e, x: e.cut(e.cut(x, (1, 0, 6, 1)), (1, 0, -2, 1)),
+        "strided_slice",
+        "exact",
+    ),
+    Entry(
+        "x[-5:][1:] of open length",
+        [((3, B), F32)],
+        lambda e, x: e.cut(e.cut(x, (1, -5, END, 1)), (1, 1, END, 1)),
+        "strided_slice",
+        "exact",
+    ),
+    Entry(
+        "x[1:][-2:] of open length",
+        [((3, B), F32)],
+        lambda e, x: e.cut(e.cut(x, (1, 1, END, 1)), (1, -2, END, 1)),
+        "strided_slice",
+        "exact",
+    ),
+    Entry(
         "Slice of Concat before an open piece",
         [((3, 2), F32), ((3, B), F32)],
         lambda e, x, y: e.cut(e.concat([x, y], 1), (1, 1, 2, 1)),

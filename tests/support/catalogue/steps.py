@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .base import BOOL, END, F32, I32, IMAGE, X2, X3, B, Entry, c, k
+from .base import BOOL, F32, I32, IMAGE, X2, X3, B, Entry, c, k
 
 STEPS = [
     Entry("Floor(x/49): 49 * (1/49) is below one", X2, lambda e, x: e.floor(e.divide(x, k(49))), "divide floor"),
@@ -72,20 +72,6 @@ STEPS = [
         IMAGE,
         lambda e, x: e.conv2d_transpose(e.add(x, c(1, 3, 1, 1)), c(3, 4, 2, 2), strides=(2, 2)),
         "add nn.conv2d_transpose",
-    ),
-    Entry(
-        "x[-5:][1:] of open length",
-        [((3, B), F32)],
-        lambda e, x: e.cut(e.cut(x, (1, -5, END, 1)), (1, 1, END, 1)),
-        "strided_slice strided_slice",
-        dynamic="the fixed length composes",
-    ),
-    Entry(
-        "x[1:][-2:] of open length",
-        [((3, B), F32)],
-        lambda e, x: e.cut(e.cut(x, (1, 1, END, 1)), (1, -2, END, 1)),
-        "strided_slice strided_slice",
-        dynamic="the fixed length composes",
     ),
     Entry(
         "Slice of Concat that may lie behind an open piece",

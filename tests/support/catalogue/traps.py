@@ -93,13 +93,6 @@ SHAPES = [
         "Cast i32->f32->i32", [((B, 4), I32)], lambda e, x: e.astype(e.astype(x, F32), I32), "astype astype"
     ),
     Entry(
-        "x[:6][:-2] of open length",
-        [((3, B), F32)],
-        lambda e, x: e.cut(e.cut(x, (1, 0, 6, 1)), (1, 0, -2, 1)),
-        "strided_slice strided_slice",
-        dynamic="the fixed length composes",
-    ),
-    Entry(
         "Slice across the pieces of a Concat",
         X3 * 2,
         lambda e, x, y: e.cut(e.concat([x, y], 1), (1, 2, 5, 1)),
