@@ -85,6 +85,8 @@ class Cache:
 
     def alone(self, kind: str, key: str) -> AbstractContextManager[bool]:
         """While it is held, no one else makes the entry of that kind (``objects``, ``libraries``) and key."""
+        with contextlib.suppress(OSError):
+            self.temporary()
         return held(self.folder / "locks" / f"{kind}-{key}", _PATIENCE[kind])
 
     def temporary(self) -> Path:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import OutputError
 from ..options import can_be, path_of
+from .private import locked, sweep
 
 if TYPE_CHECKING:
     from .recorded import Recorded
@@ -43,7 +44,8 @@ def staged(directory: Path) -> Iterator[Stage]:
 
     A missing folder appears in one step. In one that exists (it may be a mount point in a folder that is closed to us)
     each file is replaced in one step, the manifest last, and files of an earlier library that have no successor go.
-    After an exception nothing has changed. Raises OutputError when something can't be written.
+    After an exception nothing has changed; what a process that was killed has left goes with the next one. Raises
+    OutputError when something can't be written.
     """
     if not can_be(directory):
         raise OutputError(f"can't write a library to {str(directory)!r}: no folder can have that name")
@@ -55,7 +57,9 @@ def staged(directory: Path) -> Iterator[Stage]:
             raise OutputError(f"can't write a library to {directory}: it is a file, name a folder")
         beside = directory if directory.exists() else directory.parent
         made = _make_parents(beside)
+        sweep(beside, f".{directory.name}.")
         temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=beside))
+        alive = locked(temporary)
     except OSError as error:
         raise OutputError(f"can't write to {beside}: {error.strerror or error}") from error
     placed = False
@@ -70,6 +74,8 @@ def staged(directory: Path) -> Iterator[Stage]:
         raise OutputError(f"can't write to {directory}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        if alive is not None:
+            os.close(alive)
         if not placed:
             for folder in made:
                 with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -25,7 +26,7 @@ class PrivateFolder:
     def __init__(self, prefix: str = PREFIX) -> None:
         sweep(Path(tempfile.gettempdir()))
         self.name = tempfile.mkdtemp(prefix=prefix)
-        alive = _locked(Path(self.name))
+        alive = locked(Path(self.name))
         self._end = weakref.finalize(self, _remove, self.name, os.getpid(), alive)
 
     def __enter__(self) -> str:
@@ -39,9 +40,9 @@ class PrivateFolder:
         self._end()
 
 
-def sweep(place: Path) -> None:
-    """Removes the private folders of processes that have ended without."""
-    for folder in place.glob(f"{PREFIX}*"):
+def sweep(place: Path, prefix: str = PREFIX) -> None:
+    """Removes the folders in ``place`` whose names begin so, which processes that have ended locked."""
+    for folder in place.glob(f"{glob.escape(prefix)}*"):
         lock = folder / _LOCK
         with contextlib.suppress(OSError):
             file = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -54,11 +55,14 @@ def sweep(place: Path) -> None:
                 os.close(file)
 
 
-def _locked(folder: Path) -> int | None:
-    """The lock of a folder, which has its name only when it is held; None where the file system has no locks."""
-    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def locked(folder: Path) -> int | None:
+    """The lock of a new folder, an open file that is the caller's to close; None where the file system has no locks."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)  # before it has its name: what has it was held once
         os.rename(folder / "lock", folder / _LOCK)
         return file
     except OSError:

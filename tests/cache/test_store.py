@@ -145,5 +145,5 @@ def test_what_the_dead_left_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_new_cache_is_its_owners_alone(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "a" / "cache")
-    cache.put(key_of("x"), b"y")
+    cache.entry(key_of("x"), lambda: b"y")
     assert cache.folder.stat().st_mode & 0o077 == 0

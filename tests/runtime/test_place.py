@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -27,3 +29,22 @@ def test_builds_at_once_leave_one_whole_library(tmp_path: Path) -> None:
     assert manifest is not None
     assert {p.name for p in (tmp_path / "lib").iterdir()} == {place.MANIFEST, manifest.library}
     assert [p.name for p in tmp_path.iterdir()] == ["lib"]
+
+
+def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
+    """And nothing of one that lives, nor of whoever calls his folders alike."""
+    child = os.fork()
+    if child == 0:
+        with place.staged(tmp_path / "li*b") as stage:
+            (stage.result / "half").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    (tmp_path / ".li*b.mine").mkdir()
+    (left,) = (p for p in tmp_path.iterdir() if not p.name.endswith("mine"))
+    with place.staged(tmp_path / "other"):
+        assert left.is_dir()
+    with place.staged(tmp_path / "li*b") as first:
+        assert not left.exists()
+        with place.staged(tmp_path / "li*b"):
+            assert first.work.is_dir()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".li*b.mine", "li*b", "other"]
