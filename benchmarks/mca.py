@@ -1,19 +1,24 @@
 """Inner loops of the kernels for other processors, through LLVM's static analyser: their share of the FMA rate.
 
     apt-get install llvm-19          (any version with llvm-mca and llvm-objdump; newer ones know more processors)
-    python -m halotile.benchmarks.mca [--cpus cortex-a76,haswell] [--json FILE]
+    pip install unicorn              (an emulator, which counts how often a loop runs)
+    python -m halotile.benchmarks.mca [--cpus cortex-a76,haswell] [--models resnet50,bert] [--json FILE]
 
-The same generators emit each case for each processor. The loop with the most multiply-adds is cut out of the object
-code and llvm-mca says how many cycles an iteration takes when all its data is in the first level:
+The same generators emit each case for each processor, or all kernels of models of the harness. Every loop with more
+than a hundredth of a kernel's multiply-adds is cut out of the object code (an outer loop without those within it), and
+llvm-mca says how many cycles an iteration takes when all its data is in the first level:
 
     share = multiply-adds an iteration / (cycles an iteration * multiply-adds a cycle)
+
+How often each loop runs is counted under an emulator (executed.py). LLVM may write one loop of ours twice, well and
+badly; a loop with ``spills`` has vectors that go to the stack and come back in each iteration.
 
 The rate is that of LLVM's own model of the processor, measured on a loop of independent multiply-adds, and no more than
 the target's facts say. LLVM takes some processors for others: cortex-a76 for cortex-a57, with half its rate, so
 neoverse-n1, the same core, stands in for it. Its model of cortex-a53 lets no load end before the multiply-adds that
 began earlier, which the core does: code for it is judged by the model of cortex-a55, its successor of the same width.
 Kernels on a matrix unit are left out: LLVM's models know little of one, and nothing of sums that wait for each other.
-The mark of 85% is for processors that execute out of order; those in order show what static scheduling is worth.
+The mark of 90% is for processors that execute out of order; those in order show what static scheduling is worth.
 """
 
 from __future__ import annotations
@@ -21,20 +26,23 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..compiler.pipeline import run_pipeline
 from ..compiler.state import Options
 from ..errors import HalotileError, ToolchainError
+from ..schedules.words.group import Kernel
 from ..targets.resolve import resolve
 from ..targets.target import Target
 from .cases import Case, conv_case, matmul_case
+from .executed import executions
+from .machine_code import NAME, Instruction, Loop, Tools, disassembly, functions, loops, object_of, tools
+from .models import MODELS
+from .replay import hash_of
 
 CPUS = {
     "cortex-a53": "aarch64-linux-gnu",
@@ -44,16 +52,23 @@ CPUS = {
     "neoverse-v1": "aarch64-linux-gnu",
     "haswell": "x86_64-linux-gnu",
     "znver2": "x86_64-linux-gnu",
+    "skylake-avx512": "x86_64-linux-gnu",
+    "znver4": "x86_64-linux-gnu",
 }
-MODELS = {"cortex-a76": "neoverse-n1", "cortex-a53": "cortex-a55"}  # whose model llvm-mca should use instead
-WANTED = 0.85  # of those below, out of order
+MODELS_OF = {"cortex-a76": "neoverse-n1", "cortex-a53": "cortex-a55"}  # whose model llvm-mca should use instead
+WANTED = 0.90  # of those below, out of order
+LEAST = 0.01  # of a kernel's multiply-adds that a loop must have
 DENSE = ("conv", "matmul", "winograd")  # of the last its products: transforms are other arithmetic
+PRODUCTS = 0.5  # of a loop's instructions, spills aside, that are multiply-adds in such products
 STEADY = (100, 300)  # iterations: the difference is free of the start
 # family, case, whether Winograd may be chosen
 CASES: tuple[tuple[str, Case, bool], ...] = (
     ("conv", conv_case(64, 64, 56, 3), False),
     ("conv", conv_case(256, 256, 14, 3), False),
     ("conv", conv_case(256, 64, 56, 1), False),
+    ("conv", conv_case(64, 256, 56, 1), False),
+    ("conv", conv_case(32, 192, 28, 1), False),
+    ("conv", conv_case(144, 24, 56, 1), False),
     ("conv", conv_case(128, 128, 56, 3, stride=2), False),
     ("matmul", matmul_case(128, 384, 1536), False),
     ("matmul", matmul_case(512, 512, 512), False),
@@ -61,188 +76,181 @@ CASES: tuple[tuple[str, Case, bool], ...] = (
     ("winograd", conv_case(64, 64, 56, 3), True),
     ("depthwise", conv_case(96, 96, 56, 3, groups=96), False),
 )
-_FMA = re.compile(r"^(vfn?m(add|sub)\d+p[sd]|fml[as])\b")
-_LINE = re.compile(r"^\s*([0-9a-f]+):\s+(\S.*)$")
-_COMMENT = re.compile(r"\s(//|# ).*$")
-_BRANCH = re.compile(r"^(j\w+|b(\.\w+)?|cbn?z|tbn?z)\b.*?(?:0x)?([0-9a-f]+) <")
-
-
-@dataclass(frozen=True)
-class Loop:
-    """The instructions of an innermost loop, its branch last, as the assembler reads them."""
-
-    lines: tuple[str, ...]
-
-    @property
-    def multiply_adds(self) -> int:
-        return sum(bool(_FMA.match(line)) for line in self.lines)
+# What a kernel's schedule begins with -> its family
+FAMILIES = {
+    "direct conv": "conv",
+    "conv by seven": "conv",
+    "depthwise": "depthwise",
+    "winograd": "winograd",
+    "matmul": "matmul",
+    "attention": "attention",
+}
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one processor makes of one kernel's inner loop."""
+    """What one processor makes of one loop of a kernel, which has the share ``part`` of its multiply-adds."""
 
     cpu: str
     family: str
     case: str
     schedule: str
+    part: float
     multiply_adds: int
     instructions: int
+    loads: int
+    spills: int
     cycles: float
     rate: float
     share: float
     in_order: bool = False
 
     @property
+    def is_dense(self) -> bool:
+        """Multiply-adds are what the loop is for."""
+        products = self.multiply_adds >= PRODUCTS * (self.instructions - self.spills)
+        return self.family in DENSE and (self.family != "winograd" or products)
+
+    @property
     def falls_short(self) -> bool:
-        return self.family in DENSE and not self.in_order and self.share < WANTED
+        return self.is_dense and not self.in_order and self.share < WANTED
 
 
-def tools() -> tuple[str, str]:
-    """llvm-mca and llvm-objdump, the newest that are installed; ToolchainError says how to get them."""
-    for version in ("", *(f"-{v}" for v in range(30, 13, -1))):
-        names = [f"llvm-mca{version}", f"llvm-objdump{version}"]
-        if version and all(shutil.which(n) for n in names):
-            return names[0], names[1]
-    if all(shutil.which(n) for n in ("llvm-mca", "llvm-objdump")):
-        return "llvm-mca", "llvm-objdump"
-    raise ToolchainError("llvm-mca or llvm-objdump is missing: apt-get install llvm-19 (or llvm), then try again")
-
-
-def analyse(cpus: Sequence[str]) -> Iterator[Row]:
-    """One row for each processor and case."""
-    mca, objdump = tools()
+def analyse(cpus: Sequence[str], models: Sequence[str] = ()) -> Iterator[Row]:
+    """The rows of each processor: of all cases, or of the models' kernels."""
+    found = tools()
     for cpu in cpus:
         target = resolve(f"{CPUS[cpu]}+{cpu}")
-        rate = min(round(PEAK_LOOP / _cycles(_independent(target), target, mca), 2), target.fma_ports)
-        for family, case, winograd in CASES:
-            schedule, code = _compile(case, target, winograd)
-            found = loops(_disassembly(code, target, objdump))
-            loop = densest(found) if family == "winograd" else busiest(found)
-            if loop is None:
-                raise HalotileError(f"{family} {case.name} for {cpu}: no loop with multiply-adds was found")
-            cycles = _cycles(loop, target, mca)
-            share = round(loop.multiply_adds / (cycles * rate), 4)
-            yield Row(
-                cpu, family, case.name, schedule, loop.multiply_adds, len(loop.lines), round(cycles, 2), rate, share,
-                target.in_order,
-            )  # fmt: skip
+        (peak,) = cycles([_independent(target)], target, found.mca)
+        rate = min(round(PEAK_LOOP / peak, 2), target.fma_ports)
+        for family, case, kernel in _of_models(models, target) if models else _of_cases(target):
+            yield from rows_of(kernel, target, found, rate, family, case)
 
 
-def _compile(case: Case, target: Target, winograd: bool) -> tuple[str, tuple[bytes, ...]]:
-    """The schedule of the case's main kernel, and the objects of all its kernels."""
-    options = Options(target, threads=1, winograd=winograd, matrix=False, tile="off", stop_after="assemble")
-    build = run_pipeline(case.model(), options)
-    main = max(build.report["kernels"], key=lambda k: k["flops"])
-    return main["schedule"], tuple(build.library.kernel_objects)
+def _of_cases(target: Target) -> Iterator[tuple[str, str, Kernel]]:
+    """(family, case, kernel) of the main kernel of each case."""
+    for family, case, winograd in CASES:
+        options = Options(target, threads=1, winograd=winograd, matrix=False, tile="off", stop_after="plan")
+        kernels = run_pipeline(case.model(), options).kernels
+        yield family, case.name, max(kernels, key=lambda k: k.flops)
 
 
-def _disassembly(objects: Sequence[bytes], target: Target, objdump: str) -> str:
-    text = []
-    with tempfile.TemporaryDirectory(prefix="halotile-mca-") as folder:
-        for i, code in enumerate(objects):
-            path = Path(folder) / f"{i}.o"
-            path.write_bytes(code)
-            command = [objdump, "-d", "--no-show-raw-insn", "--no-leading-headers", f"--mcpu={target.cpu}", str(path)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise ToolchainError(f"{objdump} can't read code for {target.cpu}: {done.stderr.strip()[:200]}")
-            text.append(done.stdout)
-    return "\n".join(text)
+def _of_models(models: Sequence[str], target: Target) -> Iterator[tuple[str, str, Kernel]]:
+    """(family, model, kernel) of every kernel with a family, once for each processor."""
+    seen = set()
+    for name in models:
+        options = Options(target, threads=1, matrix=False, tile="off", stop_after="plan")
+        for kernel in run_pipeline(MODELS[name].model(), options).kernels:
+            family = next((f for begin, f in FAMILIES.items() if kernel.schedule.startswith(begin)), "")
+            key = hash_of(kernel.function)
+            if family and key not in seen:
+                seen.add(key)
+                yield family, name, kernel
 
 
-def loops(disassembly: str) -> Iterator[Loop]:
-    """All innermost loops: from the target of a backward branch to the branch, with no other loop between."""
-    code: list[tuple[int, str]] = []
-    found: list[tuple[int, int]] = []
-    for line in (*disassembly.splitlines(), "<end>:"):
-        match = _LINE.match(line)
-        if match:
-            code.append((int(match[1], 16), _COMMENT.sub("", match[2]).strip()))
-            branch = _BRANCH.match(code[-1][1])
-            if branch and code[0][0] <= int(branch[3], 16) <= code[-1][0]:
-                found.append((int(branch[3], 16), code[-1][0]))
-        elif line.endswith(":") and code:
-            for first, last in found:
-                if not any((a, b) != (first, last) and first <= a and b <= last for a, b in found):
-                    yield Loop(tuple(_assembly(text) for at, text in code if first <= at <= last))
-            code, found = [], []
+def rows_of(
+    kernel: Kernel, target: Target, found: Tools, rate: float, family: str = "", case: str = ""
+) -> list[Row]:
+    """The rows of one kernel, the loop with the most multiply-adds first; HalotileError if it has none."""
+    text = disassembly([object_of(kernel, target)], target, found.objdump)
+    code = functions(text)[NAME]
+    counts = executions(code, target, len(kernel.operands))
+    heavy = heavy_loops(code, counts)
+    if not heavy:
+        raise HalotileError(f"{family} {case} for {target.cpu}: no loop with multiply-adds was found")
+    rows = []
+    for (loop, part), taken in zip(heavy, cycles([loop for loop, _ in heavy], target, found.mca)):
+        share = round(loop.multiply_adds / (taken * rate), 4)
+        rows.append(
+            Row(
+                target.cpu, family, case, kernel.schedule, round(part, 4), loop.multiply_adds, len(loop.lines),
+                loop.loads, loop.spills, round(taken, 2), rate, share, target.in_order,
+            )
+        )  # fmt: skip
+    return rows
 
 
-def _assembly(instruction: str) -> str:
-    """An instruction as the assembler takes it: branches go to a label, everything else stays."""
-    if _BRANCH.match(instruction):
-        return re.sub(r"(?:0x)?[0-9a-f]+ <[^>]*>", ".Lloop", instruction)
-    return instruction.replace("\t", " ")
-
-
-def busiest(candidates: Iterator[Loop]) -> Loop | None:
-    """The loop with the most multiply-adds; of equals the shortest."""
-    best = max(candidates, key=lambda loop: (loop.multiply_adds, -len(loop.lines)), default=None)
-    return best if best is not None and best.multiply_adds else None
+def heavy_loops(code: Sequence[Instruction], counts: Mapping[int, int]) -> list[tuple[Loop, float]]:
+    """The loops with at least LEAST of the multiply-adds that ``counts`` of executions by address say, with their
+    shares; what most iterations pass over is left out of them."""
+    total = sum(counts.get(i.address, 0) for i in code if i.is_multiply_add)
+    heavy = []
+    for loop in loops(code):
+        done = sum(counts.get(i.address, 0) for i in loop.instructions if i.is_multiply_add)
+        if done and done >= LEAST * total:
+            rounds = counts.get(loop.instructions[-1].address, 0)
+            usual = (i for i in loop.instructions if 2 * counts.get(i.address, 0) >= rounds)
+            heavy.append((replace(loop, instructions=tuple(usual)), done / total))
+    return sorted(heavy, key=lambda entry: -entry[1])
 
 
 PEAK_LOOP = 24  # independent multiply-adds: more than latency times ports of any processor
 
 
-def _independent(target: Target) -> Loop:
+def _independent(target: Target) -> Sequence[str]:
     """Multiply-adds that wait for nothing but their own accumulators, as many as there are registers for."""
     if target.is_aarch64:
-        return Loop(tuple(f"fmla v{i}.4s, v30.4s, v31.4s" for i in range(PEAK_LOOP)))
-    half = PEAK_LOOP // 2
-    return Loop(tuple(f"vfmadd231ps %ymm14, %ymm15, %ymm{i}" for _ in range(2) for i in range(half)))
+        return tuple(f"fmla v{i}.4s, v30.4s, v31.4s" for i in range(PEAK_LOOP))
+    half, register = PEAK_LOOP // 2, "zmm" if target.vector_bits == 512 else "ymm"
+    return 2 * tuple(f"vfmadd231ps %{register}14, %{register}15, %{register}{i}" for i in range(half))
 
 
-def densest(candidates: Iterator[Loop]) -> Loop | None:
-    """The loop with the highest share of multiply-adds: Winograd's products, not its transforms."""
-    large = [loop for loop in candidates if loop.multiply_adds >= 8]
-    return max(large, key=lambda loop: (loop.multiply_adds / len(loop.lines), loop.multiply_adds), default=None)
-
-
-def _cycles(loop: Loop, target: Target, mca: str) -> float:
-    """Cycles of an iteration in the steady state."""
-    source = ".Lloop:\n" + "\n".join(loop.lines) + "\n"
+def cycles(bodies: Sequence[Loop | Sequence[str]], target: Target, mca: str) -> list[float]:
+    """Cycles of an iteration of each loop in the steady state."""
+    parts = [".Lloop:"]
+    for i, body in enumerate(bodies):
+        lines = body.lines if isinstance(body, Loop) else body
+        parts += [f"# LLVM-MCA-BEGIN {i}", *lines, f"# LLVM-MCA-END {i}"]
     totals = []
     for iterations in STEADY:
-        cpu = MODELS.get(target.cpu, target.cpu)
+        cpu = MODELS_OF.get(target.cpu, target.cpu)
         command = [mca, f"-mtriple={target.triple}", f"-mcpu={cpu}", f"-iterations={iterations}"]
-        done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
-        match = re.search(r"^Total Cycles:\s+(\d+)", done.stdout, re.MULTILINE)
-        if done.returncode or not match:
+        command += ["-all-views=false", "-summary-view"]
+        done = subprocess.run(command, input="\n".join(parts) + "\n", capture_output=True, text=True, check=False)
+        found = [int(n) for n in re.findall(r"^Total Cycles:\s+(\d+)", done.stdout, re.MULTILINE)]
+        if done.returncode or len(found) != len(bodies):
             lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no cycles in its answer"]
             raise ToolchainError(f"{mca} refuses the loop for {target.cpu}: {lines[0][:200]}")
-        totals.append(int(match[1]))
-    return (totals[1] - totals[0]) / (STEADY[1] - STEADY[0])
+        totals.append(found)
+    return [(last - first) / (STEADY[1] - STEADY[0]) for first, last in zip(*totals)]
 
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown, a line for each loop; those of DENSE families below the mark are marked."""
     lines = [
-        "| processor | family | case | schedule | multiply-adds | instructions | cycles | rate | of FMA rate |",
-        "|---|---|---|---|---:|---:|---:|---:|---:|",
+        "| processor | family | case | schedule | of multiply-adds | multiply-adds | instructions | loads | spills"
+        " | cycles | rate | of FMA rate |",
+        "|---|---|---|---|" + "---:|" * 8,
     ]
     for row in rows:
-        mark = " (short)" if row.falls_short else ""
+        mark = " (short)" if row.falls_short else "" if row.is_dense else " (not judged)"
         words = (row.cpu, row.family, row.case, row.schedule)
-        numbers = (row.multiply_adds, row.instructions, row.cycles, row.rate)
-        lines.append("| " + " | ".join(map(str, (*words, *numbers))) + f" | {row.share:.0%}{mark} |")
+        numbers = (row.multiply_adds, row.instructions, row.loads, row.spills, row.cycles, row.rate)
+        cells = [*map(str, words), f"{row.part:.0%}", *map(str, numbers), f"{row.share:.0%}{mark}"]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _names(text: str, known: Mapping[str, object], parser: argparse.ArgumentParser) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(known)}")
+    return names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m halotile.benchmarks.mca", description=__doc__.splitlines()[0])
     parser.add_argument("--cpus", default=",".join(CPUS), help="processors, separated by commas")
+    parser.add_argument("--models", default="", help="models of the harness, all kernels of which are taken")
     parser.add_argument("--json", type=Path, help="also write the rows here")
     options = parser.parse_args(arguments)
-    cpus = [name.strip() for name in options.cpus.split(",") if name.strip()]
-    unknown = [name for name in cpus if name not in CPUS]
-    if unknown:
-        parser.error(f"{unknown[0]!r} is none of {', '.join(CPUS)}")
+    cpus, models = _names(options.cpus, CPUS, parser), _names(options.models, MODELS, parser)
     try:
         rows = []
-        for row in analyse(cpus):
+        for row in analyse(cpus, models):
             rows.append(row)
-            print(f"{row.cpu} {row.family} {row.case}: {row.share:.0%}", file=sys.stderr)
+            print(f"{row.cpu} {row.family} {row.case}: {row.part:.0%} at {row.share:.0%}", file=sys.stderr)
     except HalotileError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ import pytest
 from board_tools import halotile as command
 from board_tools import needs, needs_zig
 from compiled import native
-from halotile.benchmarks import mca
+from halotile.benchmarks import machine_code
 from halotile.benchmarks.boards import emulator
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.remote.model import RemoteModel
@@ -152,11 +152,11 @@ WIDENING = {"x86-64-v3": r"\bvcvtph2ps\b", "raspberry-pi-3": r"\bfcvtl\b"}  # th
 def test_they_are_widened_by_an_instruction(name: str) -> None:
     target = resolve(name)
     try:
-        _, objdump = mca.tools()
+        objdump = machine_code.tools().objdump
     except HalotileError:
         pytest.skip("NOT RUN: needs llvm-objdump")
     options = Options(target, weights="float16", stop_after="assemble")
-    text = mca._disassembly(run_pipeline(network(), options).library.kernel_objects, target, objdump)
+    text = machine_code.disassembly(run_pipeline(network(), options).library.kernel_objects, target, objdump)
     assert re.search(WIDENING[name], text)
     assert not re.search(r"\b(callq?|bl)\s.*(extendhfsf2|h2f)", text), "no routine does it"
 
