@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from ..instructions.load_order import keep_loads
 from ..kernel.work_sharing import has_bands
 from ..matmul.folded_moves import producers
 from ..matmul.strassen import PRODUCTS
@@ -354,6 +355,7 @@ class _Halves:
                     step = offset + (block * lanes + c) * (blocks * lanes)
                     if self.conv.far and following is None:
                         prefetch(k, weights, step, blocks, lanes, dtype_bytes(self.dtype))
+                    keep_loads(k, target)
                     left = self._left(number, image, pair, t, block, c, lefts, base)
                     with k.loop(columns, "unroll", "x") as x:
                         factor = left(x)

@@ -6,7 +6,8 @@ that does holds a register. An operand serves as many multiply-adds as the tile 
 operands cover the time that one takes to arrive.
 
 Where LLVM unrolls the reduction on 64-bit ARM, it loads the operands of two steps in pairs, and keeps the later ones in
-registers, or on the stack where there are none: tiles of up to 24 accumulators have enough on every core tried.
+registers, or on the stack where there are none: tiles of up to 24 accumulators have enough on every core tried. Direct
+convolutions keep their loads apart there (:mod:`..instructions.load_order`), which the figures below are older than.
 
 Shares of the multiply-add rate that benchmarks/mca.py gives for tiles of positions x vectors:
 

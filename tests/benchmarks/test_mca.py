@@ -92,7 +92,8 @@ def test_the_rate_of_independent_multiply_adds_is_that_of_the_ports() -> None:
     ("cpu", "layers"),
     [
         ("haswell", ("3x3/1 256->256 at 14",)),
-        ("cortex-a72", ("3x3/1 64->64 at 56",)),
+        ("cortex-a72", ("1x1/1 32->192 at 28", "1x1/1 64->256 at 56")),
+        ("cortex-a76", ("1x1/1 144->24 at 56", "1x1/1 32->192 at 28", "1x1/1 64->256 at 56")),
     ],
 )
 def test_convolutions_and_products_keep_the_rate(

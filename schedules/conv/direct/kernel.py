@@ -46,6 +46,7 @@ import numpy as np
 from tvm import tirx
 
 from ....targets.target import Target
+from ...instructions.opaque_numbers import any_number
 from ...kernel.context import Context
 from ...kernel.work_sharing import has_long_bands
 from ...words.group import Kernel, Packed, Request, dtype_bytes
@@ -370,7 +371,8 @@ def _tiles(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -> 
                 for begin, blocks in ((0, asking), (asking, count - asking)):
                     if not blocks:
                         continue
-                    with k.loop(blocks, name="cb", begin=begin) as cb:
+                    times = any_number(conv.request.target, blocks) if begin else blocks
+                    with k.loop(times, name="cb", begin=begin) as cb:
                         conv.ctx.ranged(cb, count)
                         where = (n, start, group, (cb, cb + part * count if own else cb), origins, column)
                         for owners in _forms(conv, group):

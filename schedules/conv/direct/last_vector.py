@@ -24,6 +24,7 @@ import numpy as np
 from tvm import tirx
 
 from ....targets.target import Target
+from ...instructions.load_order import keep_loads
 from ...kernel.register_budget import free_registers
 from ...matmul.folded_moves import producers
 from ...words.group import Request, dtype_bytes
@@ -174,6 +175,7 @@ def emit_tail(conv: ConvKernel, weights: Any, base: int, n: Any, origins: list[A
                     if conv.far:
                         prefetch(k, weights, step, side * tile.blocks, lanes, dtype_bytes(dtype))
                     channel = (cb + first * parts // lanes, c * parts)
+                    keep_loads(k, conv.request.target)
                     if tile.window is not None:
                         for at, pairs in columns_read(conv, origins, column, taps):
                             vector = _repeated(conv, conv.element_at(n, channel, at))

@@ -13,6 +13,7 @@ from typing import Any
 
 from tvm import tirx
 
+from ...instructions.load_order import keep_loads
 from ...kernel.unrolled_steps import unrolled
 from ...words.group import dtype_bytes
 from ..kernel import ConvKernel
@@ -101,6 +102,7 @@ def _multiply(
 ) -> None:
     """The products of one channel and tap, or of one channel and the taps that share their data."""
     k, tile, lanes, (n, channel, number, origins, column, taps) = conv.k, conv.tile, conv.lanes, at
+    keep_loads(k, conv.request.target)
 
     def by_lanes(read: Callable[[Any], Any], held: bool) -> Callable[[Any], Any]:
         if owners is not None:
