@@ -8,6 +8,7 @@ constants. Where engines agree on another answer than the test (``ENGINES``), th
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 import warnings
@@ -18,8 +19,10 @@ from typing import Any
 import numpy as np
 
 from .case_runner import CRASH, PASS, REFUSED, WRONG, Outcome, add_options, run_parts
+from .open_cases import has_open_dims, opened
 
 NOT_TENSORS = "not tensors"
+FIXED = "fixed"  # no dim of an input can be open
 #: Corners aligned by a scale that shrinks to a fraction of a pixel: ONNX aligns the length before it is rounded, ONNX
 #: Runtime and PyTorch the last pixel that there is.
 ENGINES = (
@@ -93,8 +96,9 @@ def operators_of(case: Any) -> tuple[str, ...]:
     return tuple(sorted({n.op_type for n in case.model.graph.node}))
 
 
-def run_case(case: Any, backend: str, running: int = 1) -> Outcome:
-    """Imports, compiles and runs one test, and compares with what ONNX expects."""
+def run_case(case: Any, backend: str, running: int = 1, open_dims: bool = False) -> Outcome:
+    """Imports, compiles and runs one test, and compares with what ONNX expects. ``open_dims``: dims of inputs are open
+    where the import accepts it, and the model is built once for all sizes."""
     from halotile.errors import HalotileError, InternalError
 
     operators = operators_of(case)
@@ -109,6 +113,10 @@ def run_case(case: Any, backend: str, running: int = 1) -> Outcome:
         model, given, expected = frozen(case, running)
         if case.name in ENGINES:
             expected = _engine(model, given)
+        if open_dims:
+            model, given, objection = opened(model, given)
+            if not has_open_dims(model):
+                return outcome(FIXED, objection or "no input has dims")
         results = _given_back(BACKENDS[backend](model, given), [o.name for o in model.graph.output], expected)
     except InternalError as error:
         return outcome(CRASH, str(error))
@@ -241,12 +249,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--running",
         type=int,
-        default=1,
-        help="how many inputs stay inputs; 0 leaves everything to constant folding",
+        help="how many inputs stay inputs: 1, or all with --open; 0 leaves everything to constant folding",
+    )
+    parser.add_argument(
+        "--open", action="store_true", help="open the dims of all inputs, with which the model is built once"
     )
     add_options(parser)
     options = parser.parse_args(arguments)
-    return run_parts("node_tests", load_cases, table, options, (options.backend, options.running))
+    if options.open:
+        os.environ["HALOTILE_OPEN"] = "1"
+    running = options.running if options.running is not None else sys.maxsize if options.open else 1
+    return run_parts("node_tests", load_cases, table, options, (options.backend, running, options.open))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from ...schedules.operators.registry import attributes
+from ...schedules.words.dims import is_dim
 from ...schedules.words.group import Group, Value
+from ...schedules.words.sizes import product, usual
 
 OPERATOR = "halotile.grid_sample"
 SAVED = 4  # elements that are laid out anew in the time that one read of an element takes longer than that of a vector
@@ -19,7 +19,9 @@ def sampled_image(group: Group) -> Value | None:
     if len(nodes) != 1:
         return None
     image, grid = nodes[0].operands
+    if is_dim(image.shape[1]):
+        return None
     rank = len(image.shape) - 2
-    places = math.prod(grid.shape[1:-1]) * TAPS[attributes(nodes[0].call)["mode"]] ** rank
+    places = product(grid.shape[1:-1]) * TAPS[attributes(nodes[0].call)["mode"]] ** rank
     found = [v for v in group.inputs if v is image] or [v for v in group.inputs if v.shape == image.shape]
-    return found[0] if len(found) == 1 and SAVED * places >= math.prod(image.shape[2:]) else None
+    return found[0] if len(found) == 1 and SAVED * usual(places) >= usual(product(image.shape[2:])) else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from tvm import te
 
 from ...errors import UnsupportedError
@@ -11,6 +9,7 @@ from ..emit.builder import KernelBuilder
 from ..operators.loops import recording
 from ..operators.registry import expression
 from ..words.group import Kernel, Request, Scratch, Value, dtype_bytes
+from ..words.sizes import product, usual
 
 
 def build_opaque(request: Request) -> Kernel:
@@ -42,6 +41,6 @@ def build_opaque(request: Request) -> Kernel:
         operands=tuple(operands),
         outputs=group.outputs,
         schedule="loops",
-        flops=sum(math.prod(v.shape) for v in (*node.inputs, *node.results)),
+        flops=sum(usual(product(v.shape)) for v in (*node.inputs, *node.results)),
         workspace=k.workspace,
     )

@@ -67,7 +67,7 @@ def bands(
     """
     k, simplify = ctx.k, ctx.analyzer.simplify
     workers = ctx.request.workers if parallel else 1
-    parts = 1 if images % workers == 0 else workers if is_open([rows]) else min(workers, rows * groups)
+    parts = 1 if images % workers == 0 else workers if is_open([rows, groups]) else min(workers, rows * groups)
     total = rows * groups
     if order == "rows":
         step, short = 1, 0

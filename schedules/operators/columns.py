@@ -18,7 +18,7 @@ from tvm import te, tirx
 from ..emit.builder import KernelBuilder
 from ..math.wrapping import plus
 from .common import dtype_of, shape_of
-from .loops import PARALLEL_WORK, written
+from .loops import kind_of, written
 from .registry import define
 
 LINE = 4096  # elements of a line whose sums are held on the stack
@@ -43,7 +43,7 @@ def columns(
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         total = n * channels * taps
-        with k.loop(total, "parallel" if total * outputs >= PARALLEL_WORK else "serial", "row") as row:
+        with k.loop(total, kind_of(total * outputs), "row") as row:
             places, rest = [], row % taps
             for extent, dilation, first in reversed(list(zip(kernel, dilations, begin))):
                 places.append(k.bind(rest % extent * dilation - first))  # of the first output, along an axis
@@ -130,8 +130,7 @@ def col2im(
         return line, inside
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
-        parallel = n * channels * (plane + taps * lines * width) >= PARALLEL_WORK
-        with k.loop(n * channels, "parallel" if parallel else "serial", "row") as row:
+        with k.loop(n * channels, kind_of(n * channels * (plane + taps * lines * width)), "row") as row:
             sums = k.local("sums", dtype, stride * part, "global")
             with k.loop(plane // image[-1], name="y") as y, k.loop(-(-length // part), name="part") as block:
                 first = k.bind(block * part)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..words.dims import to_index
+from ..words.dims import is_dim, to_index
 from ..words.sizes import dim_of
 
 
@@ -61,6 +61,20 @@ def transposed_extents(
     """The spatial extents of a transposed convolution's result, of whose full form ``begin`` and ``end`` are cut."""
     spans = zip(size, kernel, strides, dilations, begin, end)
     return [(n - 1) * s + (k - 1) * d + 1 - b - e for n, k, s, d, b, e in spans]
+
+
+def wide(dim: Any) -> Any:
+    """A dim in int64, to be compared with positions."""
+    return tirx.Cast("int64", to_index(dim)) if is_dim(dim) else tirx.const(dim, "int64")
+
+
+def number(value: Any, dtype: str) -> Any:
+    """A number or a dim, or the sum of a dim and a fraction, in ``dtype``."""
+    if not is_dim(value):
+        return tirx.const(value, dtype)
+    fraction = value.terms.get((), 0)
+    whole = tirx.Cast(dtype, to_index(value - fraction))
+    return whole + tirx.const(fraction, dtype) if fraction else whole
 
 
 def share_of(count: Any, dtype: str) -> Any:

@@ -17,6 +17,7 @@ from tvm.ir.prim import expr as prim
 
 from ..emit.builder import KernelBuilder
 from ..emit.inline import negation
+from ..words.sizes import usual
 from .common import is_float
 from .heap import RankHeap
 from .loops import cast
@@ -26,11 +27,11 @@ LONG = 8192
 
 
 def offer_all(
-    b: KernelBuilder, heap: RankHeap, value: Callable[[Any], Any], begin: int, end: int, largest: bool, dtype: str
+    b: KernelBuilder, heap: RankHeap, value: Callable[[Any], Any], begin: Any, end: Any, largest: bool, dtype: str
 ) -> None:
     """Offers the elements ``value(begin)`` to ``value(end - 1)``, side by side in memory, to a heap of ``begin``."""
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-    chunk = 2 * LANES if end >= LONG else LANES
+    chunk = 2 * LANES if usual(end) >= LONG else LANES
     limit = b.local("limit", wide, 1)
 
     def element(p: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import tirx
 
 from ..emit.builder import KernelBuilder, sequence
+from ..words.sizes import surely
 from .common import is_float, is_nan
 from .loops import cast, until
 
@@ -77,15 +78,15 @@ class Heap:
     def position(self, index: Any) -> Any:
         return self[index]
 
-    def fill(self, size: int) -> None:
+    def fill(self, size: Any) -> None:
         """The first ``size`` positions, made a heap from the last parent up."""
         with self.b.loop(size, name="f") as i:
             self.put(i, i)
-        if size > 1:
+        if not surely(lambda: size <= 1):
             with self.b.loop(size // 2, name="h") as i:
                 self.sink(size // 2 - 1 - i, size)
 
-    def offer(self, candidate: Any, size: int) -> None:
+    def offer(self, candidate: Any, size: Any) -> None:
         """Puts the position in place of the root if it comes before that."""
         with self.b.when(self._before(candidate, self[0])):
             self.put(0, candidate)
@@ -141,15 +142,15 @@ class RankHeap:
     def position(self, index: Any) -> Any:
         return position_of(self[index])
 
-    def fill(self, size: int) -> None:
+    def fill(self, size: Any) -> None:
         with self.b.loop(size, name="f") as i:
             self.put(i, self.rank(i))
-        if size > 1:
+        if not surely(lambda: size <= 1):
             with self.b.loop(size // 2, name="h") as i:
                 start = self.b.bind(size // 2 - 1 - i)
                 self.sink(start, size, self[start])
 
-    def offer(self, candidate: Any, size: int) -> None:
+    def offer(self, candidate: Any, size: Any) -> None:
         rank = self.b.bind(self.rank(candidate))
         with self.b.when(rank > self[0]):
             self.sink(0, size, rank)

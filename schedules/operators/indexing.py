@@ -6,15 +6,15 @@ from typing import Any
 
 from tvm import te, tirx
 
-from .common import highest, is_float, is_nan, lowest, shape_of
+from .common import highest, is_float, is_nan, lowest, shape_of, wide
 from .registry import define
 from .te_stages import EXTREME, FIRST, LARGEST, LAST, SMALLEST
 
 
-def wrapped(index: Any, length: int) -> Any:
+def wrapped(index: Any, length: Any) -> Any:
     """A run-time index as int64: negative ones count from the end, the rest is clamped so that no read strays."""
     signed = index.astype("int64")
-    size = tirx.const(length, "int64")
+    size = wide(length)
     positive = tirx.Select(signed < 0, signed + size, signed)
     return tirx.max(tirx.min(positive, size - 1), tirx.const(0, "int64"))
 

@@ -9,7 +9,6 @@ runs is the same loops.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +18,8 @@ from typing import Any
 from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder, dtype_size, sequence
+from ..words.dims import is_dim, to_index
+from ..words.sizes import dim_of, product, usual
 from .common import shape_of
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
@@ -30,11 +31,12 @@ class Loops:
     """A stage of statements: what it reads, shape and dtype of what it writes, and how."""
 
     inputs: tuple[te.Tensor, ...]
-    outputs: tuple[tuple[tuple[int, ...], str], ...]
+    outputs: tuple[tuple[tuple[Any, ...], str], ...]
     write: Write
 
 
 _RECORD: ContextVar[list[Loops] | None] = ContextVar("_RECORD", default=None)
+_TYPES: ContextVar[bool] = ContextVar("_TYPES", default=False)
 
 
 @contextmanager
@@ -46,8 +48,18 @@ def recording() -> Iterator[list[Loops]]:
     _RECORD.reset(token)
 
 
+@contextmanager
+def types_alone() -> Iterator[None]:
+    """Inside, stages have shapes and dtypes, but no statements."""
+    token = _TYPES.set(True)
+    try:
+        yield
+    finally:
+        _TYPES.reset(token)
+
+
 def written(
-    name: str, inputs: Sequence[te.Tensor], outputs: Sequence[tuple[Sequence[int], str]], write: Write
+    name: str, inputs: Sequence[te.Tensor], outputs: Sequence[tuple[Sequence[Any], str]], write: Write
 ) -> list[te.Tensor]:
     """One stage that computes ``outputs`` (shape and dtype each) by the statements that ``write`` emits."""
 
@@ -57,29 +69,57 @@ def written(
             write(k, [_flat(k, b) for b in ins], [_flat(k, b) for b in outs])
         return sequence(statements)
 
-    shapes = [tuple(int(d) for d in shape) for shape, _ in outputs]
+    shapes = [tuple(map(dim_of, shape)) for shape, _ in outputs]
     record = _RECORD.get()
     if record is not None:
         record.append(Loops(tuple(inputs), tuple(zip(shapes, (d for _, d in outputs))), write))
-    result = te.extern(shapes, list(inputs), body, name=name, dtype=[dtype for _, dtype in outputs])
+    extents = [tuple(map(to_index, shape)) for shape in shapes]
+    if _TYPES.get():
+        return [te.placeholder(extent, dtype, name) for extent, (_, dtype) in zip(extents, outputs)]
+    result = te.extern(extents, list(inputs), body, name=name, dtype=[dtype for _, dtype in outputs])
     return [result] if isinstance(result, te.Tensor) else list(result)
 
 
 def _flat(k: KernelBuilder, buffer: Any) -> Any:
-    elements = math.prod(int(d) for d in buffer.shape)
+    elements = product(map(dim_of, buffer.shape))
     dtype = str(buffer.dtype)
     size = dtype_size(dtype)  # aligned to one element only
     flat = tirx.decl_buffer(
-        (elements,), dtype, name=k.fresh("flat"), data=buffer.data, data_alignment=size, layout=None
+        (to_index(elements),), dtype, name=k.fresh("flat"), data=buffer.data, data_alignment=size, layout=None
     )
     k.add(tirx.DeclBuffer(flat, data=buffer.data))
     return flat
 
 
-def split_at(x: te.Tensor | Sequence[int], axis: int) -> tuple[int, int, int]:
+def split_at(x: te.Tensor | Sequence[Any], axis: int) -> tuple[Any, Any, Any]:
     """(outer, length, inner): the sizes before, of and after ``axis``."""
     shape = shape_of(x) if isinstance(x, te.Tensor) else list(x)
-    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    return product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
+
+
+def kind_of(work: Any) -> str:
+    """The kind of a loop whose rounds are independent, by the element operations in all of them."""
+    return "parallel" if usual(work) >= PARALLEL_WORK else "serial"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Vectors of ``lanes`` neighbouring columns, as many as ``blocks``; ``first`` gives a block's first column."""
+
+    blocks: Any
+    lanes: int
+    first: Callable[[Any], Any]
+
+
+def runs(columns: Any, most: int) -> list[Run]:
+    """All columns in vectors of at most ``most``. Of a known number the last vector overlaps the one before it; of an
+    open one those that are left behind whole vectors come one by one."""
+    if not is_dim(columns):
+        lanes = min(columns, most)
+        return [Run(-(-columns // lanes), lanes, lambda block: tirx.min(block * lanes, columns - lanes))]
+    whole = columns // most
+    rest = Run(columns - whole * most, 1, lambda block: block + whole * most)
+    return [Run(whole, most, lambda block: block * most), rest]
 
 
 def accumulator(dtype: str) -> str:

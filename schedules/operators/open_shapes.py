@@ -1,7 +1,7 @@
-"""Result shapes of Halotile's operators on tensors with open dims, where the TE expression needs numbers.
+"""Result shapes of Halotile's operators on tensors with open dims, where the TE expression would not tell them.
 
 Each rule takes the operand shapes and the attributes and gives the shapes of the results; dims are integers or
-expressions. An operator without a rule needs fixed dims.
+expressions. The results of an operator without a rule are those of its TE expression.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ Shape = list[Any]
 Rule = Callable[[list[Shape], dict[str, Any]], list[Shape]]
 
 
+def has_rule(name: str) -> bool:
+    """True if result shapes of operator ``name`` have a rule here."""
+    return name in _RULES
+
+
 def result_shapes(name: str, shapes: list[Shape], attributes: dict[str, Any]) -> list[Shape]:
-    """The shapes of the results of operator ``name``; ValueError where only numbers will do."""
-    rule = _RULES.get(name)
-    if rule is None:
-        raise ValueError(f"{name} needs fixed dimensions")
-    return rule(shapes, attributes)
+    """The shapes of the results of operator ``name``, which has a rule; ValueError where only numbers will do."""
+    return _RULES[name](shapes, attributes)
 
 
 def _same(shapes: list[Shape], _: dict[str, Any]) -> list[Shape]:
@@ -79,10 +81,6 @@ def _flattened(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
     return [[1 if k in a["axes"] else d for k, d in enumerate(shapes[0])]]
 
 
-def _top(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
-    return [_replaced(shapes[0], a["axis"], a["k"])] * 2
-
-
 def _sliced(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
     return [a["shape"]]
 
@@ -138,7 +136,6 @@ _FAMILIES: tuple[tuple[Rule, str], ...] = (
     (lambda shapes, a: [shapes[1]], "gather_elements"),
     (_extreme, "argmax argmin"),
     (_flattened, "global_max_pool"),
-    (_top, "topk"),
     (_sliced, "slice"),
     (_resampled, "resample"),
     (_windowed, "window_sum"),
@@ -153,7 +150,6 @@ _RULES: dict[str, Rule] = {f"halotile.{name}": rule for rule, names in _FAMILIES
 _DTYPES: dict[str, list[str | None]] = {
     "halotile.argmax": ["int64"],
     "halotile.argmin": ["int64"],
-    "halotile.topk": [None, "int64"],
     "halotile.max_pool_with_indices": [None, "int64"],
     "halotile.dot_conv": ["int32"],
 }

@@ -56,7 +56,7 @@ def key_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any], Any] | N
 
 
 def sort_descending(
-    b: KernelBuilder, number: Callable[[Any], Any], length: int, wide: bool = False
+    b: KernelBuilder, number: Callable[[Any], Any], length: Any, wide: bool = False
 ) -> Callable[[Any], Any]:
     """Sorts the int64 ``number(0)`` to ``number(length - 1)``, greatest first; returns where the n-th stood."""
     numbers = b.local("numbers", "int64", 2 * length, "global")

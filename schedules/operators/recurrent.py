@@ -23,6 +23,8 @@ from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
 from ..math import exponential
+from ..words.dims import is_dim
+from ..words.sizes import usual
 from .common import dtype_of, larger, shape_of, smaller
 from .loops import PARALLEL_WORK, accumulator, cast, written
 from .registry import define
@@ -106,24 +108,24 @@ ACTIVATIONS: dict[str, Callable[[float, float], Function]] = {
 # ------------------------------------------------------------------ the kernel
 
 
-def _tile(batch: int, gates: int, lanes: int, registers: int, factor: int) -> tuple[int, int]:
+def _tile(batch: Any, gates: int, lanes: int, registers: int, factor: int) -> tuple[int, int]:
     """Rows of a register tile, which read the weights once, and the gates that are summed at a time: accumulators, the
     weights of a gate, and ``factor`` values for each row that several gates meet, fit the registers, if need be in
-    several runs over the weights."""
+    several runs over the weights. Of an open batch some rows may be left behind the last tile."""
     parts = [p for p in range(gates, 0, -1) if gates % p == 0]
     for least in (ROWS + 1, ROWS):
         for part in parts:
             for rows in range(MOST_ROWS, least - 1, -1):
                 held = (rows * part + 1) * lanes + (rows if part > 1 else 1) * factor
-                if batch % rows == 0 and held <= registers:
+                if (is_dim(batch) or batch % rows == 0) and held <= registers:
                     return rows, part
-    return ROWS if batch % ROWS == 0 else 1, gates
+    return ROWS if is_dim(batch) or batch % ROWS == 0 else 1, gates
 
 
 class _Layer:
     """What the emitters of the three cells share: sizes, buffers, and the product with the recurrent weights."""
 
-    def __init__(self, k: KernelBuilder, sizes: tuple[int, int, int], gates: int, wide: str, clip: float) -> None:
+    def __init__(self, k: KernelBuilder, sizes: tuple[Any, Any, int], gates: int, wide: str, clip: float) -> None:
         self.k = k
         self.steps, self.batch, self.hidden = sizes
         self.gates, self.wide, self.limit = gates, wide, clip
@@ -133,7 +135,7 @@ class _Layer:
         self.rows, self.part = _tile(self.batch, gates, lanes, k.register_values, k.factor_values)
         self.seen: Callable[[Any, Any], Any] | None = None  # of the state, by the product; None for itself
         work = self.batch * self.hidden * self.hidden * gates
-        self.kind = "parallel" if work >= 4 * PARALLEL_WORK and self.blocks > 1 else "serial"
+        self.kind = "parallel" if usual(work) >= 4 * PARALLEL_WORK and self.blocks > 1 else "serial"
 
     def clip(self, x: Any) -> Any:
         return _held(self.k, x, -self.limit, self.limit) if self.limit else x
@@ -165,10 +167,18 @@ class _Layer:
         return lambda r, g, v: k.load(acc, (r * gates + g) * lanes + v)
 
     def over(self, emit: Callable[[Any, Any], None]) -> None:
-        """``emit(block, first row)`` for every block and group of rows."""
-        k = self.k
-        with k.loop(self.blocks, self.kind, "block") as block, k.loop(self.batch // self.rows, name="b") as b:
-            emit(block, b * self.rows)
+        """``emit(block, first row)`` for every block and group of rows: of an open batch those of full, half and so on
+        down to single height."""
+        k, rows = self.k, self.rows
+        with k.loop(self.blocks, self.kind, "block") as block:
+            done: Any = 0
+            while done != self.batch:
+                count = (self.batch - done) // self.rows
+                with k.loop(count, name="b") as b:
+                    emit(block, done + b * self.rows)
+                done = self.batch if self.rows == 1 else done + count * self.rows
+                self.rows = max(self.rows // 2, 1)
+        self.rows = rows
 
 
 @define("halotile.recurrent")
@@ -176,7 +186,6 @@ def recurrent(
     projected: te.Tensor,
     *operands: te.Tensor,
     kind: str,
-    batch: int,
     hidden: int,
     names: str,
     activations: Sequence[str],
@@ -189,13 +198,15 @@ def recurrent(
 ) -> list[te.Tensor]:
     """Y [T, B, H], the last state [B, H] (and cell), and the slots that the states lie in.
 
+    ``projected``: [T, B, gates H].
+
     ``names`` says what the operands are, one letter each: w weights, u weights of GRU's second product, h and c the
     initial states, b the bias of GRU's hidden gate, p peepholes [3 H], n lengths [B], s and t the scales of w and u
     [blocks, gates, lanes] where these are whole numbers. ``variant`` is
     linear_before_reset for a GRU and input_forget for an LSTM. ``rounded``: the product sees an LSTM's state as
     unsigned bytes of its own range in every step, which holds zero (DynamicQuantizeLSTM of ONNX Runtime).
     """
-    steps = shape_of(projected)[0] // batch
+    steps, batch, _ = shape_of(projected)
     dtype = dtype_of(projected)
     wide = accumulator(dtype)
     states = 2 if kind == "LSTM" else 1

@@ -24,7 +24,10 @@ from tvm import relax, te
 from tvm.ir import Call, Op
 from tvm.ir import _ffi_api as _ir_ffi
 
+from ..words.dims import to_relax
+from ..words.sizes import dim_of
 from . import open_shapes
+from .loops import types_alone
 from .wrapping_elements import with_wrapping
 
 TEFunction = Callable[..., "te.Tensor | Sequence[te.Tensor]"]
@@ -168,16 +171,17 @@ def _without_literals(call_: Call) -> Call:
 
 def _infer_type(call_: Call, _context: Any) -> Any:
     shapes = [[getattr(d, "value", d) for d in a.ty.shape.values] for a in call_.args]
-    if not all(isinstance(d, int) for s in shapes for d in s):
+    if not all(isinstance(d, int) for s in shapes for d in s) and open_shapes.has_rule(call_.op.name):
         open_ = open_shapes.result_shapes(call_.op.name, shapes, attributes(call_))
         dtypes = open_shapes.result_dtypes(call_.op.name, str(call_.args[0].ty.dtype.dtype), len(open_))
         types = [relax.TensorType(s, t) for s, t in zip(open_, dtypes)]
         return types[0] if len(types) == 1 else relax.TupleType(types)
     inputs = []
     for i, arg in enumerate(call_.args):
-        inputs.append(te.placeholder(list(arg.ty.shape), str(arg.ty.dtype.dtype), f"arg{i}"))
-    outputs = _written(call_, inputs)
-    types = [relax.TensorType(list(t.shape), str(t.dtype)) for t in outputs]
+        inputs.append(te.placeholder([dim_of(d) for d in arg.ty.shape], str(arg.ty.dtype.dtype), f"arg{i}"))
+    with types_alone():
+        outputs = _written(call_, inputs)
+    types = [relax.TensorType([to_relax(dim_of(d)) for d in t.shape], str(t.dtype)) for t in outputs]
     return types[0] if len(types) == 1 else relax.TupleType(types)
 
 

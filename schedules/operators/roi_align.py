@@ -19,8 +19,10 @@ from typing import Any
 from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
-from .common import dtype_of, larger, lowest, shape_of
-from .loops import PARALLEL_WORK, cast, written
+from ..words.dims import Open, is_dim
+from ..words.sizes import surely
+from .common import dtype_of, larger, lowest, number, shape_of
+from .loops import cast, kind_of, written
 from .registry import define
 
 LANES = 16  # channels side by side
@@ -45,15 +47,17 @@ def roi_align(
     what follows is memory to work in. Ratio 0: one sample for each element that a bin is high and wide, rounded up."""
     n, c, *image = shape_of(x)
     count, dtype, pixels = shape_of(rois)[0], dtype_of(x), image[0] * image[1]
+    if is_dim(c):
+        raise Open(f"its {c} channels are open")
     samples = height * width * max(ratio, 1) ** 2
-    turned = 4 * count * samples >= n * pixels
+    turned = surely(lambda: 4 * count * samples >= n * pixels)
     bins = [_Bins(1, height, image[0], image[1], ratio), _Bins(0, width, image[1], 1, ratio)]
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         pixel, channel = (c, 1) if turned else (1, pixels)  # how far neighbours lie apart
         if turned:
             turn_channels(k, ins[0], outs[1], (n, c, pixels))
-        with k.loop(count, "parallel" if count * c * samples >= PARALLEL_WORK else "serial", "region") as region:
+        with k.loop(count, kind_of(count * c * samples), "region") as region:
             number = tirx.max(tirx.min(cast("int32", k.load(ins[2], region)), n - 1), 0)
             start = k.bind(number * (c * pixels))
             taps = [_Taps(k, b, ins[1], region * 4, scale, half_pixel, pixel, dtype, not largest) for b in bins]
@@ -69,8 +73,8 @@ class _Bins:
 
     coordinate: int
     count: int
-    length: int
-    stride: int
+    length: Any
+    stride: Any
     ratio: int
 
 
@@ -120,8 +124,8 @@ class _Taps:
         inner = cast(self.dtype, sample) + const(0.5)
         parts = const(self.bins.ratio) if self.bins.ratio else cast(self.dtype, self.ratio)
         at = k.bind(self.start + cast(self.dtype, index) * self.step + inner * self.step / parts)
-        inside = tirx.all(at >= const(-1), at <= const(length))
-        kept = k.bind(tirx.max(tirx.min(at, const(length - 1)), const(0)))
+        inside = tirx.all(at >= const(-1), at <= number(length, self.dtype))
+        kept = k.bind(tirx.max(tirx.min(at, number(length - 1, self.dtype)), const(0)))
         low = k.bind(tirx.floor(kept).astype("int32"))
         share = k.bind(kept - tirx.floor(kept))
         upper, weights = tirx.min(low + 1, length - 1), [const(1) - share, share]
@@ -194,7 +198,7 @@ def turn_channels(k: KernelBuilder, x: Any, turned: Any, shape: tuple[int, int, 
     images, channels, pixels = shape
     wide, high = min(pixels, LANES), min(channels, LANES)
     across, down = -(-pixels // wide), -(-channels // high)
-    kind = "parallel" if images * channels * pixels >= PARALLEL_WORK else "serial"
+    kind = kind_of(images * channels * pixels)
     with k.loop(images * across, kind, "strip") as strip, k.loop(down, name="block") as block:
         image, pixel = strip // across, k.bind(tirx.min(strip % across * wide, pixels - wide))
         channel = k.bind(tirx.min(block * high, channels - high))

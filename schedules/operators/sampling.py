@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
-from .common import dtype_of, is_nan, shape_of
-from .loops import PARALLEL_WORK, written
+from ..words.dims import is_dim, to_index
+from ..words.sizes import surely
+from .common import dtype_of, is_nan, number, shape_of
+from .loops import Run, kind_of, runs, written
 from .registry import define
 
 FAR = 2.0**22  # a position beyond which is taken for that one, so that it can be a whole number
 LANES = 16  # positions side by side, whose places and weights all channels share
 
 
-def _clamped(i: Any, length: int) -> Any:
-    return tirx.max(tirx.min(i, tirx.const(length - 1, dtype_of(i))), tirx.const(0, dtype_of(i)))
+def _clamped(i: Any, length: Any) -> Any:
+    return tirx.max(tirx.min(i, number(length - 1, dtype_of(i))), tirx.const(0, dtype_of(i)))
 
 
-def _inside(i: Any, length: int) -> Any:
-    return tirx.all(i >= 0, i < length)
+def _inside(i: Any, length: Any) -> Any:
+    return tirx.all(i >= 0, i < to_index(length))
 
 
-def _reflected(x: Any, low: float, high: float) -> Any:
+def _where_positive(extent: Any, dtype: str, value: Callable[[Any], Any]) -> Any:
+    """``value(extent)`` in ``dtype``, or 0 where the extent is not positive."""
+    zero = tirx.const(0, dtype)
+    if is_dim(extent) and not surely(lambda: extent > 0):
+        given = number(extent, dtype)
+        return tirx.Select(given > zero, value(tirx.Select(given > zero, given, tirx.const(1, dtype))), zero)
+    return value(number(extent, dtype)) if extent > 0 else zero
+
+
+def _reflected(x: Any, low: float, high: Any) -> Any:
     """x mirrored at the borders until it lies between them."""
+    return _where_positive(high - low, dtype_of(x), lambda width: _mirrored(x, low, high, width))
+
+
+def _mirrored(x: Any, low: float, high: Any, width: Any) -> Any:
     dtype = dtype_of(x)
-    span = high - low
-    if span <= 0:
-        return tirx.const(0, dtype)
-    bottom, top, width = (tirx.const(v, dtype) for v in (low, high, span))
+    bottom, top = number(low, dtype), number(high, dtype)
     distance = tirx.Select(x < bottom, bottom - x, x - top)
     turns = tirx.floor(distance / width)
     rest = distance - turns * width
@@ -43,13 +55,10 @@ def _reflected(x: Any, low: float, high: float) -> Any:
     return tirx.Select(x < bottom, below, tirx.Select(x > top, above, x))
 
 
-def _within_a_period(x: Any, low: float, period: float) -> Any:
+def _within_a_period(x: Any, low: float, period: Any) -> Any:
     """x in [low, low + period), where what repeats in periods is the same; zero where they have no length."""
-    dtype = dtype_of(x)
-    if period <= 0:
-        return tirx.const(0, dtype)
-    start, length = tirx.const(low, dtype), tirx.const(period, dtype)
-    return x - tirx.floor((x - start) / length) * length
+    start = tirx.const(low, dtype_of(x))
+    return _where_positive(period, dtype_of(x), lambda length: x - tirx.floor((x - start) / length) * length)
 
 
 def _linear_weights(t: Any) -> list[Any]:
@@ -141,12 +150,12 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
     return te.compute([n, c, *out], sample, name="grid_sample")
 
 
-def _source(g: Any, length: int, dtype: str, mode: str, padding: str, align_corners: bool) -> Any:
+def _source(g: Any, length: Any, dtype: str, mode: str, padding: str, align_corners: bool) -> Any:
     """The position in elements of the normalised coordinate ``g``; of the only element, whatever ``g`` is: between the
     corners of one lies nothing, and infinity times that is no number."""
     if align_corners and length == 1:
         return tirx.const(0, dtype)
-    one, two, size = tirx.const(1, dtype), tirx.const(2, dtype), tirx.const(length, dtype)
+    one, two, size = tirx.const(1, dtype), tirx.const(2, dtype), number(length, dtype)
     g = tirx.Select(is_nan(g), -one, g)
     p = (g + one) / two * (size - one) if align_corners else ((g + one) * size - one) / two
     p = tirx.max(tirx.min(p, tirx.const(FAR, dtype)), tirx.const(-FAR, dtype))
@@ -189,16 +198,19 @@ def deformed(
     kh, kw = kernel
     dtype, positions, taps = dtype_of(x), oh * ow, kh * kw
     share = channels // offset_groups
-    lanes = min(positions, LANES)
-    blocks = -(-positions // lanes)
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
-        kind = "parallel" if n * channels * taps * positions >= PARALLEL_WORK else "serial"
+        for run in runs(positions, LANES):
+            sample(k, ins, outs, run)
+
+    def sample(k: KernelBuilder, ins: list[Any], outs: list[Any], run: Run) -> None:
+        blocks, lanes = run.blocks, run.lanes
+        kind = kind_of(n * channels * taps * positions)
         with k.loop(n * offset_groups * taps * blocks, kind, "row") as row:
             block, tap = row % blocks, row // blocks  # of all images and groups
             image, group = tap // (offset_groups * taps), tap // taps % offset_groups
             ky, kx = tap % taps // kw, tap % kw
-            first = k.bind(tirx.min(block * lanes, positions - lanes))  # the last one overlaps the one before it
+            first = k.bind(run.first(block))
             places, weights = (k.local(name, d, 4 * lanes) for name, d in (("at", "int32"), ("w", dtype)))
             with k.loop(lanes, "vectorized") as v:
                 p = first + v
@@ -224,10 +236,10 @@ def deformed(
     return written("deformed", [x, offset, *mask], [((n, channels * taps, positions), dtype)], write)[0]
 
 
-def _around(y: Any, x: Any, rows: int, columns: int, dtype: str, bind: Any) -> Iterator[tuple[Any, Any, Any]]:
+def _around(y: Any, x: Any, rows: Any, columns: Any, dtype: str, bind: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Weight, whether it lies inside, and place of the four elements around (y, x) of one image."""
     limit = [
-        bind(tirx.max(tirx.min(p, tirx.const(m + 1, dtype)), tirx.const(-2, dtype)))
+        bind(tirx.max(tirx.min(p, number(m + 1, dtype)), tirx.const(-2, dtype)))
         for p, m in ((y, rows), (x, columns))
     ]
     base = [bind(tirx.floor(p)) for p in limit]

@@ -8,10 +8,12 @@ from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
 from ..math.wrapping import plus, times
+from ..words.dims import is_dim, to_index
+from ..words.sizes import surely, usual
 from .common import dtype_of, is_float, shape_of
 from .filtered import offer_all
 from .heap import Before, Heap, RankHeap, order, rank_of
-from .loops import PARALLEL_WORK, accumulator, cast, split_at, written
+from .loops import Run, accumulator, cast, kind_of, runs, split_at, written
 from .radix import key_of, radix_pays, sort_descending
 from .registry import define
 
@@ -22,23 +24,23 @@ def _running(x: te.Tensor, axis: int, exclusive: bool, reverse: bool, product: b
     """One pass along the axis for each row; rows next to each other in memory run in vectors."""
     outer, length, inner = split_at(x, axis)
     dtype, wide = dtype_of(x), accumulator(dtype_of(x))
-    lanes = min(inner, LANES)
-    blocks = -(-inner // lanes)
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
-        kind = "parallel" if outer * length * inner >= PARALLEL_WORK else "serial"
-        with k.loop(outer * blocks, kind, "row") as row:
-            before, block = row // blocks, row % blocks
-            first = tirx.min(block * lanes, inner - lanes)  # the last block overlaps the one before it
-            total = k.local("total", wide, lanes)
-            with k.loop(lanes, "vectorized") as v:
+        for run in runs(inner, LANES):
+            columns(k, ins[0], outs[0], run)
+
+    def columns(k: KernelBuilder, source: Any, target: Any, run: Run) -> None:
+        with k.loop(outer * run.blocks, kind_of(outer * length * inner), "row") as row:
+            before, first = row // run.blocks, run.first(row % run.blocks)
+            total = k.local("total", wide, run.lanes)
+            with k.loop(run.lanes, "vectorized") as v:
                 k.store(total, v, tirx.Cast(wide, tirx.IntImm("int32", int(product))))
             with k.loop(length, name="t") as t:
                 at = (before * length + (length - 1 - t if reverse else t)) * inner + first
-                with k.loop(lanes, "vectorized") as v:
-                    element = cast(wide, k.load(ins[0], at + v))
+                with k.loop(run.lanes, "vectorized") as v:
+                    element = cast(wide, k.load(source, at + v))
                     after = k.bind((times if product else plus)(total[v], element))
-                    k.store(outs[0], at + v, cast(dtype, total[v] if exclusive else after))
+                    k.store(target, at + v, cast(dtype, total[v] if exclusive else after))
                     k.store(total, v, after)
 
     return written("running", [x], [(shape_of(x), dtype)], write)[0]
@@ -72,13 +74,12 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
     out = [k if a == axis else d for a, d in enumerate(shape)]
     rank = rank_of(dtype_of(x), largest)
     wide: Any = key_of(dtype_of(x), largest) if rank is None else None
-    sorts = (rank or wide) is not None and radix_pays(length, k, rank is None)
     before = order(is_float(dtype_of(x)), largest)
 
     def write(b: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         values, positions = outs
-        kind = "parallel" if outer * length * inner >= PARALLEL_WORK else "serial"
-        with b.loop(outer * inner, kind, "row") as row:
+        sorts = (rank or wide) is not None and radix_pays(usual(length), usual(k), rank is None)
+        with b.loop(outer * inner, kind_of(outer * length * inner), "row") as row:
             source = row // inner * (length * inner) + row % inner
             target = row // inner * (k * inner) + row % inner
 
@@ -100,14 +101,13 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
                 ranked = RankHeap(b, positions, target, inner, lambda p: rank(b, value(p), p))
             heap = ranked or Heap(b, positions, target, inner, value, before)
             heap.fill(k)
-            if ranked is not None and inner == 1 and length - k >= LANES:
+            if ranked is not None and inner == 1 and usual(length - k) >= LANES:
                 offer_all(b, ranked, value, k, length, largest, dtype_of(x))
-            elif length > k:
+            elif not surely(lambda: length <= k):
                 with b.loop(length - k, name="p") as rest:
                     heap.offer(rest + k, k)
-            if k > 1:
-                with b.loop(k - 1, name="s") as step:
-                    heap.take(k - 1 - step)
+            with b.loop(k - 1, name="s") as step:
+                heap.take(k - 1 - step)
             with b.loop(k, name="o") as o:
                 put(o, b.bind(heap.position(o)))
 
@@ -120,14 +120,23 @@ def first_of(x: te.Tensor, axis: int, before: Before) -> list[te.Tensor]:
     outer, length, inner = split_at(x, axis)
     dtype = dtype_of(x)
     along = inner == 1
-    lanes = min(length if along else inner, LANES)
-    blocks = 1 if along else -(-inner // lanes)
 
     def write(b: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
-        kind = "parallel" if outer * length * inner >= PARALLEL_WORK else "serial"
-        with b.loop(outer * blocks, kind, "row") as row:
-            start = row // blocks * (length * inner)
-            column = tirx.min(row % blocks * lanes, inner - lanes) if not along else tirx.IntImm("int32", 0)
+        if not along:
+            for run in runs(inner, LANES):
+                find(b, ins, outs, run)
+        elif not is_dim(length):
+            find(b, ins, outs, Run(1, min(length, LANES), lambda _: tirx.IntImm("int32", 0)))
+        else:
+            long = to_index(length) >= LANES
+            for lanes, condition in ((LANES, long), (1, tirx.Not(long))):
+                with b.when(condition):
+                    find(b, ins, outs, Run(1, lanes, lambda _: tirx.IntImm("int32", 0)))
+
+    def find(b: KernelBuilder, ins: list[Any], outs: list[Any], run: Run) -> None:
+        blocks, lanes = run.blocks, run.lanes
+        with b.loop(outer * blocks, kind_of(outer * length * inner), "row") as row:
+            start, column = row // blocks * (length * inner), run.first(row % blocks)
             best, at = b.local("best", dtype, lanes), b.local("at", "int32", lanes)
             steps = -(-length // lanes) if along else length
             with b.loop(lanes, "vectorized") as v:

@@ -6,7 +6,6 @@ can in their own order, so that the last one wins and sums do not depend on the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +13,10 @@ from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
 from ..math.wrapping import plus, times
-from .common import dtype_of, larger, shape_of, smaller
-from .loops import PARALLEL_WORK, written
+from ..words.dims import is_dim, to_index
+from ..words.sizes import product
+from .common import dtype_of, larger, shape_of, smaller, wide
+from .loops import kind_of, split_at, written
 from .registry import define
 
 LANES = 16
@@ -30,29 +31,29 @@ def _combine(reduction: str, a: Any, b: Any) -> Any:
     return larger(a, b) if reduction == "max" else smaller(a, b)
 
 
-def _resolve(index: Any, length: int) -> Any:
+def _resolve(index: Any, length: Any) -> Any:
     """A position as int64, negative ones counted from the end."""
     signed = index.astype("int64")
-    return tirx.Select(signed < 0, signed + tirx.const(length, "int64"), signed)
+    return tirx.Select(signed < 0, signed + wide(length), signed)
 
 
-def _copy(k: KernelBuilder, source: Any, target: Any, elements: int) -> None:
+def _copy(k: KernelBuilder, source: Any, target: Any, elements: Any) -> None:
     whole, rest = divmod(elements, LANES)
-    if whole:
-        with k.loop(whole, "parallel" if elements >= PARALLEL_WORK else "serial", "c") as block:
+    if whole != 0:
+        with k.loop(whole, kind_of(elements), "c") as block:
             with k.loop(LANES, "vectorized") as v:
                 k.store(target, block * LANES + v, k.load(source, block * LANES + v))
-    if rest:
+    if rest != 0:
         with k.loop(rest, name="c") as i:
             k.store(target, whole * LANES + i, k.load(source, whole * LANES + i))
 
 
-def _offset(index: Any, extent: Sequence[int], shape: Sequence[int]) -> Any:
+def _offset(index: Any, extent: Sequence[Any], shape: Sequence[Any]) -> Any:
     """Where element ``index`` of a corner of size ``extent`` lies in a tensor of size ``shape``."""
     if list(extent[1:]) == list(shape[1:]):
         return index
     offset: Any = 0
-    stride = 1
+    stride: Any = 1
     for n, full in reversed(list(zip(extent, shape))):
         offset = offset + index % n * stride
         index = index // n
@@ -66,20 +67,19 @@ def scatter_elements(
 ) -> te.Tensor:
     """x with updates[i] put (or added, ...) at i with indices[i] in place of i[axis]; the last of several wins."""
     shape, extent = shape_of(x), shape_of(updates)
-    outer, count, inner = math.prod(extent[:axis]), extent[axis], math.prod(extent[axis + 1 :])
-    behind = math.prod(shape[axis + 1 :])
-    columns = min(inner, COLUMNS)
+    outer, count, inner = split_at(extent, axis)
+    behind = product(shape[axis + 1 :])
+    columns = COLUMNS if is_dim(inner) else min(inner, COLUMNS)
     tasks = -(-inner // columns)
-    kind = "parallel" if outer * count * inner >= PARALLEL_WORK else "serial"
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
-        _copy(k, ins[0], outs[0], math.prod(shape))
-        with k.loop(outer * tasks, kind, "row") as row:
+        _copy(k, ins[0], outs[0], product(shape))
+        with k.loop(outer * tasks, kind_of(outer * count * inner), "row") as row:
             before = row // tasks
             base = _offset(before, extent[:axis], shape[:axis]) * (shape[axis] * behind)
             with k.loop(count, name="u") as u, k.loop(columns, name="j") as j:
                 column = (row % tasks) * columns + j
-                with _inside(k, column, inner, inner % columns != 0):
+                with _inside(k, column, inner, is_dim(inner) or inner % columns != 0):
                     at = (before * count + u) * inner + column
                     place = _offset(column, extent[axis + 1 :], shape[axis + 1 :])
                     _put(k, outs[0], ins[1], at, shape[axis], reduction, k.load(ins[2], at), base + place, behind)
@@ -87,16 +87,16 @@ def scatter_elements(
     return written("scatter_elements", [x, indices, updates], [(shape, dtype_of(x))], write)[0]
 
 
-def _inside(k: KernelBuilder, index: Any, length: int, needed: bool) -> Any:
-    return k.when(index < length if needed else tirx.IntImm("bool", 1))
+def _inside(k: KernelBuilder, index: Any, length: Any, needed: bool) -> Any:
+    return k.when(index < to_index(length) if needed else tirx.IntImm("bool", 1))
 
 
 def _put(
-    k: KernelBuilder, out: Any, indices: Any, at: Any, length: int, reduction: str, new: Any, base: Any, stride: int
+    k: KernelBuilder, out: Any, indices: Any, at: Any, length: Any, reduction: str, new: Any, base: Any, stride: int
 ) -> None:
     """One update at position indices[at] of an axis of ``length``; none where that lies outside."""
     found = k.bind(_resolve(k.load(indices, at), length))
-    with k.when(tirx.all(found >= 0, found < length)):
+    with k.when(tirx.all(found >= 0, found < wide(length))):
         place = base + tirx.Cast("int32", found) * stride
         k.store(out, place, _combine(reduction, k.load(out, place), new))
 
@@ -105,10 +105,9 @@ def _put(
 def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reduction: str) -> te.Tensor:
     """x with slices of updates put (or added, ...) at the positions in the last axis of indices; the last wins."""
     shape, index_shape = shape_of(x), shape_of(indices)
-    depth, count = index_shape[-1], math.prod(index_shape[:-1])
-    size = math.prod(shape[depth:])
+    depth, count = index_shape[-1], product(index_shape[:-1])
+    size = product(shape[depth:])
     whole, rest = divmod(size, LANES)
-    kind = "parallel" if count * size >= PARALLEL_WORK else "serial"
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         def one(u: Any, update: Callable[[Any], None]) -> None:
@@ -117,7 +116,7 @@ def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reductio
             start: Any = tirx.IntImm("int32", 0)
             for d in range(depth):
                 found = k.bind(_resolve(k.load(ins[1], u * depth + d), shape[d]))
-                inside = tirx.all(inside, found >= 0, found < shape[d])
+                inside = tirx.all(inside, found >= 0, found < wide(shape[d]))
                 start = start * shape[d] + tirx.Cast("int32", found)
             with k.when(inside):
                 update(start * size)
@@ -125,16 +124,16 @@ def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reductio
         def element(u: Any, start: Any, i: Any) -> None:
             k.store(outs[0], start + i, _combine(reduction, k.load(outs[0], start + i), k.load(ins[2], u * size + i)))
 
-        _copy(k, ins[0], outs[0], math.prod(shape))
-        if whole:
-            with k.loop(whole, kind, "block") as block, k.loop(count, name="u") as u:
+        _copy(k, ins[0], outs[0], product(shape))
+        if whole != 0:
+            with k.loop(whole, kind_of(count * size), "block") as block, k.loop(count, name="u") as u:
 
                 def lanes(start: Any) -> None:
                     with k.loop(LANES, "vectorized") as v:
                         element(u, start, block * LANES + v)
 
                 one(u, lanes)
-        if rest:
+        if rest != 0:
             with k.loop(count, name="u") as u:
 
                 def remaining(start: Any) -> None:

@@ -7,7 +7,6 @@ What lies behind the last that was chosen is zero: a position that can be read.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,12 +14,14 @@ from typing import Any
 from tvm import te, tirx
 from tvm.ir.prim import expr as prim
 
-from ..emit.builder import KernelBuilder
+from ..emit.builder import KernelBuilder, index
 from ..emit.inline import negation
 from ..math.exponential import ordered
-from .common import dtype_of, shape_of
+from ..words.dims import minimum
+from ..words.sizes import product
+from .common import dtype_of, shape_of, wide
 from .heap import Heap, order
-from .loops import PARALLEL_WORK, cast, until, written
+from .loops import cast, kind_of, until, written
 from .registry import define
 
 
@@ -29,7 +30,7 @@ def nonzero(x: te.Tensor) -> list[te.Tensor]:
     """Positions of the elements that are not zero (NaN is not), in order: int64 [rank, elements], and their number:
     int64 [1]."""
     shape = shape_of(x)
-    elements, rank = math.prod(shape), len(shape)
+    elements, rank = product(shape), len(shape)
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         positions, count = outs
@@ -57,7 +58,7 @@ def non_max_suppression(
     scores: te.Tensor,
     *more: te.Tensor,
     names: str = "",
-    most: int,
+    most: int | None = None,
     overlap: float = 0.0,
     above: float | None = None,
     centre: bool,
@@ -69,28 +70,29 @@ def non_max_suppression(
     n, how many of the N boxes there are (int64), m, how many to take at most (int64, from 0), o and a, thresholds of
     the overlap and of the scores in place of ``overlap`` and ``above``. Gives rows (batch, class, box),
     int64 [B * C * most, 3], and their number, int64 [1]; what follows is memory to work in. Of every class of every
-    image at most ``most`` are taken, of scores larger than ``above`` (a NaN is not larger than anything), and equal
-    scores in the order of the boxes.
+    image at most ``most`` are taken (without it, all of N), of scores larger than ``above`` (a NaN is not larger than
+    anything), and equal scores in the order of the boxes.
 
     A class is a heap of its boxes with the best at the root; it is taken apart until enough are kept, so what costs is
     the boxes above the threshold, and log n for each that is looked at.
     """
     (batches, count, _), classes = shape_of(boxes), shape_of(scores)[1]
     rows, dtype = batches * classes, dtype_of(boxes)
+    most = count if most is None else minimum(most, count)
     later = order(True, True)
 
     def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
         selected, total, heaps, kept, counts = outs
         given = dict(zip(names, ins[2:]))
-        available: Any = tirx.IntImm("int32", count)
+        available: Any = index(count)
         if "n" in given:
             available = tirx.min(cast("int32", given["n"][0]), count)
-        enough: Any = tirx.IntImm("int32", most)
+        enough: Any = index(most)
         if "m" in given:
-            enough = k.bind(cast("int32", tirx.min(given["m"][0], tirx.IntImm("int64", most))))
+            enough = k.bind(cast("int32", tirx.min(given["m"][0], wide(most))))
         too_near = given["o"][0] if "o" in given else tirx.const(overlap, dtype)
         least = given["a"][0] if "a" in given else None if above is None else tirx.const(above, dtype)
-        with k.loop(rows, "parallel" if rows * count >= PARALLEL_WORK else "serial", "row") as row:
+        with k.loop(rows, kind_of(rows * count), "row") as row:
             corner = row // classes * (count * 4)
 
             def score(p: Any) -> Any:

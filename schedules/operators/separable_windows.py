@@ -43,7 +43,7 @@ def separated(tensor: te.Tensor) -> tuple[te.Tensor, te.Tensor] | None:
     found = _windows(tensor)
     if found is None:
         return None
-    shape = [int(d) for d in tensor.shape]
+    shape = [dim_of(d) for d in tensor.shape]
     width = (shape[3] - 1) * found.stride + (found.taps - 1) * found.step + 1
     down, along = (te.reduce_axis((0, n), name=f"r{i}") for i, n in enumerate((found.lines, found.taps)))
     rows = te.compute(
@@ -92,7 +92,9 @@ def _windows(tensor: te.Tensor) -> _Windows | None:
     axes = [a.var for a in tensor.op.axis]
     if len(at) != 4 or not all(a.same_as(v) for a, v in zip(at[:2], axes)):
         return None
-    taps, lines = int(second.dom.extent), int(first.dom.extent)
+    taps, lines = dim_of(second.dom.extent), dim_of(first.dom.extent)
+    if is_open((taps, lines)):
+        return None
     linear = sym.detect_linear_equation(at[3], [axes[3], second.var])
     if not len(sym.detect_linear_equation(at[2], [axes[2], first.var])) or not len(linear):
         return None

@@ -17,8 +17,9 @@ import numpy as np
 from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
+from ..words.dims import is_dim
 from .common import shape_of
-from .loops import PARALLEL_WORK, until, written
+from .loops import kind_of, until, written
 from .registry import define
 
 LANES = 16
@@ -92,7 +93,14 @@ def forest(
                 some(trees // lanes * lanes, trees % lanes)
             weighed.end(sums, 1, outs[0], row)
 
-        kind = "parallel" if rows * trees * LANES >= PARALLEL_WORK else "serial"
+        kind = kind_of(rows * trees * LANES)
+        if is_dim(rows):
+            whole = rows // LANES * LANES
+            with k.loop(rows // LANES, kind, "block") as block:
+                in_tree(block * LANES, LANES)
+            with k.loop(rows - whole, name="row") as row:
+                in_row(row + whole)
+            return
         if rows < LANES:
             with k.loop(rows, kind, "row") as row:
                 in_row(row)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..words.dims import to_index
 from ..words.sizes import dim_of
 from .common import shape_of
 from .registry import override
@@ -69,3 +70,19 @@ def reshape(call: Any, x: te.Tensor, _shape: Any) -> te.Tensor:
     if all(isinstance(d, int) for d in (*old, *new)):
         return topi.reshape(x, new)
     return te.compute(new, lambda *i: x(*reshaped_indices(i, new, old)), name="reshape")
+
+
+@override("relax.broadcast_to")
+def broadcast_to(call: Any, x: te.Tensor, _shape: Any) -> te.Tensor:
+    """Every element as often as the shape says. An open dim that becomes another one is that long, or one."""
+    from tvm import topi
+
+    old, new = shape_of(x), [dim_of(d) for d in call.args[1].values]
+    if all(isinstance(d, int) for d in (*old, *new)):
+        return topi.broadcast_to(x, new)
+
+    def read(*i: Any) -> Any:
+        places = zip(i[len(new) - len(old) :], old, new[len(new) - len(old) :])
+        return x(*[p if d == n else 0 if d == 1 else tirx.min(p, to_index(d) - 1) for p, d, n in places])
+
+    return te.compute(new, read, name="broadcast_to")

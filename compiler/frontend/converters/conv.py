@@ -33,6 +33,8 @@ def convolve(node: Node, x: Value, w: Value) -> Value:
     spatial = x.rank - 2
     if w.rank != x.rank:
         raise Refusal(f"input {x} and weights {w} differ in rank")
+    if is_open(w.shape):
+        raise Open(f"its weights {w} have open dimensions")
     if spatial not in (1, 2, 3):
         raise Refusal(f"a convolution over {spatial} spatial dimensions is not supported")
     kernel = node.attr("kernel_shape") or list(w.shape[2:])

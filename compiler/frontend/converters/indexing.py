@@ -108,13 +108,19 @@ def top_k(node: Node) -> list[Value | None]:
     x = node.need(0)
     axis = normal_axis(node.attr("axis", -1), x.rank)
     counts = [node.attr("k")] if "k" in node.attributes else node.ints(1, "k")
-    if not counts or not 0 <= counts[0] <= x.shape[axis]:
-        raise Refusal(f"k {counts} does not fit axis {axis} of {x}")
+    misfit = f"k {counts} does not fit axis {axis} of {x}"
+    if not counts or (not is_open(counts) and counts[0] < 0):
+        raise Refusal(misfit)
+    if not is_open(counts):
+        require_at_least(x.shape[axis], counts[0], misfit, why=f"TopK takes {counts[0]}")
+    elif counts[0] != x.shape[axis]:
+        raise Open(f"{misfit} at every size")
     largest = bool(node.attr("largest", 1))
     if counts[0] == 0:
         shape = [0 if a == axis else d for a, d in enumerate(x.shape)]
         return [node.const(np.empty(shape, x.dtype)), node.const(np.empty(shape, "int64"))]
-    values, positions = node.own_many("halotile.topk", x, k=counts[0], axis=axis, largest=largest)
+    k = None if is_open(counts) else counts[0]
+    values, positions = node.own_many("halotile.topk", x, k=k, axis=axis, largest=largest)
     return [values, positions]
 
 

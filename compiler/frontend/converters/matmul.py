@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from tvm import relax
 
-from ....schedules.words.dims import is_open
+from ....schedules.words.dims import Dim, is_open
 from ....schedules.words.refusal import Refusal
 from ..implied import broadcast, require_equal
 from ..node import Node
@@ -29,8 +31,16 @@ def product(node: Node, a: Value, b: Value) -> Value:
         raise Refusal(f"its operands {a} and {b} do not fit together")
     if a.rank > 1 and b.rank > 1 and is_open([*a.shape, *b.shape]):
         batch = broadcast(a.shape[:-2], b.shape[:-2])
+        a, b = (_in_batch(node, v, batch) for v in (a, b))
         return node.shaped([*batch, a.shape[-2], b.shape[-1]], R.matmul, a, b)
     return node.do(R.matmul, a, b)
+
+
+def _in_batch(node: Node, x: Value, batch: Sequence[Any]) -> Value:
+    """A stack of matrices whose open dims are as long as the fixed ones of ``batch`` that they are, or one of."""
+    own = batch[len(batch) - (x.rank - 2) :]
+    stack = [t if isinstance(d, Dim) and isinstance(t, int) else d for d, t in zip(x.shape, own)]
+    return node.broadcast(x, [*stack, *x.shape[-2:]])
 
 
 @converts("Gemm")

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from ....schedules.operators.recurrent import ACTIVATIONS, packed
+from ....schedules.words.dims import Open, is_open
 from ....schedules.words.refusal import Refusal
+from ..implied import require_at_least
 from ..node import Node
 from ..registry import converts
 from ..value import Value
@@ -185,10 +188,11 @@ def recurrent(node: Node) -> list[Value | None]:
         x = node.transpose(x, [1, 0, 2])
     length, batch, width = x.shape
     directions, hidden = w.shape[0], w.shape[1] // gates
-    if not length:
-        raise Refusal("its sequence has no steps")
+    require_at_least(length, 1, "its sequence has no steps", why="a recurrent layer has steps")
     packable = node.need(2).array is not None
-    if length * directions > LONGEST and not packable:
+    if not packable and is_open([length]):
+        raise Open(f"its sequence has {length} steps, and its recurrent weights are computed at run time")
+    if not packable and length * directions > LONGEST:
         raise Refusal(
             f"a sequence of {length} steps in {directions} directions is longer than {LONGEST}, "
             "and its recurrent weights are computed at run time"
@@ -203,7 +207,7 @@ def recurrent(node: Node) -> list[Value | None]:
     for d in range(directions):
         backwards = d == 1 or node.attr("direction", "forward") == "reverse"
         if packable:
-            y, *final = _kernel(node, d, flat, batch, backwards, lengths, batch_first)
+            y, *final = _kernel(node, d, flat, (length, batch), backwards, lengths, batch_first)
             all_steps.append([y])
             finals.append(final)
             continue
@@ -232,9 +236,10 @@ def recurrent(node: Node) -> list[Value | None]:
 
 
 def _kernel(
-    node: Node, d: int, flat: Value, batch: int, backwards: bool, lengths: Value | None, batch_first: bool
+    node: Node, d: int, flat: Value, steps: tuple[Any, Any], backwards: bool, lengths: Value | None, batch_first: bool
 ) -> list[Value]:
-    """One direction: Y [T, B, H], the last state [B, H], and for LSTM the last cell."""
+    """One direction: Y [T, B, H], the last state [B, H], and for LSTM the last cell, of ``steps`` (T, B)."""
+    length, batch = steps
     kind, w = node.operator, node.need(1)
     _, gates, _ = _KINDS[kind]
     hidden, directions = w.shape[1] // gates, w.shape[0]
@@ -262,6 +267,7 @@ def _kernel(
             inside = node.do(R.multiply, inside, node.const(known))
         total = node.do(R.add, outside, inside)
         projected = node.do(R.add, projected, node.reshape(total, (1, size)))
+    projected = node.reshape(projected, (length, batch, gates * hidden))
     if peepholes is not None:
         operands.append(("p", node.reshape(_direction(node, peepholes, d), (3 * hidden,))))
     if lengths is not None:
@@ -272,7 +278,6 @@ def _kernel(
         projected,
         *(v for _, v in operands),
         kind=kind,
-        batch=batch,
         hidden=hidden,
         names="".join(n for n, _ in operands),
         activations=[n for n, _, _ in chosen],
@@ -352,10 +357,11 @@ def _cell(node: Node, d: int, gates: int, hidden: int, directions: int) -> Cell:
     )
 
 
-def _initial(node: Node, index: int, d: int, batch: int, hidden: int, batch_first: bool, dtype: str) -> Value:
+def _initial(node: Node, index: int, d: int, batch: Any, hidden: int, batch_first: bool, dtype: str) -> Value:
     given = node[index]
     if given is None:
-        return node.const(np.zeros((batch, hidden), dtype))
+        zeros = node.const(np.zeros((1 if is_open([batch]) else batch, hidden), dtype))
+        return node.broadcast(zeros, (batch, hidden))
     return node.reshape(node.slice(given, 1 if batch_first else 0, d, d + 1), (batch, hidden))
 
 
@@ -372,7 +378,7 @@ def _assembled(
     steps: list[list[Value]],
     finals: list[list[Value]],
     batch_first: bool,
-    shape: tuple[int, int, int],
+    shape: tuple[Any, Any, int],
 ) -> list[Value | None]:
     length, batch, hidden = shape
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
 from ..node import Node, normal_axis
 from ..registry import converts
@@ -17,9 +18,9 @@ def scatter_elements(node: Node) -> Value:
     x, indices, updates = (node.need(i) for i in range(3))
     axis = normal_axis(node.attr("axis", 0), x.rank)
     reduction = node.attr("reduction", "none")
-    if not indices.size:
+    if indices.size == 0:
         return x
-    if indices.array is not None:
+    if indices.array is not None and not is_open((*x.shape, *updates.shape)):
         known = _resolved(indices.array, x.shape[axis])
         where = list(np.indices(indices.shape))
         where[axis] = known
@@ -34,10 +35,10 @@ def scatter_elements(node: Node) -> Value:
 def scatter_nd(node: Node) -> Value:
     x, indices, updates = (node.need(i) for i in range(3))
     reduction = node.attr("reduction", "none")
-    if not indices.size and 0 in indices.shape[:-1]:
+    if 0 in indices.shape[:-1]:
         return x
     depth = indices.shape[-1]
-    if indices.array is not None and depth:
+    if indices.array is not None and depth and not is_open((*x.shape, *updates.shape)):
         places = indices.array.reshape(-1, depth)
         known = [_resolved(places[:, d], x.shape[d]) for d in range(depth)]
         flat = np.ravel_multi_index(tuple(known), x.shape[:depth])
