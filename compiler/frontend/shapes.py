@@ -51,7 +51,8 @@ def plain_dtype(info: onnx.ValueInfoProto) -> str:
     """The type of an input's elements; UnsupportedError for an input that libraries can't have."""
     if info.type.WhichOneof("value") != "tensor_type":
         kind = (info.type.WhichOneof("value") or "untyped").removesuffix("_type")
-        raise UnsupportedError(f"input '{info.name}' is a {kind}; only tensors are supported")
+        article = "an" if kind[0] in "aeiou" else "a"
+        raise UnsupportedError(f"input '{info.name}' is {article} {kind}; only tensors are supported")
     dtype = dtype_name(info.type.tensor_type.elem_type)
     if dtype not in PLAIN:
         kind = element_name(info.type.tensor_type.elem_type)
