@@ -62,23 +62,28 @@ def verify_at(
 
 def verify_built(model: Any, source: Any, **options: Any) -> Verification:
     """The comparison at the end of a build: at the typical sizes, and where these agree, at small odd ones."""
-    first = verify_at(model, source, {}, None, **options)
-    for sizes in compared_sizes(model)[1:] if first.ok else ():
-        another = verify_at(model, source, {}, sizes, **options)
-        if not another.ok:
-            return another
-    return first
+    for sizes in compared_sizes(model):
+        found = verify_at(model, source, {}, sizes, **options)
+        if not found.ok:
+            break
+    return found
 
 
 def compared_sizes(model: Sizable) -> list[dict[str, int]]:
-    """The sizes that a build is compared at: the typical ones, and small ones that are multiples of little."""
+    """The sizes that a build is compared at: small ones that are multiples of little, then the typical ones; without
+    those that do not go together, unless none does."""
     typical = chosen_sizes(model, {})
     small = {symbol.name: _odd(symbol) for symbol in model.symbols}
+    tried = [small, typical] if small != typical else [typical]
+    return [sizes for sizes in tried if _possible(model, sizes)] or [typical]
+
+
+def _possible(model: Sizable, sizes: Mapping[str, int]) -> bool:
     try:
-        model.input_shapes(small)
-    except HalotileError:  # these do not go together
-        return [typical]
-    return [typical] if small == typical else [typical, small]
+        model.input_shapes(sizes)
+    except HalotileError:
+        return False
+    return True
 
 
 def _odd(symbol: Symbol) -> int:
