@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from ...schedules.words.dims import (
@@ -32,11 +33,21 @@ from ...schedules.words.dims import (
     terms_of,
 )
 from ...schedules.words.refusal import Refusal
-from .learned import Learned
+from .learned import AT, Learned
 
 Condition = tuple[Any, str, Any]  # (left, relation, right): "is", "at least", "at most", or "is 1 or"
-#: What every run that succeeds satisfies, though no symbol expresses it, with what is told of it.
-ASSUMED: ContextVar[dict[Condition, str] | None] = ContextVar("assumed", default=None)
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What is told of a condition, and the node that asks for it."""
+
+    what: str
+    node: str
+
+
+#: What every run that succeeds satisfies, as far as no symbol expresses it yet.
+ASSUMED: ContextVar[dict[Condition, Assumed] | None] = ContextVar("assumed", default=None)
 
 
 def assume(left: Any, relation: str, right: Any, what: str) -> None:
@@ -44,7 +55,7 @@ def assume(left: Any, relation: str, right: Any, what: str) -> None:
     assumed = ASSUMED.get()
     if assumed is None:
         raise Open(f"{what}: {left} may or may not be {right}")
-    assumed[left, relation, right] = what
+    assumed.setdefault((left, relation, right), Assumed(what, AT.get()))
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -54,8 +65,8 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def require_equal(a: Any, b: Any, what: str) -> None:
-    """Two dims that must agree in every run: nothing if they do, Learned if something of a symbol follows, a Refusal if
-    they can't, else a condition (a height whose quarter must be even, say, which no symbol expresses)."""
+    """Two dims that must agree in every run: nothing if they do, Learned if a symbol is another or a number, a Refusal
+    if they can't, else an equation that is assumed, from which more may follow (:func:`facts`)."""
     if equal(a, b):
         return
     if not isinstance(a, Dim) and not isinstance(b, Dim):
@@ -67,15 +78,24 @@ def require_equal(a: Any, b: Any, what: str) -> None:
     for x, y in ((a, b), (b, a)):
         if isinstance(x, Dim) and isinstance(y, Dim) and symbol_name(x):
             _capped(x, y, 0)
-    solutions = [*_solutions(rest)]
-    for name, value in solutions:
+    for name, value in _solutions(rest):
         if not isinstance(value, Dim) or symbol_name(value) is not None:
             raise Learned(name, same_as=value)
-    for name, multiple in _multiples(rest):
-        raise Learned(name, multiple=multiple)
-    for name, value in solutions:
-        raise Learned(name, same_as=value)
     assume(*_equation(rest), f"{what}: {a} is taken to be {b}, since the model can't run otherwise")
+
+
+def facts(assumed: Mapping[Condition, Assumed], known: Mapping[str, Any]) -> Iterator[Learned]:
+    """What follows for symbols, of which ``known`` is so, from equations that were assumed: one fact of each."""
+    for (left, relation, right), told in assumed.items():
+        rest = replaced(left, known) - replaced(right, known)
+        if relation != "is" or not isinstance(rest, Dim):
+            continue
+        rest = _without_common(rest)
+        found = [Learned(name, multiple=multiple) for name, multiple in _multiples(rest)]
+        found += [Learned(name, same_as=value) for name, value in _solutions(rest)]
+        for fact in found[:1]:
+            fact.node = told.node
+            yield fact
 
 
 def _equation(rest: Any) -> Condition:

@@ -24,7 +24,7 @@ from . import converters  # noqa: F401  (fills the registry)
 from .check import check, in_order
 from .deciding import INPUTS, Inputs
 from .functions import dtype_name, element_name
-from .implied import ASSUMED, symbol_name
+from .implied import ASSUMED, Assumed, symbol_name
 from .known import constants, with_their_shapes
 from .learned import Learned
 from .load import Source, load, metadata_of
@@ -118,20 +118,23 @@ def convert(
     while True:
         specs = specs_of(inputs, symbols)
         token = SYMBOLS.set(symbols.dims)
-        assumed: dict[tuple[Any, str, Any], str] = {}
+        assumed: dict[Any, Assumed] = {}
         second = ASSUMED.set(assumed)
         try:
             imported, offenders = _convert(source, specs, fixed, told)
         except Learned as fact:
             learned.append(symbols.learn(fact))
-        else:
-            break
+            continue
         finally:
             SYMBOLS.reset(token)
             ASSUMED.reset(second)
+        more = symbols.conclude(assumed)
+        if not more:
+            break
+        learned += more
     found, planned = told_symbols(symbols, imported.inputs)
-    notes = (*imported.notes, *learned, *assumed.values(), *planned)
-    conditions = tuple(Condition(a, relation, b, why) for (a, relation, b), why in assumed.items())
+    conditions = tuple(Condition(a, relation, b, told.what) for (a, relation, b), told in assumed.items())
+    notes = (*imported.notes, *learned, *(c.why for c in conditions), *planned)
     return replace(imported, notes=notes, symbols=found, conditions=conditions + symbols.conditions), offenders
 
 

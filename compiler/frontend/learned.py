@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
 from ...schedules.words.dims import INFINITY
+
+#: The node that is converted.
+AT: ContextVar[str] = ContextVar("at", default="")
 
 
 class Learned(Exception):
     """A symbol turned out to be what other symbols or a number give (``same_as``), to lie within bounds, or to be a
     multiple of something. It carries the fact out of the import, which starts again with it.
 
-    ``why`` says on what grounds: by itself or, with nothing said, that a node can't run otherwise. ``node`` is that
-    node, which the walk fills in.
+    ``why`` says on what grounds: by itself or, with nothing said, that a node can't run otherwise. ``node`` is the
+    node that is converted when it is made.
     """
 
     def __init__(
@@ -26,13 +30,18 @@ class Learned(Exception):
     ) -> None:
         super().__init__(symbol)
         self.symbol, self.same_as, self.low, self.high, self.multiple = symbol, same_as, low, high, multiple
-        self.why, self.node = why, ""
+        self.why, self.node = why, AT.get()
 
     @property
     def reason(self) -> str:
         if self.why:
             return f"{self.why} ({self.node})" if self.node else self.why
         return f"since {self.node or 'the model'} can't run otherwise"
+
+    @property
+    def kind(self) -> str:
+        """What it limits: of two facts of one kind, the later says more."""
+        return "multiple" if self.multiple > 1 else "low" if self.high == INFINITY else "high"
 
     @property
     def limit(self) -> str:

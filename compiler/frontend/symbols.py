@@ -11,19 +11,19 @@ from ...errors import ShapeError
 from ...schedules.words.dims import INFINITY, Dim
 from ..extents import Extent, sizes_text
 from ..spec import Condition
-from .implied import replaced, symbol_name
+from .implied import Assumed, facts, replaced, symbol_name
 from .learned import Learned
 
 
 @dataclass
 class Known:
-    """What is known of a symbol's sizes, and on what grounds; ``typical`` is the user's."""
+    """What is known of a symbol's sizes, and on what grounds, by what these are for; ``typical`` is the user's."""
 
     low: int = 0
     high: float = INFINITY
     multiple: int = 1
     typical: int | None = None
-    why: list[str] = field(default_factory=list)
+    why: dict[str, str] = field(default_factory=dict)
 
     @property
     def least(self) -> int:
@@ -41,8 +41,9 @@ class Known:
         """What is known where both hold."""
         typical = self.typical if other.typical is None else other.typical
         multiple = math.lcm(self.multiple, other.multiple)
-        why = [*self.why, *(w for w in other.why if w not in self.why)]
-        return Known(max(self.low, other.low), min(self.high, other.high), multiple, typical, why)
+        return Known(
+            max(self.low, other.low), min(self.high, other.high), multiple, typical, {**self.why, **other.why}
+        )
 
     @property
     def possible(self) -> bool:
@@ -77,7 +78,7 @@ class Symbols:
         """What is asked of dimensions that turned out to follow from others."""
         found = []
         for name, known in self.bounded.items():
-            dim, why = self[name], f"dimension '{name}' is to be {' and '.join(known.why)}"
+            dim, why = self[name], f"dimension '{name}' is to be {' and '.join(known.why.values())}"
             ends = [("at least", known.least, known.least > 0), ("at most", known.largest, known.high < INFINITY)]
             found += [Condition(dim, relation, int(end), why) for relation, end, asked in ends if asked]
             if known.multiple > 1:
@@ -98,16 +99,23 @@ class Symbols:
         """Takes in what the user asks for."""
         told = [f"{extent.sizes}, as asked for"] if extent.bounded else []
         high = INFINITY if extent.high is None else extent.high
-        self._hold(name, Known(extent.low, high, extent.multiple, extent.typical, told))
+        self._hold(name, Known(extent.low, high, extent.multiple, extent.typical, {t: t for t in told}))
 
     def learn(self, fact: Learned) -> str:
         """Takes ``fact`` in, for the import to start again; what it says, for a note."""
         name, told = fact.symbol, f"{fact.limit}, {fact.reason}"
         if fact.same_as is None:
-            self._hold(name, Known(fact.low, fact.high, fact.multiple, None, [told]))
+            self._hold(name, Known(fact.low, fact.high, fact.multiple, None, {fact.kind: told}))
         else:
             self._replace(name, fact, told)
         return f"dimension '{name}' is {told}"
+
+    def conclude(self, assumed: Mapping[Any, Assumed]) -> list[str]:
+        """Takes in all that follows from equations that were assumed; what it says, for notes."""
+        told: list[str] = []
+        while fact := next(facts(assumed, {n: self[n] for n in (*self.same, *self.facts)}), None):
+            told.append(self.learn(fact))
+        return told
 
     def _replace(self, name: str, fact: Learned, told: str) -> None:
         known, other = self.facts.pop(name, Known()), symbol_name(fact.same_as)
@@ -136,8 +144,8 @@ class Symbols:
         old = self.facts.get(name, Known())
         new = old.met(more)
         if not new.possible:
-            first = " and ".join(old.why) or old.sizes
-            raise ShapeError(f"dimension '{name}' would have to be {first}, and {' and '.join(more.why) or more.sizes}")
+            first, second = (" and ".join(known.why.values()) or known.sizes for known in (old, more))
+            raise ShapeError(f"dimension '{name}' would have to be {first}, and {second}")
         self.facts[name] = new
 
 
@@ -158,5 +166,5 @@ def known_typical(symbols: Symbols, typical: Mapping[str, int] | None) -> None:
 def require_typical(name: str, known: Known) -> None:
     """ShapeError where the user plans for a size that is not allowed."""
     if known.typical is not None and not known.low <= known.typical <= known.high:
-        why = f" ({'; '.join(known.why)})" if known.why else ""
+        why = f" ({'; '.join(known.why.values())})" if known.why else ""
         raise ShapeError(f"the typical size of '{name}', {known.typical}, is not {known.sizes}{why}")

@@ -19,10 +19,10 @@ BATCH, SEQUENCE, IMAGE, FRAMES, SAMPLES = 1, 128, 224, 16, 16_000
 ROW = 10  # times its height is a row of text wide, such as 32 by 320
 TALLEST_ROW = 64
 _NAMES = (
-    (re.compile(r"batch|(^|[^a-z])(n|b|bs|bsz)($|[^a-z])", re.I), BATCH),
-    (re.compile(r"height|width|(^|[^a-z])(h|w)($|[^a-z])", re.I), IMAGE),
+    (re.compile(r"batch|(^|[^a-z])(n|b|bs|bsz)($|[^a-z0-9])", re.I), BATCH),
+    (re.compile(r"height|width|(^|[^a-z])(h|w)($|[^a-z0-9])", re.I), IMAGE),
     (re.compile(r"samples|audio|wave", re.I), SAMPLES),
-    (re.compile(r"seq|len|token|time|step|past|frames|words|(^|[^a-z])(t|s|l)($|[^a-z])", re.I), SEQUENCE),
+    (re.compile(r"seq|len|token|time|step|past|frames|words|(^|[^a-z])(t|s|l)($|[^a-z0-9])", re.I), SEQUENCE),
 )
 
 
@@ -40,7 +40,7 @@ def told_symbols(symbols: Symbols, inputs: Sequence[TensorSpec]) -> tuple[tuple[
                 wished = known.typical if known.typical is not None else _default(name, inputs)
                 size = fitting(wished, known)
                 high = None if math.isinf(known.high) else int(known.largest)
-                found[name] = Symbol(name, known.least, high, known.multiple, size, tuple(known.why))
+                found[name] = Symbol(name, known.least, high, known.multiple, size, tuple(known.why.values()))
                 notes.append(_note(found[name], known))
     return tuple(found.values()), notes
 

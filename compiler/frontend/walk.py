@@ -23,7 +23,7 @@ from . import bytewise, control, functions, lengths, partial, parts, positions, 
 from .ahead import computed, weight_names
 from .attributes import unknown_value
 from .deciding import deciding, flags
-from .learned import Learned
+from .learned import AT, Learned
 from .load import printable
 from .node import Node
 from .objection import objection, wrong_types
@@ -140,14 +140,12 @@ class Walk:
             return poisoned
         if depth > LARGEST_DEPTH:
             return offend("its function body calls itself")
+        at = AT.set(f"{where} ({proto.op_type})")
         try:
             results = self._convert(proto, domain, opset, inputs, scope, opsets, where, used, depth)
         except Refusal as refusal:
             return offend(str(refusal), refusal.inputs or _settings(inputs))
-        except HalotileError:
-            raise
-        except Learned as fact:
-            fact.node = fact.node or f"{where} ({proto.op_type})"
+        except (HalotileError, Learned):
             raise
         except MemoryError:
             return offend("there is not enough memory for the constants that it makes")
@@ -159,6 +157,8 @@ class Walk:
             if reason is not None:
                 return offend(f"its operands are {shown}: {reason}")
             return offend(f"it can't be converted for operands {shown}{_said(error)}")
+        finally:
+            AT.reset(at)
         if results is None:
             return offend(self._is_known(proto, domain, opset) or "no converter and no function body")
         return results

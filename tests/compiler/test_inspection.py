@@ -58,7 +58,8 @@ def test_open_dimensions_leave_the_count_open_until_fixed() -> None:
     data = inspect(tiny(("batch", 4)))
     assert data["inputs"][0]["shape"] == ["batch", 4]
     assert data["macs"] is None and data["macs_unknown_for"] == ["mm"]
-    assert data["coverage"]["supported"] and not data["coverage"]["exact"]
+    assert data["coverage"]["supported"] and data["coverage"]["exact"]
+    assert [s["name"] for s in data["symbols"]] == ["batch"] and data["outputs"][0]["shape"] == ["batch", 5]
     fixed = inspect(tiny(("batch", 4)), shapes={"x": (7, 4)})
     assert fixed["macs"] == 7 * 20 and fixed["coverage"]["exact"]
 

@@ -168,8 +168,7 @@ def test_contradictions_are_one_line(shapes: dict | None, typical: dict | None, 
     assert why in str(told.value) and "\n" not in str(told.value)
 
 
-def test_ranges_leave_a_build_open_which_is_said() -> None:
-    """Until libraries serve all sizes."""
+def test_what_is_left_open_is_said_where_all_must_be_fixed() -> None:
     with pytest.raises(ShapeError, match=r"dimensions are open: 'x' has \[n, 3, 8, w\]"):
         import_model(picture(), {"x": ("n", 3, 8, "w:1..9")})
 
@@ -187,6 +186,8 @@ def test_ranges_leave_a_build_open_which_is_said() -> None:
         (("a",), 0, 128),
         (("a", 16, "batch"), 2, 1),
         ((1, "samples"), 1, 16_000),
+        (("s0", 64), 0, 1),  # as PyTorch names what it knows nothing of
+        (("s0", "s1", 64), 1, 128),
     ],
 )
 def test_what_is_planned_for_by_default(shape: tuple, axis: int, size: int) -> None:
@@ -230,7 +231,7 @@ def test_words_of_tensorrt(tmp_path, capsys) -> None:
 
 
 def test_a_build_records_what_was_asked(tmp_path) -> None:
-    """What fixes every dimension builds today, whatever words it is in; the manifest has them, and builds again."""
+    """The manifest has the words as they are understood, and builds again."""
     onnx.save(picture(), tmp_path / "m.onnx")
     words = ["--shape", "x=?,3,8..8,w:9..9", "--shape", "batch=2"]
     done = run_command(["build", "m.onnx", "-o", "lib", "--format", "so", *words], tmp_path, os.environ)
