@@ -56,7 +56,7 @@ def test_a_model_that_fails_to_compile_costs_only_its_own_figure(monkeypatch: py
     def refuse(*_: object) -> None:
         raise RuntimeError("long trace\nthe reason")
 
-    monkeypatch.setattr(bench_module, "_compile", refuse)
+    monkeypatch.setattr(bench_module, "compiled", refuse)
     (result,) = measure(QUICK)
     ours = result.engine("halotile")
     assert ours is not None and ours.error == "RuntimeError: the reason"
