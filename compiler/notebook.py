@@ -10,7 +10,8 @@ def table(model: Any) -> str:
     """What goes into a Model and comes out, for which machine, in how many bytes."""
     report, manifest = model.report, model.manifest
     target = model.target
-    facts = [("target", "" if target is None else f"{target.id} ({target.cpu}, {target.vector_bits}-bit vectors)")]
+    words = [] if target is None else [target.id, target.cpu, f"{target.vector_bits}-bit vectors"]
+    facts = [("target", ", ".join(dict.fromkeys(words)))]
     facts += [(what, _bytes(manifest[key])) for what, key in (("weights", "weight_bytes"), ("arena", "arena_bytes"))
               if key in manifest]  # fmt: skip
     if report.get("kernels"):
