@@ -28,7 +28,7 @@ from ..matmul.folded_moves import outgoing
 from ..matmul.register_tile import choose_tile, least_cost
 from ..operators.kind import is_long
 from ..operators.te_graph import GroupGraph
-from ..words.dims import is_open, to_index
+from ..words.dims import is_open, minimum, to_index
 from ..words.group import Kernel, Request, Scratch, Value, dtype_bytes
 from ..words.sizes import product, usual
 from .facts import AttentionFacts
@@ -189,10 +189,11 @@ class _Attention:
 
     def _scratch(self, task: bool) -> tuple[Any, Any, list[Any]]:
         """Queries, scores, and rows for phases that can't work in place; or one of inverse sums, if it is a softmax."""
-        queries = self._memory("queries", self.block_rows * self.facts.depth, task)
-        scores = self._memory("scores", self.block_rows * self.room, task)
+        rows = minimum(self.block_rows, self.facts.rows) if is_open([self.facts.rows]) else self.block_rows
+        queries = self._memory("queries", rows * self.facts.depth, task)
+        scores = self._memory("scores", rows * self.room, task)
         if self.softmax is not None:
-            return queries, scores, [self._memory("inverses", self.block_rows, task)]
+            return queries, scores, [self._memory("inverses", rows, task)]
         return queries, scores, [self._memory("row", self.room, task) for _ in range(self.rows.own_rows)]
 
     def _split(self, p: Any, inner: Any, outer: Any) -> tuple[Any, Any]:
