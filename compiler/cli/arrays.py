@@ -60,7 +60,7 @@ def _plain(data: bytes, spec: Any, where: str) -> Any:
     from ..runtime.loader import numpy_dtype
 
     if spec is None or not all(isinstance(d, int) for d in spec.shape):
-        raise RunError(f"{where} is plain bytes, and its shape is not known; give a .npy file, which says it")
+        raise RunError(f"{where} is plain bytes, whose shape is not known; give a .npy file, which says it, or --size")
     dtype = numpy_dtype(spec.dtype)
     wanted = dtype.itemsize * math.prod(spec.shape)
     if len(data) != wanted:

@@ -67,7 +67,8 @@ def _run(
 
     names = [t.name for t in model.inputs]
     unused = model.recorded.report.dropped_inputs
-    given = read_arrays(inputs, model.inputs, unused)
+    # plain bytes have the shape that the sizes asked for say; other files say their own
+    given = read_arrays(inputs, inputs_at(model, chosen_sizes(model, {}, wanted)) if wanted else model.inputs, unused)
     unknown = sorted(set(given) - set(names) - set(unused))
     if unknown:
         near = did_you_mean(unknown[0], names)

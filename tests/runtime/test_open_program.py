@@ -184,6 +184,13 @@ def test_commands_take_sizes(folder, files, on):
     told = json.loads(done.stdout)
     assert told["sizes"] == {"batch": 3, "width": 6} and told["outputs"][0]["shape"] == [3, 13]
     assert told["random_inputs"] == ["m"]
+    np.load(files / "x.npy").tofile(files / "x.bin")
+    words = ("-i", "x=x.bin", "-i", "m=m.npy", "-o", "plain.npy")
+    done = halotile("run", folder, *words, "--size", "batch=3,width=6", *on, cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.load(files / "plain.npy"), np.load(files / "y.npy"))
+    done = halotile("run", folder, *words, *on, cwd=files)
+    assert done.returncode == 1 and "shape is not known; give a .npy file, which says it, or --size" in done.stderr
     save(twin(), files / "twin.onnx")
     for words in ((), ("--size", "batch=61,width=34"), ("-i", "x=x.npy")):
         done = halotile("verify", "twin.onnx", folder, *words, *on, "--json", cwd=files)
@@ -243,8 +250,8 @@ def test_sizes_that_do_not_go_together_are_not_compared(open_spec):
 
 
 def test_bench_takes_sizes(folder, files):
-    words = ("--size", "batch=2,width=8", "--runs", "3", "--threads", "1", "--json", "t.json")
+    words = ("--size", "batch=2,width=8", "--runs", "3", "--threads", "1", "-o", "t.json")
     done = halotile("bench", folder, *words, cwd=files)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("open.net, batch 2, width 8 for native on this machine: 3 runs")
-    assert json.loads((files / "t.json").read_text())[0]["symbols"][1]["size"] == 8
+    assert json.loads((files / "t.json").read_text())["runs"][0]["symbols"][1]["size"] == 8
