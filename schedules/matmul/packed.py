@@ -39,7 +39,7 @@ from ..operators.kind import is_long
 from ..operators.te_graph import GroupGraph
 from ..words.dims import Dim, is_open, to_index
 from ..words.group import Kernel, Packed, Request, Value, dtype_bytes
-from ..words.sizes import product, surely, usual
+from ..words.sizes import may_lie, product, surely, usual
 from .blocking import PARALLEL_FLOPS, Blocks, choose_blocks
 from .facts import MatmulFacts
 from .folded_moves import outgoing, producers
@@ -145,9 +145,10 @@ class _Matmul:
             enough = self.height == 1 or surely(lambda: self.facts.rows >= self.height)
             bounds = [] if enough else [rows >= self.height]
             bounds += [] if most is None else [rows < most]
-            with self.k.when(tirx.all(*bounds)) if bounds else nullcontext():
-                for region in self._regions():
-                    self._region(region, a, b)
+            if most is None or may_lie(self.facts.rows, self.height, most):
+                with self.k.when(tirx.all(*bounds)) if bounds else nullcontext():
+                    for region in self._regions():
+                        self._region(region, a, b)
             if enough:
                 break
             most, self.height = self.height, -(-self.height // 2)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..words.dims import to_index
+from ..words.dims import is_open, to_index
 from ..words.sizes import dim_of
 from .common import shape_of
 from .registry import override
@@ -86,3 +86,23 @@ def broadcast_to(call: Any, x: te.Tensor, _shape: Any) -> te.Tensor:
         return x(*[p if d == n else 0 if d == 1 else tirx.min(p, to_index(d) - 1) for p, d, n in places])
 
     return te.compute(new, read, name="broadcast_to")
+
+
+@override("relax.tile")
+def tile(call: Any, x: te.Tensor) -> te.Tensor:
+    """The tensor as often side by side, along each axis, as the repeats say."""
+    from tvm import topi
+
+    repeats = [int(r) for r in call.attrs.repeats]
+    shape = shape_of(x)
+    if not is_open(shape):
+        return topi.tile(x, repeats)
+    rank = max(len(shape), len(repeats))
+    repeats, old = [1] * (rank - len(repeats)) + repeats, [1] * (rank - len(shape)) + shape
+
+    def read(*i: Any) -> Any:
+        places = zip(i, repeats, old)
+        at = [p if r == 1 else tirx.floormod(p, to_index(d)) for p, r, d in places]
+        return x(*at[rank - len(shape) :])
+
+    return te.compute([r * d for r, d in zip(repeats, old)], read, name="tile")

@@ -6,12 +6,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from .dims import _VARIABLES, Atom, Dim, Open, different, floor_div, maximum, minimum, terms_of, variable
+from .dims import (
+    _VARIABLES,
+    Atom,
+    Dim,
+    Open,
+    different,
+    floor_div,
+    is_whole,
+    maximum,
+    minimum,
+    terms_of,
+    variable,
+)
 
 #: The symbols of the import under way, which carry what was learned of them.
 SYMBOLS: ContextVar[dict[str, Dim]] = ContextVar("symbols", default={})  # noqa: B039
@@ -43,6 +56,16 @@ def surely(question: Callable[[], Any]) -> bool:
         return bool(question())
     except Open:
         return False
+
+
+def may_lie(dim: Any, low: int, high: int) -> bool:
+    """False if no size brings a dim to ``low`` or more, and below ``high``: as it grows by steps that leave these out.
+    TVM's analyzer stops where a condition can never hold."""
+    if not is_whole(dim):
+        return True
+    steps = dict(terms_of(dim))
+    rest = steps.pop((), 0)
+    return low + (rest - low) % math.gcd(*steps.values()) < high if steps else bool(low <= rest < high)
 
 
 def product(dims: Iterable[Any]) -> Any:

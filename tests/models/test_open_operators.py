@@ -134,6 +134,13 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], list[dict[str, int]], dict[st
          "times": np.array([1, 2, 1])},
         _sizes(n=[2, 3, 17], m=[1, 33, 16]), {},
     ),
+    "side by side": (
+        "g (float[n, m] x) => (y) { y = Tile(x, times) }", {"times": np.array([7, 6])}, ROWS, {},
+    ),
+    "rows that come by the dozen": (  # never two or three of them, for which tiles of half the height would be
+        "g (float[n, 15, 16] x) => (y) { y = MatMul(x, w) }",
+        {"w": np.random.default_rng(1).normal(size=(16, 9)).astype("float32")}, _sizes(n=[1, 0, 7]), {},
+    ),
 }  # fmt: skip
 
 

@@ -41,6 +41,8 @@ def reshape(node: Node) -> Value:
         rest = math.prod(d for d in target if d != -1)
         target[target.index(-1)] = 0 if rest == 0 else x.size // rest
     if is_open([*target, *x.shape]):
+        if x.size == 0 or 0 in target:
+            raise Open(f"{x} has no elements to be reshaped to {target}")
         require_equal(math.prod(target), x.size, f"the elements of {x} reshaped to [{', '.join(map(str, target))}]")
     elif any(d < 0 for d in target) or math.prod(target) != x.size:
         raise Refusal(f"{x} can't be reshaped to {target}")
@@ -276,7 +278,7 @@ def _padded(node: Node, x: Value, begin: list[Any], end: list[Any], mode: str) -
         raise Refusal(f"mode '{mode}' does not exist")
     for axis in range(x.rank):
         around = (begin[axis], end[axis])
-        if is_open([x.shape[axis], *around]):
+        if is_open([x.shape[axis], *around]) and around != (0, 0):
             x = _mirrored(node, x, axis, *around, mode)
         elif any(around):
             node.require_room(x.shape[axis] + sum(around), f"where its mode {mode} reads")
@@ -295,8 +297,6 @@ def constant_pad(node: Node, x: Value, begin: list[int], end: list[int], fill: f
 def _mirrored(node: Node, x: Value, axis: int, begin: Any, end: Any, mode: str) -> Value:
     """Pads of an open axis of n elements: positions i become n - 1 - |n - 1 - |i||, or are clamped for ``edge``."""
     length = x.shape[axis]
-    if begin == 0 and end == 0:
-        return x
     if mode == "wrap":
         raise Open(f"mode '{mode}' along an open dimension of {x}")
 
