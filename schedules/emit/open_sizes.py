@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 
 from ..words.dims import variable
-from ..words.sizes import is_symbol
+from ..words.sizes import has_symbols, is_symbol
 
 SIZES = "halotile.sizes"  # attribute of a function: the names of its symbols
 
@@ -18,5 +19,15 @@ def sizes_of(function: Any) -> list[Any]:
 
 
 def symbols_in(statement: Any) -> list[str]:
-    """The symbols whose variables a statement uses and does not make."""
-    return sorted(v.name for v in tirx.analysis.undefined_vars(statement) if is_symbol(v))
+    """The symbols whose variables a statement uses. (No statement makes one. Others may be bound in several places:
+    a kernel has the same expression for full and for short rows.)"""
+    found: set[str] = set()
+    if not has_symbols():
+        return []
+
+    def note(variable_: Any) -> None:
+        if is_symbol(variable_):
+            found.add(variable_.name)
+
+    tvm_ffi.structural_walk(statement, (tirx.Var, note))
+    return sorted(found)

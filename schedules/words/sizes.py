@@ -76,6 +76,11 @@ def product(dims: Iterable[Any]) -> Any:
     return total
 
 
+def has_symbols() -> bool:
+    """True once a symbol has a variable in kernels."""
+    return any(dtype == "int32" for _, dtype in _VARIABLES)
+
+
 def is_symbol(variable_: Any) -> bool:
     """True for the int32 variable of a symbol."""
     return bool(variable_.same_as(_VARIABLES.get((variable_.name, "int32"))))
