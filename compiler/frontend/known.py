@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...errors import ModelError, ShapeError
+from ...errors import ModelError, ShapeError, did_you_mean
 from ..options import Fixed, Shapes
 from ..sample import dtype_of
 from ..spec import TensorSpec
@@ -35,7 +35,8 @@ def with_their_shapes(
     for name, value in fixed.items():
         if name not in inputs:
             listed = ", ".join(f"'{n}'" for n in inputs) or "none"
-            raise ShapeError(f"a value was given for '{name}', but the model's inputs are {listed}")
+            near = did_you_mean(name, inputs)
+            raise ShapeError(f"a value was given for '{name}', but the model's inputs are {listed}{near}")
         wanted: Sequence[Any] | None = found.get(name, declared_shape(inputs[name]))
         found[name] = _shape(name, value, wanted)
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from ...errors import ShapeError, UnsupportedError
+from ...errors import ShapeError, UnsupportedError, did_you_mean
 from ...schedules.words.dims import is_open
 from ..extents import Extent
 from ..options import Shapes
@@ -192,7 +192,8 @@ def _split(
 
 def _unknown(name: str, inputs: Sequence[str], dimensions: Sequence[str]) -> str:
     more = f" and its open dimensions {_quoted(dimensions)}" if dimensions else ""
-    return f"a shape was given for '{name}', but the model's inputs are {_quoted(inputs) or 'none'}{more}"
+    near = did_you_mean(name, [*inputs, *dimensions])
+    return f"a shape was given for '{name}', but the model's inputs are {_quoted(inputs) or 'none'}{more}{near}"
 
 
 def _dimension(name: str, dim: int | str) -> int | Extent:

@@ -75,6 +75,8 @@ def test_examples_are_command_lines(name: str) -> None:
         (["targets", "lsit"], "did you mean 'list'"),
         (["targets", "show", "rasberry-pi-4"], "raspberry-pi-4"),
         (["inspect", "m.onnx", "--explain", "--node", "conv_1"], "did you mean 'conv1'"),
+        (["inspect", "images.onnx", "--shape", "imges=1,2"], "did you mean 'images'"),
+        (["inspect", "images.onnx", "--fix", "imges=1,2"], "did you mean 'images'"),
         (["bench", "-m", "resnet5o"], "did you mean 'resnet50'"),
     ],
 )
@@ -83,6 +85,8 @@ def test_misspelt_names_have_suggestions(
 ) -> None:
     model = model_of(helper.make_node("Relu", ["x"], ["y"], name="conv1"))
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    model.graph.input[0].name = model.graph.node[0].input[0] = "images"
+    (tmp_path / "images.onnx").write_bytes(model.SerializeToString())
     monkeypatch.chdir(tmp_path)
     assert main.run(words) in (1, 2)
     assert wanted in capsys.readouterr().err
