@@ -29,12 +29,12 @@ R = relax.op
 _NUMBERS = itertools.count()
 
 
-def length_of(count: Value, most: int) -> Any:
+def length_of(count: Value, most: Any) -> Any:
     """What a count (int64 [1]) is told to be; a new symbol, of at most ``most``, where nothing is told yet."""
     if count.array is not None:
         return int(count.array.reshape(-1)[0])
     if count.told is None:
-        symbol = Atom("symbol", f"length{next(_NUMBERS)}", (count,), 0, most)
+        symbol = Atom("symbol", f"length{next(_NUMBERS)}", (count,), 0, bounds(most)[1])
         count.told = np.array([Dim({(symbol,): 1})], object)
     return count.told.reshape(-1)[0]
 

@@ -176,10 +176,10 @@ class Node:
         self.builder.limits.charge(value.size * np.dtype(value.dtype).itemsize)
         return value
 
-    def counting(self, count: int, dtype: str = "int64") -> Value:
+    def counting(self, count: Any, dtype: str = "int64") -> Value:
         """0, 1, ... below ``count``; a table only while it is small."""
         require_addressable((count,))
-        if 8 * count <= LARGEST:
+        if not is_open([count]) and 8 * count <= LARGEST:
             return self.const(np.arange(count), dtype)
         return self.do(relax.op.arange, 0, count, 1, dtype=dtype)
 

@@ -30,6 +30,11 @@ def _sparse(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return (random.random(shape) < 0.4).astype("float32")
 
 
+def _boxes(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    corner, extent = random.random((2, *shape[:-1], 2))
+    return np.concatenate([corner, corner + extent], -1).astype("float32")
+
+
 def _below(limit: int) -> Feed:
     return lambda random, shape: random.integers(-limit, limit, shape)
 
@@ -133,6 +138,17 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], list[dict[str, int]], dict[st
         {"flat": np.array([0, -1]), "one": np.array([1]), "end": np.array([-1]), "pads": np.array([0, 1, 2, 0, 3, 0]),
          "times": np.array([1, 2, 1])},
         _sizes(n=[2, 3, 17], m=[1, 33, 16]), {},
+    ),
+    "chosen by their values": (
+        "g (float[n, m] x) => (q, y) { q = NonZero(x)  t = Transpose(q)  y = GatherND(x, t) }",
+        {}, [*ROWS, {"n": 1, "m": 0}], {"x": _sparse},
+    ),
+    "chosen boxes": (
+        """g (float[1, m, 4] b, float[1, 3, m] s) => (q, y) {
+            most = Constant<value_ints=[5]>()  near = Constant<value_floats=[0.5]>()
+            q = NonMaxSuppression(b, s, most, near)
+            c = Gather<axis=1>(q, two)  f = Squeeze(b, zero)  i = Squeeze(c, one)  y = Gather(f, i) }""",
+        {"zero": np.array([0]), "one": np.array([1]), "two": np.array([2])}, _sizes(m=[1, 3, 40]), {"b": _boxes},
     ),
     "side by side": (
         "g (float[n, m] x) => (y) { y = Tile(x, times) }", {"times": np.array([7, 6])}, ROWS, {},

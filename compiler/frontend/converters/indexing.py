@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from tvm import relax
 
@@ -170,8 +172,6 @@ def non_zero(node: Node) -> Value:
 def chosen(node: Node, x: Value) -> Value:
     """Where ``x`` is not zero; found once, so that all who ask have the same count. What repeats another tensor, as a
     mask that is expanded over channels does, has so many times its count."""
-    if is_open(x.shape):
-        raise Open("the room for its output depends on open dimensions")
     if x.chosen is None:
         positions, count = node.own_many("halotile.nonzero", x)
         if x.repeats is not None:
@@ -185,11 +185,9 @@ def chosen(node: Node, x: Value) -> Value:
 def non_max_suppression(node: Node) -> Value:
     """Rows (batch, class, box) with room for as many as may be kept; boxes may be partly there (partial.py)."""
     boxes, scores = node.need(0), node.need(1)
-    if is_open((*boxes.shape, *scores.shape)):
-        raise Open("the room for its output depends on open dimensions")
     if boxes.rank != 3 or scores.rank != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
         raise Refusal(f"its boxes {boxes} do not fit its scores {scores}")
-    most, known = boxes.shape[1], [0, 0.0, None]  # of what is not given
+    known: list[Any] = [0, 0.0, None]  # of what is not given
     operands = {} if boxes.part is None else {"n": boxes.part.count}
     for place, letter in enumerate("moa"):
         given = node[2 + place]
@@ -201,9 +199,8 @@ def non_max_suppression(node: Node) -> Value:
             raise Open("its limits depend on open dimensions")
         else:
             operands[letter] = node.reshape(given, (1,))
-    if "m" not in operands:
-        most = min(most, int(known[0] or 0))
-    if most <= 0:
+    most = None if "m" in operands else int(known[0] or 0)
+    if boxes.shape[1] == 0 or (most is not None and most <= 0):
         return node.const(np.empty((0, 3), "int64"))
     selected, count, *_ = node.own_many(
         "halotile.non_max_suppression",
