@@ -112,14 +112,21 @@ def _tile(batch: Any, gates: int, lanes: int, registers: int, factor: int) -> tu
     """Rows of a register tile, which read the weights once, and the gates that are summed at a time: accumulators, the
     weights of a gate, and ``factor`` values for each row that several gates meet, fit the registers, if need be in
     several runs over the weights. Of an open batch some rows may be left behind the last tile."""
-    parts = [p for p in range(gates, 0, -1) if gates % p == 0]
     for least in (ROWS + 1, ROWS):
-        for part in parts:
+        for part in _parts(gates):
             for rows in range(MOST_ROWS, least - 1, -1):
-                held = (rows * part + 1) * lanes + (rows if part > 1 else 1) * factor
-                if (is_dim(batch) or batch % rows == 0) and held <= registers:
+                if (is_dim(batch) or batch % rows == 0) and _held_by(rows, part, lanes, factor) <= registers:
                     return rows, part
     return ROWS if is_dim(batch) or batch % ROWS == 0 else 1, gates
+
+
+def _parts(gates: int) -> list[int]:
+    return [p for p in range(gates, 0, -1) if gates % p == 0]
+
+
+def _held_by(rows: int, part: int, lanes: int, factor: int) -> int:
+    """Values in registers while ``rows`` meet the weights of ``part`` gates."""
+    return (rows * part + 1) * lanes + (rows if part > 1 else 1) * factor
 
 
 class _Layer:
@@ -169,7 +176,8 @@ class _Layer:
     def over(self, emit: Callable[[Any, Any], None]) -> None:
         """``emit(block, first row)`` for every block and group of rows: of an open batch those of full, half and so on
         down to single height."""
-        k, rows = self.k, self.rows
+        k, rows, part = self.k, self.rows, self.part
+        lanes = self.lanes * (2 if self.wide == "float64" else 1)
         with k.loop(self.blocks, self.kind, "block") as block:
             done: Any = 0
             while done != self.batch:
@@ -178,7 +186,9 @@ class _Layer:
                     emit(block, done + b * self.rows)
                 done = self.batch if self.rows == 1 else done + count * self.rows
                 self.rows = max(self.rows // 2, 1)
-        self.rows = rows
+                held = {p: _held_by(self.rows, p, lanes, k.factor_values) for p in _parts(self.gates)}
+                self.part = next((p for p in held if held[p] <= k.register_values), self.gates)
+        self.rows, self.part = rows, part
 
 
 @define("halotile.recurrent")
