@@ -160,11 +160,13 @@ def test_files_are_measured_too_and_one_that_fails_costs_only_its_own_figure(tmp
     assert done.exit_code == 0, done.output
     (result,) = json.loads(out.read_text())["models"]
     assert result["model"] == "mine" and result["best_peer"] == "here" and result["ratio"] > 0
-    files = tuple(ModelFile(tmp_path / f"{n}.onnx", s) for n, s in (("open", None), ("mine", {"x": (1, 3, 7, 9)})))
+    shapes = {"open": {"x": (1, 4, 7, 9)}, "mine": {"x": (1, 3, 7, 9)}}
+    files = tuple(ModelFile(tmp_path / f"{name}.onnx", given) for name, given in shapes.items())
     first, second = measure(replace(QUICK, models=files))
-    assert first.model == "open" and "open" in (first.engines[0].error or "") and first.ratio() is None
+    assert first.model == "open" and "contradicts" in (first.engines[0].error or "") and first.ratio() is None
     assert second.ratio() is not None
-    done = CliRunner().invoke(cli_module.bench, [str(tmp_path / "open.onnx"), *arguments[1:]])
+    wrong = ["--shape", "x=1,4,7,9"]
+    done = CliRunner().invoke(cli_module.bench, [str(tmp_path / "open.onnx"), *arguments[1:], *wrong])
     assert done.exit_code == 1 and "open" in done.stdout
 
 

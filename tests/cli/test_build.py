@@ -420,8 +420,11 @@ def test_inspect_takes_open_dimensions_and_checks_rewrites(folder: Path) -> None
     assert "simplify (exact): 1 rewrites by 1 rules; 1 checked on numbers" in text
     wrong = halotile("inspect", "open.onnx", "--check", "--stop-after", "import", cwd=folder)
     assert wrong.returncode == 2 and "--check" in wrong.stderr
-    needs = halotile("inspect", "open.onnx", "--stop-after", "fuse", cwd=folder)
-    assert needs.returncode == 1 and "--shape x=" in needs.stderr and "Traceback" not in needs.stderr
+    fused = halotile("inspect", "open.onnx", "--stop-after", "fuse", cwd=folder)
+    assert fused.returncode == 0 and "relu" in fused.stdout
+    needs = halotile("build", "open.onnx", "-o", "fixed", "--memory-budget", "1KB", cwd=folder)
+    assert needs.returncode == 1 and "--shape" in needs.stderr and "Traceback" not in needs.stderr
+    assert not (folder / "fixed").exists()
 
 
 def with_identity() -> onnx.ModelProto:

@@ -98,6 +98,15 @@ def test_an_array_in_any_memory_order_is_taken(model, x, rounds_reference):
         assert np.array_equal(model({"x": array})["y"], rounds_reference(x))
 
 
+RAGGED = [[1.0], [1.0, 2.0]]
+
+
+def _words_of_numpy(value) -> str:
+    with pytest.raises(ValueError) as caught:
+        np.asarray(value)
+    return str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
@@ -112,7 +121,7 @@ def test_an_array_in_any_memory_order_is_taken(model, x, rounds_reference):
         ({"x": np.zeros((32, 64), "f")}, "input 'x' has shape (32, 64), expected (64, 32)"),
         ({"x": np.zeros((), "f")}, "input 'x' has shape () (a scalar), expected (64, 32)"),
         ({"x": [[1.0, 2.0]]}, "input 'x' has dtype float64, expected float32; convert it with .astype"),
-        ({"x": [[1.0], [1.0, 2.0]]}, "input 'x' is a list, expected a numpy array"),
+        ({"x": RAGGED}, f"input 'x' is a list, expected a numpy array: {_words_of_numpy(RAGGED)}"),
         ({"x": "text"}, "input 'x' has dtype <U4, expected float32; convert it with .astype"),
         ({"x": np.zeros((64, 32), "f"), "z": 1}, "unknown input 'z'; the model takes 'x'"),
     ],
