@@ -171,6 +171,10 @@ class Model:
         where the name is no identifier), or their typical ones."""
         return self._runs.output_shapes(shape, **sizes)
 
+    def shapes_for(self, inputs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """The outputs' shapes by ONNX name, in a call with these arrays. Raises RunError as the call does."""
+        return self._runs.shapes_for(_seen("input", inputs))
+
     def kernel_seconds(self, threads: int | None = None) -> list[float] | None:
         """Seconds of each of the report's kernels in the last run with that number of threads, in their order; None
         for a library that was built without timers."""

@@ -99,16 +99,18 @@ class IOBinding:
             self._results = {name: _into(name, found[name], own) for name, own in self._outputs.items()}
             return
         specs = {spec.name: spec for spec in built.model.outputs}
+        taken = {n: self._inputs[n] for n in built.inputs}
+        shapes = built.model.shapes_for(taken)
         for name, own in self._outputs.items():
-            if own is not None and (own.shape != specs[name].shape or own.dtype.name != specs[name].dtype):
+            if own is not None and (own.shape != shapes[name] or own.dtype.name != specs[name].dtype):
                 raise InvalidArgument(
                     f"output {name!r} is {own.dtype}{list(own.shape)}, the model gives "
-                    f"{specs[name].dtype}{list(specs[name].shape)}"
+                    f"{specs[name].dtype}{list(shapes[name])}"
                 )
         places = {n: own for n in specs if (own := self._outputs.get(n)) is not None}
-        fresh = {n: np.empty(s.shape, numpy_dtype(s.dtype)) for n, s in specs.items() if n not in places}
+        fresh = {n: np.empty(shapes[n], numpy_dtype(s.dtype)) for n, s in specs.items() if n not in places}
         everything = {**fresh, **places}
-        run = built.model.bind({n: self._inputs[n] for n in built.inputs}, everything)
+        run = built.model.bind(taken, everything)
         run()
         self._results = {name: everything[name] for name in self._outputs}
         if not self.session.decides and all(own is not None for own in self._outputs.values()):

@@ -1,8 +1,8 @@
-"""The libraries of one session: one for each set of shapes that its calls have had, the latest few of them.
+"""The libraries of one session: one for every size, or one for each set of shapes that its calls have had.
 
-A library is of one shape, so a model with open dimensions is compiled for the shapes of the call at hand. Inputs whose
-*values* decide what is computed (a sampling rate, the sizes of a reshape) are constants of the library, as ``fixed``
-makes them, and then part of what it is found by.
+A model with open dimensions is compiled once, for every size. Where that is refused, it is compiled for the shapes of
+the call at hand, and the latest few libraries are kept. Inputs whose *values* decide what is computed (a sampling rate,
+the sizes of a reshape) are constants of a library then, as ``fixed`` makes them, and part of what it is found by.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Libraries:
         self._built: OrderedDict[Any, Built] = OrderedDict()
         self._latest: Any = None  # the key of the library that was used last
         self._lock = threading.Lock()
+        self._every_size: Built | None = None  # the library of all calls, if there is one
+        self._asked = False  # whether there is
         self.deciding: tuple[str, ...] = ()  # inputs whose values are constants of a library
 
     def __len__(self) -> int:
@@ -64,7 +66,9 @@ class Libraries:
             return self._kept(key, self._compiled(None if stated else shapes, {}))
 
     def for_call(self, arrays: Arrays) -> Built:
-        """The library for arrays by name: of their shapes, and of the values of those that decide."""
+        """The library for arrays by name: of every size, or of their shapes and of the values of those that decide."""
+        if (built := self._for_every_size()) is not None:
+            return built
         key = self._key(arrays)
         found = self._built.get(key)
         if found is not None and key == self._latest:
@@ -83,6 +87,18 @@ class Libraries:
                         raise
                     log.info("values of %s decide what is computed; they are constants of a library", further)
                     self.deciding += further
+
+    def _for_every_size(self) -> Built | None:
+        if self._asked:
+            return self._every_size
+        with self._lock:
+            if not self._asked:
+                try:
+                    self._every_size = self._compiled(None, {})
+                except UnsupportedError as error:
+                    log.info("there is a library for each shape: %s", error)
+                self._asked = True
+        return self._every_size
 
     def _key(self, arrays: Arrays) -> Any:
         shapes = tuple([arrays[name].shape for name in self._names])

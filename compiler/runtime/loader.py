@@ -167,6 +167,13 @@ class LoadedModel:
         fresh = self._fresh if sized is None else sized.fresh
         return {name: made[0] for name, made in zip(self._names, fresh.made, strict=True)}
 
+    def shapes_for(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, tuple[int, ...]]:
+        """The outputs' shapes by ONNX name, in a call with these arrays. Raises RunError as the call does."""
+        with self._lock:
+            self._check_open()
+            fresh = self._fresh if self._open is None else self._sized(inputs)[0].fresh
+        return {name: made[0] for name, made in zip(self._names, fresh.made, strict=True)}
+
     def input_shapes(self, shape: Mapping[str, int] | None = None, **sizes: int) -> dict[str, tuple[int, ...]]:
         """The inputs' shapes, as :meth:`output_shapes` gives those of outputs."""
         with self._lock:

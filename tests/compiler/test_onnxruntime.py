@@ -206,21 +206,28 @@ def test_asynchronous_runs(ort: Any, open_batch: bytes) -> None:
 # ---------------------------------------------------------------------- ours alone
 
 
-def test_a_shape_that_was_there_is_not_compiled_again(open_batch: bytes) -> None:
+def test_one_library_serves_every_size(open_batch: bytes) -> None:
+    made = session(ours, open_batch)
+    libraries = {id(made._libraries.for_call({"x": X[:rows]}).model) for rows in (1, 3, 2)}
+    assert len(libraries) == 1 and [made.run(None, {"x": X[:rows]})[0].shape[0] for rows in (3, 1)] == [3, 1]
+
+
+def test_what_was_compiled_for_values_is_not_compiled_again() -> None:
     options = ours.SessionOptions()
     options.add_session_config_entry("halotile.libraries", "2")
-    made = session(ours, open_batch, options)
+    made = session(ours, shaped(), options)
     libraries = made._libraries
 
-    def library(rows: int) -> Any:
-        made.run(None, {"x": X[:rows]})
+    def library(*shape: int) -> Any:
+        feed = {"x": X, "shape": np.array(shape)}
+        made.run(None, feed)
         assert len(libraries) <= 2
-        return libraries.for_call({"x": X[:rows]}).model
+        return libraries.for_call(feed).model
 
-    one, two = library(1), library(2)
-    assert library(1) is one and library(2) is two and library(1) is one
-    three = library(3)  # 2 was used longest ago
-    assert library(1) is one and library(3) is three and library(2) is not two
+    one, two = library(2, 6), library(6, 2)
+    assert library(2, 6) is one and library(6, 2) is two and library(2, 6) is one
+    three = library(1, 12)  # (6, 2) was used longest ago
+    assert library(2, 6) is one and library(1, 12) is three and library(6, 2) is not two
 
 
 def test_many_threads_at_once_build_a_shape_once(open_batch: bytes, caplog: pytest.LogCaptureFixture) -> None:
