@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..words.choice import Choice, Refusal
+from ..words.dims import Open
 from ..words.group import Request
 from .algorithm import Algorithm
 from .amx.algorithm import AmxPixels, AmxStrips
@@ -34,6 +35,8 @@ def select(request: Request, facts: ConvFacts) -> Choice:
     *special, general = algorithms_for(facts)
     if facts.sizes is not None:
         special = [a for a in special if a.any_size]
+        if not general.any_size:
+            raise Open(f"{general.name} convolutions need fixed rows and columns")
     best: Choice | None = None
     for algorithm in special:
         offer = algorithm.offers(request, facts)

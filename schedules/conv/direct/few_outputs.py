@@ -28,6 +28,7 @@ from tvm import tirx
 from ....targets.target import Target
 from ...matmul.folded_moves import producers
 from ...words.choice import Choice, Refusal
+from ...words.dims import is_open
 from ...words.group import Group, Kernel, Packed, Request, Value
 from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
@@ -65,6 +66,8 @@ def is_few(group: Group, block: Callable[[Value], int]) -> bool:
     if anchor is None or anchor.operator not in OPERATORS:
         return False
     facts = ConvFacts.of(anchor)
+    if is_open(facts.output.shape) and len(facts.kernel) != 2:
+        return False  # open images of two axes are computed in boxes, others by the direct kernel
     return block(facts.data) > 0 and has_few(facts, block(facts.data)) and not producers(group, facts.data)
 
 
