@@ -253,11 +253,11 @@ class _Attention:
         k, depth, lanes = self.k, self.facts.depth, self.keys.lanes
 
         def line(start: Any, width: int, zero: bool) -> None:
-            if zero and not is_open([self.facts.keys]):
-                return  # the square writes the zeros beside its columns
-            if zero or width == 1 < lanes:
+            if is_open([self.facts.keys]) and (zero or width == 1):
                 self._columns(keys, base, batch, first, count, start, width, zero)
                 return
+            if zero:
+                return  # the square writes the zeros beside its columns
             squares = tirx.floordiv(count + (lanes - 1), lanes)
             with k.loop(self.ctx.analyzer.simplify(squares), name="d") as d:
                 self.ctx.ranged(d, -(-depth // lanes))
