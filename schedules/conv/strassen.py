@@ -30,6 +30,7 @@ import numpy as np
 from tvm import tirx
 
 from ..instructions.load_order import keep_loads
+from ..instructions.opaque_numbers import any_number
 from ..kernel.work_sharing import has_bands
 from ..matmul.folded_moves import producers
 from ..matmul.strassen import PRODUCTS
@@ -49,6 +50,7 @@ NEAR = 20.0  # bytes a cycle from the second-level cache, beside the arithmetic
 REST = 0.75  # of that cache, what an image and its left operands may take to stay there
 STATE_BYTES = 16 * 1024  # of U, and of W, on the stack
 ABOVE = (2, 3, 4, 5)  # left operands that are no part of the input; 0, 1 and 6 are
+DISTANCES = 16  # of a block's weights from one address: more have no registers for those that loads don't reach
 
 
 def halves_pay(request: Request, facts: ConvFacts) -> bool:
@@ -341,7 +343,10 @@ class _Halves:
                 ctx.ranged(t, self.block_tiles)
                 pair, at = self._pair(first, start + t), t * size
                 acc = self._begin([(s, at) for s in begin])
-                offset = self._bind((panel * PRODUCTS + number) * steps, self.panels * PRODUCTS * steps)
+                begins = (panel * PRODUCTS + number) * steps
+                if lanes * blocks > DISTANCES and target.is_aarch64:
+                    begins = panel * (PRODUCTS * steps) + any_number(target, number * steps)
+                offset = self._bind(begins, self.panels * PRODUCTS * steps)
                 share = offset + following.share(self._bind, t) if following is not None else None
                 with ExitStack() as loops:
                     block = loops.enter_context(k.loop(self.depth, name="cb"))

@@ -13,6 +13,8 @@ from board_tools import needs, needs_zig
 from halotile.benchmarks import machine_code as m
 from halotile.benchmarks.boards import emulator
 from halotile.benchmarks.cases import Case, conv_case
+from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.codegen.module import C_CALL
 from halotile.compiler.codegen.objects import build_object
 from halotile.compiler.pipeline import run_pipeline
@@ -71,6 +73,22 @@ def test_no_register_tile_goes_to_the_stack(name: str) -> None:
     for case in SPILLED:
         count, found = spills(case, resolve(name))
         assert count and not found, case.name
+
+
+@needs_objdump
+def test_no_wide_tile_of_seven_products_goes_to_the_stack() -> None:
+    """Eight vectors of weights for each of four channels, in products far behind the first."""
+    target = resolve("raspberry-pi-4")
+
+    def body(g: Graph, x: str) -> str:
+        return conv(g, activation(g, conv(g, x, 256, 1), "relu"), 8, 1)
+
+    options = Options(target, threads=1, tile="off", stop_after="plan")
+    kernels = run_pipeline(Case("conv", "halves", (1, 512, 14, 14), body).model(), options).kernels
+    (kernel,) = [k for k in kernels if k.schedule == "conv by seven products of halves C4, tile 1x2x8"]
+    code = m.functions(m.disassembly([m.object_of(kernel, target)], target, m.tools().objdump))[m.NAME]
+    products = [loop for loop in m.loops(code) if loop.multiply_adds >= 32]
+    assert len(products) == 7 and not any(loop.spills for loop in products)
 
 
 @needs_objdump
