@@ -132,8 +132,8 @@ def convert(
         if not more:
             break
         learned += more
-    found, planned = told_symbols(symbols, imported.inputs)
     conditions = tuple(Condition(a, relation, b, told.what) for (a, relation, b), told in assumed.items())
+    found, planned = told_symbols(symbols, imported.inputs, conditions + symbols.conditions)
     notes = (*imported.notes, *learned, *(c.why for c in conditions), *planned)
     return replace(imported, notes=notes, symbols=found, conditions=conditions + symbols.conditions), offenders
 

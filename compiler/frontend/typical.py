@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...schedules.words.dims import Dim
-from ..spec import Symbol, TensorSpec
+from ..spec import Condition, Symbol, TensorSpec
 from .implied import at, symbol_name, symbols_of
 from .symbols import Known, Symbols, require_typical
+from .together import going_together
 
 BATCH, SEQUENCE, IMAGE, FRAMES, SAMPLES = 1, 128, 224, 16, 16_000
 ROW = 10  # times its height is a row of text wide, such as 32 by 320
@@ -26,10 +27,12 @@ _NAMES = (
 )
 
 
-def told_symbols(symbols: Symbols, inputs: Sequence[TensorSpec]) -> tuple[tuple[Symbol, ...], list[str]]:
-    """The symbols of ``inputs`` in order of first appearance, and a note on each."""
+def told_symbols(
+    symbols: Symbols, inputs: Sequence[TensorSpec], conditions: Sequence[Condition] = ()
+) -> tuple[tuple[Symbol, ...], list[str]]:
+    """The symbols of ``inputs`` in order of first appearance, with typical sizes that satisfy ``conditions``, and a
+    note on each."""
     found: dict[str, Symbol] = {}
-    notes = []
     for spec in inputs:
         for dim in spec.shape:
             for name in sorted(s.text for s in symbols_of(dim)) if isinstance(dim, Dim) else ():
@@ -41,8 +44,9 @@ def told_symbols(symbols: Symbols, inputs: Sequence[TensorSpec]) -> tuple[tuple[
                 size = fitting(wished, known)
                 high = None if math.isinf(known.high) else int(known.largest)
                 found[name] = Symbol(name, known.least, high, known.multiple, size, tuple(known.why.values()))
-                notes.append(_note(found[name], known))
-    return tuple(found.values()), notes
+    free = {name for name in found if symbols.facts[name].typical is None}
+    told = going_together(tuple(found.values()), conditions, free)
+    return told, [_note(symbol, symbols.facts[symbol.name]) for symbol in told]
 
 
 def at_typical(specs: Sequence[TensorSpec], symbols: Sequence[Symbol]) -> tuple[TensorSpec, ...]:

@@ -182,3 +182,19 @@ def test_an_input_stays_for_its_size_alone() -> None:
     imported = learned(model)
     assert [i.name for i in imported.inputs] == ["x", "like"] and [s.name for s in imported.symbols] == ["n"]
     assert [i.name for i in import_model(model, {"n": (5,)}).inputs] == ["x"]
+
+
+def test_typical_sizes_go_together() -> None:
+    from halotile.compiler.frontend.together import going_together
+    from halotile.compiler.spec import Condition, Symbol
+    from halotile.schedules.words.dims import Dim
+
+    n, past, new, total = (Dim.symbol(x) for x in ("n", "past", "new", "total"))
+    symbols = tuple(Symbol(x, 0, None, 1, size) for x, size in (("n", 128), ("past", 128), ("new", 1), ("total", 128)))
+    conditions = [Condition(n, "is 1 or", 3), Condition(total, "is", past + new), Condition(new, "at most", 7)]
+    found = going_together(symbols, conditions, {"n", "past", "new", "total"})
+    assert [s.typical for s in found] == [3, 128, 1, 129]
+    kept = going_together(symbols, conditions, {"past", "total"})  # nobody may change n
+    assert [s.typical for s in kept] == [128, 128, 1, 128]
+    bounded = (Symbol("n", 4, 64, 4, 64), *symbols[1:])
+    assert [s.typical for s in going_together(bounded, [Condition(n, "is", 2 * past - 4)], {"n"})][0] == 64

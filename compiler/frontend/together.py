@@ -1,0 +1,58 @@
+"""Typical sizes that go together: what runs must satisfy holds for the sizes that a build plans for.
+
+    n is 1 or 3, planned for 128      ->   planned for 3
+    total is past + new               ->   total follows from the others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...schedules.words.sizes import symbols_of, value_of
+from ..spec import Condition, Symbol
+
+ROUNDS = 16  # conditions that are mended, one after the other
+FARTHEST = 1024  # sizes of one symbol that are tried for one of them
+
+
+def going_together(
+    symbols: Sequence[Symbol], conditions: Sequence[Condition], free: Collection[str]
+) -> tuple[Symbol, ...]:
+    """``symbols`` with typical sizes that satisfy ``conditions``, where changing those of ``free`` gets there."""
+    sizes = {s.name: s.typical for s in symbols}
+    for _ in range(ROUNDS):
+        broken = next((c for c in conditions if not _holds(c, sizes)), None)
+        if broken is None:
+            break
+        mended = _mended(broken, [s for s in symbols if s.name in free], sizes)
+        if mended is None:
+            break
+        sizes.update(mended)
+    if not all(_holds(c, sizes) for c in conditions):
+        return tuple(symbols)
+    return tuple(replace(s, typical=sizes[s.name]) for s in symbols)
+
+
+def _holds(condition: Condition, sizes: Mapping[str, int]) -> bool:
+    left, right = value_of(condition.left, sizes), value_of(condition.right, sizes)
+    if condition.relation == "is 1 or":
+        return left in (1, right)
+    if condition.relation == "is":
+        return left == right
+    return left >= right if condition.relation == "at least" else left <= right
+
+
+def _mended(condition: Condition, free: Sequence[Symbol], sizes: Mapping[str, int]) -> dict[str, int] | None:
+    """One symbol's size with which a condition holds: the last one's that there is, and the nearest."""
+    asked: set[Any] = symbols_of(condition.left) | symbols_of(condition.right)
+    for symbol in reversed([s for s in free if s.name in asked]):
+        least = -(-max(1, symbol.low) // symbol.multiple) * symbol.multiple
+        most = FARTHEST * symbol.multiple if symbol.high is None else symbol.high
+        wished = sizes[symbol.name]
+        near = sorted(range(least, most + 1, symbol.multiple)[:FARTHEST], key=lambda n: abs(n - wished))  # noqa: B023
+        found = next((n for n in near if _holds(condition, {**sizes, symbol.name: n})), None)
+        if found is not None:
+            return {symbol.name: found}
+    return None
