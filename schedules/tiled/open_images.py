@@ -26,7 +26,7 @@ from ..dispatch import build_kernel, select
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
 from ..words.choice import Choice
-from ..words.dims import is_open, to_index
+from ..words.dims import Open, is_open, to_index
 from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
 from ..words.sizes import surely, usual
 from .box_support import box_alignment, box_refusal
@@ -107,18 +107,25 @@ def _kernels(request: Request, workers: int) -> Iterator[Kernel]:
     box = Box(rows, max(units[1], width // units[1] * units[1]), frozenset(), True, units)
     boxed = replace(request, target=box_target(request.target), box=box, choice=None)
     choice: Choice | None = select(boxed)
-    least = None
+    least: tuple[int, int] | None = None
     while True:
         kernel = build_kernel(replace(boxed, choice=choice))
-        yield kernel
-        if kernel.least <= units or _holds(request.group.outputs[0].shape[2:], kernel.least) is None:
-            return
-        smaller = _smaller(choice, kernel.least)
-        if smaller is None:
-            size = units if least == kernel.least else (units[0], max(units[1], kernel.least[1] // SMALLER))
-            boxed, least = replace(boxed, box=replace(box, rows=size[0], columns=size[1])), kernel.least
-            smaller = select(boxed)
-        choice = smaller
+        smallest = boxed.box == replace(box, rows=units[0], columns=units[1])
+        if kernel.least != least:
+            least = kernel.least
+            yield kernel
+            fits = all(n <= unit for n, unit in zip(least, units))
+            if fits or _holds(request.group.outputs[0].shape[2:], least) is None:
+                return
+            choice = _smaller(choice, least)
+            columns = max(units[1], least[1] // SMALLER)
+        elif smallest:
+            raise Open(f"no kernel computes images smaller than {least[0]} x {least[1]}")
+        else:
+            choice, columns = None, units[1]
+        if choice is None:
+            boxed = replace(boxed, box=replace(box, rows=units[0], columns=columns))
+            choice = select(boxed)
 
 
 def _smaller(choice: Choice | None, least: tuple[int, int]) -> Choice | None:
