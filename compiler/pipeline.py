@@ -30,14 +30,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import HalotileError
+from ..errors import HalotileError, ShapeError
 from ..schedules.words.choice import Choice, Refusal
 from ..schedules.words.dims import INFINITY, Dim
 from ..schedules.words.sizes import SYMBOLS, TYPICAL, no_symbols
 from . import rewrites
 from .dump import dump_stage
 from .invariants import check_stage
-from .refused import naming, naming_stage
+from .refused import naming, naming_stage, quoted
 from .report import build_report
 from .spec import Symbol
 from .state import STAGES, Build, Options, Progress
@@ -160,7 +160,9 @@ def tile(build: Build) -> None:
     options = build.options
     if _open(build):
         if options.memory_budget is not None or isinstance(options.tile, Mapping):
-            raise HalotileError("memory budgets and tiles need fixed shapes: fix the open dimensions with --shape")
+            raise ShapeError(
+                f"memory budgets and tiles need fixed shapes: fix {quoted([s.name for s in _open(build)])} with --shape"
+            )
         build.notes["tile"] = ["every group is computed whole: dimensions are open"]
         return
     if options.target.memory_kind == "scratchpad" and options.tile != "off":

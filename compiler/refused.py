@@ -29,7 +29,7 @@ def naming(group: Group) -> Iterator[None]:
         reason = f" ({error})" if isinstance(error, Open) else ""
         raise UnsupportedError(
             f"node '{node.place}' ({node.operator.rsplit('.', 1)[-1]}) can't be compiled with open "
-            f"dimensions{reason}; fix {_listed(names)} with --shape {names[0]}=..."
+            f"dimensions{reason}; fix {quoted(names)} with --shape {names[0]}=..."
         ) from error
 
 
@@ -41,7 +41,7 @@ def naming_stage(stage: str, symbols: Any) -> Iterator[None]:
     except Open as error:
         names = [s.name for s in symbols]
         raise UnsupportedError(
-            f"the model can't be compiled with open dimensions: in stage {stage}, {error}; fix {_listed(names)} with "
+            f"the model can't be compiled with open dimensions: in stage {stage}, {error}; fix {quoted(names)} with "
             f"--shape {names[0]}=..."
         ) from error
 
@@ -51,6 +51,7 @@ def _dims(group: Group) -> list[Any]:
     return [d for v in values for d in v.shape if is_open([d])]
 
 
-def _listed(names: list[str]) -> str:
-    quoted = [f"'{n}'" for n in names]
-    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+def quoted(names: list[str]) -> str:
+    """Names in quotes, joined by commas and an or."""
+    each = [f"'{n}'" for n in names]
+    return each[0] if len(each) == 1 else f"{', '.join(each[:-1])} or {each[-1]}"

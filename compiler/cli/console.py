@@ -98,7 +98,8 @@ def seconds(value: float) -> str:
 
 class StageProgress:
     """Shows (stage, done, total): on a terminal as one bar, elsewhere as a line for each stage, and in long ones one
-    every ten seconds.
+    every ten seconds. The first comes after as long, unless -v asks for all: what is soon done, or refused, is told in
+    its own line alone.
 
     A context manager whose object is the pipeline's ``progress`` callback. ``quiet``: nothing is shown, unless -v asks
     for it, as beside data for another program.
@@ -149,7 +150,8 @@ class StageProgress:
     def _line(self, stage: str, done: int, total: int) -> None:
         """``[  3.2 s] schedule 12/53`` when a stage begins, and now and then while it lasts."""
         now = time.monotonic()
-        if stage == self._stage and now - self._told < EVERY:
+        early = _volume == 0 and now - self._begun < EVERY
+        if early or (stage == self._stage and now - self._told < EVERY):
             return
         self._stage, self._told = stage, now
         part = f" {done}/{total}" if total > 1 else ""

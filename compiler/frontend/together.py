@@ -22,15 +22,16 @@ def going_together(
 ) -> tuple[Symbol, ...]:
     """``symbols`` with typical sizes that satisfy ``conditions``, where changing those of ``free`` gets there."""
     sizes = {s.name: s.typical for s in symbols}
+    known = [c for c in conditions if symbols_of(c.left) | symbols_of(c.right) <= sizes.keys()]
     for _ in range(ROUNDS):
-        broken = next((c for c in conditions if not _holds(c, sizes)), None)
+        broken = next((c for c in known if not _holds(c, sizes)), None)
         if broken is None:
             break
         mended = _mended(broken, [s for s in symbols if s.name in free], sizes)
         if mended is None:
             break
         sizes.update(mended)
-    if not all(_holds(c, sizes) for c in conditions):
+    if not all(_holds(c, sizes) for c in known):
         return tuple(symbols)
     return tuple(replace(s, typical=sizes[s.name]) for s in symbols)
 

@@ -138,7 +138,7 @@ def test_the_private_folder_goes_with_the_model() -> None:
 def test_a_failed_compile_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(errors.ShapeError):
-        halotile.compile(tiny(("batch", 4)))
+        halotile.compile(tiny(("batch", 4)), shapes={"x": (2, 5)})
     assert list(tmp_path.iterdir()) == []
 
 
