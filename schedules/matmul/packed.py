@@ -120,7 +120,7 @@ class _Matmul:
         else:
             b = self.ctx.buffer(self.facts.b)
         if self.packs_first:
-            b = panels_of(self, b)
+            b = self._pack(b)
         self._all_rows(a, b)
         form = "packed" if self.facts.packs else "packed first" if self.packs_first else "in place"
         form = f"{self.family} {form}, tile {self.height}x{self.width}x{self.lanes}"
@@ -165,6 +165,10 @@ class _Matmul:
             first = panels * self.width * self.lanes
             regions.append(Region(first, 1, left + (1 if rest else 0), rest or self.lanes))
         return regions
+
+    def _pack(self, b: Any) -> Any:
+        """B in panels, brought into them first."""
+        return panels_of(self, b)
 
     def _panels(self) -> np.ndarray:
         b, depth = self._steps_of_b(), self.facts.steps

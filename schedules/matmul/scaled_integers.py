@@ -62,7 +62,7 @@ class _Numbers(_Matmul):
     def __init__(self, request: Request, facts: MatmulFacts, tile: tuple[int, int], found: Numbers) -> None:
         super().__init__(request, facts, tile)
         self.found, self.stored = found, str(found.numbers.dtype)
-        self.packs_first = facts.rows >= MANY and not _saves(request)
+        self.packs_first = usual(facts.rows) >= MANY and not _saves(request)
         self.streams = self.streams and not self.packs_first
         self.scales: Any = None
         self.column: Any = 0
@@ -92,7 +92,7 @@ class _Numbers(_Matmul):
         self._scale(0)
         chunks = -(-facts.steps // CHUNK)
         for r in self._regions():
-            kind = "parallel" if facts.work >= PARALLEL_FLOPS and r.panels * chunks > 1 else "serial"
+            kind = "parallel" if usual(facts.work) >= PARALLEL_FLOPS and r.panels * chunks > 1 else "serial"
             with k.loop(r.panels * chunks, kind, "p") as p:
                 self.ctx.ranged(p, r.panels * chunks)
                 panel = self.bind(tirx.floordiv(p, chunks), r.panels)
