@@ -118,17 +118,12 @@ class Inliner:
             if exponential.BELOW_ZERO in tensor.op.attrs:
                 value = exponential.exp_of_negative(self.bind(self.expression(body.args[0], axes)), self.bind)
             else:
-                value = self._valued(body, axes)
+                indexing, self._indexing = self._indexing, 0  # what of a stage is an index is one within it alone
+                value = self.expression(body, axes)
+                self._indexing = indexing
         if not self._guards or self._bind is None:  # nothing has a name in an expression that is only looked at
             value = self.bind(value)
             entries.append((indices, value))
-        return value
-
-    def _valued(self, body: Any, axes: dict[Any, Any]) -> Any:
-        """The body of a stage: what of it is an index is one there, also where the stage's own value is."""
-        indexing, self._indexing = self._indexing, 0
-        value = self.expression(body, axes)
-        self._indexing = indexing
         return value
 
     def declare(self, op: Any) -> None:

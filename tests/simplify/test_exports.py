@@ -94,9 +94,12 @@ def test_every_rewrite_holds_on_numbers(name: str) -> None:
     assert result.details["checked"] > 0 and not result.details["unchecked"]
 
 
-def test_a_library_still_needs_fixed_shapes() -> None:
-    with pytest.raises(ShapeError, match="--shape input_ids="):
-        halotile.compile(EXPORTS["bert"]("batch", 5))
+def test_a_library_keeps_them_open() -> None:
+    model = halotile.compile(EXPORTS["bert"]("batch", 5))
+    assert [s.name for s in model.symbols] == ["batch"]
+    assert all(model.verify(shape={"batch": batch}).ok for batch in (1, 3))
+    with pytest.raises(ShapeError, match="--shape"):
+        halotile.compile(EXPORTS["bert"]("batch", 5), memory_budget="1MB")
 
 
 def with_open_images(model: onnx.ModelProto) -> onnx.ModelProto:
