@@ -132,6 +132,8 @@ def _open_ratio(
     fits = sizes is not None and len(sizes) == x.rank and x.rank in (3, 4) and tuple(sizes[:2]) == x.shape[:2]
     if sizes is None or not (known and plain and fits):
         raise reason
+    if mode == "nearest" and coordinate == "half_pixel":
+        raise reason  # centres fall on exact halves, which rounding in floats puts to either side
     line = x.rank == 3
     if line and coordinate == "align_corners":  # of a row above a row, whose step would be 0 / 0
         raise reason
