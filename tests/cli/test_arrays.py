@@ -70,10 +70,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("streams")
     (folder / "tiny.onnx").write_bytes(tiny().SerializeToString())
     data = (folder / "tiny.onnx").read_bytes()
-    words = ["build", "-", "-o", "out", "--format", "so", "--no-verify"]
+    words = ["build", "-", "-o", "out", "--format", "so", "--no-verify", "-v"]
     done = subprocess.run([*COMMAND, *words], input=data, cwd=folder, capture_output=True, timeout=120)
     assert done.returncode == 0 and done.stdout == b"out\n", done.stderr
-    assert b"] import" in done.stderr and b"] link" in done.stderr  # progress, on a pipe
+    assert b"] import" in done.stderr and b"] link" in done.stderr  # progress, on a pipe: -v tells it from the start
     return folder
 
 

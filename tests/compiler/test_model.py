@@ -244,7 +244,9 @@ def test_type_checkers_refuse_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text("import halotile\n" + "".join(f"{line}\n" for line in lines))
     command = [sys.executable, "-m", "mypy", "--ignore-missing-imports", "--follow-imports=silent", "user.py"]
     command += ["--cache-dir", str(ROOT / ".mypy_cache/users")]
-    environment = {**os.environ, "MYPYPATH": str(ROOT.parent)}
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed/halotile").symlink_to(ROOT)  # whatever the folder of this checkout is called
+    environment = {**os.environ, "MYPYPATH": str(tmp_path / "installed")}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     told = done.stdout.splitlines()
     for i, (line, words) in enumerate(lines.items()):
