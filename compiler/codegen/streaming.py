@@ -26,6 +26,7 @@ from ...passes.memory.places import Places
 from ...passes.memory.plan import MemoryPlan
 from ...schedules.instructions.prefetch import KEPT, LINE, can_stream
 from ...schedules.tiled import TiledKernel
+from ...schedules.words.dims import bounds, is_open
 from ...schedules.words.group import Kernel, Value
 from ...targets.target import Target
 
@@ -56,7 +57,7 @@ def streamed(kernels: Sequence[Kernel], places: Places, memory: MemoryPlan, targ
     over = {value for value, _ in memory.inplace}
 
     def large(operand: Any) -> bool:
-        if not isinstance(operand, Value) or operand.dtype != "float32" or operand.bytes <= KEPT:
+        if not isinstance(operand, Value) or operand.dtype != "float32" or _least(operand.bytes) <= KEPT:
             return False
         base, offset = places.resolve(operand)
         return base in memory.offsets and base not in over and offset % LINE == 0
@@ -69,6 +70,11 @@ def streamed(kernels: Sequence[Kernel], places: Places, memory: MemoryPlan, targ
             kernel = replace(kernel, parts=tuple(_marked(p, results) for p in kernel.parts))
         marked.append(_marked(kernel, results) if not isinstance(kernel, TiledKernel) else kernel)
     return tuple(marked)
+
+
+def _least(size: Any) -> Any:
+    """The fewest bytes that an open size may be."""
+    return bounds(size)[0] if is_open([size]) else size
 
 
 def _marked(kernel: Kernel, results: set[Value]) -> Kernel:
