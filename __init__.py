@@ -15,16 +15,21 @@ from . import errors
 from .errors import HalotileError
 from .version import __version__
 
-__all__ = ["Model", "Target", "compile", "inspect", "load", "tune", "errors", "HalotileError", "__version__"]
+__all__ = [
+    "Image", "Model", "Output", "Target", "compile", "inspect", "load", "tune", "errors", "HalotileError",
+    "__version__",
+]  # fmt: skip
 
 __path__ += [f"{folder}/compiler/public" for folder in __path__]  # halotile.onnxruntime and its like
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever wants to read along says so
 
-_HOMES = {"compile": "api", "inspect": "api", "tune": "api", "load": "model", "Model": "model", "Target": "api"}
+_HOMES = {"compile": "api", "inspect": "api", "tune": "api", "load": "model", "Model": "model", "Target": "api",
+          "Image": "images", "Output": "images"}  # fmt: skip
 
 if TYPE_CHECKING:  # for those who read without running; what is not here does not exist for them
     from .compiler.api import Target, compile, inspect, tune
+    from .compiler.images import Image, Output
     from .compiler.model import Model, load
 else:
 

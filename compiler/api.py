@@ -15,6 +15,7 @@ from .guard import carried, guarded
 if TYPE_CHECKING:
     import onnx
 
+    from .images import Image, Output
     from .model import Model
     from .options import FloatMode, Objective, Stage, Tiling, Weights
 
@@ -32,6 +33,9 @@ def compile(
     *,
     typical: Mapping[str, int] | None = None,
     fixed: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Image | Mapping[str, Any]] | None = None,
+    outputs: Mapping[str, Output | Mapping[str, Any]] | None = None,
+    images: str | os.PathLike[str] | None = None,
     name: str | None = None,
     float_mode: FloatMode = "strict",
     tile: Tiling | Mapping[str, Any] | None = None,
@@ -50,6 +54,8 @@ def compile(
     dimensions by input name, {"x": (1, 3, 224, 224)}, or names and bounds them, {"x": ("n", 3, "h:64..2160:32", "w")};
     {"batch": 4} and {"batch": "1..16"} do it by the dimension's own name. ``typical``, {"h": 720}, is what to plan for.
     ``fixed`` are whole inputs: {"size": [480, 640]} makes that a constant, which the library does not take any more.
+    ``inputs``, {"x": halotile.Image(...)}, are frames in place of inputs, ``outputs``, {"y": halotile.Output(...)},
+    what is taken in place of outputs; ``images`` is a TOML file that says the same (docs/images.md).
     ``threads``: the default number of threads; None takes the target's cores. ``exact`` keeps to the order of
     operations (no Winograd, no matrix unit, no re-association across kernels). ``float_mode``: ``strict``, ``finite``
     or ``exact``, how far simplification may go. ``dump_ir``: a folder for the IR after each stage.
@@ -78,6 +84,7 @@ def compile(
     from .cache.library import library as made_library
     from .cache.place import chosen_cache
     from .cache.targets import resolved
+    from .images import both
     from .model import Model
     from .options import (
         checked_budget,
@@ -101,11 +108,14 @@ def compile(
         raise HalotileError(f"progress={progress!r} can't be called; give a function of (stage, done, total)")
     where = chosen_cache(cache)
     chosen, here = resolved(target, where)
+    before, behind = both(inputs, outputs, checked_path(images, "images"))
     options = Options(
         target=chosen,
         shapes=checked_shapes(shapes),
         typical=checked_typical(typical),
         fixed=checked_fixed(fixed),
+        inputs=before,
+        outputs=behind,
         threads=checked_threads(threads),
         exact=bool(exact),
         float_mode=checked_float_mode(float_mode),

@@ -204,7 +204,7 @@ class Model:
         ``shape`` are sizes of open dimensions by name; else ``inputs`` say them, or they are the typical ones.
         ``model`` is the ONNX model of a library that was loaded, which does not hold it. ``rtol`` is 1e-3, or 1e-2 for
         weights in float16, unless it is given."""
-        from .recipe import fixed_of, weights_of
+        from .recipe import fixed_of, reference_of, weights_of
 
         source = self._source if model is None else model
         if source is None:
@@ -212,7 +212,7 @@ class Model:
         dropped = self.report.get("dropped_shapes")
         return verify_at(
             self._runs,
-            source,
+            reference_of(source, self.recorded),
             inputs,
             shape,
             run=self.__call__,

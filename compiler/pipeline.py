@@ -81,7 +81,8 @@ def import_(build: Build) -> None:
 
     options = build.options
     symbolic = options.open or options.stop_after in ("import", "simplify")
-    build.imported = import_model(build.source, options.shapes, symbolic, options.fixed, options.typical)
+    around = (options.inputs, options.outputs)
+    build.imported = import_model(build.source, options.shapes, symbolic, options.fixed, options.typical, around)
     if options.fixed:  # with the shapes that they have
         build.options = replace(options, fixed=build.imported.fixed)
     build.module = build.imported.module

@@ -18,6 +18,7 @@ from ..errors import HalotileError, ModelError, OutputError, ToolchainError
 from ..targets.typed import typed
 from .codegen.manifest import target_of
 from .codegen.toolchain import is_known_name
+from .images import Image, Output, checked_images
 from .options import Fixed
 from .runtime.digest import digest
 
@@ -30,6 +31,8 @@ Span = tuple[int, int]
 _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 # Not options of the library that is made; the target has an entry of its own.
 _TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "explain")
+
+_SELDOM = ("inputs", "outputs")  # told where they say something
 
 
 def describe_model(source: Any) -> dict[str, Any]:
@@ -65,7 +68,7 @@ def describe_options(options: Options) -> dict[str, Any]:
     return {
         field.name: _plain(getattr(options, field.name))
         for field in fields(options)
-        if field.name not in _TRACELESS
+        if field.name not in _TRACELESS and not (field.name in _SELDOM and getattr(options, field.name) is None)
     }
 
 
@@ -105,6 +108,14 @@ def fixed_of(recorded: Recorded | None) -> dict[str, Fixed] | None:
     return {name: Fixed(v.shape, tuple(map(_number, v.values))) for name, v in (found or {}).items()} or None
 
 
+def reference_of(model: Any, recorded: Recorded | None) -> Any:
+    """What a library's answers are compared with: the model that it was built from, and what was put around it."""
+    from .frontend.around import reference_model
+
+    options = recorded.options if recorded is not None else None
+    return reference_model(model, options) if options and (options.get("inputs") or options.get("outputs")) else model
+
+
 def weights_of(recorded: Recorded | None) -> str:
     """How a library's weights are stored."""
     options = recorded.options if recorded is not None else None
@@ -121,6 +132,8 @@ def _checked(options: Options) -> Options:
         check.checked_name(options.name)
         check.checked_shapes(options.shapes)
         check.checked_typical(options.typical)
+        checked_images(options.inputs, Image, "inputs")
+        checked_images(options.outputs, Output, "outputs")
         check.checked_threads(options.threads)
         check.checked_budget(options.memory_budget)
         check.checked_float_mode(options.float_mode)

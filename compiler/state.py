@@ -12,6 +12,7 @@ from ..schedules.words.policy import Policy, Tuning
 from ..targets.target import Target
 from .cache.place import cache_of_environment
 from .cache.store import Cache
+from .images import Plain
 from .options import Fixed, Shapes
 
 REWRITES = ("simplify", "reassociate", "dots", "numbers", "merge")  # stages from a Relax module to another
@@ -29,7 +30,8 @@ class Options:
     candidates to build for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the
     instruction. ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or
     float16 for those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones
-    as zero. ``cache`` keeps compiled code for later builds; unless told, where the environment says
+    as zero. ``inputs`` and ``outputs``: pre- and post-processing, by name, as plain data (images.py).
+    ``cache`` keeps compiled code for later builds; unless told, where the environment says
     (compiler/cache/place.py). ``explain``: the select stage notes what every algorithm says of every group."""
 
     target: Target
@@ -58,6 +60,8 @@ class Options:
     timers: bool = False
     weights: str = "float32"
     flush_denormals: bool = False
+    inputs: Plain | None = None
+    outputs: Plain | None = None
     formats: tuple[str, ...] = ("so",)
     cc: str | None = None
     cache: Cache | None = field(default_factory=cache_of_environment)

@@ -12,6 +12,7 @@ import click
 from ...errors import TargetError, ToolchainError, VerificationError
 from . import completers, parameters
 from .console import StageProgress, emit, emit_json, note, on_terminal
+from .images import images_options, images_wanted
 from .interrupt import removed_on_exit
 from .models import remember_model
 from .recipe import FormatType, GlibcType, chosen_formats, compare_with, from_manifest, linked_target
@@ -31,6 +32,7 @@ STAGES = (
 @verb(
     groups={
         "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed", "recorded"),
+        "Images": ("inputs", "outputs", "images"),
         "Target": ("target", "threads"),
         "What to make": ("output", "name", "formats", "static", "cc", "glibc", "timers"),
         "Speed, memory, precision": (
@@ -66,6 +68,7 @@ STAGES = (
 @click.option("--name", help="Name of the library and prefix of its functions.  [default: the model's]")
 @shape_options
 @parameters.fix_option
+@images_options
 @parameters.threads_option
 @click.option(
     "--exact", is_flag=True,
@@ -140,6 +143,7 @@ def _options(
     target_text: str, shapes: Any, cache: Cache | None, *, typical: Any, fixed: Any, name: str | None,
     threads: int | None, exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
+    inputs: Any, outputs: Any, images: str | None,
     optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool, explain: bool,
     **_: Any,
 ) -> Any:  # fmt: skip
@@ -155,12 +159,14 @@ def _options(
     from ..state import Options
     from ..tuning_file import choices
 
+    before, behind = images_wanted(inputs, outputs, images)
     making = stop_after in (None, "link")
     return Options(
         target=target, shapes=shapes, typical=typical, fixed=parameters.fixed_of(fixed), threads=threads, exact=exact,
         float_mode=float_mode, name=name, tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
         weights=checked_weights(weights, exact), flush_denormals=checked_denormals(flush_denormals, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,
+        inputs=before, outputs=behind,
         stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc, explain=explain, cache=cache,
         formats=chosen_formats(target, formats, static, cc) if making else (),
     )  # fmt: skip
@@ -253,7 +259,7 @@ def _verify(
     Without a shared library its program stands in, and without either there is nothing to run.
     Where ONNX Runtime itself can't run the model, a comparison that nobody asked for is left out with a note.
     """
-    from ..recipe import fixed_of
+    from ..recipe import fixed_of, reference_of
     from ..runtime.place import read_manifest
     from ..sized import verify_built
     from ..verify import NoReference
@@ -265,8 +271,8 @@ def _verify(
     try:
         with parameters.open_model(library, None, None) as loaded:
             result = verify_built(
-                loaded, path, dropped=made.report.dropped_shapes, fixed=fixed_of(made), rtol=rtol, atol=atol,
-                exact=exact, seed=seed,
+                loaded, reference_of(path, made), dropped=made.report.dropped_shapes, fixed=fixed_of(made), rtol=rtol,
+                atol=atol, exact=exact, seed=seed,
             )  # fmt: skip
     except NoReference as error:
         if asked:

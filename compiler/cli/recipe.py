@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 FORMATS = ("so", "a", "exe")
 # What decides the result: with --from it comes from the manifest, and from nowhere else. (--cc is the user's to say.)
 RECORDED = (
-    "target", "name", *SHAPES, "fixed", "threads", "exact", "float_mode", "formats", "static", "glibc", "tile",
+    "target", "name", *SHAPES, "fixed", "inputs", "outputs", "images", "threads", "exact", "float_mode",
+    "formats", "static", "glibc", "tile",
     "memory_budget", "optimize", "timers", "tuning", "weights", "flush_denormals",
 )  # fmt: skip
 
@@ -89,7 +90,8 @@ def from_manifest(
 
     given = [p for p in RECORDED if ctx.get_parameter_source(p) is click.core.ParameterSource.COMMANDLINE]
     if given:
-        flag = {"formats": "format", "shapes": "shape", "fixed": "fix"}.get(given[0], given[0].replace("_", "-"))
+        flags = {"formats": "format", "shapes": "shape", "fixed": "fix", "inputs": "input", "outputs": "result"}
+        flag = flags.get(given[0], given[0].replace("_", "-"))
         raise click.UsageError(f"--{flag} is in the manifest already; leave it out with --from")
     path = Path(text) / MANIFEST if Path(text).is_dir() else Path(text)
     manifest = read_recorded(path)

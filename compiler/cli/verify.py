@@ -110,7 +110,7 @@ def _compare(
     path: Path, library: Path, inputs: Any, wanted: dict[str, int], on: str | None, *, threads: int | None, exact: bool,
     rtol: float | None, **others: Any,
 ) -> Any:  # fmt: skip
-    from ..recipe import fixed_of, weights_of
+    from ..recipe import fixed_of, reference_of, weights_of
     from ..sized import verify_at
     from ..verify import default_rtol
 
@@ -120,8 +120,9 @@ def _compare(
         run = (lambda arrays: model(arrays, threads)) if hasattr(model, "place") else model
         dropped, fixed = model.recorded.report.dropped_shapes, fixed_of(model.recorded)
         return verify_at(
-            model, path, given, wanted, run=run, dropped=dropped, fixed=fixed, exact=exact, rtol=rtol, **others
-        )
+            model, reference_of(path, model.recorded), given, wanted, run=run, dropped=dropped, fixed=fixed,
+            exact=exact, rtol=rtol, **others,
+        )  # fmt: skip
 
 
 def _rows(result: Any) -> list[tuple[str, ...]]:

@@ -18,9 +18,11 @@ from ...errors import ModelError, ShapeError, UnsupportedError
 from ...schedules.words.dims import is_open, to_relax
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import SYMBOLS
+from ..images import Plain
 from ..options import Fixed, Shapes
 from ..spec import Condition, Symbol, TensorSpec, length_name
 from . import converters  # noqa: F401  (fills the registry)
+from .around import with_images
 from .check import check, in_order
 from .deciding import INPUTS, Inputs
 from .functions import dtype_name, element_name
@@ -74,16 +76,23 @@ def import_model(
     symbolic: bool = False,
     fixed: Mapping[str, Fixed] | None = None,
     typical: Mapping[str, int] | None = None,
+    around: tuple[Plain | None, Plain | None] = (None, None),
 ) -> ImportedModel:
     """Converts an ONNX model (path, bytes or ModelProto) to Relax with static shapes.
 
     With ``symbolic``, dimensions that neither the model nor ``shapes`` fixes stay open, as symbols; ``typical`` are the
-    sizes of some that a build is to plan for. ``fixed`` are the values of inputs that become constants.
+    sizes of some that a build is to plan for. ``fixed`` are the values of inputs that become constants; ``around``,
+    what is put before inputs and behind outputs (around.py).
     Raises ModelError for a file that is not valid ONNX, ShapeError for open or contradictory dimensions, and
     UnsupportedError that names every node that can't be converted right.
     """
     source = load(model)
     check(source)
+    told: list[str] = []
+    if any(around):
+        model, shapes, told = with_images(source.model, *around, shapes)
+        source = replace(source, model=model)
+        check(source)
     imported, offenders = convert(source, shapes, symbolic, fixed, typical)
     if offenders:
         found = contradictions(source.model.graph, with_their_shapes(source.model.graph, shapes, fixed))
@@ -91,7 +100,7 @@ def import_model(
             more = f" (and {len(offenders) - 1} more nodes)" if len(offenders) > 1 else ""
             raise ShapeError(f"{found[0]}, and so it can't be compiled: {offenders[0]}{more}")
         raise UnsupportedError(describe(offenders), tuple(dict.fromkeys(n for o in offenders for n in o.inputs)))
-    return imported
+    return replace(imported, notes=(*told, *imported.notes)) if told else imported
 
 
 def convert(

@@ -1,0 +1,277 @@
+"""Image and Output: what a caller gives in place of a model's input and takes in place of its output, as plain data.
+
+    inputs={"x": Image(colour="NV12", size=(720, 1280), resize="letterbox", scale=255)}
+    outputs={"y": Output(argmax=True, dtype="uint8")}
+
+The names and the order of steps are those of OpenVINO's PrePostProcessor: element type, colour, resize, mean, scale,
+layout. Neither onnx nor NumPy is needed here; frontend/frames.py and frontend/results.py make operators of it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ..errors import HalotileError
+
+Colour = Literal["RGB", "BGR", "grey", "RGBA", "BGRA", "NV12", "YUYV"]
+ModelColour = Literal["RGB", "BGR", "grey"]
+Layout = Literal["NHWC", "NCHW"]
+Resize = Literal["none", "nearest", "linear", "area", "letterbox", "crop"]
+FrameType = Literal["uint8", "uint16", "float32"]
+ResultType = Literal["uint8", "int8", "int32", "int64", "float32"]
+Plain = Mapping[str, Mapping[str, Any]]  # of an input or output: field -> value, as JSON has it
+
+MOST_SIDE = 1 << 15
+CHANNELS = {"RGB": 3, "BGR": 3, "grey": 1, "RGBA": 4, "BGRA": 4, "NV12": 1, "YUYV": 2}
+
+
+@dataclass(frozen=True)
+class Image:
+    """A frame that is given in place of an input, and how it becomes what the model takes.
+
+    ``size`` is (height, width) of the frame, None for the model's own. ``resize``: ``nearest`` takes the pixel that
+    holds the centre, ``linear`` is bilinear between centres (half-pixel), ``area`` the mean over a pixel's area;
+    ``letterbox`` is linear to the largest size of the same ratio, centred, ``pad`` around it; ``crop`` linear to the
+    smallest that covers, and its centre. ``mean`` is taken off and then divided by ``scale``, in the frame's units,
+    numbers or one for each channel of the model. ``colour`` and ``layout`` are the frame's, ``model_colour`` and
+    ``model_layout`` the model's (None: told from the shape).
+    """
+
+    colour: Colour = "RGB"
+    layout: Layout = "NHWC"
+    size: tuple[int, int] | None = None
+    resize: Resize | None = None
+    mean: float | tuple[float, ...] = 0.0
+    scale: float | tuple[float, ...] = 1.0
+    pad: float = 114.0
+    dtype: FrameType = "uint8"
+    model_colour: ModelColour | None = None
+    model_layout: Layout | None = None
+
+    def __post_init__(self) -> None:
+        for name, kinds in _IMAGE_WORDS.items():
+            _word(self, name, kinds, optional=name in ("resize", "model_colour", "model_layout"))
+        object.__setattr__(self, "size", _size(self.size))
+        for name in ("mean", "scale"):
+            object.__setattr__(self, name, _numbers(getattr(self, name), name))
+        object.__setattr__(self, "pad", _number(self.pad, "pad"))
+        if 0.0 in (self.scale if isinstance(self.scale, tuple) else (self.scale,)):
+            raise HalotileError("Image: scale=0: frames are divided by it; give another number")
+        if self.colour in ("NV12", "YUYV"):
+            if self.layout != "NHWC":
+                raise HalotileError(f"Image: {self.colour} frames are NHWC; leave the layout out")
+            if self.dtype != "uint8":
+                raise HalotileError(f"Image: {self.colour} frames are uint8, not {self.dtype}")
+        if self.size is not None and self.resize is None:
+            object.__setattr__(self, "resize", "linear")
+
+    def text(self) -> str:
+        """``uint8 frame 720x1280, NV12``."""
+        size = f" {self.size[0]}x{self.size[1]}" if self.size else ""
+        return f"{self.dtype} frame{size}, {self.colour}, {self.layout}"
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is taken in place of an output: these steps in this order, those that are asked for.
+
+    ``dequantise`` (scale, zero point) makes floats of integers, ``softmax`` along ``axis``, ``argmax`` the place of the
+    largest along it (which goes), ``top`` the largest so many, in order, and a second output ``<name>.indices``;
+    ``multiply``; ``dtype``: to an integer type floats are rounded to the nearest, halves to even, and clipped;
+    ``layout``: of the result, where the model's is the other one.
+    """
+
+    axis: int = 1
+    dequantise: tuple[float, float] | None = None
+    softmax: bool = False
+    argmax: bool = False
+    top: int | None = None
+    multiply: float = 1.0
+    dtype: ResultType | None = None
+    layout: Layout | None = None
+
+    def __post_init__(self) -> None:
+        _word(self, "dtype", get_args(ResultType), optional=True)
+        _word(self, "layout", get_args(Layout), optional=True)
+        for name in ("softmax", "argmax"):
+            if not isinstance(getattr(self, name), bool):
+                raise HalotileError(f"Output: {name}={getattr(self, name)!r}: give True or False")
+        object.__setattr__(self, "axis", _whole(self.axis, "axis", None))
+        if self.top is not None:
+            object.__setattr__(self, "top", _whole(self.top, "top", 1))
+        object.__setattr__(self, "multiply", _number(self.multiply, "multiply"))
+        if self.dequantise is not None:
+            pair = _numbers(self.dequantise, "dequantise")
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise HalotileError(f"Output: dequantise={self.dequantise!r}: give (scale, zero point)")
+            object.__setattr__(self, "dequantise", pair)
+        if self.argmax and (self.top is not None or self.multiply != 1.0 or self.layout):
+            raise HalotileError("Output: argmax gives places; it does not go with top, multiply or layout")
+        if self.argmax and self.dtype == "float32":
+            raise HalotileError("Output: argmax gives places, not float32; give uint8, int32 or int64")
+
+
+_IMAGE_WORDS: dict[str, tuple[str, ...]] = {
+    "colour": get_args(Colour),
+    "layout": get_args(Layout),
+    "resize": get_args(Resize),
+    "dtype": get_args(FrameType),
+    "model_colour": get_args(ModelColour),
+    "model_layout": get_args(Layout),
+}
+
+
+def checked_images(given: Any, kind: type[Image] | type[Output], argument: str) -> Plain | None:
+    """Name -> the fields that are not the default's, of a dict of Image or Output, or of plain data that says the same;
+    None when nothing is asked for."""
+    if given is None:
+        return None
+    what = kind.__name__
+    if not isinstance(given, Mapping):
+        raise HalotileError(f"{argument}={given!r}: give a dict of names and halotile.{what}(...)")
+    return {str(name): plain(made(value, kind, str(name))) for name, value in given.items()} or None
+
+
+def both(inputs: Any, outputs: Any, file: Path | None) -> tuple[Plain | None, Plain | None]:
+    """All that is asked for of inputs and of outputs, by a file and beside it; what is said twice is an error."""
+    told = checked_images(inputs, Image, "inputs"), checked_images(outputs, Output, "outputs")
+    found = []
+    for given, read in zip(told, read_toml(file) if file is not None else (None, None)):
+        for name in given or ():
+            if name in (read or {}):
+                raise HalotileError(f"{name!r} is said both in {file} and beside it")
+        found.append({**(read or {}), **(given or {})} or None)
+    return found[0], found[1]
+
+
+def made(value: Any, kind: Any, name: str) -> Any:
+    """``value``, or what its plain data says; HalotileError that names the input or output."""
+    if isinstance(value, kind):
+        return value
+    what = kind.__name__
+    if not isinstance(value, Mapping):
+        raise HalotileError(f"{name!r}: give a halotile.{what}(...), not {type(value).__name__}")
+    known = [f.name for f in fields(kind)]
+    for key in value:
+        if key not in known:
+            raise HalotileError(f"{name!r}: {what} has no {key!r}; it has {', '.join(known)}")
+    try:
+        return kind(**value)
+    except HalotileError as error:
+        raise HalotileError(f"{name!r}: {error}") from None
+
+
+def plain(value: Image | Output) -> dict[str, Any]:
+    """The fields that differ from the default's, as JSON has them."""
+    found = {f.name: (getattr(value, f.name), f.default) for f in fields(value)}
+    return {n: list(v) if isinstance(v, tuple) else v for n, (v, default) in found.items() if v != default}
+
+
+def read_toml(path: Path) -> tuple[Plain | None, Plain | None]:
+    """The ``[inputs.NAME]`` and ``[outputs.NAME]`` of a file."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        data = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise HalotileError(f"{path} can't be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise HalotileError(f"{path} is not TOML: {' '.join(str(error).split())}") from None
+    for key in data:
+        if key not in ("inputs", "outputs"):
+            raise HalotileError(f"{path}: unknown table {key!r}; there are [inputs.NAME] and [outputs.NAME]")
+    try:
+        inputs = checked_images(data.get("inputs"), Image, "inputs")
+        return inputs, checked_images(data.get("outputs"), Output, "outputs")
+    except HalotileError as error:
+        raise HalotileError(f"{path}: {error}") from None
+
+
+def from_text(text: str, kind: type[Image] | type[Output]) -> tuple[str, dict[str, Any]]:
+    """``x=NV12,size=720x1280,scale=255`` -> ("x", its fields); words that only one field has need no name."""
+    name, equals, rest = text.partition("=")
+    if not equals or not name:
+        raise HalotileError(f"{text!r} is not of the form NAME=KEY=VALUE,...")
+    found: dict[str, Any] = {}
+    for part in filter(None, (p.strip() for p in rest.split(","))):
+        key, has_value, value = part.partition("=")
+        key, read = (key, _read(key, value)) if has_value else _bare(part, kind, name)
+        if key in found:
+            raise HalotileError(f"{name!r}: {key} is given twice")
+        found[key] = read
+    return name, plain(made(found, kind, name))
+
+
+def _bare(word: str, kind: type[Image] | type[Output], name: str) -> tuple[str, Any]:
+    if kind is Output and word in ("softmax", "argmax"):
+        return word, True
+    words: Mapping[str, Sequence[str]] = (
+        _IMAGE_WORDS if kind is Image else {"dtype": get_args(ResultType), "layout": get_args(Layout)}
+    )
+    for key, known in words.items():
+        if word in known:
+            return key, word
+    listed = ", ".join(w for known in words.values() for w in known)
+    raise HalotileError(f"{name!r}: {word!r} is none of {', '.join(dict.fromkeys(listed.split(', ')))}, nor KEY=VALUE")
+
+
+def _read(key: str, value: str) -> Any:
+    """A value of the command line: ``720x1280``, ``123.7/116.3/103.5``, a number, a word."""
+    parts = value.split("x") if key == "size" else value.split("/")
+    try:
+        numbers = [float(p) if any(c in p for c in ".eE") else int(p) for p in parts]
+    except ValueError:
+        return {"true": True, "false": False}.get(value, value)
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _word(value: Any, name: str, known: Sequence[str], optional: bool) -> None:
+    found = getattr(value, name)
+    if not (found in known or (optional and found is None)):
+        raise HalotileError(f"{type(value).__name__}: {name}={found!r}: give one of {', '.join(known)}")
+
+
+def _size(size: Any) -> tuple[int, int] | None:
+    if size is None:
+        return None
+    try:
+        height, width = (operator.index(n) for n in size)
+        if 1 <= height <= MOST_SIDE and 1 <= width <= MOST_SIDE:
+            return height, width
+    except (TypeError, ValueError):
+        pass
+    raise HalotileError(f"Image: size={size!r}: give (height, width), numbers from 1 to {MOST_SIDE}")
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        found = float(value) if not isinstance(value, str) else math.nan
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise HalotileError(f"{name}={value!r}: give a finite number")
+    return found
+
+
+def _numbers(value: Any, name: str) -> float | tuple[float, ...]:
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
+        return tuple(_number(v, name) for v in value)
+    return _number(value, name)
+
+
+def _whole(value: Any, name: str, least: int | None) -> int:
+    try:
+        found = operator.index(value)
+        if not isinstance(value, bool) and (least is None or found >= least):
+            return found
+    except TypeError:
+        pass
+    raise HalotileError(f"Output: {name}={value!r}: give a whole number{f' from {least}' if least else ''}")

@@ -1,0 +1,213 @@
+"""Frames in place of inputs: equal to the same steps in NumPy, by formulas of their own, in one arena without them."""
+
+from __future__ import annotations
+
+import itertools
+
+import halotile
+import numpy as np
+import pytest
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
+from halotile.errors import HalotileError, ShapeError
+from halotile.targets.resolve import resolve
+from onnx import TensorProto, helper
+
+
+def _model(shape, opset=17, kind=TensorProto.FLOAT):
+    """y = x and a little more, so that what the model is given can be read off."""
+    nodes = [helper.make_node("Identity", ["x"], ["y"])]
+    given = [helper.make_tensor_value_info("x", kind, shape)]
+    taken = [helper.make_tensor_value_info("y", kind, shape)]
+    graph = helper.make_graph(nodes, "given", given, taken)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def _yuv(frame, height, width, colour):
+    """OpenCV's conversion pixel by pixel, in Python's integers."""
+    rgb = np.empty((len(frame), height, width, 3))
+    for b, r, c in itertools.product(range(len(frame)), range(height), range(width)):
+        if colour == "NV12":
+            y, u, v = frame[b, r, c, 0], *frame[b, height + r // 2, c // 2 * 2 : c // 2 * 2 + 2, 0]
+        else:
+            y, u, v = frame[b, r, c, 0], frame[b, r, c // 2 * 2, 1], frame[b, r, c // 2 * 2 + 1, 1]
+        y, u, v = max(int(y) - 16, 0) * 1220542 + (1 << 19), int(u) - 128, int(v) - 128
+        three = (y + 1673527 * v, y - 409993 * u - 852492 * v, y + 2116026 * u)
+        rgb[b, r, c] = [min(max(t >> 20, 0), 255) for t in three]
+    return rgb
+
+
+def _scaled(image, height, width, how):
+    """Resizing of (batch, h, w, channels) as a sum over all pixels of each axis, with dense weights."""
+    for axis, size in ((1, height), (2, width)):
+        have = image.shape[axis]
+        if have == size:
+            continue
+        step = have / size
+        weight = np.zeros((size, have))
+        for o in range(size):
+            if how == "nearest":
+                weight[o, min(int((o + 0.5) * step), have - 1)] = 1
+            elif how == "area" and step > 1:
+                for i in range(have):
+                    weight[o, i] = max(0.0, min(i + 1, (o + 1) * step) - max(i, o * step)) / step
+            else:
+                centre = min(max((o + 0.5) * step - 0.5, 0), have - 1)
+                left = int(centre)
+                weight[o, left] += 1 - (centre - left)
+                weight[o, min(left + 1, have - 1)] += centre - left
+        image = np.moveaxis(np.tensordot(weight, image, (1, axis)), 0, axis)
+    return image
+
+
+def _expected(frame, image, height, width, channels):
+    """What the model is given, NHWC."""
+    have = image.size or (height, width)
+    x = frame if image.layout == "NHWC" else frame.transpose(0, 2, 3, 1)
+    colour = image.colour
+    if colour in ("NV12", "YUYV"):
+        x, colour = _yuv(frame, *have, colour), "RGB"
+    x = x.astype(np.float64)
+    if colour.startswith("BGR"):
+        x = np.concatenate([x[..., 2::-1], x[..., 3:]], -1)
+    x = x[..., :3]
+    if channels == 1 and x.shape[-1] == 3:
+        x = x @ np.array([[0.299], [0.587], [0.114]])
+    if channels == 3 and x.shape[-1] == 1:
+        x = np.repeat(x, 3, -1)
+    if image.model_colour == "BGR":
+        x = x[..., ::-1]
+    if image.resize in ("letterbox", "crop"):
+        choose = min if image.resize == "letterbox" else max
+        ratio = choose(height / have[0], width / have[1])
+        h, w = (max(1, round(n * ratio)) for n in have)
+        x = _scaled(x, h, w, "linear")
+        x = x[:, max(h - height, 0) // 2 :, max(w - width, 0) // 2 :][:, :height, :width]
+        whole = np.full((len(x), height, width, x.shape[-1]), float(image.pad))
+        top, left = (height - x.shape[1]) // 2, (width - x.shape[2]) // 2
+        whole[:, top : top + x.shape[1], left : left + x.shape[2]] = x
+        x = whole
+    elif image.resize not in (None, "none"):
+        x = _scaled(x, height, width, image.resize)
+    return (x - np.array(image.mean)) / np.array(image.scale)
+
+
+CASES = [
+    (halotile.Image(), (2, 3, 7, 5)),
+    (halotile.Image("BGR", scale=255), (1, 3, 8, 6)),
+    (halotile.Image("BGR", mean=(1, 2, 3), scale=(4, 5, 6), model_colour="BGR"), (1, 3, 7, 9)),
+    (halotile.Image("RGB", layout="NCHW", size=(13, 11), resize="linear", mean=(9, 8, 7)), (2, 3, 7, 17)),
+    (halotile.Image("BGRA", size=(11, 23), resize="letterbox", scale=255), (2, 3, 13, 13)),
+    (halotile.Image("RGBA", layout="NCHW", size=(23, 11), resize="letterbox", pad=0), (1, 13, 16, 3)),
+    (halotile.Image("grey", size=(9, 14), resize="crop"), (1, 3, 8, 8)),
+    (halotile.Image("grey", size=(9, 14), resize="nearest"), (1, 1, 5, 17)),
+    (halotile.Image("BGR", size=(19, 31), resize="area", mean=3), (1, 1, 7, 8)),
+    (halotile.Image("RGB", size=(16, 31), resize="area", dtype="float32"), (1, 3, 8, 40)),
+    (halotile.Image("RGB", size=(6, 6), resize="linear", dtype="uint16", scale=65535), (1, 3, 5, 5)),
+    (halotile.Image("NV12", size=(12, 20), resize="letterbox", scale=255), (2, 3, 13, 13)),
+    (halotile.Image("NV12", model_colour="BGR"), (1, 3, 6, 8)),
+    (halotile.Image("NV12", size=(24, 40), resize="area"), (1, 3, 5, 7)),
+    (halotile.Image("YUYV", size=(7, 10), resize="crop", mean=(1, 2, 3)), (1, 5, 5, 3)),
+    (halotile.Image("YUYV", size=(7, 10), resize="nearest"), (1, 1, 12, 5)),
+]
+
+
+@pytest.mark.parametrize("image, shape", CASES, ids=[f"{i.colour}-{i.resize}-{s}" for i, s in CASES])
+def test_equals_numpy(image, shape):
+    opset = 7 + 5 * (sum(shape) % 3)  # three kinds of operators for the same steps
+    rng = np.random.default_rng(sum(shape))
+    model = halotile.compile(_model(shape, opset), inputs={"x": image}, cache=False, threads=1)
+    spec = model.inputs[0]
+    assert spec.dtype == image.dtype
+    most = {"uint8": 256, "uint16": 65536, "float32": 256}[image.dtype]
+    frame = rng.integers(0, most, spec.shape).astype(image.dtype)
+    last = shape[1] not in (1, 3)
+    height, width, channels = shape[1:] if last else (*shape[2:], shape[1])
+    wanted = _expected(frame, image, height, width, channels)
+    found = model({"x": frame})["y"]
+    found = found if last else found.transpose(0, 2, 3, 1)
+    assert found.dtype == np.float32 and found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= 1e-3
+    assert model.verify().ok
+
+
+def test_a_model_of_bytes_rounds():
+    image = halotile.Image("BGR", size=(9, 9), resize="linear")
+    model = halotile.compile(_model((1, 3, 7, 5), kind=TensorProto.UINT8), inputs={"x": image}, cache=False, threads=1)
+    frame = np.random.default_rng(1).integers(0, 256, model.inputs[0].shape).astype(np.uint8)
+    wanted = _expected(frame, image, 7, 5, 3).transpose(0, 3, 1, 2)
+    found = model({"x": frame})["y"]
+    assert found.dtype == np.uint8 and np.abs(found - wanted).max() <= 0.5 + 1e-4
+
+
+@pytest.mark.parametrize("colour", ["RGB", "NV12"])
+def test_no_float_image_of_the_frame_in_the_arena(colour):
+    weights = helper.make_tensor("w", TensorProto.FLOAT, (4, 3, 3, 3), np.linspace(-1, 1, 108).tolist())
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1])],
+        "detector",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 640, 640))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 320, 320))],
+        [weights],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    inputs = {"x": {"colour": colour, "size": [720, 1280], "resize": "letterbox", "scale": 255.0}}
+    options = Options(resolve("x86-64-v3"), inputs=inputs, threads=1, cache=None, stop_after="plan")
+    build = run_pipeline(model, options)
+    assert build.imported.inputs[0].dtype == "uint8"
+    assert build.memory.buffers and max(b.bytes for b in build.memory.buffers) < 720 * 1280 * 3 * 4
+    assert any("uint8 frame 720x1280" in n for n in build.notes["import"])
+
+
+def test_open_sizes():
+    model = _model(("n", 3, "h", "w"))
+    weights = helper.make_tensor("w", TensorProto.FLOAT, (1, 3, 1, 1), [1.0, 10.0, 100.0])
+    model.graph.initializer.append(weights)
+    model.graph.node[0].CopyFrom(helper.make_node("Conv", ["x", "w"], ["y"]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 1, "h", "w")))
+    made = halotile.compile(model, inputs={"x": halotile.Image("BGR", scale=255)}, cache=False, threads=1)
+    for shape in ((1, 5, 7, 3), (2, 9, 4, 3)):
+        frame = np.random.default_rng(2).integers(0, 256, shape).astype(np.uint8)
+        wanted = frame[..., ::-1].transpose(0, 3, 1, 2) / 255
+        wanted = np.tensordot(wanted, [1, 10, 100], (1, 0))[:, None]
+        assert np.abs(made({"x": frame})["y"] - wanted).max() < 1e-3
+
+
+def test_shapes_are_those_of_the_model():
+    image = halotile.Image(size=(10, 12), resize="linear")
+    for shapes in ({"x": (1, 3, 5, 6)}, {"n": 1, "h": 5, "w": 6}):
+        made = halotile.compile(_model(("n", 3, "h", "w")), inputs={"x": image}, shapes=shapes, cache=False, threads=1)
+        assert made.inputs[0].shape == (1, 10, 12, 3) and made.outputs[0].shape == (1, 3, 5, 6)
+        assert made.verify().ok
+
+
+@pytest.mark.parametrize(
+    "shape, image, words",
+    [
+        (("n", 3, "h", "w"), {"size": (8, 8), "resize": "linear"}, "open size hxw"),
+        (("n", 3, "h", "w"), {"colour": "NV12"}, "need a fixed size"),
+        ((1, 3, 8, 8), {"colour": "NV12", "size": (7, 8), "resize": "linear"}, "even sides"),
+        ((1, 3, 8, 8), {"size": (9, 8), "resize": "none"}, "the model takes 8x8"),
+        ((1, 4, 8, 8), {}, "where the channels are"),
+        ((1, 3, 8), {}, "3 dimensions"),
+        ((1, 3, 8, 8), {"mean": (1, 2)}, "mean has 2 numbers"),
+        ((1, 3, 8, 8), {"model_colour": "grey"}, "not grey"),
+    ],
+)
+def test_refusals(shape, image, words):
+    with pytest.raises(HalotileError, match=words) as error:
+        halotile.compile(_model(shape), inputs={"x": halotile.Image(**image)}, cache=False)
+    assert "\n" not in str(error.value)
+
+
+def test_wrong_words():
+    for fields in (
+        {"colour": "rgb"}, {"size": (0, 4)}, {"scale": 0}, {"resize": "cubic"}, {"pad": "x"}, {"mean": float("nan")},
+        {"colour": "NV12", "layout": "NCHW"},
+    ):  # fmt: skip
+        with pytest.raises(HalotileError):
+            halotile.Image(**fields)
+    with pytest.raises(ShapeError, match="no input 'z'"):
+        halotile.compile(_model((1, 3, 8, 8)), inputs={"z": halotile.Image()}, cache=False)
+    with pytest.raises(HalotileError, match="has no 'colr'"):
+        halotile.compile(_model((1, 3, 8, 8)), inputs={"x": {"colr": "RGB"}}, cache=False)
