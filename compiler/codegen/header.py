@@ -8,6 +8,7 @@ starts with the model's.
 
 from __future__ import annotations
 
+from ..images import Image, made
 from ..spec import TensorSpec
 from .names import comment, literal
 from .shapes_header import is_fixed, shape_calls, shape_constants, shape_types
@@ -76,11 +77,12 @@ def _shape(tensor: TensorSpec) -> str:
 
 
 def _outline(spec: LibrarySpec) -> str:
-    lines = []
+    lines, frames = [], spec.options.get("inputs") or {}
     for kind, group in (("input", spec.inputs), ("output", spec.outputs)):
         for index, tensor in enumerate(group):
             size = f", {tensor.nbytes} bytes" if is_fixed(tensor) else ""
-            lines.append(f" *   {kind} {index}  {comment(tensor.name)}: {comment(_shape(tensor))}{size}\n")
+            frame = f"; {made(frames[tensor.name], Image, '').text()}" if kind == "input" and tensor.name in frames else ""
+            lines.append(f" *   {kind} {index}  {comment(tensor.name)}: {comment(_shape(tensor))}{size}{frame}\n")
     return "".join(lines)
 
 

@@ -126,6 +126,8 @@ def test_command_line(tmp_path):
     assert made[0]["options"]["inputs"] == {
         "x": {"colour": "BGR", "size": [8, 8], "resize": "area", "scale": [1.0, 2.0, 4.0]}
     }
+    (header,) = (tmp_path / "a").glob("*.h")
+    assert "input 0  x: uint8[1, 8, 8, 3], 192 bytes; uint8 frame 8x8, BGR, NHWC\n" in header.read_text()
     again = _run(tmp_path, "build", "--from", "a/manifest.json", "m.onnx", "-o", "c")
     assert again.returncode == 0 and "not the recorded bytes" not in again.stderr, again.stderr
     checked = _run(tmp_path, "verify", "m.onnx", "c")
