@@ -155,7 +155,7 @@ def taps(side: Side, how: str) -> tuple[np.ndarray, np.ndarray]:
     left = np.floor(centre)
     part = centre - left
     index = np.clip(np.stack([left, left + 1]), 0, side.size - 1).astype(np.int64)
-    return index, np.stack([1 - part, part])
+    return (index, np.stack([1 - part, part])) if part.any() else (index[:1], np.ones([1, len(places)]))
 
 
 def _taps_of(side: Side, image: Image) -> tuple[np.ndarray, np.ndarray]:
@@ -241,6 +241,7 @@ def _from_yuv(
     if len(rows[0]) * len(columns[0]) > MOST_TAPS:
         x = emit.cast(_converted(emit, image, frame, shape, *every), TensorProto.UINT8)
         return emit.cast(x, FLOAT), shape, sides
+    rows, columns = (_around(side, *found) for side, found in zip(sides, (rows, columns)))
     lines = []
     for row, down in zip(*rows):
         terms = [
@@ -248,8 +249,17 @@ def _from_yuv(
             for column, across in zip(*columns)
         ]
         lines.append(_weighted(emit, _sum(emit, terms), down, 2))
-    kept = [Side(n, n, 0, n, side.before, side.after) for side in sides for n in [side.end - side.begin]]
-    return _sum(emit, lines), shape, (kept[0], kept[1])
+    outside = [1 - w.sum(0).reshape(_along(2 + i, w.shape[1])) for i, (_, w) in enumerate((rows, columns))]
+    for side, weight in zip(sides, outside):  # of which a letterbox has one: the other side fits
+        if side.before or side.after:
+            lines.append(emit.const(image.pad * np.round(weight)))
+    return _sum(emit, lines), shape, None
+
+
+def _around(side: Side, index: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same taps, and around them pixels of no weight: so that loops need not ask where they are, and have vectors."""
+    wide = ((0, 0), (side.before, side.after))
+    return np.pad(index, wide, mode="edge"), np.pad(weight, wide)
 
 
 def _converted(
@@ -270,10 +280,12 @@ def _converted(
     dark = emit.do("Sub", y, emit.const(16, np.int32))
     dark = emit.do("Max", dark, emit.const(0, np.int32)) if emit.opset >= 12 else _not_negative(emit, dark)
     order = slice(None, None, -1 if image.model_colour == "BGR" else 1)
-    total = emit.do("Add", emit.do("Mul", dark, emit.const(LUMA, np.int32)), emit.const(1 << (SHIFT - 1), np.int32))
+    chroma = []  # added up first: pixels that share it are alike up to there
     for x, factors in ((u, (0, GREEN_U, BLUE_U)), (v, (RED_V, GREEN_V, 0))):
         colours = emit.const(np.reshape(factors[order], [1, 3, 1, 1]), np.int32)
-        total = emit.do("Add", total, emit.do("Mul", emit.do("Sub", x, emit.const(128, np.int32)), colours))
+        chroma.append(emit.do("Mul", emit.do("Sub", x, emit.const(128, np.int32)), colours))
+    light = emit.do("Add", emit.do("Mul", dark, emit.const(LUMA, np.int32)), emit.const(1 << (SHIFT - 1), np.int32))
+    total = emit.do("Add", light, _sum(emit, chroma))
     quotient = emit.do("Div", total, emit.const(1 << SHIFT, np.int32))
     return emit.clip(emit.cast(quotient, FLOAT), 0, 255)
 
