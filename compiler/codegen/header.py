@@ -81,7 +81,8 @@ def _outline(spec: LibrarySpec) -> str:
     for kind, group in (("input", spec.inputs), ("output", spec.outputs)):
         for index, tensor in enumerate(group):
             size = f", {tensor.nbytes} bytes" if is_fixed(tensor) else ""
-            frame = f"; {made(frames[tensor.name], Image, '').text()}" if kind == "input" and tensor.name in frames else ""
+            given = frames.get(tensor.name) if kind == "input" else None
+            frame = "" if given is None else f"; {made(given, Image, tensor.name).text()}"
             lines.append(f" *   {kind} {index}  {comment(tensor.name)}: {comment(_shape(tensor))}{size}{frame}\n")
     return "".join(lines)
 

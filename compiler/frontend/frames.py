@@ -10,7 +10,7 @@ limited range, 20 bits of fraction), so that the result is OpenCV's to the bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,8 +67,8 @@ def put_before(emit: Emitter, image: Image, frame: str, dims: Sequence[Dim], kin
     x = _colours(emit, x, now, colour, axis)
     if sides is not None:
         for i, side in enumerate(sides):
-            x = _resized(emit, x, (1 if axis == 3 else 2) + i, side, image)
-        x = _padded(emit, x, sides, axis, image.pad)
+            x = _resized(emit, x, i, side, image, planes=axis == 1)
+        x = _padded(emit, x, [_left(side) if axis == 1 else side for side in sides], axis, image.pad)
     if colour != "grey" and now == "grey":
         x = emit.do("Concat", x, x, x, axis=axis)
     count = 1 if colour == "grey" else 3
@@ -165,13 +165,21 @@ def _taps_of(side: Side, image: Image) -> tuple[np.ndarray, np.ndarray]:
     return taps(side, image.resize if image.resize in ("nearest", "area") else "linear")
 
 
-def _resized(emit: Emitter, x: str, axis: int, side: Side, image: Image) -> str:
+def _resized(emit: Emitter, x: str, which: int, side: Side, image: Image, planes: bool) -> str:
+    """The height (0) or width (1) resized. That of ``planes``, whose rows are vectors, gets its pads with that."""
+    axis = which + (2 if planes else 1)
     if side.size == side.inner:
         return x if (side.begin, side.end) == (0, side.size) else emit.slice(x, axis, side.begin, side.end)
     terms = []
-    for places, factor in zip(*_taps_of(side, image)):
+    index, weight = _taps_of(side, image)
+    pads = planes and (side.before or side.after)
+    if pads:
+        index, weight = _around(side, index, weight)
+    for places, factor in zip(index, weight):
         term = emit.do("Gather", x, emit.const(places, np.int64), axis=axis)
         terms.append(_weighted(emit, term, factor, axis))
+    if pads:
+        terms.append(emit.const(image.pad * np.round(1 - weight.sum(0)).reshape(_along(axis, weight.shape[1]))))
     return _sum(emit, terms)
 
 
@@ -209,7 +217,12 @@ def _grey(emit: Emitter, x: str, axis: int, places: Sequence[int]) -> str:
     return emit.do("Add", emit.do("Add", parts[0], parts[1]), parts[2])
 
 
-def _padded(emit: Emitter, x: str, sides: tuple[Side, Side], axis: int, value: float) -> str:
+def _left(side: Side) -> Side:
+    """What is left of a side of planes after it has been resized: its pads are there where it has another size."""
+    return side if side.size == side.inner else replace(side, before=0, after=0)
+
+
+def _padded(emit: Emitter, x: str, sides: Sequence[Side], axis: int, value: float) -> str:
     first, second = sides
     if not any(side.before or side.after for side in sides):
         return x
@@ -257,7 +270,7 @@ def _from_yuv(
 
 
 def _around(side: Side, index: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same taps, and around them pixels of no weight: so that loops need not ask where they are, and have vectors."""
+    """The same taps, and around them pixels of no weight: so that loops of vectors need not ask where they are."""
     wide = ((0, 0), (side.before, side.after))
     return np.pad(index, wide, mode="edge"), np.pad(weight, wide)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import halotile
 import numpy as np
+import onnx
 import pytest
 from commands import run_command
 from halotile.compiler.cache.library import key_of_library
@@ -15,7 +16,7 @@ from halotile.compiler.cache.place import chosen_cache
 from halotile.compiler.state import Options
 from halotile.errors import HalotileError
 from halotile.targets.resolve import resolve
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 
 def _model(shape, opset=17, kind=TensorProto.FLOAT):
@@ -152,3 +153,22 @@ def test_errors_on_the_command_line(tmp_path, arguments, code, words):
     done = _run(tmp_path, "build", "m.onnx", "-o", "out", *arguments)
     assert done.returncode == code and words in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_verify_knows_weights_in_files_of_their_own(tmp_path):
+    weight = numpy_helper.from_array(np.random.default_rng(5).standard_normal((4, 3, 8, 8)).astype(np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        "outside",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 9, 9))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 2, 2))],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    file = tmp_path / "m.onnx"
+    onnx.save(model, file, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    inputs = {"x": halotile.Image(size=(5, 6), resize="letterbox")}
+    made = halotile.compile(file, inputs=inputs, cache=False, threads=1)
+    assert made.verify().ok
+    made.save(tmp_path / "saved")
+    assert halotile.load(tmp_path / "saved").verify(model=file).ok
