@@ -29,7 +29,7 @@ INTEGERS: dict[int, tuple[int, int]] = {
 }  # fmt: skip
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
-MOST_TAPS = 16  # that a pixel of NV12 or YUYV is converted from, each by itself
+MOST_TAPS = 4  # that a pixel of NV12 or YUYV is converted from, each by itself
 
 Dim = Any  # a number, or the text of an open dimension, or None
 
