@@ -28,6 +28,7 @@ _COMMANDS = {
     "run": (".run", "Run a built library."),
     "verify": (".verify", "Compare with ONNX Runtime."),
     "inspect": (".inspect", "Show what is in a model, before or after a stage."),
+    "report": (".report", "Write a page about a model: kernels, times, memory, tiles."),
     "tune": (".tune", "Measure a model's kernels on this machine, for later builds."),
     "targets": (".targets", "List, show and detect machines to compile for."),
     "doctor": (".doctor", "Check this installation."),

@@ -1,0 +1,112 @@
+"""``halotile report``: one HTML page about a model as it is compiled."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...errors import OutputError, ToolchainError
+from . import parameters
+from .console import StageProgress, emit, emit_json, size
+from .shapes import shape_options
+from .verb import verb
+
+
+@verb(
+    groups={
+        "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed"),
+        "As a build would be asked": (
+            "target", "threads", "exact", "tile", "memory_budget", "optimize", "weights", "tuning", "cache",
+        ),
+        "Result": ("output", "seconds"),
+    },
+    examples=[
+        ("halotile report model.onnx -o report.html", "Kernels, times, memory and tiles on one page:"),
+        ("halotile report model.onnx --memory-budget 2MiB -o small.html", "Of a build with less memory:"),
+        ("halotile report model.onnx -t raspberry-pi-5 -o pi5.html", "For a board, without times:"),
+    ],
+)  # fmt: skip
+@parameters.model_argument()
+@click.option(
+    "-o", "--output", type=click.Path(), default="report.html", show_default=True, metavar="FILE", help="The page."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 1e6), default=1.0, show_default=True,
+    help="How long to measure, besides compiling.",
+)  # fmt: skip
+@shape_options
+@parameters.fix_option
+@parameters.threads_option
+@click.option("--exact", is_flag=True, help="As a build with --exact: no Winograd, no matrix unit.")
+@parameters.tiling_options
+@parameters.weights_option
+@parameters.tuning_option
+@parameters.cache_option
+@parameters.target_option
+@parameters.json_option
+def report(
+    model: str, output: str, seconds: float, shapes: Any, typical: Any, fixed: Any, threads: int | None, exact: bool,
+    tile: Any, memory_budget: int | None, optimize: str, weights: str, tuning: str | None, cache: bool, target: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Compile MODEL (ONNX) and write one HTML page about it: kernels and their times, the arena, tiles, agreement.
+
+    The page needs no network. Where this machine can't run the target's code, it has no times and says so.
+    """
+    final = Path(output)
+    parameters.check_file_destination(final)
+    known = parameters.fixed_of(fixed)
+    path = parameters.check_model_path(model)
+    from ...targets.resolve import precheck
+
+    precheck(target)
+    from ..cache.targets import resolved
+    from ..options import checked_weights
+    from ..page.facts import gather
+    from ..page.page import page
+    from ..state import Options
+    from ..tuning_file import choices
+
+    where = parameters.cache_of(cache)
+    chosen, here = resolved(target, where)
+    options = Options(
+        chosen, shapes=shapes, typical=typical, fixed=known, threads=threads, exact=exact, tile=tile,
+        memory_budget=memory_budget, optimize=optimize, weights=checked_weights(weights, exact),
+        tuning=choices(Path(tuning), chosen, threads) if tuning else None, cache=where,
+    )  # fmt: skip
+    with StageProgress(quiet=as_json) as progress:
+        facts = gather(path, options, here, seconds, progress)
+        if facts.seconds:
+            facts.peak = _peak(facts.report["threads"])
+    _write(final, page(facts))
+    timed = bool(facts.seconds)
+    if as_json:
+        emit_json({"output": str(final), "kernels": len(facts.report["kernels"]), "timed": timed})
+    else:
+        emit(f"{final}: {len(facts.report['kernels'])} kernels, {size(final.stat().st_size)}"
+             + ("" if timed else f"; {facts.untimed}"))  # fmt: skip
+
+
+def _peak(threads: int) -> Any:
+    """The machine's limits; None where there is no compiler to measure them with."""
+    from ...benchmarks.peak import Meter
+
+    try:
+        with Meter() as meter:
+            return meter.now(threads, 0.05)
+    except ToolchainError:
+        return None
+
+
+def _write(final: Path, text: str) -> None:
+    """The page, whole or not at all."""
+    part = final.with_name(f".{final.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8", errors="replace")
+        os.replace(part, final)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OutputError(f"can't write {final}: {error.strerror}; name a file that can be written") from None

@@ -1,0 +1,175 @@
+"""What the page shows, as plain data: one build, its plan of memory, and where it can run here its times and errors."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import HalotileError
+from ..state import Options, Progress
+
+ENOUGH = 3  # runs at least
+MOST = 200
+
+
+@dataclass(frozen=True)
+class Box:
+    """A stretch of the arena and the kernels, first to last, during which it is in use."""
+
+    name: str
+    bytes: int
+    first: int
+    last: int
+    offset: int
+
+
+@dataclass
+class Facts:
+    """``edges``: pairs of kernels, by index, of which the second reads what the first wrote. ``seconds``: of each
+    kernel, empty with ``untimed`` the reason. ``agreement``: a sentence on the comparison with ONNX Runtime, and if it
+    is good (None where there was none). ``arena``: offsets and sizes as formulas, of open dimensions."""
+
+    name: str
+    options: Options
+    report: dict[str, Any]
+    manifest: dict[str, Any]
+    boxes: list[Box]
+    edges: list[tuple[int, int]]
+    arena: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    run_seconds: float = 0.0
+    untimed: str = ""
+    agreement: tuple[str, bool | None] = ("", None)
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    peak: Any = None  # the machine's limits (benchmarks/peak.py), where they were measured
+
+
+def gather(model: Any, options: Options, here: bool, budget: float = 1.0, progress: Progress | None = None) -> Facts:
+    """Builds ``model`` and, ``here``, runs it for about ``budget`` seconds and compares it with ONNX Runtime.
+
+    Raises what a build raises.
+    """
+    from ..cache.library import library
+    from ..pipeline import run_pipeline
+    from ..runtime.private import PrivateFolder
+
+    plan = run_pipeline(model, replace(options, stop_after="plan"), progress)
+    folder = PrivateFolder()
+    try:
+        plain = Path(folder.name) / "library"
+        made = library(model, options, plain, progress)
+        from ..model import load
+
+        facts = Facts(
+            plan.imported.name, options, made.report, _manifest(plain),
+            [Box(b.name, b.bytes, b.first, b.last, b.offset) for b in plan.memory.buffers], _edges(plan),
+            _formulas(plan),
+        )  # fmt: skip
+        if not here:
+            facts.untimed = f"this machine can't run code for {options.target.id}, so nothing was timed"
+            facts.agreement = (f"not compared: this machine can't run code for {options.target.id}", None)
+            return facts
+        timed = Path(folder.name) / "timed"
+        library(model, replace(options, timers=True), timed, progress)
+        feeds = _feeds(model, plan)
+        with load(plain, threads=options.threads) as loaded:
+            _compare(facts, loaded, model)
+            try:
+                facts.run_seconds = statistics.median(_runs(lambda: loaded(feeds), budget / 2))
+            except HalotileError as error:
+                facts.untimed = f"no times: it does not run on random inputs ({_first(error)})"
+                return facts
+        with load(timed, threads=options.threads) as loaded:
+            rounds: list[list[float]] = []
+
+            def once() -> None:
+                loaded(feeds)
+                rounds.append(list(loaded.kernel_seconds() or ()))
+
+            _runs(once, budget / 2)
+            facts.seconds = [statistics.median(column) for column in zip(*rounds[1:])]
+        return facts
+    finally:
+        folder.cleanup()
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    from ..runtime.place import read_manifest
+
+    recorded = read_manifest(folder)
+    return {} if recorded is None else dict(recorded.everything)
+
+
+def _first(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _runs(once: Any, budget: float) -> list[float]:
+    """Seconds of runs after a first that warms up, until the time is over."""
+    once()
+    found: list[float] = []
+    begun = time.perf_counter()
+    while len(found) < ENOUGH or (time.perf_counter() - begun < budget and len(found) < MOST):
+        start = time.perf_counter()
+        once()
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def _feeds(model: Any, plan: Any) -> Mapping[str, Any]:
+    from ..frontend.load import load
+    from ..frontend.typical import at_typical
+    from ..sample import random_inputs
+
+    specs = at_typical(plan.imported.inputs, plan.imported.symbols)
+    return random_inputs(specs, load(model).model)
+
+
+def _compare(facts: Facts, loaded: Any, model: Any) -> None:
+    from ..verify import available
+
+    if not available():
+        facts.agreement = ("not compared: onnxruntime is not installed (pip install 'halotile[verify]')", None)
+        return
+    try:
+        check = loaded.verify(model=model)
+    except HalotileError as error:
+        facts.agreement = (f"not compared: {_first(error)}", None)
+        return
+    facts.agreement = (f"{check.reference}, {check.inputs} inputs: {_first(Exception(check.message()))}", check.ok)
+    facts.outputs = [
+        {"name": o.name, "error": float(o.max_error), "limit": float(o.limit), "ok": o.ok} for o in check.outputs
+    ]
+
+
+def _edges(plan: Any) -> list[tuple[int, int]]:
+    """Which kernels read what which others wrote, through views of it."""
+
+    def root(value: Any) -> Any:
+        while value in plan.views and plan.views[value] is not value:
+            value = plan.views[value]
+        return value
+
+    made = {root(v): i for i, group in enumerate(plan.groups) for v in group.outputs}
+    made.update({v: i for i, group in enumerate(plan.groups) for v in group.outputs})
+    found = set()
+    for i, group in enumerate(plan.groups):
+        for value in group.inputs:
+            maker = made.get(value, made.get(root(value)))
+            if maker is not None and maker < i:
+                found.add((maker, i))
+    return sorted(found)
+
+
+def _formulas(plan: Any) -> list[str]:
+    """Each buffer of the arena where sizes are open: its bytes and the buffers below it."""
+    memory = plan.memory
+    lines = []
+    for i, bytes_ in enumerate(memory.sizes):
+        under = ", ".join(f"slot {j}" for j in memory.below[i]) if memory.below[i] else "the bottom"
+        lines.append(f"slot {i}: {bytes_} bytes, above {under}")
+    return lines

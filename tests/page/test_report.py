@@ -1,0 +1,151 @@
+"""``halotile report``: the page is well formed and asks for nothing, shows every kernel, and escapes every name."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from halotile.compiler.cli.main import run
+from halotile.compiler.page.pictures import curve, undominated
+from halotile.compiler.page.svg import spread
+from onnx import TensorProto, helper, numpy_helper
+
+VOID = {"meta", "br"}
+NODE = "first<b>&\"'"
+
+
+class Page(HTMLParser):
+    """Checks that elements close in order, and collects tags, words and attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.words: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def page_of(path: Path) -> Page:
+    text = path.read_text(encoding="utf-8")
+    assert "http" not in text and "url(" not in text and "@import" not in text
+    page = Page(text)
+    assert not {"script", "link", "img", "b"} & set(page.tags)
+    assert not {"src", "href"} & {name for name, _ in page.attributes}
+    return page
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three convolutions of odd sizes and a product."""
+    rng = np.random.default_rng(0)
+    shapes = {"u": (8, 3, 3, 3), "v": (8, 8, 3, 3), "w": (5, 8, 3, 3)}
+    weights = [numpy_helper.from_array(rng.standard_normal(s).astype("float32"), n) for n, s in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "u"], ["a"], name=NODE, pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["b"], name="relu"),
+        helper.make_node("Conv", ["b", "v"], ["c"], name="second", pads=[1] * 4),
+        helper.make_node("Conv", ["c", "w"], ["y"], name="third", pads=[1] * 4),
+    ]
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2, 3, 53, 47]), ("y", None))]
+    graph = helper.make_graph(nodes, "net<i>", infos[:1], infos[1:], weights)
+    out = tmp_path_factory.mktemp("report") / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), out)
+    return out
+
+
+def test_every_kernel_with_its_time(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "page.html"
+    assert run(["report", str(path), "-o", str(out), "--seconds", "0.2", "--tile", "off"]) == 0
+    said = capsys.readouterr().out
+    page = page_of(out)
+    words = "\n".join(page.words)
+    count = int(said.split(": ")[-1].split()[0])
+    assert count >= 3 and all(str(i + 1) in page.words for i in range(count))
+    for name in (NODE, "second", "third", "Roofline", "Arena", "Agreement with ONNX Runtime", "Times"):
+        assert name in words
+    assert page.tags.count("svg") == 3
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_tile_groups_of_a_budget(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    command = ["report", str(path), "-o", str(out), "--seconds", "0.1", "--optimize", "memory", "-t", "raspberry-pi-4"]
+    assert run(command) == 0
+    words = "\n".join(page_of(out).words)
+    assert "Tile groups" in words and "computed in a stripe" in words and "Memory against time" in words
+    assert "chosen" in words
+
+
+def test_another_machine_has_no_times(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "page.html"
+    assert run(["report", str(path), "-o", str(out), "-t", "raspberry-pi-5"]) == 0
+    page = page_of(out)
+    words = "\n".join(page.words)
+    assert "so nothing was timed" in words and "Roofline" not in page.words and "Times" not in page.words
+    assert "so nothing was timed" in capsys.readouterr().out
+
+
+def test_open_dimensions(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(s).astype("float32"), n)
+        for n, s in (("w", (37, 53)), ("v", (53, 11)))
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["y"]),
+    ]
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", d]) for n, d in (("x", 37), ("y", 11))]
+    graph = helper.make_graph(nodes, "open", infos[:1], infos[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
+    out = tmp_path / "page.html"
+    assert run(["report", str(tmp_path / "m.onnx"), "-o", str(out), "--seconds", "0.1"]) == 0
+    words = "\n".join(page_of(out).words)
+    assert "Open dimensions" in words and "*n" in words
+
+
+def test_errors_are_one_line(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        [str(path), "-o", str(tmp_path)],
+        [str(path), "-o", str(tmp_path / "none" / "page.html")],
+        [str(tmp_path / "none.onnx"), "-o", str(tmp_path / "page.html")],
+        [str(path), "-o", str(tmp_path / "page.html"), "--memory-budget", "64"],
+    ):
+        assert run(["report", *arguments]) == 1
+        (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+        assert "internal" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_curve_has_no_dominated_point() -> None:
+    points = [{"bytes": b, "cycles": c, "tiled": 1} for b, c in ((10, 9), (12, 9), (20, 4), (20, 5), (30, 7))]
+    assert [(p["bytes"], p["cycles"]) for p in undominated(points)] == [(10, 9), (20, 4)]
+    Page(curve(points, points[0], points[-1]))
+
+
+def test_labels_keep_apart() -> None:
+    places = spread([5, 6, 7, 99, 100], 10, 0, 100)
+    assert all(b - a >= 10 for a, b in zip(places, places[1:])) and places[0] >= 0 and places[-1] <= 100
