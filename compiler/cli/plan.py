@@ -40,9 +40,13 @@ def show(
 
 
 def _curve(data: dict[str, Any]) -> str:
+    from ..page.pictures import undominated
+
     rows = [("predicted arena", "time, of untiled", "tile groups", "")]
-    base = data["untiled"]["cycles"]
-    for point in (*data["curve"], data["untiled"]):
-        what = "untiled" if point is data["untiled"] else "chosen" if point == data["chosen"] else ""
+    base, untiled, chosen = data["untiled"]["cycles"], data["untiled"], data["chosen"]
+    points = undominated([*data["curve"], untiled])
+    points += [p for i, p in enumerate((chosen, untiled)) if p not in points and not (i and p == chosen)]
+    for point in sorted(points, key=lambda p: (p["bytes"], p["cycles"])):
+        what = ", ".join(w for w, p in (("chosen", chosen), ("untiled", untiled)) if p == point)
         rows.append((size(point["bytes"]), f"{point['cycles'] / base:.3f}", str(point["tiled"]), what))
     return columns(rows)

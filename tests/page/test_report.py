@@ -146,6 +146,15 @@ def test_a_curve_has_no_dominated_point() -> None:
     Page(curve(points, points[0], points[-1]))
 
 
+def test_the_printed_curve_has_none_either() -> None:
+    from halotile.compiler.cli.plan import _curve
+
+    points = [{"bytes": b, "cycles": c, "tiled": 1} for b, c in ((10, 9), (20, 4), (20, 5), (30, 7))]
+    untiled = {"bytes": 40, "cycles": 3, "tiled": 0}
+    rows = _curve({"curve": points, "chosen": points[1], "untiled": untiled}).splitlines()
+    assert len(rows) == 4 and "chosen" in rows[2] and "untiled" in rows[3]
+
+
 def test_labels_keep_apart() -> None:
     places = spread([5, 6, 7, 99, 100], 10, 0, 100)
     assert all(b - a >= 10 for a, b in zip(places, places[1:])) and places[0] >= 0 and places[-1] <= 100
