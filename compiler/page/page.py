@@ -155,7 +155,7 @@ def _symbols(facts: Facts) -> str:
         (s["name"], f"{s['low']} to {'any' if s['high'] is None else s['high']}", s["multiple"], s["typical"])
         for s in symbols
     ]
-    words = "Pictures, bytes and times are those of the sizes planned for. The arena reaches to the top of its highest slot:"
+    words = "Pictures, bytes and times are those of the sizes planned for. The arena ends with its highest slot:"
     formulas = "".join(f"<li><code>{escape(f)}</code></li>" for f in facts.arena)
     head = ("dimension", "sizes", "multiple of", "planned for")
     return table(head, rows) + (f"{_line(words)}<ul>{formulas}</ul>" if formulas else "")
