@@ -104,6 +104,19 @@ def test_not_where_it_was_not_measured(name: str, monkeypatch: pytest.MonkeyPatc
     assert not build.streams
 
 
+@pytest.mark.parametrize("least", [1, 2048])
+def test_open_sizes_go_by_the_least_that_they_may_be(least: int) -> None:
+    """Of sizes that may be either the results stay in the caches; whatever machine this is."""
+    model = network(443, 443)
+    for value, names in ((model.graph.input[0], ("h", "w")), (model.graph.output[0], ("a", "b"))):
+        for dim, name in zip(value.type.tensor_type.shape.dim[2:], names):
+            dim.dim_param = name
+    shape = {"x": (2, 3, f"h:{least}..4096:16", f"w:{least}..4096:16")}
+    build = run_pipeline(model, Options(resolve("x86-64-v4"), shapes=shape))
+    assert build.library is not None and build.library.kernel_objects
+    assert bool(build.streams) == (least > 1)
+
+
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="NOT RUN: needs objdump")
 def test_each_task_ends_with_a_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever machine this is, code for one whose vectors are lines has the stores, and a fence before each return."""
