@@ -6,10 +6,12 @@ import halotile
 import numpy as np
 import onnxruntime
 import pytest
+from halotile.targets.resolve import resolve
 
 from ..support.open_models import MODELS, OpenModel, feeds
 
 NAMED = "x86-64-v3"
+LARGE = 512 << 10  # bytes of a second level that Winograd's strips take more than 64 KiB of
 CLOSE = 3e-5  # of the largest number of an output: sums in other orders, and Winograd's
 
 
@@ -47,15 +49,19 @@ def test_kernels_are_the_fast_ones(built):
         assert any(text in schedule for schedule in schedules), (text, schedules)
 
 
-def test_the_arena_is_that_of_a_fixed_build(built):
-    """At most 1.02 times as large, and 64 KiB for what cores hold of their own, at a size that nobody planned for.
-    Built for one named target: on larger caches Winograd's strips, as large at every size, hold more than that."""
-    model, proto, _ = built
+@pytest.mark.parametrize("target", [NAMED, "native"])
+def test_the_arena_is_that_of_a_fixed_build(built, target):
+    """At most 1.02 times as large, and 64 KiB for what cores hold of their own, at a size that nobody planned for."""
+    model, proto, library = built
     sizes = model.sizes[-2]
     shapes = {name: value.shape for name, value in feeds(proto, sizes).items()}
-    library = halotile.compile(proto, NAMED)
-    fixed = halotile.compile(proto, NAMED, shapes=shapes, threads=1, tile="off")
-    assert library.arena_bytes(1, shape=sizes) <= 1.02 * fixed.arena_bytes(1) + (64 << 10)
+    if target == NAMED:
+        library = halotile.compile(proto, target)
+    fixed = halotile.compile(proto, target, shapes=shapes, threads=1, tile="off")
+    own, most = library.arena_bytes(1, shape=sizes), 1.02 * fixed.arena_bytes(1) + (64 << 10)
+    if own > most and target == "native" and resolve(target).l2_bytes > LARGE:
+        pytest.xfail(f"Winograd's strips in a large cache are as large at every size: {own} bytes, {most:.0f} wanted")
+    assert own <= most
 
 
 def test_memory_budgets_ask_for_fixed_sizes():
