@@ -31,6 +31,7 @@ def compile(
     threads: int | None = None,
     exact: bool = False,
     *,
+    levels: str | Sequence[str] | None = None,
     typical: Mapping[str, int] | None = None,
     fixed: Mapping[str, Any] | None = None,
     inputs: Mapping[str, Image | Mapping[str, Any]] | None = None,
@@ -50,7 +51,9 @@ def compile(
 ) -> Model:
     """Compiles an ONNX model (path, bytes or ModelProto) and returns it ready to run.
 
-    ``target``: ``native``, a name from ``halotile targets list``, or ``triple+cpu+features``. ``shapes`` fixes open
+    ``target``: ``native``, a name from ``halotile targets list``, or ``triple+cpu+features``. With ``levels``,
+    ["v2", "v3", "v4", "amx"], the library has code for several processors, and takes the best that it finds where it
+    runs; ``target`` is then a triple, or ``native`` for this machine's. ``shapes`` fixes open
     dimensions by input name, {"x": (1, 3, 224, 224)}, or names and bounds them, {"x": ("n", 3, "h:64..2160:32", "w")};
     {"batch": 4} and {"batch": "1..16"} do it by the dimension's own name. ``typical``, {"h": 720}, is what to plan for.
     ``fixed`` are whole inputs: {"size": [480, 640]} makes that a constant, which the library does not take any more.
@@ -83,7 +86,7 @@ def compile(
         begin(file)
     from .cache.library import library as made_library
     from .cache.place import chosen_cache
-    from .cache.targets import resolved
+    from .cache.targets import resolved, resolved_levels
     from .images import both
     from .model import Model
     from .options import (
@@ -107,10 +110,12 @@ def compile(
     if progress is not None and not callable(progress):
         raise HalotileError(f"progress={progress!r} can't be called; give a function of (stage, done, total)")
     where = chosen_cache(cache)
-    chosen, here = resolved(target, where)
+    above = () if levels is None else resolved_levels(levels, str(target), where)
+    chosen, here = resolved(above[0] if above else target, where)
     before, behind = both(inputs, outputs, checked_path(images, "images"))
     options = Options(
         target=chosen,
+        levels=above[1:] or None,
         shapes=checked_shapes(shapes),
         typical=checked_typical(typical),
         fixed=checked_fixed(fixed),

@@ -100,6 +100,11 @@ class Model:
         return self._target
 
     @property
+    def level(self) -> str:
+        """The target whose code is taken here: of a library for several levels of processors, the best that fits."""
+        return self._runs.target
+
+    @property
     def threads(self) -> int:
         """Threads of a call that does not ask for a number."""
         return self._runs.threads

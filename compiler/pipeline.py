@@ -47,10 +47,16 @@ _TURN = threading.RLock()  # TVM's builders are one stack for the whole process:
 
 
 def run_pipeline(
-    model: Any, options: Options, progress: Progress | None = None, output: Path | None = None
-) -> Build:
-    """Runs the stages in order, up to ``options.stop_after``; links into ``output`` if it is given."""
-    build = Build(model, options, output, progress)
+    model: Any, options: Options, progress: Progress | None = None, output: Path | None = None, *,
+    level: int = 0, beneath: Any = None,
+) -> Build:  # fmt: skip
+    """Runs the stages in order, up to ``options.stop_after``; links into ``output`` if it is given. Of a further
+    ``level`` of processors, ``beneath`` are the weights that the library has so far."""
+    build = Build(model, options, output, level, beneath, progress)
+    if options.levels:
+        from .levels import check_levels
+
+        check_levels(options.target, options.levels, options.timers, options.tuning)
     if output is not None:
         from .codegen.library import check_linkers
 
@@ -260,19 +266,19 @@ def assemble(build: Build) -> None:
     from ..schedules.words.group import Packed, Scratchpad
     from .codegen import module
     from .codegen.open_sizes import count_facts
-    from .codegen.spec import LibrarySpec
+    from .codegen.spec import LibrarySpec, suffix
     from .codegen.streaming import streamed
 
     options, target = build.options, build.options.target
     build.kernels = streamed(build.kernels, build.places, build.memory, target)
-    build.weights = module.gather_weights(build.kernels, build.places)
+    build.weights = module.gather_weights(build.kernels, build.places, build.beneath)
     if options.weights != "float32":
         packed = {o for k in build.kernels for o in k.operands if isinstance(o, Packed) and o.dtype.startswith("float")}
         half = sum(o.dtype == "float16" for o in packed)
         build.notes["assemble"] = [f"{half} of {len(packed)} packed arrays of weights are stored as float16"]
     code, kernels, build.symbols, build.streams = module.assemble(
         build.kernels, build.graph.inputs, build.graph.outputs, build.places, build.memory, build.weights, target,
-        options.timers, options.cache, [s.name for s in _open(build)],
+        options.timers, options.cache, [s.name for s in _open(build)], suffix(build.level),
     )  # fmt: skip
     build.report = build_report(build)
     threads = options.threads or target.cores
@@ -300,6 +306,10 @@ def assemble(build: Build) -> None:
         facts=count_facts(build.graph.inputs, build.graph.outputs, build.memory),
         conditions=build.imported.conditions,
     )
+    if options.levels:
+        from .levels import with_levels
+
+        with_levels(build, run_pipeline)
 
 
 def link(build: Build) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HalotileError, ModelError, OutputError, ToolchainError
-from ..targets.typed import typed
-from .codegen.manifest import target_of
+from ..targets.target import Target
+from ..targets.typed import typed, typed_target
+from .codegen.manifest import target_facts, target_of
 from .codegen.toolchain import is_known_name
 from .images import Image, Output, checked_images
 from .options import Fixed
@@ -32,7 +33,7 @@ _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 # Not options of the library that is made; the target has an entry of its own.
 _TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "explain")
 
-_SELDOM = ("inputs", "outputs")  # told where they say something
+_SELDOM = ("inputs", "outputs", "levels")  # told where they say something
 
 
 def describe_model(source: Any) -> dict[str, Any]:
@@ -89,7 +90,9 @@ def options_of(recorded: Recorded, cc: str | None = None) -> Options:
     target = target_of(recorded.everything)
     values = {**recorded.options, "target": recorded.everything["target"], "fixed": None}
     found = typed(values, Options, "the manifest", OutputError, "options")
-    options = _checked(replace(found, target=target, fixed=fixed_of(recorded)))
+    given: Any = recorded.options.get("levels") or ()
+    levels = tuple(typed_target(facts, "the manifest", OutputError, "options.levels") for facts in given) or None
+    options = _checked(replace(found, target=target, levels=levels, fixed=fixed_of(recorded)))
     if cc is None and options.cc is not None and not is_known_name(options.cc):
         raise ToolchainError(
             f"the manifest names {options.cc!r} as the C compiler; no file chooses a command: if it is the right one, "
@@ -140,7 +143,8 @@ def _checked(options: Options) -> Options:
         check.checked_optimize(options.optimize)
         check.checked_tile(options.tile)
         check.checked_weights(options.weights, options.exact)
-        check.check_widening(options.weights, options.target)
+        for target in (options.target, *(options.levels or ())):
+            check.check_widening(options.weights, target)
         check.checked_denormals(options.flush_denormals, options.exact)
     except HalotileError as error:
         raise OutputError(f"the manifest's options: {error}") from None
@@ -199,6 +203,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, Fixed):
         return {"shape": _plain(value.shape), "values": _plain(value.values)}
+    if isinstance(value, Target):
+        return target_facts(value)
     if isinstance(value, float) and not math.isfinite(value):  # which JSON has no numbers for
         return str(value)
     return [_plain(entry) for entry in value] if isinstance(value, (tuple, list)) else value

@@ -57,6 +57,10 @@ def build_report(build: Build) -> dict[str, Any]:
     if build.weights is not None:
         report["weight_bytes"] = build.weights.bytes
         report["denormal_constants"] = build.weights.denormals
+    if build.levels:
+        report["levels"] = list(build.levels)
+        report["arena_bytes"] = max(level["arena_bytes"] for level in build.levels)
+        report["weight_bytes"] = sum(level["weight_bytes"] for level in build.levels)
     return report
 
 

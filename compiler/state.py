@@ -31,6 +31,7 @@ class Options:
     instruction. ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or
     float16 for those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones
     as zero. ``inputs`` and ``outputs``: pre- and post-processing, by name, as plain data (images.py).
+    ``levels`` are further targets, from less to more, of one architecture: the library has code for each of them.
     ``cache`` keeps compiled code for later builds; unless told, where the environment says
     (compiler/cache/place.py). ``explain``: the select stage notes what every algorithm says of every group."""
 
@@ -66,6 +67,7 @@ class Options:
     cc: str | None = None
     cache: Cache | None = field(default_factory=cache_of_environment)
     explain: bool = False
+    levels: tuple[Target, ...] | None = None
 
     @cached_property
     def policy(self) -> Policy:
@@ -89,6 +91,8 @@ class Build:
     source: Any
     options: Options
     output: Path | None = None
+    level: int = 0  # of the library's levels of processors, the one that this is
+    beneath: Any = None  # the weights that the levels below it have
     progress: Progress | None = None
     imported: Any = None
     module: Any = None
@@ -116,6 +120,7 @@ class Build:
     notes: dict[str, list[str]] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    levels: list[dict[str, Any]] = field(default_factory=list)  # what there is for each level of processors
     report: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

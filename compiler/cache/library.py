@@ -87,7 +87,8 @@ def _built(model: Any, options: Options, output: Path, progress: Progress | None
     from ..options import check_widening
     from ..pipeline import run_pipeline
 
-    check_widening(options.weights, options.target)
+    for target in (options.target, *(options.levels or ())):
+        check_widening(options.weights, target)
     report = run_pipeline(model, options, progress=progress, output=output).report
     recorded = read_manifest(output)
     assert recorded is not None

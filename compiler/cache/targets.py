@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from ...errors import TargetError
 from ...targets.detect import fingerprint, runs_here
+from ...targets.levels import level_names
 from ...targets.resolve import resolve
 from ...targets.target import Target
 from ...targets.typed import typed
 from .keys import key_of
 from .origin import origin
 from .store import Cache
+
+
+def resolved_levels(levels: Any, target: str, cache: Cache | None) -> tuple[Target, ...]:
+    """The targets of ``levels`` (text such as ``v2,v3``, or a sequence) for machines like ``target``, from the least
+    on; raises TargetError."""
+    text = levels if isinstance(levels, str) else ",".join(map(str, levels)) if is_list(levels) else None
+    if text is None or not isinstance(target, str):
+        raise TargetError(f"levels={levels!r}: give names such as ['v2', 'v3'], and a triple for the target")
+    return tuple(resolved(name, cache)[0] for name in level_names(text, target))
+
+
+def is_list(levels: Any) -> bool:
+    """Whether these are several names."""
+    return isinstance(levels, Sequence) and all(isinstance(level, str) for level in levels)
 
 
 def resolved(target: str | Target, cache: Cache | None) -> tuple[Target, bool]:

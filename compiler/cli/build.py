@@ -33,7 +33,7 @@ STAGES = (
     groups={
         "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed", "recorded"),
         "Images": ("inputs", "outputs", "images"),
-        "Target": ("target", "threads"),
+        "Target": ("target", "levels", "threads"),
         "What to make": ("output", "name", "formats", "static", "cc", "glibc", "timers"),
         "Speed, memory, precision": (
             "exact", "float_mode", "tile", "memory_budget", "optimize", "weights", "flush_denormals", "tuning", "cache",
@@ -46,6 +46,7 @@ STAGES = (
         ("halotile build model.onnx -o out", "For this machine, compared with ONNX Runtime:"),
         ("halotile build model.onnx --shape x=1,3,224,224 -o out", "With open dimensions fixed:"),
         ("halotile build model.onnx -t raspberry-pi-5 --format so,exe -o out/pi5", "For a board:"),
+        ("halotile build model.onnx --levels v2,v3,v4,amx -o out", "For any x86 server, the best code for each:"),
         ("halotile build model.onnx --memory-budget 8MiB -o out", "Within 8 MiB of memory:"),
         ("halotile build --from out/manifest.json -o again", "The same bytes once more:"),
         ("python export.py | halotile build - -o out", "A model from standard input:"),
@@ -53,6 +54,10 @@ STAGES = (
 )  # fmt: skip
 @parameters.model_argument(required=False)
 @parameters.target_option
+@click.option(
+    "--levels", metavar="v2,v3,...",
+    help="Code for several processors in one library: v2, v3, v4, amx, armv8.0, armv8.2 or targets.",
+)
 @click.option(
     "-o", "--output", shell_complete=completers.folders,
     help="Folder for everything that is made.  [default: out/<model's name>]",
@@ -145,14 +150,19 @@ def _options(
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
     inputs: Any, outputs: Any, images: str | None,
     optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool, explain: bool,
+    levels: str | None,
     **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
     from ...targets.resolve import precheck
-    from ..cache.targets import resolved
+    from ..cache.targets import resolved, resolved_levels
 
-    precheck(target_text)
-    target = linked_target(resolved(target_text, cache)[0], static, glibc)
+    if levels is None:
+        precheck(target_text)
+        chosen = [resolved(target_text, cache)[0]]
+    else:
+        chosen = list(resolved_levels(levels, target_text, cache))
+    target, *others = (linked_target(one, static, glibc) for one in chosen)
     for line in target.notes if not target.native else ():
         note(f"note: {line}")
     from ..options import checked_denormals, checked_weights
@@ -162,7 +172,8 @@ def _options(
     before, behind = images_wanted(inputs, outputs, images)
     making = stop_after in (None, "link")
     return Options(
-        target=target, shapes=shapes, typical=typical, fixed=parameters.fixed_of(fixed), threads=threads, exact=exact,
+        target=target, levels=tuple(others) or None, shapes=shapes, typical=typical,
+        fixed=parameters.fixed_of(fixed), threads=threads, exact=exact,
         float_mode=float_mode, name=name, tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
         weights=checked_weights(weights, exact), flush_denormals=checked_denormals(flush_denormals, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,

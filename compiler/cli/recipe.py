@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FORMATS = ("so", "a", "exe")
 # What decides the result: with --from it comes from the manifest, and from nowhere else. (--cc is the user's to say.)
 RECORDED = (
-    "target", "name", *SHAPES, "fixed", "inputs", "outputs", "images", "threads", "exact", "float_mode",
+    "target", "levels", "name", *SHAPES, "fixed", "inputs", "outputs", "images", "threads", "exact", "float_mode",
     "formats", "static", "glibc", "tile",
     "memory_budget", "optimize", "timers", "tuning", "weights", "flush_denormals",
 )  # fmt: skip

@@ -23,6 +23,10 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
         found.append(("kernels made of them", str(len(kernels))))
     if report.get("macs") is not None:
         found.append(("multiply-adds", count(report["macs"])))
+    found += [
+        (f"level {one['target']}", f"{size(one['weight_bytes'])} of weights more, arena {size(one['arena_bytes'])}")
+        for one in report.get("levels") or ()
+    ]
     for key, label in (("weight_bytes", "weights"), ("arena_bytes", "arena")):
         if report.get(key) is not None:
             found.append((label, f"{size(report[key])} ({report[key]} bytes)"))

@@ -24,6 +24,7 @@ from ..verify import default_rtol
 from .beside import beside_files
 from .examine import examine_program, examine_shared
 from .header import header_text
+from .levels import write_levels
 from .link import PROGRAM, Sources, link_archive, link_program, link_shared, runtime_sources
 from .manifest import manifest_text
 from .model_source import model_text
@@ -58,8 +59,8 @@ def build_library(
     facts: dict[str, Any] = {}
     with staged(Path(directory)) as stage:
         work = stage.work
-        sources = write_sources(spec, work)
         toolchain = toolchain or (find_toolchain(spec.target, cc) if {"so", "a"} & set(formats) else None)
+        sources = write_sources(spec, work, toolchain or find_static_toolchain(spec.target, cc))
         if "so" in formats and toolchain:
             files["library"] = f"lib{stem}.so"
             link_shared(stem, spec.functions, toolchain, sources, work, cache)
@@ -114,13 +115,16 @@ def _no_static_compiler(target: Target) -> NoReturn:
     )
 
 
-def write_sources(spec: LibrarySpec, work: Path) -> Sources:
-    """Writes the runtime, the header, the C file behind it, the kernels and the weights into ``work``."""
-    (work / "kernels.o").write_bytes(spec.object_bytes)
-    objects, digest = ["kernels.o"], ""
-    for i, code in enumerate(spec.kernel_objects):
-        (work / f"kernels{i}.o").write_bytes(code)
-        objects.append(f"kernels{i}.o")
+def write_sources(spec: LibrarySpec, work: Path, toolchain: Toolchain | None = None) -> Sources:
+    """Writes the runtime, the header, the C file behind it, the kernels and the weights into ``work``. ``toolchain``
+    joins the kernels of one level, where there are several."""
+    objects, digest = [], ""
+    if spec.levels and toolchain is not None:
+        objects += write_levels(spec, work, toolchain)
+    else:
+        for i, code in enumerate((spec.object_bytes, *spec.kernel_objects)):
+            objects.append(f"kernels{i - 1 if i else ''}.o")
+            (work / objects[-1]).write_bytes(code)
     if spec.weight_bytes:
         _, digest = write_weights(work / "weights.o", spec.target.triple, spec.weights)
         objects.append("weights.o")
@@ -139,8 +143,9 @@ def write_sources(spec: LibrarySpec, work: Path) -> Sources:
 
 
 def _fingerprint(spec: LibrarySpec, header: str, weights: str) -> str:
-    digest = hashlib.blake2b(spec.object_bytes, digest_size=16)
-    for code in spec.kernel_objects:
-        digest.update(code)
+    digest = hashlib.blake2b(digest_size=16)
+    for level in spec.all_levels:
+        for code in (level.object_bytes, *level.kernel_objects):
+            digest.update(code)
     digest.update(f"{header}\0{weights}\0{ABI}".encode())
     return digest.hexdigest()

@@ -37,7 +37,7 @@ def manifest_text(
         "prefix": spec.identifier,
         **files,
         "fingerprint": fingerprint,
-        "target": _target(spec.target),
+        "target": target_facts(spec.target),
         "inputs": [_tensor(t) for t in spec.inputs],
         "outputs": [_tensor(t) for t in spec.outputs],
         **(_sizes(spec) if spec.symbols else {}),
@@ -70,7 +70,8 @@ def _hash(path: Path) -> dict[str, Any]:
     return {"sha256": digest(path), "bytes": path.stat().st_size}
 
 
-def _target(target: Target) -> dict[str, Any]:
+def target_facts(target: Target) -> dict[str, Any]:
+    """A target as a manifest has it: the facts of the machine."""
     return {key: value for key, value in asdict(target).items() if key not in UNTOLD}
 
 

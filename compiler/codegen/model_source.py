@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from ..spec import TensorSpec
-from .names import literal
+from .levels import dispatch_text
+from .names import MAIN, literal
 from .processor import processor_check
 from .shapes_model import open_description, open_functions, open_table
 from .spec import ABI, ABI_OF_SHAPES, LibrarySpec
@@ -33,12 +34,26 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
     weights = "halotile_weights" if spec.weight_bytes else "no_weights"
     planned, workspace = _size(spec.planned_bytes), _size(spec.workspace_bytes)
     own = _open_parts(spec, arguments) if spec.symbols else _fixed_parts(spec, arguments, planned, workspace)
+    types = ", ".join(parameters)
+    targets = [level.target.id for level in spec.all_levels]
+    described = "".join(
+        _DESCRIPTION.format(
+            name=name, abi=own["abi"], text=literal(spec.name), version=literal(spec.version), target=literal(target),
+            fingerprint=literal(fingerprint), inputs=inputs, outputs=outputs, weight_bytes=_size(spec.weight_bytes),
+            sizes=own["sizes"], max_threads=spec.max_threads, default_threads=spec.default_threads,
+            symbols=own["symbols"],
+        )
+        for target in targets
+    )
     return _MODEL.format(
         name=name,
-        parameters=", ".join(parameters),
         **own,
         weights=weights,
-        processor_check=processor_check(spec.target, spec.matrix_unit)
+        kernels=dispatch_text(spec, types) if spec.levels else f"int32_t {MAIN}({types});\n",
+        described=described,
+        count=len(targets),
+        place="told_level()" if spec.levels else "0",
+        processor_check=("" if spec.levels else processor_check(spec.target, spec.matrix_unit))
         + (scratchpad_text(name, spec.scratchpad_bytes, spec.scratchpad_offset) if pad else ""),
         declare_weights=(
             "extern const unsigned char halotile_weights[];"
@@ -51,11 +66,6 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         workspace="0" if spec.symbols else workspace,
         max_threads=spec.max_threads,
         default_threads=spec.default_threads,
-        text=literal(spec.name),
-        version=literal(spec.version),
-        target=literal(spec.target.id),
-        fingerprint=literal(fingerprint),
-        weight_bytes=_size(spec.weight_bytes),
         timers=_size(spec.timers),
         flush_denormals=int(spec.flush_denormals),
     ) + (_MODEL_TIMERS.format(name=name) if spec.timers else "") + (
@@ -67,7 +77,7 @@ def _fixed_parts(spec: LibrarySpec, arguments: str, planned: str, workspace: str
     """What of the C file depends on shapes, where they are fixed."""
     name = spec.identifier
     return {
-        "calls": _CALL.format(arguments=arguments),
+        "calls": _CALL.format(arguments=arguments, main="main_of_level[level()]" if spec.levels else MAIN),
         "call": "call",
         "open": "",
         "tensors": _tensor_table(name, "inputs", spec.inputs) + _tensor_table(name, "outputs", spec.outputs),
@@ -116,8 +126,7 @@ _MODEL = """#pragma GCC visibility push(default)
 #include "instance.h"
 #include "model.h"
 
-int32_t halotile_kernel_main({parameters});
-{declare_weights}
+{kernels}{declare_weights}
 
 {processor_check}{calls}
 const struct halotile_model halotile_model = {{
@@ -126,13 +135,10 @@ const struct halotile_model halotile_model = {{
 }};
 
 {tensors}
-static const {name}_description description = {{
-    {abi}, {text}, {version}, {target}, {fingerprint},
-    {inputs}, inputs_table, {outputs}, outputs_table,
-    {weight_bytes}, {sizes}{max_threads}, {default_threads},
-{symbols}}};
+static const {name}_description descriptions[{count}] = {{
+{described}}};
 
-const {name}_description *{name}_describe(void) {{ return &description; }}
+const {name}_description *{name}_describe(void) {{ return &descriptions[{place}]; }}
 
 {functions}
 int {name}_threads(const {name}_instance *instance) {{
@@ -144,10 +150,17 @@ void {name}_destroy({name}_instance *instance) {{ halotile_destroy((struct halot
 const char *{name}_error_text(int code) {{ return {words}; }}
 """
 
+_DESCRIPTION = """    {{
+        {abi}, {text}, {version}, {target}, {fingerprint},
+        {inputs}, inputs_table, {outputs}, outputs_table,
+        {weight_bytes}, {sizes}{max_threads}, {default_threads},
+{symbols}    }},
+"""
+
 _CALL = """
 static int32_t call(const void *const *inputs, void *const *outputs, const void *weights, void *arena) {{
     (void)inputs, (void)outputs;
-    return halotile_kernel_main({arguments});
+    return {main}({arguments});
 }}
 """
 

@@ -15,7 +15,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,10 @@ from ...schedules.words.group import Kernel, Packed, Scratchpad, Value
 from ...schedules.words.sizes import usual
 from ...targets.target import Target
 from ..cache.store import Cache
+from .names import MAIN, SHAPES
 from .objects import build_object
-from .open_sizes import SHAPES, first_offset, open_sizes, shapes_function
+from .open_sizes import first_offset, open_sizes, shapes_function
 
-MAIN = "halotile_kernel_main"
 C_CALL = 1  # TVM's name for "already has its final signature": a plain C function
 ALIGNMENT = 64
 
@@ -53,6 +53,7 @@ class Weights:
     offsets: Mapping[Any, int]
     bytes: int
     denormals: int = 0
+    known: Mapping[str, tuple[int, np.ndarray]] = field(default_factory=dict)  # by digest: place in the blob, bytes
 
     def stream(self) -> Any:
         """The blob as bytes-like pieces, padding included, never whole."""
@@ -68,16 +69,19 @@ def _padded(size: int) -> int:
     return -(-(size + SLACK) // ALIGNMENT) * ALIGNMENT
 
 
-def gather_weights(kernels: Sequence[Kernel], places: Places | Mapping[Value, Value]) -> Weights:
-    """Every constant that some kernel reads from memory, once, whatever its shape and type.
+def gather_weights(
+    kernels: Sequence[Kernel], places: Places | Mapping[Value, Value], before: Weights | None = None
+) -> Weights:
+    """Every constant that some kernel reads from memory, once, whatever its shape and type. What ``before`` has in the
+    same blob already stays where it is; ``bytes`` and ``denormals`` count it in, ``chunks`` are the new ones.
 
     Kernels pack a weight each for itself: what several of them read in one form is made, found to be there already,
     and dropped, one after the other, so that memory holds one of them."""
     places = places_of(places)
     chunks: list[np.ndarray] = []
     offsets: dict[Any, int] = {}
-    known: dict[bytes, tuple[int, np.ndarray]] = {}
-    total = denormals = 0
+    known: dict[str, tuple[int, np.ndarray]] = {} if before is None else dict(before.known)
+    total, denormals = (0, 0) if before is None else (before.bytes, before.denormals)
     for kernel in kernels:
         for operand in kernel.operands:
             source: Any = places.root(operand) if isinstance(operand, Value) else operand
@@ -85,7 +89,7 @@ def gather_weights(kernels: Sequence[Kernel], places: Places | Mapping[Value, Va
                 continue
             data = np.ascontiguousarray(data)
             chunk = data.reshape(-1).view(np.uint8)
-            digest = hashlib.sha256(chunk.data).digest()
+            digest = hashlib.sha256(chunk.data).hexdigest()
             if digest in known:
                 offsets[source], same = known[digest]
                 if isinstance(source, Packed):
@@ -96,7 +100,7 @@ def gather_weights(kernels: Sequence[Kernel], places: Places | Mapping[Value, Va
             chunks.append(chunk)
             total += _padded(chunk.nbytes)
             denormals += _denormals(data)
-    return Weights(tuple(chunks), offsets, total, denormals)
+    return Weights(tuple(chunks), offsets, total, denormals, known)
 
 
 def constant_of(source: Any) -> np.ndarray | None:
@@ -126,9 +130,11 @@ def assemble(
     timers: bool = False,
     cache: Cache | None = None,
     symbols: Sequence[str] = (),
+    suffix: str = "",
 ) -> tuple[bytes, tuple[bytes, ...], list[str], dict[str, int]]:
     """The objects of main and of the kernels, for each kernel the name of the function that computes it, and how many
-    stores of a function go past the caches. What ``cache`` holds is not compiled again."""
+    stores of a function go past the caches. What ``cache`` holds is not compiled again. ``suffix`` ends the names of
+    main and of the function of shapes, where a library has several."""
     functions: dict[str, Any] = {}
     unique: dict[int, list[tuple[Any, str]]] = {}
 
@@ -155,8 +161,12 @@ def assemble(
         else:
             names.append(named(kernel.function))
     main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights, timers, symbols)
-    sizes = {} if not symbols else {SHAPES: shapes_function(kernels, inputs, outputs, memory, symbols)}
-    modules = [tvm.IRModule({MAIN: main, **sizes, **callers}), *(tvm.IRModule({n: f}) for n, f in functions.items())]
+    first = {MAIN: main}
+    if symbols:
+        first[SHAPES] = shapes_function(kernels, inputs, outputs, memory, symbols)
+    if suffix:
+        first = {n + suffix: f.with_attr("global_symbol", n + suffix) for n, f in first.items()}
+    modules = [tvm.IRModule({**first, **callers}), *(tvm.IRModule({n: f}) for n, f in functions.items())]
     workers = 1 if target.llvm_options else os.cpu_count()
     stores: dict[str, int] = {}
     with ThreadPoolExecutor(max_workers=workers) as pool:  # LLVM runs without the interpreter's lock

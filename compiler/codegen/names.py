@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+MAIN = "halotile_kernel_main"
+SHAPES = "halotile_kernel_shapes"
+
 # Prefixes with which <prefix>_create, _destroy or _run is a function of libc.
 _TAKEN = re.compile(r"(pthread|posix|sem|timer|timerfd|memfd|thrd|mtx|cnd|tss|epoll|svc|clnt)(_|$)")
 _OURS = re.compile(r"halotile(_|$)", re.I)  # functions of the runtime, and in capitals its error codes

@@ -21,8 +21,8 @@ from ...passes.memory.plan import ALIGNMENT, MemoryPlan
 from ...schedules.kernel.context import LARGEST
 from ...schedules.words.dims import is_dim, is_open, to_relax, variable
 from ...schedules.words.group import Kernel, Value
+from .names import SHAPES
 
-SHAPES = "halotile_kernel_shapes"
 HEAD = 2  # facts before the dims
 TOO_LARGE = -1  # what facts[0] is then
 ABOUT = LARGEST * 1.001  # elements in float64, whose sums are rounded

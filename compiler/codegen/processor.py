@@ -8,6 +8,8 @@ features that LLVM may use in our kernels on its own account, as far as C compil
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...targets.target import Target
 from .toolchain import machine_of
 
@@ -72,6 +74,8 @@ static int granted(void) { return syscall(158, 0x1023, 18) == 0; }
 
 """
 
+_AUXILIARY = "#include <sys/auxv.h>\n\n"
+
 # LLVM's name -> (entry of the auxiliary vector, bit), from the kernel's <asm/hwcap.h>
 _AARCH64 = {
     "lse": ("AT_HWCAP", 8),
@@ -85,6 +89,8 @@ _AARCH64 = {
     "bf16": ("AT_HWCAP2", 14),
 }
 _ARM = {"neon": ("AT_HWCAP", 12), "vfp4": ("AT_HWCAP", 16), "hwdiv-arm": ("AT_HWCAP", 17)}
+
+ASKED = frozenset((*X86, *_AARCH64, *_ARM))  # every feature that some processor is asked for
 
 
 def required_features(target: Target, matrix: bool = False) -> tuple[str, ...]:
@@ -103,29 +109,39 @@ def required_features(target: Target, matrix: bool = False) -> tuple[str, ...]:
 def processor_check(target: Target, matrix: bool = False) -> str:
     """C text of ``processor_fits`` for a target: true when every required feature is there, and, for kernels on the
     matrix unit, when the system grants that to the process."""
-    required = required_features(target, matrix)
-    machine = machine_of(target.triple)
-    if machine == "x86_64":
-        return _x86_check(required)
+    return processor_checks([("processor_fits", target, matrix)])
+
+
+def processor_checks(wanted: Sequence[tuple[str, Target, bool]]) -> str:
+    """C text of a function for each (name, target, matrix), as :func:`processor_check` has it for one."""
+    needs: list[str] = []
+    functions = []
+    for name, target, matrix in wanted:
+        required = required_features(target, matrix)
+        machine = machine_of(target.triple)
+        more, terms = _x86_terms(required) if machine == "x86_64" else _arm_terms(required, machine)
+        needs += [text for text in more if text not in needs]
+        functions.append(_function(name, terms))
+    order = (_AUXILIARY, _ASK_X86, _KEPT_X86, _GRANTED_X86)
+    return "".join([text for text in order if text in needs] + ["\n".join(functions)])
+
+
+def _arm_terms(required: tuple[str, ...], machine: str) -> tuple[list[str], list[str]]:
     table = _AARCH64 if machine == "aarch64" else _ARM
     terms = [f"(getauxval({table[feature][0]}) >> {table[feature][1]} & 1)" for feature in required]
-    include = "#include <sys/auxv.h>\n\n" if terms else ""
-    return include + _function(terms)
+    return [_AUXILIARY] if terms else [], terms
 
 
-def _x86_check(required: tuple[str, ...]) -> str:
-    if not required:
-        return _function([])
+def _x86_terms(required: tuple[str, ...]) -> tuple[list[str], list[str]]:
     terms = ["has({:#x}, {}, {}, {})".format(*X86[feature]) for feature in required]
     kept = _ZMM if "avx512f" in required else _YMM if "avx" in required else 0
     if not kept:
-        return _ASK_X86 + _function(terms)
+        return [_ASK_X86] if terms else [], terms
     if "amx-tile" in required:
-        terms = [*terms, f"kept({kept | _TILES:#x})", "granted()"]
-        return _ASK_X86 + _KEPT_X86 + _GRANTED_X86 + _function(terms)
-    return _ASK_X86 + _KEPT_X86 + _function([*terms, f"kept({kept:#x})"])
+        return [_ASK_X86, _KEPT_X86, _GRANTED_X86], [*terms, f"kept({kept | _TILES:#x})", "granted()"]
+    return [_ASK_X86, _KEPT_X86], [*terms, f"kept({kept:#x})"]
 
 
-def _function(terms: list[str]) -> str:
+def _function(name: str, terms: list[str]) -> str:
     condition = " &&\n           ".join(terms) or "1"
-    return f"static int processor_fits(void) {{\n    return {condition};\n}}\n"
+    return f"static int {name}(void) {{\n    return {condition};\n}}\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .conditions import condition_text
-from .names import literal, members
+from .names import MAIN, SHAPES, literal, members
 
 if TYPE_CHECKING:
     from ..spec import Symbol, TensorSpec
@@ -22,6 +22,8 @@ def open_table(spec: LibrarySpec, arguments: str) -> str:
     return _TABLE.format(
         rows=rows, arguments=arguments, symbols=len(spec.symbols), dims=spec.dimensions, facts=spec.facts,
         texts=condition_text(spec.conditions, spec.symbols), conditions=conditions,
+        declared="" if spec.levels else f"int32_t {SHAPES}(const int64_t *symbols, int64_t *facts);\n",
+        main="main_of_level[level()]" if spec.levels else MAIN, shapes="shapes_of_taken" if spec.levels else SHAPES,
     )  # fmt: skip
 
 
@@ -86,19 +88,18 @@ def _tensors(name: str, kind: str, tensors: tuple[TensorSpec, ...]) -> str:
 
 _TABLE = """#include "shapes.h"
 
-int32_t halotile_kernel_shapes(const int64_t *symbols, int64_t *facts);
-
+{declared}
 static int32_t call_open(const void *const *inputs, void *const *outputs, const void *weights, void *arena,
                          const int64_t *symbols, const int64_t *facts) {{
     (void)inputs, (void)outputs;
-    return halotile_kernel_main({arguments}, symbols, facts);
+    return {main}({arguments}, symbols, facts);
 }}
 
 static const struct halotile_symbol open_symbols[] = {{
 {rows}}};
 {texts}
 static const struct halotile_open open_shapes = {{
-    {symbols}, {dims}, {facts}, open_symbols, halotile_kernel_shapes, call_open,
+    {symbols}, {dims}, {facts}, open_symbols, {shapes}, call_open,
     {conditions},
 }};
 """

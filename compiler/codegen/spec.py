@@ -37,6 +37,22 @@ _LARGEST_OF_32_BITS, _MOST_OF_32_BITS = 2 << 30, 3 << 30  # one piece of memory 
 
 
 @dataclass(frozen=True)
+class Level:
+    """What a library has for the processors of one level: the objects of main and of the kernels that it calls, and
+    whether these use the matrix unit. Its functions' names end in :func:`suffix` of its number."""
+
+    target: Target
+    object_bytes: bytes
+    kernel_objects: tuple[bytes, ...] = ()
+    matrix_unit: bool = False
+
+
+def suffix(number: int) -> str:
+    """What the names of level ``number`` end in; the least, 0, has the plain ones."""
+    return f"_{number}" if number else ""
+
+
+@dataclass(frozen=True)
 class LibrarySpec:
     """All that the link stage needs.
 
@@ -58,6 +74,9 @@ class LibrarySpec:
     outputs, then its own), the first of them -1 where a tensor would have more elements than kernels count; and main
     takes ``const int64_t *symbols, const int64_t *facts`` at its end. ``planned_bytes`` and ``workspace_bytes`` are
     those at the typical sizes. ``conditions`` are what sizes must satisfy besides their bounds.
+
+    ``levels`` are further levels of processors, from less to more, whose objects do the same as the library's own, the
+    least one's: bytes of the arena, and facts, are then the most that any of them has.
     """
 
     name: str
@@ -84,6 +103,7 @@ class LibrarySpec:
     symbols: tuple[Symbol, ...] = ()
     facts: int = 0
     conditions: tuple[Condition, ...] = ()
+    levels: tuple[Level, ...] = ()
 
     def __post_init__(self) -> None:
         if self.symbols:
@@ -124,6 +144,11 @@ class LibrarySpec:
         for kind, tensors in (("input", self.inputs), ("output", self.outputs)):
             for i in range(len(tensors)):
                 yield from (f"{kind}_{i}_{function}" for function in OF_TENSORS)
+
+    @property
+    def all_levels(self) -> tuple[Level, ...]:
+        """Every level that there is code for, from the least on."""
+        return (Level(self.target, self.object_bytes, self.kernel_objects, self.matrix_unit), *self.levels)
 
     @property
     def weight_bytes(self) -> int:

@@ -97,6 +97,7 @@ class LoadedModel:
         self.inputs: tuple[TensorSpec, ...] = binding.inputs
         self.outputs: tuple[TensorSpec, ...] = binding.outputs
         self.name = binding.name
+        self.target = binding.target
         self.path = library
         self.recorded = recorded  # None when the manifest is not beside the library
         self._binding = binding
