@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import HalotileError
 from ..targets.target import Target
@@ -43,6 +43,9 @@ def compile(
     memory_budget: int | str | None = None,
     optimize: Objective = "speed",
     weights: Weights = "float32",
+    precision: Literal["float32", "int8"] = "float32",
+    calibrate: Any = None,
+    error: float | None = None,
     flush_denormals: bool = False,
     tuning: str | os.PathLike[str] | None = None,
     dump_ir: str | os.PathLike[str] | None = None,
@@ -76,6 +79,9 @@ def compile(
     ``weights="float16"`` stores the weights of convolutions and matrix products so, which halves them; they are widened
     where they are used, and :meth:`Model.verify` allows ten times the error. ``flush_denormals`` counts floats below
     the normal ones (1.2e-38) as zero while a run lasts: x86 processors take a hundred times as long for them.
+    ``precision="int8"`` computes layers in bytes, with ranges from ``calibrate``: sample inputs as an .npz or .npy
+    file, a folder of them, or dicts of arrays. ``error`` is what the outputs may be off by on these samples, as a part
+    of their largest value: layers that cost too much of it stay in float32 (docs/int8.md).
 
     Raises one of ``halotile.errors``: every one says in a line what is wrong, where, and what to do.
     """
@@ -103,6 +109,7 @@ def compile(
         checked_typical,
         checked_weights,
     )
+    from .quantise.wish import int8_plan
     from .runtime.loader import opened
     from .runtime.private import PrivateFolder
     from .state import Options
@@ -129,6 +136,10 @@ def compile(
         optimize=checked_optimize(optimize),
         weights=checked_weights(weights, bool(exact)),
         flush_denormals=checked_denormals(flush_denormals, bool(exact)),
+        int8=int8_plan(
+            model, precision, calibrate, error, exact=bool(exact), fixed=checked_fixed(fixed), cache=where,
+            progress=carried(progress),
+        ),
         tuning=_choices(tuning, chosen, threads),
         name=checked_name(name),
         dump_ir=checked_path(dump_ir, "dump_ir"),

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import HalotileError, ShapeError
+from ..errors import HalotileError, ShapeError, TargetError
 from ..schedules.words.choice import Choice, Refusal
 from ..schedules.words.dims import INFINITY, Dim
 from ..schedules.words.sizes import SYMBOLS, TYPICAL, no_symbols
@@ -88,7 +88,8 @@ def import_(build: Build) -> None:
     options = build.options
     symbolic = options.open or options.stop_after in ("import", "simplify")
     around = (options.inputs, options.outputs)
-    build.imported = import_model(build.source, options.shapes, symbolic, options.fixed, options.typical, around)
+    source = build.source if options.int8 is None else _in_bytes(build)
+    build.imported = import_model(source, options.shapes, symbolic, options.fixed, options.typical, around)
     if options.fixed:  # with the shapes that they have
         build.options = replace(options, fixed=build.imported.fixed)
     build.module = build.imported.module
@@ -97,6 +98,27 @@ def import_(build: Build) -> None:
     build.notes["import"] = list(build.imported.notes)
     for line in build.imported.warnings:
         log.warning("%s", line)
+
+
+def _in_bytes(build: Build) -> Any:
+    """The model with the layers of the options' plan in bytes, under its own name; the model itself for a target that
+    has no products of bytes, whose options then have no such plan."""
+    from ..schedules.instructions.int8_dot import data_dtype
+    from .frontend.load import load
+    from .quantise.plan import quantised_by
+
+    plan, target = build.options.int8, build.options.target
+    assert plan is not None
+    if data_dtype(target) is None:
+        if build.level:
+            raise TargetError(f"level {target.id} has no products of bytes, which levels below it have: leave one out")
+        build.options = replace(build.options, int8=None)
+        build.warnings.append(f"{target.id} has no products of bytes: all layers stay in float32, as that is faster")
+        return build.source
+    model = quantised_by(build.source, plan)
+    model.graph.name = load(build.source).name
+    build.notes["int8"] = [f"{name}: float32, for the error to be kept" for name in plan["left"]]
+    return model
 
 
 def _open(build: Build) -> tuple[Symbol, ...]:

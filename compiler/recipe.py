@@ -21,6 +21,7 @@ from .codegen.manifest import target_facts, target_of
 from .codegen.toolchain import is_known_name
 from .images import Image, Output, checked_images
 from .options import Fixed
+from .quantise.recorded import checked_plan
 from .runtime.digest import digest
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 # Not options of the library that is made; the target has an entry of its own.
 _TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "explain")
 
-_SELDOM = ("inputs", "outputs", "levels")  # told where they say something
+_SELDOM = ("inputs", "outputs", "levels", "int8")  # told where they say something
 
 
 def describe_model(source: Any) -> dict[str, Any]:
@@ -112,10 +113,15 @@ def fixed_of(recorded: Recorded | None) -> dict[str, Fixed] | None:
 
 
 def reference_of(model: Any, recorded: Recorded | None) -> Any:
-    """What a library's answers are compared with: the model that it was built from, and what was put around it."""
+    """What a library's answers are compared with: the model that it was built from, in bytes where the library is, and
+    what was put around it."""
     from .frontend.around import reference_model
 
     options = recorded.options if recorded is not None else None
+    if options and options.get("int8"):
+        from .quantise.plan import quantised_by
+
+        model = quantised_by(model, checked_plan(options["int8"]))
     return reference_model(model, options) if options and (options.get("inputs") or options.get("outputs")) else model
 
 
@@ -135,6 +141,8 @@ def _checked(options: Options) -> Options:
         check.checked_name(options.name)
         check.checked_shapes(options.shapes)
         check.checked_typical(options.typical)
+        if options.int8 is not None:
+            checked_plan(options.int8)
         checked_images(options.inputs, Image, "inputs")
         checked_images(options.outputs, Output, "outputs")
         check.checked_threads(options.threads)

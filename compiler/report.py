@@ -37,7 +37,7 @@ def build_report(build: Build) -> dict[str, Any]:
         report["lengths"] = dict(build.imported.lengths)
         if build.imported.symbols:
             report["symbols"] = [asdict(s) for s in build.imported.symbols]
-        report["warnings"] = list(build.imported.warnings)
+        report["warnings"] = [*build.warnings, *build.imported.warnings]
     if build.graph is not None:
         report["operators_after"] = len(build.graph.nodes)
         report["macs"] = sum(macs(node) for node in build.graph.nodes)
@@ -57,6 +57,8 @@ def build_report(build: Build) -> dict[str, Any]:
     if build.weights is not None:
         report["weight_bytes"] = build.weights.bytes
         report["denormal_constants"] = build.weights.denormals
+    if build.options.int8 is not None:
+        report["int8"] = {key: build.options.int8[key] for key in ("layers", "left", "error")}
     if build.levels:
         report["levels"] = list(build.levels)
         report["arena_bytes"] = max(level["arena_bytes"] for level in build.levels)

@@ -31,6 +31,7 @@ class Options:
     instruction. ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or
     float16 for those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones
     as zero. ``inputs`` and ``outputs``: pre- and post-processing, by name, as plain data (images.py).
+    ``int8``: the plan of layers in bytes, ranges included (compiler/quantise/plan.py).
     ``levels`` are further targets, from less to more, of one architecture: the library has code for each of them.
     ``cache`` keeps compiled code for later builds; unless told, where the environment says
     (compiler/cache/place.py). ``explain``: the select stage notes what every algorithm says of every group."""
@@ -68,6 +69,7 @@ class Options:
     cache: Cache | None = field(default_factory=cache_of_environment)
     explain: bool = False
     levels: tuple[Target, ...] | None = None
+    int8: Mapping[str, Any] | None = None
 
     @cached_property
     def policy(self) -> Policy:
@@ -118,6 +120,7 @@ class Build:
     library: Any = None
     built: Any = None
     notes: dict[str, list[str]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     levels: list[dict[str, Any]] = field(default_factory=list)  # what there is for each level of processors

@@ -21,7 +21,7 @@ ALLOWED["package"] = {"compiler", *BELOW}  # __init__.py at the root: the public
 ALLOWED["cli"] |= {"benchmarks"}  # `halotile bench` is theirs
 PEERS = {"onnxruntime", "openvino", "MNN", "iree", "torch", "ncnn", "tensorflow"}
 MAY_COMPARE = {"compiler/verify.py", "compiler/cli/doctor.py"}
-HOSTS = {"compiler/torch": "torch"}  # a folder that is a part of what it imports: PyTorch's backend
+HOSTS = {"compiler/torch": "torch", "compiler/quantise": "onnxruntime"}  # a folder that is a part of what it imports: PyTorch's backend
 LIGHT = ("tvm", "tvm_ffi", "onnx", "onnxruntime", "click", "rich", "msgspec")
 
 

@@ -36,7 +36,8 @@ STAGES = (
         "Target": ("target", "levels", "threads"),
         "What to make": ("output", "name", "formats", "static", "cc", "glibc", "timers"),
         "Speed, memory, precision": (
-            "exact", "float_mode", "tile", "memory_budget", "optimize", "weights", "flush_denormals", "tuning", "cache",
+            "precision", "calibrate", "error", "exact", "float_mode", "tile", "memory_budget", "optimize", "weights",
+            "flush_denormals", "tuning", "cache",
         ),
         "Comparison": ("verify", "rtol", "atol", "seed"),
         "Looking inside": ("explain", "dump_ir", "stop_after"),
@@ -48,6 +49,7 @@ STAGES = (
         ("halotile build model.onnx -t raspberry-pi-5 --format so,exe -o out/pi5", "For a board:"),
         ("halotile build model.onnx --levels v2,v3,v4,amx -o out", "For any x86 server, the best code for each:"),
         ("halotile build model.onnx --memory-budget 8MiB -o out", "Within 8 MiB of memory:"),
+        ("halotile build model.onnx --precision int8 --calibrate samples.npz -o out", "In bytes, where samples allow:"),
         ("halotile build --from out/manifest.json -o again", "The same bytes once more:"),
         ("python export.py | halotile build - -o out", "A model from standard input:"),
     ],
@@ -85,6 +87,7 @@ STAGES = (
 )  # fmt: skip
 @parameters.tiling_options
 @parameters.weights_option
+@parameters.precision_options
 @click.option(
     "--flush-denormals", is_flag=True,
     help="Count floats below the normal ones (1.2e-38) as zero: x86 is slow with them.",
@@ -137,6 +140,8 @@ def build(
         stem = path.stem
     else:
         chosen, manifest = _options(target, shapes, parameters.cache_of(cache), **options), None
+        assert path is not None
+        chosen = replace(chosen, int8=_int8(path, chosen, as_json, **options))
     final = Path(output or Path("out") / str(stem)) if stop in (None, "link") else None
     if final is not None:
         parameters.check_destination(final)
@@ -181,6 +186,19 @@ def _options(
         stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc, explain=explain, cache=cache,
         formats=chosen_formats(target, formats, static, cc) if making else (),
     )  # fmt: skip
+
+
+def _int8(
+    path: Path, options: Any, quiet: bool, *, precision: str, calibrate: str | None, error: float | None, **_: Any
+) -> Any:
+    """The plan of layers in bytes, where these are asked for."""
+    from ..quantise.wish import int8_plan
+
+    with StageProgress(quiet=quiet) as progress:
+        return int8_plan(
+            path, precision, calibrate, error, exact=options.exact, fixed=options.fixed, cache=options.cache,
+            progress=progress,
+        )  # fmt: skip
 
 
 def _path(text: str | None) -> Path | None:

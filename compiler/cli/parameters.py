@@ -138,6 +138,22 @@ def weights_option(function: F) -> F:
     )(function)  # fmt: skip
 
 
+def precision_options(function: F) -> F:
+    """``--precision``, ``--calibrate`` and ``--error``."""
+    function = click.option(
+        "--error", type=float, metavar="PART",
+        help="What outputs may be off by, as a part of their largest value, such as 0.02; for int8.",
+    )(function)  # fmt: skip
+    function = click.option(
+        "--calibrate", type=click.Path(), metavar="FILE|DIR",
+        help="Sample inputs for int8: an .npz or .npy file, or a folder of them.",
+    )(function)  # fmt: skip
+    return click.option(
+        "--precision", type=click.Choice(["float32", "int8"]), default="float32", show_default=True,
+        help="What layers are computed in; int8 takes --calibrate.",
+    )(function)  # fmt: skip
+
+
 def tuning_option(function: F) -> F:
     """``--tuning``: a database of measured choices."""
     return click.option(

@@ -23,7 +23,7 @@ FORMATS = ("so", "a", "exe")
 RECORDED = (
     "target", "levels", "name", *SHAPES, "fixed", "inputs", "outputs", "images", "threads", "exact", "float_mode",
     "formats", "static", "glibc", "tile",
-    "memory_budget", "optimize", "timers", "tuning", "weights", "flush_denormals",
+    "memory_budget", "optimize", "timers", "tuning", "weights", "flush_denormals", "precision", "calibrate", "error",
 )  # fmt: skip
 
 

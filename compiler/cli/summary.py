@@ -27,6 +27,9 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
         (f"level {one['target']}", f"{size(one['weight_bytes'])} of weights more, arena {size(one['arena_bytes'])}")
         for one in report.get("levels") or ()
     ]
+    if (int8 := report.get("int8")) is not None:
+        done = int8["layers"] - len(int8["left"])
+        found.append(("layers in int8", f"{done} of {int8['layers']}, off by {int8['error']:.1e} on the samples"))
     for key, label in (("weight_bytes", "weights"), ("arena_bytes", "arena")):
         if report.get(key) is not None:
             found.append((label, f"{size(report[key])} ({report[key]} bytes)"))

@@ -1,0 +1,60 @@
+"""What values each tensor takes over the samples.
+
+    ranges(model, samples) -> {tensor: (lowest, highest)}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from ...errors import RunError
+from .prepare import onnxruntime
+
+Ranges = dict[str, tuple[float, float]]
+
+
+def ranges(model: onnx.ModelProto, samples: Sequence[Mapping[str, np.ndarray]]) -> Ranges:
+    """The lowest and highest value of every float32 tensor of the graph, inputs included, over all samples. Raises
+    RunError where one is NaN or infinite."""
+    names = _tensors(model)
+    watching = onnx.ModelProto()
+    watching.CopyFrom(model)
+    graph = watching.graph
+    del graph.output[:]
+    for i, name in enumerate(names):
+        for kind in ("ReduceMin", "ReduceMax"):
+            result = f"halotile_{kind}_{i}"
+            graph.node.append(helper.make_node(kind, [name], [result], keepdims=0))
+            graph.output.append(helper.make_tensor_value_info(result, TensorProto.FLOAT, []))
+    runtime = onnxruntime()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = runtime.InferenceSession(watching.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    lows, highs = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+    for sample in samples:
+        found = np.array([float(value) for value in session.run(None, dict(sample))]).reshape(-1, 2)
+        if not np.isfinite(found).all():
+            wrong = names[int(np.argmin(np.isfinite(found).all(axis=1)))]
+            raise RunError(f"tensor '{wrong}' is NaN or infinite for a calibration sample, which gives no range")
+        lows, highs = np.minimum(lows, found[:, 0]), np.maximum(highs, found[:, 1])
+    return {name: (float(low), float(high)) for name, low, high in zip(names, lows, highs)}
+
+
+def _tensors(model: onnx.ModelProto) -> list[str]:
+    """The float32 tensors of the main graph that have elements, in order."""
+    known = {v.name: v for v in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
+    constants = {t.name for t in model.graph.initializer}
+    order = [*(v.name for v in model.graph.input), *(name for node in model.graph.node for name in node.output)]
+    found = []
+    for name in dict.fromkeys(order):
+        info = known.get(name)
+        if info is None or name in constants or info.type.tensor_type.elem_type != TensorProto.FLOAT:
+            continue
+        if all(d.dim_value != 0 or d.HasField("dim_param") for d in info.type.tensor_type.shape.dim):
+            found.append(name)
+    return found
