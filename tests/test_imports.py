@@ -21,7 +21,8 @@ ALLOWED["package"] = {"compiler", *BELOW}  # __init__.py at the root: the public
 ALLOWED["cli"] |= {"benchmarks"}  # `halotile bench` is theirs
 PEERS = {"onnxruntime", "openvino", "MNN", "iree", "torch", "ncnn", "tensorflow"}
 MAY_COMPARE = {"compiler/verify.py", "compiler/cli/doctor.py"}
-HOSTS = {"compiler/torch": "torch", "compiler/quantise": "onnxruntime"}  # a folder that is a part of what it imports: PyTorch's backend
+# a folder that is a part of what it imports: PyTorch's backend; the steps around a quantiser
+HOSTS = {"compiler/torch": "torch", "compiler/quantise": "onnxruntime"}
 LIGHT = ("tvm", "tvm_ffi", "onnx", "onnxruntime", "click", "rich", "msgspec")
 
 
