@@ -168,6 +168,9 @@ def tune(
     *,
     typical: Mapping[str, int] | None = None,
     fixed: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Image | Mapping[str, Any]] | None = None,
+    outputs: Mapping[str, Output | Mapping[str, Any]] | None = None,
+    images: str | os.PathLike[str] | None = None,
     seconds: float = 10.0,
     candidates: int | None = None,
     progress: Progress | None = None,
@@ -180,6 +183,7 @@ def tune(
     """
     from ..schedules.words.candidates import MOST
     from ..targets.resolve import resolve
+    from .images import both
     from .options import checked_fixed, checked_path, checked_shapes, checked_threads, checked_typical
     from .state import Options
     from .tune import tune as measure
@@ -193,8 +197,11 @@ def tune(
     if candidates is not None and (not isinstance(candidates, int) or isinstance(candidates, bool) or candidates < 1):
         raise HalotileError(f"candidates={candidates!r}: give a whole number from 1, or None")
     check(file)
+    before, behind = both(inputs, outputs, checked_path(images, "images"))
     options = Options(
         resolve("native"),
+        inputs=before,
+        outputs=behind,
         shapes=checked_shapes(shapes),
         typical=checked_typical(typical),
         fixed=checked_fixed(fixed),
@@ -229,6 +236,9 @@ def inspect(
     threads: int | None = None,
     fixed: Mapping[str, Any] | None = None,
     typical: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Image | Mapping[str, Any]] | None = None,
+    outputs: Mapping[str, Output | Mapping[str, Any]] | None = None,
+    images: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """What is in a model, as plain data, without compiling it.
 
@@ -236,15 +246,18 @@ def inspect(
     outputs of the file. With ``stage`` (``import`` to ``plan``): the pipeline runs that far and the operators left are
     listed with shapes and attributes, beside what each pass did and declined. Up to ``simplify``, dimensions may stay
     open: ``symbols`` says of each its sizes, the one to plan for, and why. ``typical``, ``fixed``, ``float_mode``,
-    ``tile``, ``memory_budget``, ``optimize`` and ``threads`` are those of :func:`compile`; with ``check``, every
-    rewrite of the simplification is validated on numbers (slow).
+    ``tile``, ``memory_budget``, ``optimize``, ``threads``, ``inputs``, ``outputs`` and ``images`` are those of
+    :func:`compile`, the last three with a ``stage`` alone; with ``check``, every rewrite of the simplification
+    is validated on numbers (slow).
     """
+    from .images import both
     from .inspection import inspect_file, inspect_stage
     from .options import (
         checked_budget,
         checked_fixed,
         checked_float_mode,
         checked_optimize,
+        checked_path,
         checked_shapes,
         checked_threads,
         checked_tile,
@@ -261,6 +274,10 @@ def inspect(
         "optimize": checked_optimize(optimize),
         "threads": checked_threads(threads),
     }
+    before, behind = both(inputs, outputs, checked_path(images, "images"))
+    if stage is None and (before or behind):
+        raise HalotileError("inputs and outputs are put around the model by a build: give a stage, such as 'import'")
+    options |= {"inputs": before, "outputs": behind}
     if stage is None:
         return inspect_file(model, lengths, known, options["typical"])
     return inspect_stage(model, stage, lengths, target, check, options)

@@ -24,6 +24,8 @@ ModelColour = Literal["RGB", "BGR", "grey"]
 Layout = Literal["NHWC", "NCHW"]
 Resize = Literal["none", "nearest", "linear", "area", "letterbox", "crop"]
 FrameType = Literal["uint8", "uint16", "float32"]
+Matrix = Literal["BT.601", "BT.709"]
+Range = Literal["limited", "full"]
 ResultType = Literal["uint8", "int8", "int32", "int64", "float32"]
 Plain = Mapping[str, Mapping[str, Any]]  # of an input or output: field -> value, as JSON has it
 
@@ -40,7 +42,8 @@ class Image:
     ``letterbox`` is linear to the largest size of the same ratio, centred, ``pad`` around it; ``crop`` linear to the
     smallest that covers, and its centre. ``mean`` is taken off and then divided by ``scale``, in the frame's units,
     numbers or one for each channel of the model. ``colour`` and ``layout`` are the frame's, ``model_colour`` and
-    ``model_layout`` the model's (None: told from the shape).
+    ``model_layout`` the model's (None: told from the shape). ``matrix`` and ``range`` are those of NV12 and YUYV:
+    cameras of high definition have ``BT.709``, JPEGs the ``full`` range.
     """
 
     colour: Colour = "RGB"
@@ -53,6 +56,8 @@ class Image:
     dtype: FrameType = "uint8"
     model_colour: ModelColour | None = None
     model_layout: Layout | None = None
+    matrix: Matrix = "BT.601"
+    range: Range = "limited"
 
     def __post_init__(self) -> None:
         for name, kinds in _IMAGE_WORDS.items():
@@ -68,6 +73,8 @@ class Image:
                 raise HalotileError(f"Image: {self.colour} frames are NHWC; leave the layout out")
             if self.dtype != "uint8":
                 raise HalotileError(f"Image: {self.colour} frames are uint8, not {self.dtype}")
+        elif (self.matrix, self.range) != ("BT.601", "limited"):
+            raise HalotileError(f"Image: matrix and range are of NV12 and YUYV frames, not of {self.colour}")
         if self.size is not None and self.resize is None:
             object.__setattr__(self, "resize", "linear")
 
@@ -124,6 +131,8 @@ _IMAGE_WORDS: dict[str, tuple[str, ...]] = {
     "dtype": get_args(FrameType),
     "model_colour": get_args(ModelColour),
     "model_layout": get_args(Layout),
+    "matrix": get_args(Matrix),
+    "range": get_args(Range),
 }
 
 

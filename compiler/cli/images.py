@@ -33,12 +33,17 @@ class AroundType(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+def images_option(function: F) -> F:
+    """``--images``: the file alone, where ``--input`` is an array."""
+    return click.option(
+        "--images", metavar="FILE", shell_complete=completers.files(".toml"),
+        help="Frames in place of inputs, and what is done with outputs: a TOML file, [inputs.NAME] and [outputs.NAME].",
+    )(function)  # fmt: skip
+
+
 def images_options(function: F) -> F:
     """What is put before the model's inputs and behind its outputs."""
-    function = click.option(
-        "--images", metavar="FILE", shell_complete=completers.files(".toml"),
-        help="All of that in a TOML file, [inputs.NAME] and [outputs.NAME].",
-    )(function)  # fmt: skip
+    function = images_option(function)
     function = click.option(
         "--result", "outputs", type=AroundType(False), multiple=True,
         help="Post-process an output: --result y=argmax,uint8, or y=uint8,multiply=255,NHWC.",

@@ -12,23 +12,26 @@ from ..options import Stage
 from . import completers, parameters
 from .console import columns, count, emit, emit_json, note, seconds, size
 from .failure import one_line
+from .images import images_options, images_wanted
 from .shapes import shape_options
 from .summary import explanation, symbol_text
 from .verb import verb
 
 STAGES = get_args(Stage)
 _TILING = ("tile", "memory_budget", "optimize", "threads")
+_IMAGES = ("inputs", "outputs", "images")
 # What each view reads beside --shape, --typical, --target and --json; the first names are the options that choose it.
 _VIEWS = {
     "--timeline": ("timeline", "svg"),
-    "--plan": ("plan", "pareto", "float_mode", *_TILING),
-    "--stop-after": ("stage", "explain", "nodes", "check", "float_mode", *_TILING),
+    "--plan": ("plan", "pareto", "float_mode", *_IMAGES, *_TILING),
+    "--stop-after": ("stage", "explain", "nodes", "check", "float_mode", *_IMAGES, *_TILING),
 }
 
 
 @verb(
     groups={
         "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed"),
+        "Images": _IMAGES,
         "Views": ("stage", "explain", "nodes", "check", "plan", "pareto", "timeline", "svg"),
         "As a build would be asked": (
             "target", "threads", "float_mode", "tile", "memory_budget", "optimize",
@@ -44,6 +47,7 @@ _VIEWS = {
 @parameters.model_argument()
 @shape_options
 @parameters.fix_option
+@images_options
 @click.option(
     "--stop-after", "stage", type=click.Choice(STAGES), help="Run the pipeline so far and show what is left."
 )
@@ -68,7 +72,7 @@ _VIEWS = {
 def inspect(
     model: str, shapes: Any, typical: Any, fixed: Any, stage: Any, float_mode: str, check: bool,
     timeline: bool, svg: str | None, target: str, as_json: bool, plan: bool, pareto: bool, explain: bool,
-    nodes: tuple[str, ...], **tiling: Any,
+    nodes: tuple[str, ...], inputs: Any, outputs: Any, images: str | None, **tiling: Any,
 ) -> None:  # fmt: skip
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).
 
@@ -85,6 +89,7 @@ def inspect(
     if check and stage == "import":
         raise click.UsageError("--check validates the simplification, which --stop-after import leaves out")
     known = parameters.fixed_of(fixed)
+    before, behind = images_wanted(inputs, outputs, images)
     path = parameters.check_model_path(model)
     from ...targets.resolve import precheck
 
@@ -97,10 +102,12 @@ def inspect(
         from .plan import show as show_plan
 
         wish = {"fixed": known, "float_mode": float_mode, "typical": typical, **tiling}
+        wish |= {"inputs": before, "outputs": behind}
         return show_plan(path, shapes, target, pareto, as_json, wish)
     from ..api import inspect as look
 
     wish = {"fixed": known, "typical": typical, "float_mode": float_mode, "check": check, **tiling}
+    wish |= {"inputs": before, "outputs": behind}
     data = look(path, stage, shapes, target=target, **wish)
     if nodes:
         data = {**data, "notes": {}, "kernels": _kernels_of(data["kernels"], nodes, path)}

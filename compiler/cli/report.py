@@ -11,6 +11,7 @@ import click
 from ...errors import OutputError, ToolchainError
 from . import parameters
 from .console import StageProgress, emit, emit_json, size
+from .images import images_options, images_wanted
 from .shapes import shape_options
 from .verb import verb
 
@@ -18,6 +19,7 @@ from .verb import verb
 @verb(
     groups={
         "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed"),
+        "Images": ("inputs", "outputs", "images"),
         "As a build would be asked": (
             "target", "threads", "exact", "tile", "memory_budget", "optimize", "weights", "tuning", "cache",
         ),
@@ -39,6 +41,7 @@ from .verb import verb
 )  # fmt: skip
 @shape_options
 @parameters.fix_option
+@images_options
 @parameters.threads_option
 @click.option("--exact", is_flag=True, help="As a build with --exact: no Winograd, no matrix unit.")
 @parameters.tiling_options
@@ -50,7 +53,7 @@ from .verb import verb
 def report(
     model: str, output: str, seconds: float, shapes: Any, typical: Any, fixed: Any, threads: int | None, exact: bool,
     tile: Any, memory_budget: int | None, optimize: str, weights: str, tuning: str | None, cache: bool, target: str,
-    as_json: bool,
+    as_json: bool, inputs: Any, outputs: Any, images: str | None,
 ) -> None:  # fmt: skip
     """Compile MODEL (ONNX) and write one HTML page about it: kernels and their times, the arena, tiles, agreement.
 
@@ -59,6 +62,7 @@ def report(
     final = Path(output)
     parameters.check_file_destination(final)
     known = parameters.fixed_of(fixed)
+    before, behind = images_wanted(inputs, outputs, images)
     path = parameters.check_model_path(model)
     from ...targets.resolve import precheck
 
@@ -73,7 +77,8 @@ def report(
     where = parameters.cache_of(cache)
     chosen, here = resolved(target, where)
     options = Options(
-        chosen, shapes=shapes, typical=typical, fixed=known, threads=threads, exact=exact, tile=tile,
+        chosen, shapes=shapes, typical=typical, fixed=known, inputs=before, outputs=behind, threads=threads,
+        exact=exact, tile=tile,
         memory_budget=memory_budget, optimize=optimize, weights=checked_weights(weights, exact),
         tuning=choices(Path(tuning), chosen, threads) if tuning else None, cache=where,
     )  # fmt: skip

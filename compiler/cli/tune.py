@@ -8,6 +8,7 @@ import click
 
 from . import parameters
 from .console import StageProgress, columns, emit, emit_json
+from .images import images_options, images_wanted
 from .shapes import shape_options
 from .verb import verb
 
@@ -15,6 +16,7 @@ from .verb import verb
 @verb(
     groups={
         "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed"),
+        "Images": ("inputs", "outputs", "images"),
         "What is measured": ("threads", "exact", "seconds", "candidates"),
         "Result": ("database",),
     },
@@ -30,6 +32,7 @@ from .verb import verb
 )  # fmt: skip
 @shape_options
 @parameters.fix_option
+@images_options
 @parameters.threads_option
 @click.option("--exact", is_flag=True, help="For builds with --exact: no Winograd, no matrix unit.")
 @click.option(
@@ -42,7 +45,7 @@ from .verb import verb
 @parameters.json_option
 def tune(
     model: str, database: str, shapes: Any, typical: Any, fixed: Any, threads: int | None, exact: bool,
-    seconds: float, candidates: int, as_json: bool,
+    seconds: float, candidates: int, as_json: bool, inputs: Any, outputs: Any, images: str | None,
 ) -> None:  # fmt: skip
     """Measure the kernels of MODEL (ONNX) on this machine, for later builds with --tuning.
 
@@ -50,13 +53,14 @@ def tune(
     that the cost model makes by itself is entered into a database, which may hold any number of models and machines.
     """
     known = parameters.fixed_of(fixed)
+    before, behind = images_wanted(inputs, outputs, images)
     path = parameters.check_model_path(model)
     from ..api import tune as measure
 
     with StageProgress(quiet=as_json) as progress:
         found = measure(
             path, database, shapes, threads, exact, typical=typical,
-            fixed=known, seconds=seconds, candidates=candidates, progress=progress,
+            fixed=known, inputs=before, outputs=behind, seconds=seconds, candidates=candidates, progress=progress,
         )  # fmt: skip
     if as_json:
         emit_json({"database": database, **found})

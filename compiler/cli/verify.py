@@ -12,6 +12,7 @@ from ...errors import ToolchainError
 from . import parameters
 from .arrays import read_arrays
 from .console import StageProgress, columns, emit, emit_json
+from .images import images_option, images_wanted
 from .interrupt import removed_on_exit
 from .shapes import shape_options
 from .sizes import size_option, sizes_of
@@ -22,7 +23,8 @@ from .verb import verb
     groups={
         "Inputs": ("inputs", "sizes", "seed"),
         "What is compared": (
-            "on", "shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed", "threads", "exact", "cache",
+            "on", "images", "shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed", "threads", "exact",
+            "cache",
         ),
         "Tolerance": ("rtol", "atol"),
     },
@@ -39,6 +41,7 @@ from .verb import verb
 @parameters.on_option
 @shape_options
 @parameters.fix_option
+@images_option
 @parameters.threads_option
 @click.option("--exact", is_flag=True, help="Compile exactly; ten times tighter tolerances.")
 @parameters.tolerance_options
@@ -46,7 +49,7 @@ from .verb import verb
 @parameters.json_option
 def verify(
     model: str, directory: str | None, inputs: Any, sizes: Any, on: str | None, shapes: Any, typical: Any, fixed: Any,
-    cache: bool, as_json: bool, **options: Any,
+    cache: bool, as_json: bool, images: str | None, **options: Any,
 ) -> int:
     """Compare MODEL (ONNX) with ONNX Runtime: the library in DIR, or one compiled for this machine and thrown away.
 
@@ -59,6 +62,8 @@ def verify(
         raise click.UsageError("--on runs a built library; name its folder: halotile verify MODEL DIR --on ...")
     if folder is not None and known:
         raise click.UsageError("--fix is for compiling; the library in DIR has its constants already")
+    if folder is not None and images:
+        raise click.UsageError("--images is for compiling; the library in DIR has its steps already")
     if folder is not None and (shapes or typical):
         raise click.UsageError("--shape is for compiling; the library in DIR has its shapes already")
     from ..verify import available
@@ -73,6 +78,8 @@ def verify(
         with removed_on_exit(), tempfile.TemporaryDirectory() as temporary:
             library = Path(temporary) / "library"
             wanted = {"shapes": shapes, "typical": typical, "fixed": known}
+            before, behind = images_wanted((), (), images)
+            wanted |= {"inputs": before, "outputs": behind}
             wanted |= {"threads": options["threads"], "exact": options["exact"]}
             _compile(path, library, parameters.cache_of(cache), wanted, quiet=as_json)
             result = _compare(path, library, inputs, sizes_of(sizes), None, **options)

@@ -3,8 +3,8 @@
     frame (uint8 NHWC) -> Cast -> colour -> resize -> mean, scale -> layout -> Cast -> the model's input
 
 Resizing is a sum of taps along each axis: ``sum over k of Gather(x, index[k]) * weight[k]``, which every opset has and
-which kernels take apart like any other index. NV12 and YUYV are converted in whole numbers, as OpenCV does it (BT.601,
-limited range, 20 bits of fraction), so that the result is OpenCV's to the bit.
+which kernels take apart like any other index. NV12 and YUYV are converted in whole numbers, with 20 bits of fraction,
+as OpenCV does it: with BT.601 and the limited range, which are all that it has, the result is OpenCV's to the bit.
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ from ...errors import HalotileError, ShapeError
 from ..images import CHANNELS, Image
 from .emitter import FLOAT, Emitter
 
-SHIFT = 20  # bits of fraction of these, which are OpenCV's numbers for BT.601
-LUMA, RED_V, GREEN_U, GREEN_V, BLUE_U = 1220542, 1673527, -409993, -852492, 2116026
+SHIFT = 20  # bits of fraction of these
+# By matrix and range: luma, V in red, U and V in green, U in blue. The first are OpenCV's numbers; the others those of
+# Kr, Kb = 0.299, 0.114 (BT.601) and 0.2126, 0.0722 (BT.709), with 219 and 224 steps of luma and chroma or 255 of both.
+YUV = {
+    ("BT.601", "limited"): (1220542, 1673527, -409993, -852492, 2116026),
+    ("BT.601", "full"): (1048576, 1470104, -360853, -748826, 1858077),
+    ("BT.709", "limited"): (1220945, 1879825, -223607, -558796, 2215014),
+    ("BT.709", "full"): (1048576, 1651297, -196424, -490864, 1945738),
+}
 GREY = (0.299, 0.587, 0.114)  # of R, G and B
 INTEGERS: dict[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127), TensorProto.UINT16: (0, 65535),
@@ -290,14 +297,17 @@ def _converted(
         y = _picked(emit, pairs, rows, 2 * columns)
         u, v = (_picked(emit, pairs, rows, 2 * even + i) for i in (1, 3))
     y, u, v = (emit.cast(x, TensorProto.INT32) for x in (y, u, v))
-    dark = emit.do("Sub", y, emit.const(16, np.int32))
-    dark = emit.do("Max", dark, emit.const(0, np.int32)) if emit.opset >= 12 else _not_negative(emit, dark)
+    luma, red_v, green_u, green_v, blue_u = YUV[image.matrix, image.range]
+    dark = y
+    if image.range == "limited":
+        dark = emit.do("Sub", y, emit.const(16, np.int32))
+        dark = emit.do("Max", dark, emit.const(0, np.int32)) if emit.opset >= 12 else _not_negative(emit, dark)
     order = slice(None, None, -1 if image.model_colour == "BGR" else 1)
     chroma = []  # added up first: pixels that share it are alike up to there
-    for x, factors in ((u, (0, GREEN_U, BLUE_U)), (v, (RED_V, GREEN_V, 0))):
+    for x, factors in ((u, (0, green_u, blue_u)), (v, (red_v, green_v, 0))):
         colours = emit.const(np.reshape(factors[order], [1, 3, 1, 1]), np.int32)
         chroma.append(emit.do("Mul", emit.do("Sub", x, emit.const(128, np.int32)), colours))
-    light = emit.do("Add", emit.do("Mul", dark, emit.const(LUMA, np.int32)), emit.const(1 << (SHIFT - 1), np.int32))
+    light = emit.do("Add", emit.do("Mul", dark, emit.const(luma, np.int32)), emit.const(1 << (SHIFT - 1), np.int32))
     total = emit.do("Add", light, _sum(emit, chroma))
     quotient = emit.do("Div", total, emit.const(1 << SHIFT, np.int32))
     return emit.clip(emit.cast(quotient, FLOAT), 0, 255)

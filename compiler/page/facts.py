@@ -75,7 +75,7 @@ def gather(model: Any, options: Options, here: bool, budget: float = 1.0, progre
             return facts
         timed = Path(folder.name) / "timed"
         library(model, replace(options, timers=True), timed, progress)
-        feeds = _feeds(model, plan)
+        feeds = _feeds(_around(model, options), plan)
         with load(plain, threads=options.threads) as loaded:
             _compare(facts, loaded, model)
             try:
@@ -118,6 +118,13 @@ def _runs(once: Any, budget: float) -> list[float]:
         once()
         found.append(time.perf_counter() - start)
     return found
+
+
+def _around(model: Any, options: Options) -> Any:
+    """The model with what the build puts around it."""
+    from ..frontend.around import reference_model
+
+    return reference_model(model, {"inputs": options.inputs, "outputs": options.outputs, "shapes": options.shapes})
 
 
 def _feeds(model: Any, plan: Any) -> Mapping[str, Any]:
