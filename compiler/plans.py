@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,26 @@ from .state import Options
 
 
 def plans(model: Any, options: Options) -> dict[str, Any]:
-    """``groups``: one entry a tile group; ``untiled``, ``chosen`` and ``curve`` where there was a choice; bytes are
-    those of the arena, cycles predicted ones of the whole run."""
+    """``groups``: one entry a tile group; ``untiled``, ``chosen`` and ``curve``, the points that no other beats, where
+    there was a choice; bytes are those of the arena, cycles predicted ones of the whole run."""
     build = run_pipeline(model, replace(options, stop_after="plan"))
+    details = dict(build.details.get("tile", {}))
+    if "curve" in details:
+        details["curve"] = undominated([*details["curve"], details["untiled"]])
     return {
         "name": build.imported.name,
         "arena_bytes": build.report["arena_bytes"],
         "seconds": build.seconds["tile"],
         "groups": planned(build),
-        **{k: v for k, v in build.details.get("tile", {}).items()},
+        **details,
         "notes": list(build.notes.get("tile", ())),
     }
+
+
+def undominated(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The points that no other beats in bytes and cycles, by bytes."""
+    found: list[Mapping[str, Any]] = []
+    for p in sorted(points, key=lambda p: (p["bytes"], p["cycles"])):
+        if not found or p["cycles"] < found[-1]["cycles"]:
+            found.append(p)
+    return found

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..plans import undominated
 from .facts import Box, Facts
 from .svg import GLYPH, WIDTH, box, dot, fitting, line, picture, rate, size, spread, text
 
@@ -148,15 +149,6 @@ def curve(points: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any] | None,
             parts.append(text(x, y - 10, words, "end" if x > WIDTH / 2 else "start"))
     parts.append(text(left, 18, "predicted time, untiled = 1; arena to the right", kind="dim"))
     return picture(top + high + 28, parts, "Predicted time against bytes of arena")
-
-
-def undominated(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The points that no other beats in bytes and cycles, by bytes."""
-    found: list[Mapping[str, Any]] = []
-    for p in sorted(points, key=lambda p: (p["bytes"], p["cycles"])):
-        if not found or p["cycles"] < found[-1]["cycles"]:
-            found.append(p)
-    return found
 
 
 def roofline(kernels: Sequence[Mapping[str, Any]], times: Sequence[float], peak: Any) -> str:

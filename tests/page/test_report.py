@@ -9,8 +9,9 @@ import numpy as np
 import onnx
 import pytest
 from halotile.compiler.cli.main import run
-from halotile.compiler.page.pictures import curve, undominated
+from halotile.compiler.page.pictures import curve
 from halotile.compiler.page.svg import spread
+from halotile.compiler.plans import undominated
 from onnx import TensorProto, helper, numpy_helper
 
 VOID = {"meta", "br"}
