@@ -22,6 +22,7 @@ from tvm import tirx
 from ...kernel.work_sharing import has_long_bands
 from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Packed, Request
+from ...words.sizes import usual
 from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
@@ -124,7 +125,7 @@ class Depthwise(Algorithm):
         return (column_counts(request, facts),)
 
     def loads(self, facts: ConvFacts, plan: int | None) -> float:
-        return facts.taps * facts.output.elements / facts.data.elements
+        return facts.taps * usual(facts.output.elements) / usual(facts.data.elements)
 
     def cost(self, ask: Costing, plan: int | None) -> MemberCost:
         cycles = ask.vectors * (ask.facts.taps + 0.5) / min(2, ask.target.fma_ports)
