@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import OutputError, RunError
 from ..targets.target import Target
-from .guard import guarded
+from .guard import carried, guarded
 from .runtime import loader
 from .runtime.arrays import array_of, is_array, memory_of
 from .runtime.loader import LoadedModel
@@ -30,6 +30,7 @@ from .spec import Symbol, TensorSpec
 from .verify import ATOL, Verification, default_rtol
 
 if TYPE_CHECKING:
+    from .reach.words import Reach
     from .runtime.recorded import Recorded
 
 
@@ -228,6 +229,37 @@ class Model:
             exact=bool(self.report.get("exact")),
             seed=seed,
         )
+
+    @guarded
+    def reach(self, output: str | None = None) -> Reach:
+        """What an output (the first, unless it is named) needs of the inputs, for each of its axes: stride, rows before
+        and after, multiple; or that it is pointwise, or needs the whole, and which node is why (docs/reach.md)."""
+        from .reach.recorded import reach_of
+
+        return reach_of(self.recorded, self.name, self.outputs[0].name if output is None else output)
+
+    @guarded
+    def map_blocks(
+        self,
+        x: Any,
+        out: Any = None,
+        *,
+        tile: int | Sequence[int] | None = None,
+        outputs: Sequence[str] | str | None = None,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Any:
+        """Runs the model on images of any size, tile by tile, in the memory of one tile (docs/reach.md).
+
+        ``x`` is an array, a memmap, or whatever has shape and dtype and takes slices; by name for several inputs.
+        ``out`` takes the results as they come; else they are fresh arrays. A dask array gives a dask array, computed
+        block by block when it is asked for. ``tile`` is how many rows and columns of the output are computed at once,
+        a number or one for each axis; None chooses. Tiles depend on the image alone: every chunking gives the same
+        bits. ``outputs`` are those that are wanted, ``progress`` is called with (tiles done, all tiles). Raises
+        RunError where a node needs the whole image, which it names."""
+        from .reach.blocks import map_blocks
+
+        return map_blocks(self, x, out, tile, outputs, threads, carried(progress))
 
     def close(self) -> None:
         """Ends the threads, gives the arena back, unmaps the library and removes what is this object's alone. Harmless

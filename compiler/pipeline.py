@@ -327,6 +327,7 @@ def assemble(build: Build) -> None:
         symbols=_open(build),
         facts=count_facts(build.graph.inputs, build.graph.outputs, build.memory),
         conditions=build.imported.conditions,
+        reach=build.reach,
     )
     if options.levels:
         from .levels import with_levels

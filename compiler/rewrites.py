@@ -18,6 +18,10 @@ def simplify(build: Build) -> None:
     if options.simplify:
         passed = Simplify(float_mode=options.policy.rounding, check=options.check)
         _keep(build, "simplify", passed.apply(build.module, options.target))
+    if build.output is not None:
+        from .reach.build import plain_reach
+
+        build.reach = plain_reach(build)
 
 
 def reassociate(build: Build) -> None:

@@ -121,6 +121,7 @@ class Build:
     built: Any = None
     notes: dict[str, list[str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    reach: tuple[dict[str, Any], ...] = ()  # what outputs need of inputs
     details: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     levels: list[dict[str, Any]] = field(default_factory=list)  # what there is for each level of processors

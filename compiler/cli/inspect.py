@@ -23,6 +23,7 @@ _IMAGES = ("inputs", "outputs", "images")
 # What each view reads beside --shape, --typical, --target and --json; the first names are the options that choose it.
 _VIEWS = {
     "--timeline": ("timeline", "svg"),
+    "--reach": ("reach", "float_mode", *_IMAGES),
     "--plan": ("plan", "pareto", "float_mode", *_IMAGES, *_TILING),
     "--stop-after": ("stage", "explain", "nodes", "check", "float_mode", *_IMAGES, *_TILING),
 }
@@ -32,7 +33,7 @@ _VIEWS = {
     groups={
         "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed"),
         "Images": _IMAGES,
-        "Views": ("stage", "explain", "nodes", "check", "plan", "pareto", "timeline", "svg"),
+        "Views": ("stage", "explain", "nodes", "check", "plan", "pareto", "reach", "timeline", "svg"),
         "As a build would be asked": (
             "target", "threads", "float_mode", "tile", "memory_budget", "optimize",
         ),
@@ -41,6 +42,7 @@ _VIEWS = {
         ("halotile inspect model.onnx", "What is in the file, and whether it can be compiled:"),
         ("halotile inspect model.onnx --explain --node conv1", "How a layer is computed, and why:"),
         ("halotile inspect model.onnx --stop-after simplify", "What simplification left:"),
+        ("halotile inspect model.onnx --reach", "Which rows of the image a row of the output needs:"),
         ("halotile inspect model.onnx --plan --pareto -t raspberry-pi-4", "Tile groups, and memory against time:"),
     ],
 )
@@ -65,6 +67,7 @@ _VIEWS = {
 @click.option("--svg", type=click.Path(dir_okay=False), help="Also draw the timelines into this file.")
 @click.option("--plan", "plan", is_flag=True, help="Show the tile groups: tiles, boxes, modes, bytes, extra work.")
 @click.option("--pareto", is_flag=True, help="With the curve of arena bytes against predicted time.")
+@click.option("--reach", is_flag=True, help="Show which input rows an output row needs: stride, halo, multiple.")
 @parameters.tiling_options
 @parameters.threads_option
 @parameters.target_option
@@ -72,7 +75,7 @@ _VIEWS = {
 def inspect(
     model: str, shapes: Any, typical: Any, fixed: Any, stage: Any, float_mode: str, check: bool,
     timeline: bool, svg: str | None, target: str, as_json: bool, plan: bool, pareto: bool, explain: bool,
-    nodes: tuple[str, ...], inputs: Any, outputs: Any, images: str | None, **tiling: Any,
+    nodes: tuple[str, ...], inputs: Any, outputs: Any, images: str | None, reach: bool, **tiling: Any,
 ) -> None:  # fmt: skip
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).
 
@@ -85,7 +88,8 @@ def inspect(
         raise click.UsageError("--node picks kernels of --explain; give both")
     if explain and stage is None:
         stage = "plan"
-    _refuse_unread("--timeline" if timeline or svg else "--plan" if plan or pareto else "--stop-after" if stage else "")
+    views = {"--timeline": timeline or svg, "--reach": reach, "--plan": plan or pareto, "--stop-after": stage}
+    _refuse_unread(next((name for name, asked in views.items() if asked), ""))
     if check and stage == "import":
         raise click.UsageError("--check validates the simplification, which --stop-after import leaves out")
     known = parameters.fixed_of(fixed)
@@ -98,6 +102,11 @@ def inspect(
         from .timeline import show
 
         return show(path, shapes, known, target, svg, as_json, typical)
+    if reach:
+        from .reach import show as show_reach
+
+        wish = {"fixed": known, "float_mode": float_mode, "typical": typical, "inputs": before, "outputs": behind}
+        return show_reach(path, shapes, target, as_json, wish)
     if plan or pareto:
         from .plan import show as show_plan
 

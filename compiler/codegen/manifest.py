@@ -41,6 +41,7 @@ def manifest_text(
         "inputs": [_tensor(t) for t in spec.inputs],
         "outputs": [_tensor(t) for t in spec.outputs],
         **(_sizes(spec) if spec.symbols else {}),
+        **({"reach": list(spec.reach)} if spec.reach else {}),
         "weight_bytes": spec.weight_bytes,
         "planned_bytes": spec.planned_bytes,
         "workspace_bytes": spec.workspace_bytes,

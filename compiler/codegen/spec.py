@@ -73,7 +73,8 @@ class LibrarySpec:
     numbers that follow from the sizes (planned bytes and workspace bytes of the arena, all dimensions of all inputs and
     outputs, then its own), the first of them -1 where a tensor would have more elements than kernels count; and main
     takes ``const int64_t *symbols, const int64_t *facts`` at its end. ``planned_bytes`` and ``workspace_bytes`` are
-    those at the typical sizes. ``conditions`` are what sizes must satisfy besides their bounds.
+    those at the typical sizes. ``conditions`` are what sizes must satisfy besides their bounds. ``reach`` is what
+    outputs need of inputs, as plain data (compiler/reach/words.py).
 
     ``levels`` are further levels of processors, from less to more, whose objects do the same as the library's own, the
     least one's: bytes of the arena, and facts, are then the most that any of them has.
@@ -104,6 +105,7 @@ class LibrarySpec:
     facts: int = 0
     conditions: tuple[Condition, ...] = ()
     levels: tuple[Level, ...] = ()
+    reach: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if self.symbols:

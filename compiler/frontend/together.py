@@ -24,19 +24,20 @@ def going_together(
     sizes = {s.name: s.typical for s in symbols}
     known = [c for c in conditions if symbols_of(c.left) | symbols_of(c.right) <= sizes.keys()]
     for _ in range(ROUNDS):
-        broken = next((c for c in known if not _holds(c, sizes)), None)
+        broken = next((c for c in known if not holds(c, sizes)), None)
         if broken is None:
             break
         mended = _mended(broken, [s for s in symbols if s.name in free], sizes)
         if mended is None:
             break
         sizes.update(mended)
-    if not all(_holds(c, sizes) for c in known):
+    if not all(holds(c, sizes) for c in known):
         return tuple(symbols)
     return tuple(replace(s, typical=sizes[s.name]) for s in symbols)
 
 
-def _holds(condition: Condition, sizes: Mapping[str, int]) -> bool:
+def holds(condition: Condition, sizes: Mapping[str, int]) -> bool:
+    """Whether sizes of the symbols satisfy a condition."""
     left, right = value_of(condition.left, sizes), value_of(condition.right, sizes)
     if condition.relation == "is 1 or":
         return left in (1, right)
@@ -53,7 +54,7 @@ def _mended(condition: Condition, free: Sequence[Symbol], sizes: Mapping[str, in
         most = FARTHEST * symbol.multiple if symbol.high is None else symbol.high
         wished = sizes[symbol.name]
         near = sorted(range(least, most + 1, symbol.multiple)[:FARTHEST], key=lambda n: abs(n - wished))  # noqa: B023
-        found = next((n for n in near if _holds(condition, {**sizes, symbol.name: n})), None)
+        found = next((n for n in near if holds(condition, {**sizes, symbol.name: n})), None)
         if found is not None:
             return {symbol.name: found}
     return None

@@ -73,6 +73,39 @@ class FixedValue(msgspec.Struct, frozen=True):
     values: tuple[bool | int | float | Literal["nan", "inf", "-inf"], ...]
 
 
+class ReachOfAxis(msgspec.Struct, frozen=True):
+    """What one axis of an output needs of an input (compiler/reach/words.py)."""
+
+    input: str
+    kind: Literal["pointwise", "rows", "whole"]
+    input_axis: Size | None = None
+    stride: tuple[Size, Annotated[int, Meta(ge=1, le=LARGEST)]] = (1, 1)
+    before: int = 0
+    after: int = 0
+    multiple: Annotated[int, Meta(ge=1, le=LARGEST)] = 1
+    period: Annotated[int, Meta(ge=1, le=LARGEST)] = 1
+    lows: tuple[int, ...] = ()
+    highs: tuple[int, ...] = ()
+    why: str = ""
+
+
+class CutOfAxis(msgspec.Struct, frozen=True):
+    """How crops compute an axis of an output."""
+
+    front: Size = 0
+    back: Size = 0
+    period: Annotated[int, Meta(ge=1, le=LARGEST)] = 1
+    problem: str = ""
+
+
+class ReachOfOutput(msgspec.Struct, frozen=True):
+    """What an output needs of every input, and how crops compute it."""
+
+    output: str
+    inputs: dict[str, tuple[ReachOfAxis, ...]] = {}
+    cuts: tuple[CutOfAxis, ...] = ()
+
+
 class Machine(msgspec.Struct, frozen=True):
     """Of the target what messages name; the whole of it is for codegen/manifest.py."""
 
@@ -107,6 +140,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     symbols: tuple[OpenDimension, ...] = ()
+    reach: tuple[ReachOfOutput, ...] = ()
     weight_bytes: Size = 0
     arena_bytes: Size = 0
     target: Machine | None = None

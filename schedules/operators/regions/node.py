@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...words.group import Node, Value
-from . import channels, pads, shapes, slices, transposed, windows
+from . import channels, pads, resized, shapes, slices, transposed, windows
 from .box import Box, Needs, Refusal, contains, is_empty, merge, whole
 from .elementwise import elementwise
 
@@ -15,6 +15,7 @@ RULES: dict[str, Rule] = {
     **windows.RULES,
     **transposed.RULES,
     **pads.RULES,
+    **resized.RULES,
     **slices.RULES,
     **shapes.RULES,
     **channels.RULES,

@@ -13,11 +13,14 @@ missing ones a zero weight): what multiplies a zero is read, too.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ...words.group import Node
 from .attributes import own
 from .box import Box, Needs, Refusal, Span, need
 from .windows import group_channels
+
+Reads = Callable[[Span, int, int, int, int], "Span | None"]
 
 
 def axis_reads(span: Span, kernel: int, stride: int, dilation: int, begin: int) -> Span | None:
@@ -39,12 +42,21 @@ def axis_reads(span: Span, kernel: int, stride: int, dilation: int, begin: int) 
     return (min(low), max(high) + 1) if low else None
 
 
-def conv_transpose(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def taps_that_count(span: Span, kernel: int, stride: int, dilation: int, begin: int) -> Span | None:
+    """The same without what only a zero weight multiplies."""
+    lo, hi = span
+    ends = {*range(lo, min(hi, lo + stride)), *range(max(lo, hi - stride), hi)}
+    met = [divmod(o + begin - k * dilation, stride) for o in ends for k in range(kernel)]
+    found = [i for i, rest in met if not rest]
+    return (min(found), max(found) + 1) if found else None
+
+
+def conv_transpose(node: Node, _output: int, box: Box, reads: Reads = axis_reads) -> Needs | Refusal:
     data, weight = node.inputs[:2]
     a = own(node)
     spatial = []
     for axis, span in enumerate(box[2:]):
-        found = axis_reads(
+        found = reads(
             span, weight.shape[2 + axis], a["strides"][axis], a["dilations"][axis], a["begin"][axis]
         )
         if found is None:
