@@ -26,6 +26,7 @@ from ...schedules.matmul.folded_moves import producers
 from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Value
 from ...schedules.words.layout import Layout
+from ...schedules.words.sizes import product, usual
 from ..fuse.outputs import copy_group, root_of
 from .moves import without_moves
 from .rename import anchor_reading, reading, result_renamed
@@ -368,7 +369,7 @@ def _readers(groups: Sequence[Group]) -> dict[Value, list[Group]]:
 
 
 def _is_image(value: Value) -> bool:
-    return value.constant is None and len(value.shape) > 2 and value.elements > value.shape[0] * value.shape[1]
+    return value.constant is None and usual(product(value.shape[2:])) > 1
 
 
 def _prologue(group: Group) -> Group | None:
