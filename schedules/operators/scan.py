@@ -59,8 +59,9 @@ def cumprod(x: te.Tensor, *, axis: int, exclusive: bool, reverse: bool) -> te.Te
 
 
 @define("halotile.topk")
-def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
-    """The k largest (smallest) elements along ``axis`` in order, and their positions (int64); equals keep theirs.
+def topk(x: te.Tensor, *, k: int | None = None, axis: int, largest: bool) -> list[te.Tensor]:
+    """The k largest (smallest) elements along ``axis`` in order, of which without ``k`` there are as many as there are
+    at all, and their positions (int64); equals keep theirs.
 
     A heap of k positions with the last in order at the root, kept in the output itself: an element that comes before
     the root replaces it, and at the end the heap is taken apart from its root, back to front. Of types up to 32 bits it
@@ -71,6 +72,7 @@ def topk(x: te.Tensor, *, k: int, axis: int, largest: bool) -> list[te.Tensor]:
         return first_of(x, axis, order(is_float(dtype_of(x)), largest))
     shape = shape_of(x)
     outer, length, inner = split_at(x, axis)
+    k = length if k is None else k
     out = [k if a == axis else d for a, d in enumerate(shape)]
     rank = rank_of(dtype_of(x), largest)
     wide: Any = key_of(dtype_of(x), largest) if rank is None else None
