@@ -81,6 +81,9 @@ def require_equal(a: Any, b: Any, what: str) -> None:
     for name, value in _solutions(rest):
         if not isinstance(value, Dim) or symbol_name(value) is not None:
             raise Learned(name, same_as=value)
+    for zero in (rest, -rest):
+        learn_at_least(zero, 0, "")
+        _learn_at_most(zero, 0, "")
     assume(*_equation(rest), f"{what}: {a} is taken to be {b}, since the model can't run otherwise")
 
 
@@ -175,7 +178,8 @@ def require_at_least(
 
 
 def learn_at_least(value: Any, least: int, why: str) -> None:
-    """The least that the symbol of f n + c or floor(n / k) must be; nothing for a dim of another form."""
+    """The least that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) must be; nothing for a dim of another
+    form."""
     terms = dict(terms_of(value))
     least -= terms.pop((), 0)
     if len(terms) != 1:
@@ -188,6 +192,11 @@ def learn_at_least(value: Any, least: int, why: str) -> None:
         raise Learned(atom.text, low=int(most), why=why)
     if atom.kind == "floor" and isinstance(atom.operands[1], int):
         learn_at_least(atom.operands[0], int(most) * atom.operands[1], why)
+    elif atom.kind in ("max", "min"):
+        ends = [bounds(o)[1] for o in atom.operands]
+        for operand, other in zip(atom.operands, reversed(ends)):
+            if atom.kind == "min" or other < most:  # the other one does not reach it
+                learn_at_least(operand, int(most), why)
 
 
 def broadcast(*shapes: Sequence[Any]) -> tuple[Any, ...]:
@@ -279,19 +288,25 @@ def _capped(a: Dim, b: Dim, beyond: int = 1) -> Dim | None:
 
 
 def _learn_at_most(value: Any, most: int, why: str) -> None:
-    """The most that the symbol of f n + c or floor(n / k) may be; nothing for a dim of another form."""
+    """The most that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) may be; nothing for a dim of another
+    form."""
     terms = dict(terms_of(value))
     most -= terms.pop((), 0)
     if len(terms) != 1:
         return
     ((monomial, factor),) = terms.items()
-    if factor <= 0 or len(monomial) != 1:
+    if factor <= 0 or len(monomial) != 1 or monomial[0].high * factor <= most:
         return
     atom, limit = monomial[0], int(most // factor)
     if atom.kind == "symbol" and not atom.operands:
         raise Learned(atom.text, high=limit, why=why)
     if atom.kind == "floor" and isinstance(atom.operands[1], int):
         _learn_at_most(atom.operands[0], limit * atom.operands[1] + atom.operands[1] - 1, why)
+    elif atom.kind in ("max", "min"):
+        ends = [bounds(o)[0] for o in atom.operands]
+        for operand, other in zip(atom.operands, reversed(ends)):
+            if atom.kind == "max" or other > limit:
+                _learn_at_most(operand, limit, why)
 
 
 def require_at_most(value: Any, most: int, why: str = "") -> None:

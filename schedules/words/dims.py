@@ -212,7 +212,28 @@ def bounds(value: Any, depth: int = 2) -> tuple[float, float]:
         for other, below in _chosen(value):
             a, b = bounds(other, depth - 1)
             low, high = (max(low, a), high) if below else (low, min(high, b))
+    if depth and (math.isinf(low) or math.isinf(high)) and is_whole(value):
+        rest, less, more = _without_floors(value)
+        a, b = bounds(rest, 0)
+        low = low if math.isinf(a) else max(low, math.ceil(a + less))
+        high = high if math.isinf(b) else min(high, math.floor(b + more))
     return low, high
+
+
+def _without_floors(value: Any) -> tuple[Any, Fraction, Fraction]:
+    """The value with p / b for every floor(p / b), and the least and the most to be added to that: to one half, for
+    (n + 1) // 2 - n // 2, from minus one half to one half."""
+    rest, below, above = value, Fraction(0), Fraction(0)
+    for monomial, factor in terms_of(value).items():
+        if len(monomial) == 1 and monomial[0].kind == "floor" and isinstance(monomial[0].operands[1], int):
+            inner, b = monomial[0].operands
+            whole, low, high = _without_floors(inner)
+            if monomial[0].symbol is None:  # else it is a symbol that is a multiple of b, and no remainder is left
+                low = low - (b - 1)
+            ends = (low * factor / b, high * factor / b)
+            rest = rest - Dim({monomial: factor}) + whole * Fraction(factor, b)
+            below, above = below + min(ends), above + max(ends)
+    return rest, below, above
 
 
 def _chosen(value: Dim) -> Iterable[tuple[Any, bool]]:

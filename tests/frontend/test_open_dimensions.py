@@ -205,3 +205,65 @@ def test_a_pool_that_rounds_up_and_may_end_in_its_padding_is_refused() -> None:
     y = g("MaxPool", g.input("x", (1, 3, "h", 9)), kernel_shape=[2, 2], strides=[3, 3], ceil_mode=1)
     with pytest.raises(UnsupportedError, match="ceil_mode over open dimensions"):
         operators(finished(g, y))
+
+
+def bounds_of(model: onnx.ModelProto) -> dict[str, tuple[int, int | None, str]]:
+    return {s.name: (s.low, s.high, " ".join(s.why)) for s in import_model(model, symbolic=True).symbols}
+
+
+@pytest.mark.parametrize(
+    ("operator", "given", "least"),
+    [
+        ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}, 2),
+        ("AveragePool", {"kernel_shape": [7, 5], "pads": [1, 1, 2, 2]}, 4),
+        ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}, 2),
+        ("MaxPool", {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER"}, 1),
+        ("MaxPool", {"kernel_shape": [2, 2], "pads": [1, 1, 1, 1]}, 0),
+        ("Conv", {"kernel_shape": [3, 3], "dilations": [2, 2]}, 5),
+    ],
+)
+def test_a_window_fits(operator: str, given: dict[str, object], least: int) -> None:
+    """Since none lies outside of the image, of which the result would have no sensible number of rows."""
+    g = Raw(19)
+    x = g.input("x", (1, 3, "h", 9))
+    weights = [g.weight(4, 3, 3, 3)] if operator == "Conv" else []
+    low, high, why = bounds_of(finished(g, g(operator, x, *weights, **given)))["h"]
+    assert (low, high) == (least, None) and ("for a window to fit" in why) == (least > 0)
+
+
+def test_an_axis_that_is_squeezed_is_one_long() -> None:
+    """Which bounds the height of rows of text: 15 is too little, and 80 makes two rows of what is read."""
+    g = Raw(17)
+    x = g("MaxPool", g.input("x", (1, 8, "h", "w")), kernel_shape=[8, 2], strides=[32, 2])
+    y = g("Squeeze", x, g.const([2]))
+    found, _, shapes = operators(finished(g, y))
+    known = bounds_of(finished(g, y))
+    assert shapes == ["1, 8, (w // 2)"] and known["h"][:2] == (8, 39) and known["w"][:2] == (2, None)
+    assert found["relax.strided_slice"] == 0
+
+
+def test_an_axis_that_two_dimensions_make_is_squeezed_under_a_condition() -> None:
+    g = Raw(17)
+    y = g("Squeeze", g("Reshape", g.input("x", ("a", "b", 3)), g.const([-1, 3])), g.const([0]))
+    imported = import_model(finished(g, y), symbolic=True)
+    assert imported.outputs[0].shape == (3,)
+    assert [(str(c.left), c.relation, str(c.right)) for c in imported.conditions] == [("a*b", "is", "1")]
+
+
+def test_a_length_that_is_clamped_is_bounded_through_the_clamp() -> None:
+    g = Raw(17)
+    x = g.input("x", (1, 8, "t"))
+    y = g("MaxPool", x, kernel_shape=[4], auto_pad="SAME_UPPER", strides=[4])
+    y = g("Slice", y, g.const([0]), g.const([5]), g.const([2]))  # min(5, (t + 3) // 4)
+    low, high, _ = bounds_of(finished(g, g("Reshape", y, g.const([1, 8, 3]))))["t"]
+    assert (low, high) == (9, 12)
+
+
+def test_a_crop_to_the_result_of_another_window() -> None:
+    """The end is h - 3, of which an image that is smaller would make another position."""
+    g = Raw(17)
+    x = g.input("x", (1, 3, "h", 20))
+    a, b = g("Conv", x, g.weight(4, 3, 5, 5)), g("Conv", x, g.weight(4, 3, 3, 3))
+    end = g("Add", g("Unsqueeze", g.size(a, 2), g.const([0])), g.const([1]))
+    y = g("Slice", b, g.const([1]), end, g.const([2]))
+    assert operators(finished(g, y))[2] == ["1, 4, h - 4, 18"]

@@ -98,6 +98,12 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], list[dict[str, int]], dict[st
             v, i = TopK(x, k)  w, j = TopK<largest=0, axis=0>(x, one) }""",
         {}, _sizes(n=[1, 7, 16, 40], m=[3, 5, 100, 35]), {"x": _permuted},
     ),
+    "all in order": (  # as of lengths that a batch is sorted by
+        """g (float[n, m] x, int64[n] t) => (v, i, w, j, u, r) {
+            m = Shape<start=1>(x)  n = Shape(t)
+            v, i = TopK(x, m)  w, j = TopK<largest=0, axis=0>(x, n)  u, r = TopK(t, n) }""",
+        {}, _sizes(n=[1, 7, 16, 40], m=[3, 1, 100, 35]), {"x": _permuted, "t": _below(1000)},
+    ),
     "written at positions": (
         """g (float[n, 9] x, int64[k, 1] at, float[k, 9] u) => (y, z) {
             y = ScatterND(x, at, u)  more = Expand(at, shape)  z = ScatterElements<axis=0>(x, more, u) }""",
@@ -125,6 +131,17 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], list[dict[str, int]], dict[st
             b = MaxPool<kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1>(x)
             c = GlobalMaxPool(x)  d = AveragePool<kernel_shape=[5, 5], auto_pad="SAME_UPPER">(x) }""",
         {}, _sizes(n=[1, 2, 1], h=[5, 8, 31], w=[7, 16, 6]), {},
+    ),
+    "same padding of every parity": (
+        """g (float[1, 3, h, w] x) => (a, b, c, d, e) {
+            a = Conv<auto_pad="SAME_UPPER", strides=[2, 2]>(x, k)
+            b = Conv<auto_pad="SAME_LOWER", strides=[3, 2], group=3>(x, l)
+            c = MaxPool<kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER">(x)
+            d = AveragePool<kernel_shape=[2, 3], strides=[2, 3], auto_pad="SAME_LOWER">(x)
+            e = AveragePool<kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER", count_include_pad=1>(x) }""",
+        {"k": np.random.default_rng(1).normal(size=(5, 3, 3, 3)).astype("float32"),
+         "l": np.random.default_rng(2).normal(size=(3, 1, 5, 2)).astype("float32")},
+        _sizes(h=[8, 3, 12, 31, 7], w=[7, 16, 6, 33, 5]), {},
     ),
     "repeated where they are one": (
         """g (float[n, m] x, float[3, 6] z, float[b, 2, 6] p, float[4, 6, 5] q) => (y, w, v) {

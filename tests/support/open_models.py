@@ -41,6 +41,9 @@ class Drawing:
     def whole(self, *numbers: int) -> str:
         return self.constant(numbers, np.int64)
 
+    def whole_scalar(self, number: int) -> str:
+        return self.constant(number, np.int64)
+
     def input(self, name: str, *shape: int | str, kind: int = TensorProto.FLOAT) -> str:
         self.inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
         return name
@@ -148,6 +151,55 @@ def listener() -> onnx.ModelProto:
     return g.model()
 
 
+def detector() -> onnx.ModelProto:
+    """Maps of two sizes, a gate of one channel, boxes as means over bins, and their places counted at run time."""
+    g, bins = Drawing(5), 4
+    image = g.input("x", "n", 3, "h", "w")
+    fine = _silu(g, g.conv(image, 3, 16, 3, strides=[2, 2]))
+    coarse = _silu(g, g.conv(fine, 16, 16, 3, groups=16, strides=[2, 2]))
+    up = g("Resize", coarse, "", g.constant([1, 1, 2, 2]), mode="nearest", nearest_mode="floor",
+           coordinate_transformation_mode="asymmetric")  # fmt: skip
+    fine = g.conv(_silu(g, g("Concat", up, fine, axis=1)), 32, 32, 3, groups=32)
+    fine = g("Mul", fine, g("Sigmoid", g.conv(fine, 32, 1, 1)))
+    heads, places = [], []
+    for x, channels, step in ((fine, 32, 2), (coarse, 16, 4)):
+        batch, height, width = g.dims(x, 0, 2, 3)
+        heads.append(g.reshaped(g.conv(x, channels, 4 * bins + 2, 1), batch, 4 * bins + 2, -1))
+        rows, columns = (g("Range", g.whole_scalar(0), g("Squeeze", n), g.whole_scalar(1)) for n in (height, width))
+        both = g("Concat", height, width, axis=0)
+        grid = [g("Expand", g("Unsqueeze", v, g.whole(a)), both) for v, a in ((columns, 0), (rows, 1))]
+        flat = g("Concat", *(g("Reshape", v, g.whole(1, -1)) for v in grid), axis=0)
+        places.append(g("Mul", g("Cast", flat, to=TensorProto.FLOAT), g.constant(step)))
+    whole, at = g("Concat", *heads, axis=2), g("Concat", *places, axis=1)
+    batch, count = g.dims(whole, 0, 2)
+    box = g("Slice", whole, g.whole(0), g.whole(4 * bins), g.whole(1))
+    box = g("Softmax", g("Transpose", g.reshaped(box, batch, 4, bins, count), perm=[0, 2, 1, 3]), axis=1)
+    box = g("ReduceSum", g("Mul", box, g.constant(np.arange(bins).reshape(1, bins, 1, 1))), g.whole(1), keepdims=0)
+    corners = [g("Slice", box, g.whole(a), g.whole(a + 2), g.whole(1)) for a in (0, 2)]
+    scores = g("Sigmoid", g("Slice", whole, g.whole(4 * bins), g.whole(4 * bins + 2), g.whole(1)))
+    g.output(g("Concat", g("Sub", at, corners[0]), g("Add", at, corners[1]), scores, axis=1), 3)
+    return g.model()
+
+
+def _silu(g: Drawing, x: str) -> str:
+    return g("Mul", x, g("Sigmoid", x))
+
+
+def reader() -> onnx.ModelProto:
+    """Rows of text: convolutions down to one row, and a recurrent layer along it in both directions."""
+    g, hidden = Drawing(6), 12
+    x = g("Relu", g.conv(g.input("x", "n", 1, "h", "w"), 1, 16, 3))
+    x = g("Relu", g.conv(g("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]), 16, 24, 3))
+    x = g("AveragePool", x, kernel_shape=[8, 1], strides=[8, 1])
+    x = g("Transpose", g("Squeeze", x, g.whole(2)), perm=[2, 0, 1])
+    weights = [g.drawn(2, 4 * hidden, 24), g.drawn(2, 4 * hidden, hidden), g.constant(np.zeros((2, 8 * hidden)))]
+    y = g("LSTM", x, *weights, hidden_size=hidden, direction="bidirectional")
+    length, batch = g.dims(x, 0, 1)
+    y = g.reshaped(g("Transpose", y, perm=[0, 2, 1, 3]), length, batch, 2 * hidden)
+    g.output(g("LogSoftmax", g.linear(y, 2 * hidden, 11), axis=-1), 3)
+    return g.model()
+
+
 MODELS = (
     OpenModel(
         "encoder", encoder,
@@ -169,6 +221,16 @@ MODELS = (
         "listener", listener,
         tuple({"n": n, "t": t} for n, t in ((1, 9), (2, 16), (1, 33), (3, 100), (1, 1001))),
         ("direct conv", "depthwise conv"),
+    ),
+    OpenModel(
+        "detector", detector,
+        tuple({"n": n, "h": h, "w": w} for n, h, w in ((1, 4, 4), (2, 32, 20), (1, 64, 92), (3, 36, 48), (1, 7, 8))),
+        ("depthwise conv", "or direct conv"),
+    ),
+    OpenModel(
+        "reader", reader,
+        tuple({"n": n, "h": h, "w": w} for n, h, w in ((1, 16, 2), (2, 31, 3), (1, 16, 101), (3, 20, 34), (1, 17, 8))),
+        ("or direct conv", "matmul packed"),
     ),
 )  # fmt: skip
 

@@ -12,11 +12,12 @@ from tvm import relax
 from ....schedules.words.dims import Open, is_open, maximum
 from ....schedules.words.refusal import Refusal
 from ..ahead import LARGEST, WIDENED
-from ..implied import require_equal
+from ..implied import require_at_least, require_equal
 from ..node import Node
 from ..objection import out_of_range
 from ..registry import converts
 from ..value import Value
+from .movement import filled_round
 
 R = relax.op
 
@@ -50,13 +51,17 @@ def convolve(node: Node, x: Value, w: Value) -> Value:
     strides = node.attr("strides", [1] * spatial)
     dilations = node.attr("dilations", [1] * spatial)
     begin, end = window_pads(node, x.shape[2:], kernel, strides, dilations)
-    if any(p < 0 for p in begin + end):
+    if any(not is_open((p,)) and p < 0 for p in begin + end):
         raise Refusal("negative pads are not supported")
     ends = zip(x.shape[2:], begin, end, kernel, dilations)
     if any(not is_open((n,)) and n + b + e < (k - 1) * d + 1 for n, b, e, k, d in ends):
         raise Refusal(f"weights {w} do not fit the input {x} with pads {begin + end} and dilations {list(dilations)}")
+    require_fit(x.shape[2:], kernel, dilations, begin, end)
     if groups < 1 or w.shape[0] % groups:
         raise Refusal(f"{groups} groups do not divide the weights {w}")
+    if is_open(begin + end):
+        x = filled_round(node, x, [0, 0, *begin], [0, 0, *end], node.scalar(0, x))
+        begin, end = [0] * spatial, [0] * spatial
     if is_product(x, w, groups):
         return as_product(node, x, w, groups, (list(strides), list(dilations), begin, end))
     function = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}[spatial]
@@ -143,11 +148,24 @@ def window_pads(
         raise Refusal(f"auto_pad '{mode}' does not exist")
     begin, end = [], []
     for n, k, s, d in zip(size, kernel, strides, dilations):
-        total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
-        small = total // 2
-        begin.append(small if mode == "SAME_UPPER" else total - small)
-        end.append(total - small if mode == "SAME_UPPER" else small)
+        total = maximum((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
+        begin.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
+        end.append(total - begin[-1])
     return begin, end
+
+
+def require_fit(
+    size: Sequence[Any],
+    kernel: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[Any],
+    end: Sequence[Any],
+    less: Sequence[int] | None = None,
+) -> None:
+    """Open lengths must be such that a window fits; or does but for ``less`` positions, which are added behind it."""
+    for n, k, d, b, e, short in zip(size, kernel, dilations, begin, end, less or [0] * len(kernel)):
+        span = (k - 1) * d + 1
+        require_at_least(n + b + e, span - short, f"its window of {span}", "for a window to fit")
 
 
 def per_channel(node: Node, vector: Value, rank: int) -> Value:

@@ -67,8 +67,9 @@ def squeeze(node: Node) -> Value:
         raise Open(f"its axes are not given, and an open dimension of {x} may be one")
     chosen = [i for i, d in enumerate(x.shape) if d == 1] if axes is None else normal_axes(axes, x.rank)
     for axis in chosen:
-        if isinstance(x.shape[axis], Dim):
+        if isinstance(x.shape[axis], Dim) and not node.guarded:
             require_equal(x.shape[axis], 1, f"axis {axis} of {x}")
+            x = node.slice(x, axis, 0, 1)
     if any(x.shape[a] != 1 for a in chosen):
         raise Refusal(f"axes {chosen} of {x} are not all one long")
     return node.reshape(x, [d for i, d in enumerate(x.shape) if i not in chosen])
@@ -269,10 +270,10 @@ def _padded(node: Node, x: Value, begin: list[Any], end: list[Any], mode: str) -
     if mode == "constant":
         value = node[2]
         if value is not None and value.array is None:
-            return _filled_round(node, x, begin, end, node.reshape(value, ()))
+            return filled_round(node, x, begin, end, node.reshape(value, ()))
         fill = node.attr("value", 0.0) if value is None or value.array is None else value.array.reshape(-1)[0].item()
         if is_open(begin + end):
-            return _filled_round(node, x, begin, end, node.scalar(fill, x))
+            return filled_round(node, x, begin, end, node.scalar(fill, x))
         return constant_pad(node, x, begin, end, fill)
     if mode not in ("edge", "reflect", "wrap"):
         raise Refusal(f"mode '{mode}' does not exist")
@@ -311,7 +312,7 @@ def _mirrored(node: Node, x: Value, axis: int, begin: Any, end: Any, mode: str) 
     return node.do(R.take, x, place, axis=axis)
 
 
-def _filled_round(node: Node, x: Value, begin: list[Any], end: list[Any], fill: Value) -> Value:
+def filled_round(node: Node, x: Value, begin: list[Any], end: list[Any], fill: Value) -> Value:
     """Pads whose widths follow from open dimensions (a map as large as the one beside it), or whose ``fill`` (rank 0)
     is known at run time only: joined with filled parts."""
     for axis in range(x.rank):
@@ -319,7 +320,7 @@ def _filled_round(node: Node, x: Value, begin: list[Any], end: list[Any], fill: 
         for first, width in ((True, begin[axis]), (False, end[axis])):
             if width != 0:
                 shape = [width if a == axis else d for a, d in enumerate(x.shape)]
-                part = node.do(R.full, shape, fill, x.dtype)
+                part = node.broadcast(fill, shape)
                 parts = [part, *parts] if first else [*parts, part]
         if len(parts) > 1:
             length = begin[axis] + x.shape[axis] + end[axis]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -16,8 +16,9 @@ from ....schedules.words.refusal import Refusal
 from ..node import Node
 from ..registry import converts
 from ..value import Value
-from .conv import window_pads
+from .conv import require_fit, window_pads
 from .elementwise import LARGEST_PRODUCT, whole_power
+from .movement import filled_round
 
 R = relax.op
 
@@ -67,18 +68,19 @@ def window(node: Node, x: Value) -> Window:
     strides = list(node.attr("strides", [1] * spatial))
     dilations = list(node.attr("dilations", [1] * spatial))
     begin, end = window_pads(node, x.shape[2:], kernel, strides, dilations)
-    if any(p < 0 for p in begin + end):
+    if any(not is_open((p,)) and p < 0 for p in begin + end):
         raise Refusal("negative pads are not supported")
     ceil = bool(node.attr("ceil_mode", 0))
-    late = any(e + s > (k - 1) * d + 1 for e, s, k, d in zip(end, strides, kernel, dilations))
-    if ceil and late and is_open(x.shape[2:]):  # whether the last window lies in the padding
+    late = ceil and any(e + s > (k - 1) * d + 1 for e, s, k, d in zip(end, strides, kernel, dilations))
+    if late and is_open(x.shape[2:]):  # whether the last window lies in the padding
         raise Open(f"ceil_mode over open dimensions of {x} with pads or steps longer than the window")
+    require_fit(x.shape[2:], kernel, dilations, begin, end, [s - 1 if ceil else 0 for s in strides])
     output: list[Any] = []
     for n, k, s, d, b, e in zip(x.shape[2:], kernel, strides, dilations, begin, end):
         room = n + b + e - (k - 1) * d - 1
         length = (-(-room // s) if ceil else room // s) + 1
         # A window that would start in the padding at the end is dropped.
-        if ceil and late and (length - 1) * s >= n + b:
+        if late and (length - 1) * s >= n + b:
             length -= 1
         if not isinstance(length, Dim) and length < 1:
             raise Refusal(f"the window {list(kernel)} does not fit the input {x}")
@@ -90,6 +92,9 @@ def window(node: Node, x: Value) -> Window:
 def max_pool(node: Node) -> Value | list[Value | None]:
     x = node.need(0)
     w = window(node, x)
+    if is_open(w.begin + w.end) and not node.wants(1):
+        low = -math.inf if x.is_float else np.iinfo(x.dtype).min
+        x, w = _padded(node, x, w, low)
     if node.wants(1):
         values, indices = node.own_many(
             "halotile.max_pool_with_indices",
@@ -115,6 +120,13 @@ def max_pool(node: Node) -> Value | list[Value | None]:
         ceil_mode=False,
     )
     return cut(node, pooled, w.output)
+
+
+def _padded(node: Node, x: Value, w: Window, fill: float) -> tuple[Value, Window]:
+    """The image with pads of open widths around it, and the window as it lies there."""
+    y = filled_round(node, x, [0, 0, *w.begin], [0, 0, *w.end], node.scalar(fill, x))
+    none = [0] * len(w.kernel)
+    return y, replace(w, begin=none, end=none, size=list(y.shape[2:]))
 
 
 def _column_major(node: Node, flat: Value, shape: Sequence[int]) -> Value:
@@ -148,6 +160,8 @@ def average_pool(node: Node) -> Value:
     w = window(node, x)
     include = bool(node.attr("count_include_pad", 0))
     spatial = x.rank - 2
+    if is_open(w.begin + w.end):
+        return node.in_float32(lambda v: _open_mean(node, v, w, include), x)
     padded = any(w.begin + w.reach)
     plain = all(d == 1 for d in w.dilations) and spatial <= 3
     if plain and (not padded or not include or all(r <= e for r, e in zip(w.reach, w.end))):
@@ -171,6 +185,20 @@ def average_pool(node: Node) -> Value:
         return node.do(R.divide, window_sum(node, v, w), node.cast(total, v.dtype))
 
     return node.in_float32(mean, x)
+
+
+def _open_mean(node: Node, x: Value, w: Window, include: bool) -> Value:
+    """The mean under pads of open widths: over all of a window, by the part of it that lies in the image."""
+    if any(d > 1 for d in w.dilations) or x.rank > 5:
+        raise Open(f"dilations {w.dilations} and pads that depend on open dimensions of {x}")
+    function = {3: R.nn.avg_pool1d, 4: R.nn.avg_pool2d, 5: R.nn.avg_pool3d}[x.rank]
+
+    def mean(v: Value) -> Value:
+        return node.do(function, _padded(node, v, w, 0)[0], pool_size=w.kernel, strides=w.strides)
+
+    if include:
+        return mean(x)
+    return node.do(R.divide, mean(x), mean(node.broadcast(node.scalar(1, x), [1, 1, *x.shape[2:]])))
 
 
 @converts("LpPool")
