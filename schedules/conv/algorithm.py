@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..math.float16 import LEAST
 from ..words.choice import Choice, Refusal
-from ..words.group import Kernel, Request, Value
+from ..words.group import Kernel, Request, Value, dtype_bytes
 from .box_cost import Costing, MemberCost, direct_cost
 from .facts import ConvFacts
 
@@ -26,6 +27,12 @@ class Held:
     room: int | None = None
     bytes: int = 0
     share: float = 1.0
+
+
+def plain_bytes(request: Request, facts: ConvFacts) -> int:
+    """Bytes of the weights as the policy stores them, untransformed."""
+    half = request.policy.half and facts.weight.elements >= LEAST
+    return facts.weight.elements * (2 if half else dtype_bytes(facts.weight.dtype))
 
 
 class Algorithm(ABC):
@@ -64,6 +71,10 @@ class Algorithm(ABC):
         """How often a kernel loads an element of the data as a part of a vector of channels, on average; None where it
         loads single elements."""
         return None
+
+    def stored(self, request: Request, facts: ConvFacts, plan: Any) -> int:
+        """Bytes of the weights in the library, in the form that the kernel reads; padding lanes aside."""
+        return plain_bytes(request, facts)
 
     def held(self, request: Request, facts: ConvFacts, plan: Any) -> int:
         """Bytes that one core holds beside what the kernel reads and writes."""

@@ -6,7 +6,7 @@ from ..words.candidates import alternating, conditions, own_first
 from ..words.choice import Choice
 from ..words.group import Request
 from .facts import ConvFacts
-from .select import algorithm_of, algorithms_for
+from .select import algorithm_of, algorithms_for, fits_storage
 
 
 def decision_key(request: Request, facts: ConvFacts) -> str:
@@ -23,6 +23,10 @@ def candidates(request: Request, facts: ConvFacts, own: Choice) -> list[Choice]:
     then the second ones."""
     taken = algorithm_of(own)
     every = [taken] if taken.alone else [a for a in algorithms_for(facts) if not a.alone]
-    classes = [[a.choice(plan) for plan in plans] for a in every for plans in a.candidates(request, facts)]
+    classes = [
+        [a.choice(plan) for plan in plans if fits_storage(a, request, facts, plan)]
+        for a in every
+        for plans in a.candidates(request, facts)
+    ]
     found = list(alternating(classes))
     return found if taken.alone else own_first(own, found)  # an algorithm that is alone has its own first

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..words.choice import Choice, Refusal
 from ..words.dims import Open
 from ..words.group import Request
-from .algorithm import Algorithm
+from .algorithm import Algorithm, plain_bytes
 from .amx.algorithm import AmxPixels, AmxStrips
 from .amx.int8_algorithm import AmxBytes
 from .direct.algorithm import Direct
@@ -39,7 +41,7 @@ def select(request: Request, facts: ConvFacts) -> Choice:
             raise Open(f"{general.name} convolutions need fixed rows and columns")
     best: Choice | None = None
     for algorithm in special:
-        offer = algorithm.offers(request, facts)
+        offer = offered(algorithm, request, facts)
         if isinstance(offer, Refusal):
             continue
         if offer.sure:
@@ -55,7 +57,22 @@ def select(request: Request, facts: ConvFacts) -> Choice:
 
 def considered(request: Request, facts: ConvFacts) -> list[Choice | Refusal]:
     """What every algorithm says of the request, in order."""
-    return [a.offers(request, facts) for a in algorithms_for(facts)]
+    return [offered(a, request, facts) for a in algorithms_for(facts)]
+
+
+def offered(algorithm: Algorithm, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    """What an algorithm offers, unless it stores more than the build wants."""
+    offer = algorithm.offers(request, facts)
+    if isinstance(offer, Refusal) or fits_storage(algorithm, request, facts, offer.plan):
+        return offer
+    stored, plain = algorithm.stored(request, facts, offer.plan), plain_bytes(request, facts)
+    return algorithm.refuses(f"it stores {stored} bytes of weights, and the form without a transform {plain}")
+
+
+def fits_storage(algorithm: Algorithm, request: Request, facts: ConvFacts, plan: Any) -> bool:
+    """False for a plan whose transformed weights take more bytes than the weights themselves, where these are stored in
+    float16 to be few. Multiply-adds read them then, or bytes; so nothing else would win by them."""
+    return not request.policy.half or algorithm.stored(request, facts, plan) <= plain_bytes(request, facts)
 
 
 def algorithm_of(choice: Choice) -> Algorithm:

@@ -2,8 +2,9 @@
 
     w[i]  ->  float32(w16[i])        an instruction a vector: fcvtl, vcvtph2ps, vcvt.f32.f16
 
-Everything else, sums included, stays float32: and Winograd's transformed weights, as rounding errors grow thirtyfold
-there. Rounding moves a weight by at most 2**-11 of itself.
+Everything else, sums included, stays float32. Nothing is stored in a form that takes more bytes than the weights
+themselves, and so no convolution is computed by Winograd's transforms: rounding errors of transformed weights grow
+thirtyfold, and float32 would take up to eight times the bytes. Rounding moves a weight by at most 2**-11 of itself.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     exact=True           sums keep their order: no Winograd, no seven products, no parts of float32
     winograd=False       no seven products either: what is left is direct
-    weights="float16"    no parts and no seven products, which would store other forms of the weights
+    weights="float16"    no parts, no seven products and no Winograd, which store other forms of the weights
     speed=False          memory goes before time: nothing that needs more of it to be faster
 """
 

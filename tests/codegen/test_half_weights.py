@@ -21,9 +21,17 @@ from halotile.compiler.remote.model import RemoteModel
 from halotile.compiler.state import Options
 from halotile.compiler.verify import default_rtol, verify
 from halotile.errors import HalotileError, TargetError
+from halotile.schedules.conv.select import offered
+from halotile.schedules.conv.winograd.algorithm import Winograd
 from halotile.schedules.math.float16 import LEAST, narrowed
+from halotile.schedules.words.candidates import MOST
+from halotile.schedules.words.choice import Choice, Refusal
+from halotile.schedules.words.group import Group, Node, Request
+from halotile.schedules.words.layout import Layout
+from halotile.schedules.words.policy import Policy
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
+from winograd_layers import facts_of
 
 X = (1, 5, 13, 17)
 
@@ -92,7 +100,9 @@ def test_the_result_is_that_of_rounded_weights_bit_for_bit(half: halotile.Model)
 def test_they_are_half_as_large_and_still_near(half: halotile.Model) -> None:
     whole = halotile.compile(network())
     assert half.report["weight_bytes"] < 0.6 * whole.report["weight_bytes"]
-    assert half.report["notes"]["assemble"] == ["3 of 4 packed arrays of weights are stored as float16"]
+    assert half.report["notes"]["assemble"][0].startswith(
+        "3 of 4 packed arrays of weights are stored as float16: "
+    )
     check, other = half.verify(sample()), whole.verify(sample())
     assert check.ok and check.rtol == default_rtol("float16") == 10 * other.rtol
     assert 10 * other.max_error < check.max_error, "rounding shows"
@@ -126,14 +136,69 @@ def chain() -> onnx.ModelProto:
     return stack((3, 13, 15, 5), (97, 101), 5)
 
 
-def test_winograd_keeps_float32() -> None:
-    """Its transformations would multiply the rounding errors: by thirty with 4x4 outputs."""
-    kinds = ("float16", "float32")
-    model, plain = (halotile.compile(wide(), weights=kind, tile="off", target=native()) for kind in kinds)
-    assert all("winograd" in k["schedule"] for k in model.report["kernels"] if k["operators"] != ["halotile.copy"])
-    assert model.report["notes"]["assemble"] == ["0 of 2 packed arrays of weights are stored as float16"]
-    feeds = {"x": np.random.default_rng(1).standard_normal((1, 64, 30, 34), np.float32)}
-    assert (model(feeds)["y"] == plain(feeds)["y"]).all()
+def transposed() -> onnx.ModelProto:
+    """A transposed convolution whose phases Winograd's algorithm would compute."""
+    weight = np.random.default_rng(2).standard_normal((48, 40, 4, 4)).astype(np.float32) / 24
+    graph = helper.make_graph(
+        [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1])], "transposed",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 48, 24, 29])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 40, 48, 58])],
+        [numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def few() -> onnx.ModelProto:
+    """Weights of fewer elements than float16 is worth."""
+    return stack((16, 7, 16), (31, 37), 3)
+
+
+def seven() -> onnx.ModelProto:
+    """Convolutions that a matrix unit or Winograd's algorithm takes, of odd channels."""
+    return stack((3, 32, 33, 32, 48, 32, 31, 8), (20, 19), 3)
+
+
+def planned(model: onnx.ModelProto, target: str, weights: str, **options) -> dict:
+    return run_pipeline(model, Options(resolve(target), weights=weights, stop_after="assemble", **options)).report
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "raspberry-pi-4", "x86_64-linux-gnu+sapphirerapids"])
+@pytest.mark.parametrize(
+    ("net", "tile"),
+    [
+        (network, "auto"), (wide, "off"), (wide, "auto"), (seven, "off"), (transposed, "off"), (few, "off"),
+        (chain, "auto"),
+    ],
+)
+def test_they_never_take_more_bytes(net, target: str, tile: str) -> None:
+    """On targets whose float32 builds take multiply-adds, Winograd's transforms or a matrix unit."""
+    half, whole = (planned(net(), target, w, tile=tile) for w in ("float16", "float32"))
+    assert half["weight_bytes"] <= whole["weight_bytes"]
+    assert not any("winograd" in k["schedule"] for k in half["kernels"])
+    if net in (wide, transposed) and target == "raspberry-pi-4" and tile == "off":
+        assert any("winograd" in k["schedule"] for k in whole["kernels"])
+
+
+def test_nor_do_candidates_of_tuning_or_smaller_plans() -> None:
+    """With fewer bytes of memory, and for every candidate that is measured."""
+    whole = planned(wide(), "raspberry-pi-4", "float32", tile="off")["weight_bytes"]
+    budget = planned(wide(), "raspberry-pi-4", "float16", tile="off")["planned_bytes"]
+    assert planned(wide(), "raspberry-pi-4", "float16", memory_budget=budget)["weight_bytes"] < whole / 2
+    for rank in range(MOST):
+        report = planned(wide(), "raspberry-pi-4", "float16", tile="off", tuning={}, candidate=rank)
+        assert report["weight_bytes"] < whole / 2, [k["schedule"] for k in report["kernels"]]
+
+
+def test_what_does_not_fit_says_why() -> None:
+    target, facts = resolve("raspberry-pi-4"), facts_of(64, 64, 30, 34)
+    node = Node("conv", "relax.nn.conv2d", None, (facts.data, facts.weight), (facts.output,))
+    group = Group("conv", (node,), (facts.data, facts.weight), (facts.output,), node)
+    layouts = {v: Layout.blocked(v.shape, target.lanes()) for v in (facts.data, facts.output)}
+    for kind in ("float32", "float16"):
+        request = Request(group, layouts, target, Policy.of(weights=kind))
+        offer = offered(Winograd(), request, facts)
+        assert isinstance(offer, Refusal if kind == "float16" else Choice)
+    assert re.fullmatch(r"it stores \d+ bytes of weights, and the form without a transform 73728", offer.reason)
 
 
 def test_tiles_read_them_too() -> None:

@@ -64,6 +64,9 @@ class Winograd(Algorithm):
     def loads(self, facts: ConvFacts, plan: Plan) -> float | None:
         return None if plan.plain else plan.groups * plan.planes * plan.transform.reads
 
+    def stored(self, request: Request, facts: ConvFacts, plan: Plan) -> int:
+        return weight_bytes(request.target.lanes(), facts.channels, plan)
+
     def held(self, request: Request, facts: ConvFacts, plan: Plan) -> int:
         return held_bytes(request.layout(request.group.outputs[0]).block, facts.channels, plan)
 

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...words.group import Request
+from ..algorithm import plain_bytes
 from ..facts import ConvFacts
 from .choose import choose_plan
 from .cost import direct_cycles
 from .kernel import workers_of
-from .plan import STACK_BYTES, Plan, scratch_bytes
+from .plan import STACK_BYTES, Plan, scratch_bytes, weight_bytes
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def plan_phases(request: Request, phases: Sequence[ConvFacts]) -> PhasePlans | N
     if not blocked or not allowed or phases[0].is_plain:
         return None
     room = request.limits.room
-    plans = tuple(choose_plan(request.target, facts, room) for facts in phases)
+    plans = tuple(_small(request, facts, choose_plan(request.target, facts, room)) for facts in phases)
     held, total = [0, 0], 0.0
     for facts, plan in zip(phases, plans):
         direct = direct_cycles(request.target, facts)
@@ -52,3 +53,11 @@ def plan_phases(request: Request, phases: Sequence[ConvFacts]) -> PhasePlans | N
         return None
     taken = sum(p.cycles if p else direct_cycles(request.target, f) for f, p in zip(phases, plans))
     return PhasePlans(plans, (held[0] // 4, held[1] // 4), sum(held), taken / total)
+
+
+def _small(request: Request, facts: ConvFacts, plan: Plan | None) -> Plan | None:
+    """``plan``, unless few bytes of weights are wanted and it stores more than the phase's own."""
+    if plan is None or not request.policy.half:
+        return plan
+    fits = weight_bytes(request.target.lanes(), facts.channels, plan) <= plain_bytes(request, facts)
+    return plan if fits else None
