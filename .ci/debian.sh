@@ -6,7 +6,7 @@ set -uo pipefail
 packages=(qemu-user-static libc6-arm64-cross libc6-armhf-cross openssh-client openssh-server binutils llvm)
 
 present() {
-  command -v qemu-aarch64-static qemu-arm-static ssh readelf > /dev/null &&
+  command -v qemu-aarch64-static qemu-arm-static qemu-riscv64-static ssh readelf > /dev/null &&
     [ -d /usr/aarch64-linux-gnu/lib ] && [ -d /usr/arm-linux-gnueabihf/lib ] && [ -x /usr/sbin/sshd ] &&
     [ -n "$(compgen -c llvm-mca)" ] && [ -n "$(compgen -c llvm-objdump)" ]
 }

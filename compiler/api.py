@@ -54,7 +54,8 @@ def compile(
 ) -> Model:
     """Compiles an ONNX model (path, bytes or ModelProto) and returns it ready to run.
 
-    ``target``: ``native``, a name from ``halotile targets list``, or ``triple+cpu+features``. With ``levels``,
+    ``target``: ``native``, a name from ``halotile targets list``, a board file (``.toml``) or
+    ``triple+cpu+features`` (docs/targets.md). With ``levels``,
     ["v2", "v3", "v4", "amx"], the library has code for several processors, and takes the best that it finds where it
     runs; ``target`` is then a triple, or ``native`` for this machine's. ``shapes`` fixes open
     dimensions by input name, {"x": (1, 3, 224, 224)}, or names and bounds them, {"x": ("n", 3, "h:64..2160:32", "w")};

@@ -3,13 +3,14 @@
 A file holds the fields of :class:`Target` (sizes may be written ``"32K"``, ``"2M"``; the bandwidth in units of
 1000), a one-line ``description``, ``aliases``, and under ``sources`` where its facts come from: the chip's cores and
 caches, the core's vectors and multiply-adds, the memory's bandwidth, and the oldest glibc of the systems made for it.
-Adding a board means adding a file; no code knows a board's name.
+Adding a board means adding a file; no code knows a board's name. A user's own file (``./my-board.toml``) has the same
+form; its description and sources may be left out.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -73,20 +74,49 @@ def board_names() -> list[str]:
     return [n for board in boards().values() for n in (board.name, *board.aliases)]
 
 
-def read_board(path: Path) -> Board:
-    """Reads one board file; raises :class:`TargetError` that names the file and the field in question."""
+def is_file(name: str) -> bool:
+    """Whether a target's name is that of a board file."""
+    return name.strip().lower().endswith(".toml")
+
+
+def own_board(name: str) -> Board:
+    """The board of a user's file."""
+    return read_board(Path(name.strip()).expanduser(), own=True)
+
+
+def read_board(path: Path, own: bool = False) -> Board:
+    """Reads one board file; raises :class:`TargetError` that names the file and the field in question. A file of the
+    user's ``own`` is called by its path, and may leave out what documents it."""
+    called = str(path) if own else path.name
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise TargetError(f"board file {path.name} can't be read: {error}") from None
-    where = f"board file {path.name}"
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise TargetError(f"board file {called} can't be read: {reason}") from None
+    where = f"board file {called}"
+    known = [f.name for f in fields(_File)]
+    if unknown := sorted(data.keys() - set(known)):
+        fact = unknown[0] in {f.name for f in fields(Target)}
+        told = "belongs under [target]" if fact else f"is unknown (known: {', '.join(known)})"
+        raise TargetError(f"{where}: {unknown[0]!r} {told}")
+    if own:
+        data = {"description": path.stem, "sources": {}, **data}
     missing = {"description", "sources", "target"} - data.keys()
     if not missing:
         found = typed(data, _File, where, TargetError)
         told = "; ".join(f"{group}: {text}" for group, text in found.sources.items())
         facts = {key: _fact(key, value) for key, value in found.target.items()}
-        target = typed_target(facts, where, TargetError, id=path.stem, source=told, notes=found.notes)
-        missing = {f"a source for {f}" for f, group in _NEED.items() if f in facts and group not in found.sources}
+        for key, value in facts.items():
+            if isinstance(value, str) and (key.endswith("_bytes") or key == "bandwidth"):
+                units = "K, M or G (of 1024)" if key != "bandwidth" else "M or G (of 1000)"
+                raise TargetError(f"{where}: target.{key}: {value!r} is no whole number, alone or with {units}")
+        lacks = [f"target.{fact}" for fact in ("triple", "cpu") if fact not in facts]
+        if lacks:
+            raise TargetError(f"{where} lacks {', '.join(lacks)}")
+        more = {"id": path.stem, "source": told or called, "notes": found.notes}
+        target = typed_target(facts, where, TargetError, **more)
+        undocumented = {f for f, group in _NEED.items() if f in facts and group not in found.sources}
+        missing = set() if own else {f"a source for {f}" for f in undocumented}
     if missing:
         raise TargetError(f"{where} lacks {', '.join(sorted(missing))}")
     return Board(path.stem, found.description, target, found.aliases, found.sources)

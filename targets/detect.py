@@ -51,7 +51,7 @@ def native() -> Target:
 def read_machine() -> Machine:
     """Reads /proc/cpuinfo, the cache descriptions in sysfs and the processors this process may use."""
     arch = llvm.ARCHITECTURES.get(platform.machine().lower())
-    if arch is None or platform.system() != "Linux":
+    if arch not in kernel_flags.DETECTED or platform.system() != "Linux":
         raise TargetError(
             f"the native target can't be detected on {platform.system()} {platform.machine()}; name one with --target"
         )

@@ -16,6 +16,9 @@ else:
     import tomli as tomllib
 
 
+_WIDEST = 512  # what kernels were written for: longer vectors are used in part
+
+
 @dataclass(frozen=True)
 class Core:
     """Multiply-add throughput, caches (the third level where every chip with that core has one), whether one core
@@ -50,6 +53,10 @@ def simd(arch: str, features: Iterable[str]) -> tuple[int, int]:
     features = set(features)
     if arch == "aarch64":
         return 128, 32
+    if arch == "riscv64":
+        # vectors of the least length that the processor promises; without any, pairs of float registers
+        sizes = [int(f[3:-1]) for f in features if f.startswith("zvl") and f.endswith("b")]
+        return (min(max(128, *sizes), _WIDEST), 32) if "v" in features else (64, 32)
     if arch != "x86_64":
         return (128, 16) if "neon" in features else (64, 16)
     if "avx512f" in features:

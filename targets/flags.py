@@ -86,7 +86,14 @@ _SYSTEM = frozenset(
     " rdpid rdpru rtm serialize shstk tsxldtrk uintr waitpkg wbnoinvd xsave xsavec xsaveopt xsaves".split()
 )
 
-_TABLES = {"x86_64": {**_X86, **{name: name for name in _X86_SAME}}, "aarch64": _AARCH64, "armv7l": _ARM}
+# Of these nobody reads the kernel's flags: what LLVM calls the features that kernels compute with.
+_RISCV64 = ("v", "zvfh", "zvl256b", "zvl512b", "zvl1024b", "zfa", "zfh", "zba", "zbb", "zbs")
+
+_TABLES = {
+    "x86_64": {**_X86, **{name: name for name in _X86_SAME}}, "aarch64": _AARCH64, "armv7l": _ARM,
+    "riscv64": {name: name for name in _RISCV64},
+}  # fmt: skip
+DETECTED = ("x86_64", "aarch64", "armv7l")  # the machines whose flags Linux tells in these words
 
 # What kernels may profit from beyond the chosen processor's own list. AMX is none of it: those who have it are listed.
 _USEFUL = (

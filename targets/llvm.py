@@ -6,62 +6,28 @@ TVM is imported by the first call, not with the module.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from ..errors import TargetError
+from .systems import ARCHITECTURES, DEFAULT_TRIPLES, architecture, hint, parse
 
-ARCHITECTURES = {
-    "x86_64": "x86_64",
-    "amd64": "x86_64",
-    "aarch64": "aarch64",
-    "arm64": "aarch64",
-    "arm": "armv7l",
-    "armv7": "armv7l",
-    "armv7l": "armv7l",
-    "armv7a": "armv7l",
-    "armv7hl": "armv7l",
-    "armv8l": "armv7l",
-}
-DEFAULT_TRIPLES = {
-    "x86_64": "x86_64-linux-gnu",
-    "aarch64": "aarch64-linux-gnu",
-    "armv7l": "armv7l-linux-gnueabihf",
-}
+__all__ = ["ARCHITECTURES", "DEFAULT_TRIPLES", "architecture", "hint"]
 
-
-def architecture(triple: str) -> str:
-    """``x86_64``, ``aarch64`` or ``armv7l``; any other architecture is refused (LLVM may crash on unknown ones)."""
-    first = triple.split("-", 1)[0].lower()
-    if first not in ARCHITECTURES:
-        known = ", ".join(DEFAULT_TRIPLES.values())
-        raise TargetError(
-            f"target triple {triple!r}: unknown architecture {first!r}{hint(first, ARCHITECTURES)} (known: {known})"
-        )
-    return ARCHITECTURES[first]
-
-
-_ABIS = {"x86_64": ("gnu", "musl"), "aarch64": ("gnu", "musl"), "armv7l": ("gnueabihf", "musleabihf")}
-
-
-def check_triple(triple: str) -> None:
-    """Raises :class:`TargetError` unless the triple is ``arch[-vendor]-linux-abi`` with an ABI that we link for."""
-    arch = architecture(triple)
-    _, *rest = triple.lower().split("-")
-    known = [f"{triple.split('-')[0]}-linux-{abi}" for abi in _ABIS[arch]]
-    if rest[-2:-1] == ["linux"] and len(rest) <= 3 and rest[-1] in _ABIS[arch]:
-        return
-    raise TargetError(
-        f"target triple {triple!r} is not one that can be built for; did you mean {' or '.join(known)}?"
-    )
+# Linux promises these of every machine of an architecture; a processor of LLVM's may name fewer.
+PROMISED = {"riscv64": ("m", "a", "f", "d", "c")}
+ABIS = {"riscv64": "lp64d"}  # where LLVM would take another for the default
+NEEDED = {"riscv64": ("d", "it passes floats in registers (ABI lp64d)")}
 
 
 @cache
 def cpus(arch: str) -> frozenset[str]:
     """The processor names that LLVM knows for an architecture."""
-    return frozenset(str(c) for c in _codegen().llvm_get_cpu_archlist(_target(arch)))
+    names = (str(c) for c in _codegen().llvm_get_cpu_archlist(_target(arch)))
+    if arch == "riscv64":  # LLVM's list has those of 32 bits too
+        return frozenset(name for name in names if name == "generic" or "64bit" in features(arch, name))
+    return frozenset(names)
 
 
 @cache
@@ -83,8 +49,7 @@ def host_cpu() -> str:
 
 def check(triple: str, cpu: str, switches: Sequence[str]) -> None:
     """Raises :class:`TargetError` unless LLVM knows the architecture, the processor and every feature."""
-    arch = architecture(triple)
-    check_triple(triple)
+    arch = parse(triple).arch
     if cpu not in cpus(arch):
         raise TargetError(f"unknown CPU {cpu!r} for {triple}{hint(cpu, cpus(arch))}")
     for switch in switches:
@@ -94,18 +59,15 @@ def check(triple: str, cpu: str, switches: Sequence[str]) -> None:
             raise TargetError(
                 f"unknown feature {switch[1:]!r} for {triple}{hint(switch[1:], known_features(arch))}"
             )
+    feature, why = NEEDED.get(arch, ("", ""))
+    if feature and feature not in features(arch, cpu, tuple(switches)):
+        raise TargetError(f"{triple}: the processor must have {feature}, because {why}; add +{feature}")
 
 
 def widens_float16(triple: str, cpu: str, switches: tuple[str, ...] = ()) -> bool:
     """Whether LLVM makes float32 vectors of float16 by an instruction (on 32-bit ARM it goes one by one)."""
     arch = architecture(triple)
     return arch == "aarch64" or (arch == "x86_64" and "f16c" in features(arch, cpu, tuple(switches)))
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean a, b?"`` with the nearest known names, or nothing when none is near."""
-    near = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)
-    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 def _codegen() -> Any:

@@ -1,12 +1,13 @@
 """From what a user writes to a :class:`Target`.
 
-Four ways to name a machine:
+Five ways to name a machine:
 
 - ``native``: this one, detected.
 - a board or level that has a file in ``boards/``: ``raspberry-pi-4``, ``graviton3``, ``x86-64-v3`` ...
 - spelt out, ``triple+cpu+features``: ``aarch64-linux-gnu+cortex-a76+dotprod,-aes``. A feature is switched on by its
   name and off by a leading minus; commas and pluses both separate.
-- one of the first two with other features, ``raspberry-pi-5+-dotprod``.
+- a file of yours in the same form, ``./my-board.toml``.
+- one of the first three with other features, ``raspberry-pi-5+-dotprod``.
 - TVM's old text, ``llvm -mtriple=... -mcpu=... -mattr=...``, which is read, with a note.
 """
 
@@ -18,8 +19,9 @@ from dataclasses import replace
 
 from ..errors import TargetError
 from . import detect, llvm
-from .boards import board_names, find_board
+from .boards import Board, board_names, find_board, is_file, own_board
 from .facts import assumed_bandwidth, core, known_cores, simd
+from .systems import parse
 from .target import Target
 
 
@@ -46,11 +48,10 @@ def resolve(text: str | Target) -> Target:
         if "" in parts:
             raise TargetError(f"target {text!r} has an empty feature; leave out the last plus or comma")
         return spell_out(text, first, cpu, parts) if base is None else switched(base, text, parts)
-    board = find_board(text)
+    board = own_board(text) if is_file(text) else find_board(text)
     if board is None:
         raise TargetError(unknown(text))
-    llvm.check(board.target.triple, board.target.cpu, board.target.features)
-    return board.target
+    return _checked(board, text)
 
 
 def unknown(text: str) -> str:
@@ -73,8 +74,12 @@ def precheck(text: str) -> None:
         return
     if "+" in text:
         first = text.split("+", 1)[0]
-        if first.lower() not in ("native", "host") and find_board(first) is None:
-            llvm.check_triple(first)
+        if is_file(first):
+            own_board(first)
+        elif first.lower() not in ("native", "host") and find_board(first) is None:
+            parse(first)
+    elif is_file(text):
+        own_board(text)
     elif find_board(text) is None:
         raise TargetError(unknown(text))
 
@@ -93,8 +98,19 @@ def _named(first: str) -> Target | None:
     """The machine that a name before a plus stands for; None for a triple."""
     if first.strip().lower() in ("native", "host"):
         return detect.native()
-    board = find_board(first)
-    return board.target if board is not None else None
+    board = own_board(first.strip()) if is_file(first) else find_board(first)
+    return _checked(board, first) if board is not None else None
+
+
+def _checked(board: Board, text: str) -> Target:
+    """The board's target, whose processor and features LLVM knows; what is wrong in a file of the user's names it."""
+    try:
+        llvm.check(board.target.triple, board.target.cpu, board.target.features)
+    except TargetError as error:
+        if is_file(text):
+            raise TargetError(f"board file {text.strip()}: {error}") from None
+        raise
+    return board.target
 
 
 def switched(base: Target, name: str, features: list[str]) -> Target:
@@ -116,12 +132,20 @@ def _switches(features: list[str]) -> tuple[str, ...]:
     return tuple(f if f[0] in "+-" else f"+{f}" for f in features)
 
 
+def _promised(arch: str, cpu: str, switches: tuple[str, ...]) -> tuple[str, ...]:
+    """``switches`` behind those that the system promises of every such machine and the processor's name does not."""
+    if cpu not in llvm.cpus(arch):
+        return switches
+    own = llvm.features(arch, cpu)
+    return (*(f"+{f}" for f in llvm.PROMISED.get(arch, ()) if f not in own), *switches)
+
+
 def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
     """A target from its parts; facts come from the core's table and, where it is silent, from the features."""
-    arch = llvm.architecture(triple)
+    arch = parse(triple).arch
     if not cpu:
         raise TargetError(f"target {name!r} names no CPU; write triple+cpu, such as {triple}+generic")
-    switches = _switches(features)
+    switches = _promised(arch, cpu, _switches(features))
     llvm.check(triple, cpu, switches)
     on = llvm.features(arch, cpu, switches)
     if "prefer-256-bit" in on and "avx512f" in on:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -95,6 +95,12 @@ class Target:
         """LLVM's options for this machine. They are global to the process: no two such modules compile side by side."""
         return NO_BLOCK_LOADS if llvm.architecture(self.triple) == "armv7l" else ()
 
+    def tvm_of_loops(self) -> Any:
+        """The TVM target that loops are lowered for. On RISC-V with vectors TVM would make loops over vectors of
+        unknown length, and then fail on them; ours have a fixed one."""
+        scalar = replace(self, cpu="generic-rv64", features=("+m", "+a", "+f", "+d", "+c"))
+        return scalar.tvm() if llvm.architecture(self.triple) == "riscv64" else self.tvm()
+
     def tvm(self) -> Any:
         """The TVM target that generates code for this machine."""
         import tvm
@@ -102,6 +108,8 @@ class Target:
         config: dict[str, Any] = {"kind": "llvm", "mtriple": normalised(self.triple), "mcpu": self.cpu, "opt-level": 3}
         if self.features:
             config["mattr"] = list(self.features)
+        if abi := llvm.ABIS.get(llvm.architecture(self.triple)):
+            config["mabi"] = abi
         if self.vector_bits:
             config["vector-width"] = self.vector_bits
         if self.llvm_options:

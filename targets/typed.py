@@ -22,6 +22,8 @@ _LIMITS = {"vector_registers": (8, 64), "fma_ports": (1, 16), "fma_latency": (1,
 _CHOICES = {"vector_bits": (64, 128, 256, 512, 1024, 2048), "line_bytes": (16, 32, 64, 128, 256),
             "memory_kind": ("cache", "scratchpad")}  # fmt: skip
 _FORMS = {"triple": r"\w+(-\w+)*", "cpu": r"[\w.+-]+", "glibc": r"(\d+\.\d+)?", "features": r"[+-][\w.+-]+"}
+_WRITTEN = {"triple": "architecture-system-abi, such as aarch64-linux-gnu", "cpu": "LLVM's name, such as cortex-a76",
+            "glibc": "two numbers, such as 2.31", "features": "+name or -name, such as +dotprod"}  # fmt: skip
 
 
 def typed(data: Any, kind: Any, where: str, error: type[HalotileError], within: str = "") -> Any:
@@ -71,5 +73,5 @@ def _objection(name: str, value: Any) -> str:
         return f"is none of {', '.join(map(str, _CHOICES[name]))}"
     texts = value if isinstance(value, tuple) else (value,)
     if name in _FORMS and not all(re.fullmatch(_FORMS[name], text, re.ASCII) for text in texts):
-        return "is not written so"
+        return f"is not written so: {_WRITTEN[name]}"
     return ""

@@ -27,10 +27,12 @@ def folders(ctx: click.Context, parameter: click.Parameter, typed: str) -> list[
 
 
 def targets(ctx: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Completes names of machines."""
+    """Completes names of machines and, where a path was begun, board files."""
     from ...targets.boards import boards
 
     known = {"native": "this machine", **{b.name: b.description for b in boards().values()}}
+    if typed.startswith((".", "/", "~")):
+        return [CompletionItem(p) for p in _paths(typed, (".toml",))]
     return [CompletionItem(n, help=text) for n, text in known.items() if n.startswith(typed)]
 
 

@@ -96,7 +96,7 @@ def target_option(function: F) -> F:
     """``-t``, checked as far as that goes without loading the compiler."""
     return click.option(
         "-t", "--target", default="native", show_default=True, shell_complete=completers.targets,
-        help="native, a name from `halotile targets list`, or triple+cpu+features.",
+        help="native, a name from `halotile targets list`, a board file (.toml), or triple+cpu+features.",
     )(function)  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def list_(as_json: bool) -> None:
 @click.argument("target", shell_complete=completers.targets)
 @parameters.json_option
 def show(target: str, as_json: bool) -> None:
-    """The facts behind TARGET: a name, native, or triple+cpu+features."""
+    """The facts behind TARGET: a name, native, a board file, or triple+cpu+features."""
     from ...targets.resolve import precheck, resolve
 
     precheck(target)

@@ -81,7 +81,8 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
     stores: dict[str, int] = {}
     tvm_target = target.tvm()
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("s_tir")
-    module = tirx.transform.BindTarget(tvm_target.with_host(tvm_target))(module)
+    bound = target.tvm_of_loops()
+    module = tirx.transform.BindTarget(bound.with_host(bound))(module)
     flat = {var: function for var, function in module.functions.items() if is_flat(function.body)}
     lowered = {}
     for functions, disabled in (

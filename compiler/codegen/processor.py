@@ -88,16 +88,19 @@ _AARCH64 = {
     "i8mm": ("AT_HWCAP2", 13),
     "bf16": ("AT_HWCAP2", 14),
 }
+_RISCV64 = {"v": ("AT_HWCAP", 21)}  # a bit for each letter
 _ARM = {"neon": ("AT_HWCAP", 12), "vfp4": ("AT_HWCAP", 16), "hwdiv-arm": ("AT_HWCAP", 17)}
 
-ASKED = frozenset((*X86, *_AARCH64, *_ARM))  # every feature that some processor is asked for
+_TABLES = {"aarch64": _AARCH64, "arm": _ARM, "riscv64": _RISCV64}
+
+ASKED = frozenset((*X86, *_AARCH64, *_ARM, *_RISCV64))  # every feature that some processor is asked for
 
 
 def required_features(target: Target, matrix: bool = False) -> tuple[str, ...]:
     """The features of the target that its processor can be asked for, in a fixed order. Those of the matrix unit count
     if kernels use it (``matrix``): nothing else in a library does."""
     machine = machine_of(target.triple)
-    known = {"x86_64": tuple(X86), "aarch64": tuple(_AARCH64), "arm": tuple(_ARM)}.get(machine, ())
+    known: tuple[str, ...] = tuple(X86) if machine == "x86_64" else tuple(_TABLES.get(machine, ()))
     if not known:
         return ()
     from ...targets.llvm import architecture, features
@@ -119,15 +122,15 @@ def processor_checks(wanted: Sequence[tuple[str, Target, bool]]) -> str:
     for name, target, matrix in wanted:
         required = required_features(target, matrix)
         machine = machine_of(target.triple)
-        more, terms = _x86_terms(required) if machine == "x86_64" else _arm_terms(required, machine)
+        more, terms = _x86_terms(required) if machine == "x86_64" else _told_terms(required, machine)
         needs += [text for text in more if text not in needs]
         functions.append(_function(name, terms))
     order = (_AUXILIARY, _ASK_X86, _KEPT_X86, _GRANTED_X86)
     return "".join([text for text in order if text in needs] + ["\n".join(functions)])
 
 
-def _arm_terms(required: tuple[str, ...], machine: str) -> tuple[list[str], list[str]]:
-    table = _AARCH64 if machine == "aarch64" else _ARM
+def _told_terms(required: tuple[str, ...], machine: str) -> tuple[list[str], list[str]]:
+    table = _TABLES.get(machine, {})
     terms = [f"(getauxval({table[feature][0]}) >> {table[feature][1]} & 1)" for feature in required]
     return [_AUXILIARY] if terms else [], terms
 
