@@ -46,6 +46,7 @@ def compile(
     precision: Literal["float32", "int8"] = "float32",
     calibrate: Any = None,
     error: float | None = None,
+    stream: bool | int = False,
     flush_denormals: bool = False,
     tuning: str | os.PathLike[str] | None = None,
     dump_ir: str | os.PathLike[str] | None = None,
@@ -83,6 +84,8 @@ def compile(
     ``precision="int8"`` computes layers in bytes, with ranges from ``calibrate``: sample inputs as an .npz or .npy
     file, a folder of them, or dicts of arrays. ``error`` is what the outputs may be off by on these samples, as a part
     of their largest value: layers that cost too much of it stay in float32 (docs/int8.md).
+    ``stream``: rows come and go piece by piece, and memory does not depend on the height, the one dimension that stays
+    open: {"x": (1, 3, "h", 4096)}. A number is the rows of a step, about (docs/streams.md).
 
     Raises one of ``halotile.errors``: every one says in a line what is wrong, where, and what to do.
     """
@@ -105,6 +108,7 @@ def compile(
         checked_optimize,
         checked_path,
         checked_shapes,
+        checked_stream,
         checked_threads,
         checked_tile,
         checked_typical,
@@ -141,6 +145,7 @@ def compile(
             model, precision, calibrate, error, exact=bool(exact), fixed=checked_fixed(fixed), cache=where,
             progress=carried(progress),
         ),
+        stream=checked_stream(stream),
         tuning=_choices(tuning, chosen, threads),
         name=checked_name(name),
         dump_ir=checked_path(dump_ir, "dump_ir"),

@@ -27,11 +27,14 @@ from .runtime.place import MANIFEST, folder_of, read_manifest, staged
 from .runtime.private import PrivateFolder
 from .sized import verify_at
 from .spec import Symbol, TensorSpec
+from .stream.of_model import plan_in, specs_in, verify_stream
 from .verify import ATOL, Verification, default_rtol
 
 if TYPE_CHECKING:
     from .reach.words import Reach
     from .runtime.recorded import Recorded
+    from .stream.machine import Stream
+    from .stream.words import StreamPlan
 
 
 @guarded
@@ -73,6 +76,9 @@ class Model:
         self.inputs: tuple[TensorSpec, ...] = tuple(t if loaded else t.spec() for t in specs.inputs)
         self.outputs: tuple[TensorSpec, ...] = tuple(t if loaded else t.spec() for t in specs.outputs)
         self.name: str = specs.name
+        self.plan: StreamPlan | None = plan_in(self.manifest)
+        if self.plan is not None:
+            self.inputs, self.outputs = specs_in(self.plan, self.inputs), specs_in(self.plan, self.outputs)
         self._target = target
         self.report: dict[str, Any] = dict(self.manifest.get("report") or {}) if report is None else dict(report)
 
@@ -130,6 +136,8 @@ class Model:
         Raises :class:`RunError`, which names the input and says what was expected.
         """
         loaded = self._loaded or self._runs
+        if self.plan is not None:
+            return self._streamed(inputs, threads, out)
         if out is None and isinstance(inputs, Mapping):
             return loaded(inputs, threads)
         bare = len(self.inputs) == 1 and not isinstance(inputs, Mapping) and is_array(inputs)
@@ -161,7 +169,58 @@ class Model:
         Saves the checks and the fresh outputs of an ordinary call. Every array must be contiguous and apart from the
         others, outputs writeable; they live as long as the function that is returned. Raises RunError as a call does.
         """
+        if self.plan is not None:
+            raise RunError(f"{self.name} streams: it has no run to bind, see open() and stream()")
         return self._runs.bind(_seen("input", inputs), _seen("output", outputs), threads)
+
+    @guarded
+    def open(self, threads: int | None = None, **still: Any) -> Stream:
+        """A stream, of a library that was built with ``stream``: rows in with ``push``, out with ``pull``, and
+        ``finish`` behind the last. ``still`` are the inputs that do not stream, by name (docs/streams.md)."""
+        from .stream.machine import Stream
+
+        return Stream(self._runs, self._plan("open"), still, threads)
+
+    @guarded
+    def stream(
+        self,
+        source: Any,
+        target: Any = None,
+        *,
+        threads: int | None = None,
+        layout: str | None = None,
+        scale: float = 1.0,
+        target_scale: float = 1.0,
+        progress: Callable[[int, int], None] | None = None,
+        journal: bool | str | os.PathLike[str] | None = None,
+        journal_seconds: float = 10.0,
+    ) -> Any:
+        """Computes an image of any height from ``source`` into ``target``, and returns that (docs/streams.md).
+
+        Both may be NumPy arrays, memmaps, zarr arrays and their like, or paths of .npy files; dicts of them for several
+        inputs or outputs; a source also an iterator of rows. Without a target the result is a NumPy array. ``layout``
+        (NCHW, NHWC, CHW, HWC, HW) is found by the shape unless it is given. Sources of integers become the network's
+        floats, times ``scale``; outputs are multiplied by ``target_scale``, and rounded where the target has integers.
+        ``progress`` is called with rows that are done, and all. With ``journal`` (True: a file beside the target) a
+        stream that was stopped goes on where it was: call it again with the same source and target.
+        """
+        from .stream.run import stream_image
+
+        return stream_image(
+            self._runs, self._plan("stream"), source, target, threads=threads, layout=layout, scale=scale,
+            target_scale=target_scale, progress=progress, journal=journal, journal_seconds=journal_seconds,
+        )  # fmt: skip
+
+    def _plan(self, what: str) -> StreamPlan:
+        if self.plan is None:
+            raise RunError(f"{self.name} was not built to stream, as {what}() needs: compile it with stream=True")
+        return self.plan
+
+    def _streamed(self, inputs: Any, threads: int | None, out: Any) -> Any:
+        """A call of a library that streams."""
+        result = self.stream(inputs, out, threads=threads)
+        whole = not isinstance(inputs, Mapping) or isinstance(result, Mapping)
+        return result if whole or out is not None else {self.outputs[0].name: result}
 
     def arena_bytes(self, threads: int | None = None, shape: Mapping[str, int] | None = None, **sizes: int) -> int:
         """Bytes of the arena for a number of threads; exactly what a run uses. Open dimensions have the sizes that are
@@ -215,6 +274,12 @@ class Model:
         source = self._source if model is None else model
         if source is None:
             raise RunError(f"{self.name} was loaded from a library; say which model it is of: verify(model='m.onnx')")
+        if self.plan is not None:
+            allowed = default_rtol(weights_of(self.recorded)) if rtol is None else rtol
+            return verify_stream(
+                self, self.plan, reference_of(source, self.recorded), inputs, shape, fixed=fixed_of(self.recorded),
+                rtol=allowed, atol=atol, exact=bool(self.report.get("exact")), seed=seed,
+            )  # fmt: skip
         dropped = self.report.get("dropped_shapes")
         return verify_at(
             self._runs,
@@ -257,6 +322,8 @@ class Model:
         a number or one for each axis; None chooses. Tiles depend on the image alone: every chunking gives the same
         bits. ``outputs`` are those that are wanted, ``progress`` is called with (tiles done, all tiles). Raises
         RunError where a node needs the whole image, which it names."""
+        if self.plan is not None:
+            raise RunError(f"{self.name} streams: stream() computes images of any height")
         from .reach.blocks import map_blocks
 
         return map_blocks(self, x, out, tile, outputs, threads, carried(progress))

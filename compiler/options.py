@@ -55,6 +55,17 @@ def checked_typical(typical: Any) -> dict[str, int] | None:
     return {str(name): operator.index(size) for name, size in typical.items()} or None
 
 
+def checked_stream(stream: Any) -> int | None:
+    """Rows of a step, 0 where their number is left to us; None for a library that does not stream."""
+    if stream is None or stream is False:
+        return None
+    if stream is True:
+        return 0
+    if (_whole(stream) or 0) < 1:
+        raise HalotileError(f"stream={stream!r}: give True, or about how many rows a step takes")
+    return operator.index(stream)
+
+
 @dataclass(frozen=True)
 class Fixed:
     """The value of an input that is known at compile time: its elements in row-major order, and its shape; a list that

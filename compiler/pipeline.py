@@ -95,9 +95,23 @@ def import_(build: Build) -> None:
     build.module = build.imported.module
     if build.imported.symbols:
         _plan_for(build.imported)
+    if options.stream is not None:
+        _in_steps(build, options.stream)
     build.notes["import"] = list(build.imported.notes)
     for line in build.imported.warnings:
         log.warning("%s", line)
+
+
+def _in_steps(build: Build, rows: int) -> None:
+    """Replaces the network by one step of its stream, whose shapes are fixed."""
+    from .stream.build import build_stream
+
+    if build.options.simplify:  # the open network, whose views and pads are then few
+        rewrites.simplify(build)
+    build.imported, build.stream = build_stream(build.imported, build.module, rows)
+    build.module = build.imported.module
+    SYMBOLS.set({})
+    TYPICAL.set({})
 
 
 def _in_bytes(build: Build) -> Any:

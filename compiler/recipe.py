@@ -34,7 +34,7 @@ _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 # Not options of the library that is made; the target has an entry of its own.
 _TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "explain")
 
-_SELDOM = ("inputs", "outputs", "levels", "int8")  # told where they say something
+_SELDOM = ("inputs", "outputs", "levels", "int8", "stream")  # told where they say something
 
 
 def describe_model(source: Any) -> dict[str, Any]:

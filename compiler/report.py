@@ -38,6 +38,8 @@ def build_report(build: Build) -> dict[str, Any]:
         if build.imported.symbols:
             report["symbols"] = [asdict(s) for s in build.imported.symbols]
         report["warnings"] = [*build.warnings, *build.imported.warnings]
+    if build.stream is not None:
+        report["stream"] = build.stream.plain()
     if build.graph is not None:
         report["operators_after"] = len(build.graph.nodes)
         report["macs"] = sum(macs(node) for node in build.graph.nodes)

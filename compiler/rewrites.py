@@ -18,7 +18,7 @@ def simplify(build: Build) -> None:
     if options.simplify:
         passed = Simplify(float_mode=options.policy.rounding, check=options.check)
         _keep(build, "simplify", passed.apply(build.module, options.target))
-    if build.output is not None:
+    if build.output is not None and build.stream is None:  # of the network, and not of a step of it
         from .reach.build import plain_reach
 
         build.reach = plain_reach(build)

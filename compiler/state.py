@@ -32,6 +32,8 @@ class Options:
     float16 for those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones
     as zero. ``inputs`` and ``outputs``: pre- and post-processing, by name, as plain data (images.py).
     ``int8``: the plan of layers in bytes, ranges included (compiler/quantise/plan.py).
+    ``stream``: the network in steps of about so many rows of the image, whose height is open (compiler/stream); 0
+    leaves their number to us.
     ``levels`` are further targets, from less to more, of one architecture: the library has code for each of them.
     ``cache`` keeps compiled code for later builds; unless told, where the environment says
     (compiler/cache/place.py). ``explain``: the select stage notes what every algorithm says of every group."""
@@ -70,6 +72,7 @@ class Options:
     explain: bool = False
     levels: tuple[Target, ...] | None = None
     int8: Mapping[str, Any] | None = None
+    stream: int | None = None
 
     @cached_property
     def policy(self) -> Policy:
@@ -98,6 +101,7 @@ class Build:
     progress: Progress | None = None
     imported: Any = None
     module: Any = None
+    stream: Any = None  # the plan of a network in steps (compiler/stream/words.py)
     target: Any = None  # the options' one, as the choice of kernels for this model sees it
     graph: Any = None
     groups: tuple[Any, ...] = ()

@@ -1,0 +1,247 @@
+"""A whole image through a stream: from a source to a target, with memory that does not depend on its height."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import RunError
+from ..guard import carried
+from .journal import Journal
+from .machine import Stream
+from .views import NpyFile, View
+from .words import Port, StreamPlan
+
+if TYPE_CHECKING:
+    from ..runtime.loader import LoadedModel
+
+Progress = Callable[[int, int], None]
+
+
+def stream_image(
+    loaded: LoadedModel,
+    plan: StreamPlan,
+    source: Any,
+    target: Any = None,
+    *,
+    threads: int | None = None,
+    layout: str | None = None,
+    scale: float = 1.0,
+    target_scale: float = 1.0,
+    progress: Progress | None = None,
+    journal: bool | str | os.PathLike[str] | None = None,
+    journal_seconds: float = 10.0,
+) -> Any:
+    """Computes the outputs for ``source`` into ``target``, which is what is returned (:meth:`..model.Model.stream`)."""
+    run = _Run(loaded, plan, threads, layout, scale, target_scale, carried(progress))
+    return run.all(source, target, journal, journal_seconds)
+
+
+class _Run:
+    def __init__(
+        self, loaded: LoadedModel, plan: StreamPlan, threads: int | None, layout: str | None, scale: float,
+        target_scale: float, progress: Any,
+    ) -> None:  # fmt: skip
+        self.loaded, self.plan, self.threads, self.layout = loaded, plan, threads, layout
+        self.scale, self.target_scale, self.progress = scale, target_scale, progress
+        self.specs = {s.name: s for s in (*loaded.inputs, *loaded.outputs)}
+        self.written = {p.name: 0 for p in plan.outputs}
+        self.files: list[NpyFile] = []
+
+    def all(self, source: Any, target: Any, journal: Any, seconds: float) -> Any:
+        names = [p.name for p in self.plan.inputs]
+        given = dict(source) if isinstance(source, Mapping) else {names[0]: source}
+        streamed = {name: given.pop(name) for name in names if name in given}
+        missing = [name for name in names if name not in streamed]
+        if missing:
+            raise RunError(f"input '{missing[0]}' is missing: the network takes rows of {', '.join(names)}")
+        try:
+            if len(names) == 1 and _is_iterator(streamed[names[0]]):
+                if journal:
+                    raise RunError("a journal needs a source that can be read again, and rows of an iterator can't be")
+                return self._iterated(streamed[names[0]], target, given)
+            return self._read(streamed, target, given, journal, seconds)
+        finally:
+            for file in self.files:
+                file.close()
+
+    def _view(self, port: Port, array: Any, scale: float) -> View:
+        spec = self.specs[port.name]
+        if isinstance(array, (str, os.PathLike)):
+            array = NpyFile(Path(array))
+            self.files.append(array)
+        array = array if hasattr(array, "shape") and hasattr(array, "dtype") else np.asarray(array)
+        return View(port.name, array, spec.shape, port.axis, np.dtype(spec.dtype), self.layout, scale)
+
+    # ------------------------------------------------------------------ arrays
+
+    def _read(
+        self, sources: Mapping[str, Any], target: Any, still: Mapping[str, Any], journal: Any, seconds: float
+    ) -> Any:
+        views = {p.name: self._view(p, sources[p.name], self.scale) for p in self.plan.inputs}
+        rows = self._height(views)
+        targets, kept = self._targets(target, rows, journal)
+        book = self._journal(journal, seconds, target, views, targets, still)
+        stream = Stream(self.loaded, self.plan, still, self.threads)
+        before = book.read() if book is not None and kept else None
+        if before is not None:
+            stream.go_on(before)
+            for port in self.plan.outputs:
+                self.written[port.name] = max(0, int(before["step"]) * port.count - port.delay)
+        step = 0 if before is None else int(before["step"])
+        while step * self.plan.rows < rows:
+            part = {}
+            for port in self.plan.inputs:
+                first = step * port.count
+                part[port.name] = views[port.name].read(first, min(first + port.count, views[port.name].rows))
+            stream.push(part)
+            step += 1
+            self._write(stream, targets)
+            if book is not None and step * self.plan.rows <= rows:
+                book.write(stream.kept, lambda: _flush(targets))
+            if self.progress is not None:
+                self.progress(min(step * self.plan.rows, rows), rows)
+        stream.finish()
+        self._write(stream, targets)
+        if book is not None:
+            _flush(targets)
+            book.remove()
+        return self._result(target, targets)
+
+    def _height(self, views: Mapping[str, View]) -> int:
+        first = self.plan.inputs[0]
+        given = views[first.name].rows
+        rows = given * first.height.period // first.height.steps
+        while first.height.at(rows) < given:
+            rows += 1
+        if refusal := self.plan.refusal(rows):
+            raise RunError(refusal)
+        for port in self.plan.inputs:
+            if views[port.name].rows != port.height.at(rows):
+                raise RunError(
+                    f"input '{port.name}' has {views[port.name].rows} rows, and {port.height.at(rows)} belong to an "
+                    f"image of {rows}"
+                )
+        return rows
+
+    def _targets(self, target: Any, rows: int, journal: Any) -> tuple[dict[str, View], bool]:
+        """Where every output goes, and whether what is there may be a part of it."""
+        ports = self.plan.outputs
+        if target is not None and not isinstance(target, Mapping) and len(ports) > 1:
+            raise RunError(f"the network has several outputs: give targets by name, for {', '.join(self.written)}")
+        given = target if isinstance(target, Mapping) else {p.name: target for p in ports}
+        unknown = [name for name in given if name not in self.written]
+        if unknown:
+            raise RunError(f"the network has no output '{unknown[0]}'; its outputs are {', '.join(self.written)}")
+        found, kept = {}, target is not None
+        for port in ports:
+            spec, array = self.specs[port.name], given.get(port.name)
+            shape = tuple(port.height.at(rows) if a == port.axis else n for a, n in enumerate(spec.shape))
+            if array is None:
+                array, kept = np.empty(shape, spec.dtype), False
+            if isinstance(array, (str, os.PathLike)):
+                path = Path(array)
+                again = bool(journal) and path.exists() and _beside(journal, array).exists()
+                array = NpyFile(path, shape, np.dtype(spec.dtype), again=again)
+                self.files.append(array)
+            view = self._view(port, array, self.target_scale)
+            if view.rows != port.height.at(rows):
+                raise RunError(f"output '{port.name}' has {port.height.at(rows)} rows, and its target {view.rows}")
+            found[port.name] = view
+        return found, kept
+
+    def _journal(
+        self, journal: Any, seconds: float, target: Any, views: Mapping[str, View], targets: Mapping[str, View],
+        still: Mapping[str, Any],
+    ) -> Journal | None:  # fmt: skip
+        if not journal:
+            return None
+        recorded = self.loaded.recorded
+        about = {
+            "library": None if recorded is None else recorded.sha256,
+            "sources": {n: [tuple(v.array.shape), str(v.array.dtype), v.layout] for n, v in views.items()},
+            "targets": {n: [tuple(v.array.shape), str(v.array.dtype), v.layout] for n, v in targets.items()},
+            "scale": [self.scale, self.target_scale],
+            "still": {n: np.asarray(a).tolist() for n, a in still.items()},
+        }
+        one = next(iter(target.values())) if isinstance(target, Mapping) and target else target
+        return Journal(_beside(journal, one), about, seconds)
+
+    def _write(self, stream: Stream, targets: Mapping[str, View]) -> None:
+        for port in self.plan.outputs:
+            count = stream.ready(port.name)
+            if count:
+                targets[port.name].write(self.written[port.name], stream.pull(port.name))
+                self.written[port.name] += count
+
+    def _result(self, target: Any, targets: Mapping[str, View]) -> Any:
+        if target is not None and not isinstance(target, Mapping):
+            return target
+        arrays = {name: view.array for name, view in targets.items()}
+        return next(iter(arrays.values())) if target is None and len(arrays) == 1 else {**arrays, **(target or {})}
+
+    # ------------------------------------------------------------------ iterators
+
+    def _iterated(self, source: Iterable[Any], target: Any, still: Mapping[str, Any]) -> Any:
+        port = self.plan.inputs[0]
+        stream = Stream(self.loaded, self.plan, still, self.threads)
+        parts: dict[str, list[np.ndarray]] = {p.name: [] for p in self.plan.outputs}
+        given = target if isinstance(target, Mapping) else {self.plan.outputs[0].name: target}
+        files = [a for a in given.values() if isinstance(a, (str, os.PathLike))]
+        if files:
+            raise RunError(f"rows of an iterator end somewhere, so that {files[0]} can't be made: give a target array")
+        wanted = [p for p in self.plan.outputs if given.get(p.name) is not None]
+        views = {p.name: self._view(p, given[p.name], self.target_scale) for p in wanted}
+        done = 0
+        for rows in source:
+            view = self._view(port, rows, self.scale)
+            stream.push({port.name: view.read(0, view.rows)})
+            done += view.rows
+            self._take(stream, views, parts)
+            if self.progress is not None:
+                self.progress(done, done)
+        stream.finish()
+        self._take(stream, views, parts)
+        arrays = {p.name: np.concatenate(parts[p.name], p.axis) for p in self.plan.outputs if p.name not in views}
+        if target is not None and not isinstance(target, Mapping):
+            return target
+        return next(iter(arrays.values())) if target is None and len(arrays) == 1 else {**arrays, **(target or {})}
+
+    def _take(self, stream: Stream, views: Mapping[str, View], parts: Mapping[str, list[np.ndarray]]) -> None:
+        for port in self.plan.outputs:
+            count = stream.ready(port.name)
+            if port.name not in views:
+                parts[port.name].append(stream.pull(port.name))
+            elif count:
+                if self.written[port.name] + count > views[port.name].rows:
+                    raise RunError(f"output '{port.name}' has more rows than the {views[port.name].rows} of its target")
+                views[port.name].write(self.written[port.name], stream.pull(port.name))
+                self.written[port.name] += count
+
+
+def _is_iterator(source: Any) -> bool:
+    """Whether rows come one after the other: what has no shape, is no path, and can be iterated."""
+    return not hasattr(source, "shape") and not isinstance(source, (str, os.PathLike, list, tuple)) and hasattr(
+        source, "__iter__"
+    )
+
+
+def _flush(targets: Mapping[str, View]) -> None:
+    for view in targets.values():
+        flush = getattr(view.array, "flush", None)
+        if callable(flush):
+            flush()
+
+
+def _beside(journal: Any, target: Any) -> Path:
+    """The journal's file: as it is called, or beside a target that is a file."""
+    if not isinstance(journal, bool):
+        return Path(journal)
+    name = target if isinstance(target, (str, os.PathLike)) else getattr(target, "filename", None)
+    if name is None:
+        raise RunError("the target is no file that a journal could lie beside: say where, journal='stream.journal'")
+    return Path(f"{os.fspath(name)}.journal")
