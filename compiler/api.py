@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..errors import HalotileError
 from ..targets.target import Target
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .images import Image, Output
     from .model import Model
-    from .options import FloatMode, Objective, Stage, Tiling, Weights
+    from .options import FloatMode, Objective, Precision, Stage, Tiling, Weights
 
 Progress = Callable[[str, int, int], None]
 ShapesGiven = Mapping[str, Sequence[int | str | None] | int | str]
@@ -43,7 +43,7 @@ def compile(
     memory_budget: int | str | None = None,
     optimize: Objective = "speed",
     weights: Weights = "float32",
-    precision: Literal["float32", "int8"] = "float32",
+    precision: Precision = "float32",
     calibrate: Any = None,
     error: float | None = None,
     stream: bool | int = False,
@@ -81,6 +81,8 @@ def compile(
     ``weights="float16"`` stores the weights of convolutions and matrix products so, which halves them; they are widened
     where they are used, and :meth:`Model.verify` allows ten times the error. ``flush_denormals`` counts floats below
     the normal ones (1.2e-38) as zero while a run lasts: x86 processors take a hundred times as long for them.
+    ``precision="bfloat16"`` rounds what convolutions and matrix products multiply to bfloat16 where the target has a
+    matrix unit for it, and :meth:`Model.verify` allows a hundred times the error (docs/numerics.md).
     ``precision="int8"`` computes layers in bytes, with ranges from ``calibrate``: sample inputs as an .npz or .npy
     file, a folder of them, or dicts of arrays. ``error`` is what the outputs may be off by on these samples, as a part
     of their largest value: layers that cost too much of it stay in float32 (docs/int8.md).
@@ -107,6 +109,7 @@ def compile(
         checked_name,
         checked_optimize,
         checked_path,
+        checked_precision,
         checked_shapes,
         checked_stream,
         checked_threads,
@@ -140,6 +143,7 @@ def compile(
         memory_budget=checked_budget(memory_budget),
         optimize=checked_optimize(optimize),
         weights=checked_weights(weights, bool(exact)),
+        precision=checked_precision(precision, bool(exact)),
         flush_denormals=checked_denormals(flush_denormals, bool(exact)),
         int8=int8_plan(
             model, precision, calibrate, error, exact=bool(exact), fixed=checked_fixed(fixed), cache=where,

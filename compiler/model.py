@@ -28,7 +28,7 @@ from .runtime.private import PrivateFolder
 from .sized import verify_at
 from .spec import Symbol, TensorSpec
 from .stream.of_model import plan_in, specs_in, verify_stream
-from .verify import ATOL, Verification, default_rtol
+from .verify import ATOL, Verification
 
 if TYPE_CHECKING:
     from .reach.words import Reach
@@ -267,15 +267,15 @@ class Model:
         """Compares with ONNX Runtime on ``inputs``, or on random ones; with ``exact=True`` ten times as tight.
 
         ``shape`` are sizes of open dimensions by name; else ``inputs`` say them, or they are the typical ones.
-        ``model`` is the ONNX model of a library that was loaded, which does not hold it. ``rtol`` is 1e-3, or 1e-2 for
-        weights in float16, unless it is given."""
-        from .recipe import fixed_of, reference_of, weights_of
+        ``model`` is the ONNX model of a library that was loaded, which does not hold it. ``rtol`` is 1e-3, 1e-2 for
+        weights in float16 and 0.1 for precision bfloat16, unless it is given."""
+        from .recipe import fixed_of, reference_of, rtol_of
 
         source = self._source if model is None else model
         if source is None:
             raise RunError(f"{self.name} was loaded from a library; say which model it is of: verify(model='m.onnx')")
         if self.plan is not None:
-            allowed = default_rtol(weights_of(self.recorded)) if rtol is None else rtol
+            allowed = rtol_of(self.recorded) if rtol is None else rtol
             return verify_stream(
                 self, self.plan, reference_of(source, self.recorded), inputs, shape, fixed=fixed_of(self.recorded),
                 rtol=allowed, atol=atol, exact=bool(self.report.get("exact")), seed=seed,
@@ -289,7 +289,7 @@ class Model:
             run=self.__call__,
             dropped=dropped,
             fixed=fixed_of(self.recorded),
-            rtol=default_rtol(weights_of(self.recorded)) if rtol is None else rtol,
+            rtol=rtol_of(self.recorded) if rtol is None else rtol,
             atol=atol,
             exact=bool(self.report.get("exact")),
             seed=seed,

@@ -17,6 +17,7 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MI
 FloatMode = Literal["strict", "finite", "exact"]
 Objective = Literal["speed", "memory"]
 Weights = Literal["float32", "float16"]
+Precision = Literal["float32", "bfloat16", "int8"]
 Tiling = Literal["auto", "off"]
 Stage = Literal[  # that can be looked at; what follows makes code
     "import", "simplify", "reassociate", "dots", "numbers", "merge", "fuse", "layout", "select", "tile", "schedule",
@@ -25,6 +26,7 @@ Stage = Literal[  # that can be looked at; what follows makes code
 FLOAT_MODES: tuple[str, ...] = get_args(FloatMode)
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 WEIGHTS: tuple[str, ...] = get_args(Weights)
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 
 Shapes = Mapping[str, tuple[int | str, ...]]  # of numbers, and extents as text (extents.py)
@@ -198,6 +200,15 @@ def checked_weights(weights: str, exact: bool) -> str:
     if weights == "float16" and exact:
         raise HalotileError("float16 weights are rounded, which exact forbids: choose one of them")
     return weights
+
+
+def checked_precision(precision: str, exact: bool) -> str:
+    """What floats of layers may be rounded to: ``float32``, or ``bfloat16`` where nobody asked for exactness. Layers in
+    ``int8`` have a plan of their own (quantise/wish.py), beside those in float32."""
+    _one_of(precision, PRECISIONS, "precision")
+    if precision == "bfloat16" and exact:
+        raise HalotileError("precision bfloat16 rounds to eight bits, which exact forbids: choose one of them")
+    return "float32" if precision == "int8" else precision
 
 
 def check_widening(weights: str, target: Any) -> None:

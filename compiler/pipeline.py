@@ -98,6 +98,7 @@ def import_(build: Build) -> None:
     if options.stream is not None:
         _in_steps(build, options.stream)
     build.notes["import"] = list(build.imported.notes)
+    _note_precision(build)
     for line in build.imported.warnings:
         log.warning("%s", line)
 
@@ -145,6 +146,15 @@ def _plan_for(imported: Any) -> None:
     limits = {s.name: (s.low, INFINITY if s.high is None else s.high, s.multiple) for s in imported.symbols}
     SYMBOLS.set({name: Dim.symbol(name, *limit) for name, limit in limits.items()})
     TYPICAL.set({s.name: s.typical for s in imported.symbols})
+
+
+def _note_precision(build: Build) -> None:
+    """Says that the target has nothing faster than float32, where something was asked for."""
+    from ..schedules.instructions.amx import has_matrix_unit
+
+    options = build.options
+    if options.precision == "bfloat16" and not (options.matrix and has_matrix_unit(options.target)):
+        build.warnings.append(f"{options.target.id} multiplies nothing faster in bfloat16: all layers stay in float32")
 
 
 def fuse(build: Build) -> None:

@@ -23,6 +23,7 @@ from .images import Image, Output, checked_images
 from .options import Fixed
 from .quantise.recorded import checked_plan
 from .runtime.digest import digest
+from .verify import default_rtol
 
 if TYPE_CHECKING:
     from .runtime.recorded import Recorded
@@ -125,11 +126,11 @@ def reference_of(model: Any, recorded: Recorded | None) -> Any:
     return reference_model(model, options) if options and (options.get("inputs") or options.get("outputs")) else model
 
 
-def weights_of(recorded: Recorded | None) -> str:
-    """How a library's weights are stored."""
-    options = recorded.options if recorded is not None else None
-    stored = (options or {}).get("weights", "float32")
-    return str(typed(stored, str, "the manifest", OutputError, "options.weights"))
+def rtol_of(recorded: Recorded | None) -> float:
+    """What a comparison allows a library: by how its weights are stored and its precision."""
+    options = (recorded.options if recorded is not None else None) or {}
+    found = (options.get(name, "float32") for name in ("weights", "precision"))
+    return default_rtol(*(typed(value, str, "the manifest", OutputError, "options") for value in found))
 
 
 def _checked(options: Options) -> Options:
@@ -151,6 +152,7 @@ def _checked(options: Options) -> Options:
         check.checked_optimize(options.optimize)
         check.checked_tile(options.tile)
         check.checked_weights(options.weights, options.exact)
+        check.checked_precision(options.precision, options.exact)
         for target in (options.target, *(options.levels or ())):
             check.check_widening(options.weights, target)
         check.checked_denormals(options.flush_denormals, options.exact)

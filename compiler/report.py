@@ -51,6 +51,8 @@ def build_report(build: Build) -> dict[str, Any]:
 
         report["kernels"] = [_kernel(build, i, nodes[group]) for i, group in enumerate(build.groups)]
         report["workspace_bytes"] = workspace_bytes(build.kernels)
+    if build.kernels and options.precision == "bfloat16":
+        report["precision"] = _in_bfloat16(build)
     if build.tiled:
         report["tile"] = {"groups": planned(build), **build.details.get("tile", {})}
     if build.memory is not None:
@@ -66,6 +68,14 @@ def build_report(build: Build) -> dict[str, Any]:
         report["arena_bytes"] = max(level["arena_bytes"] for level in build.levels)
         report["weight_bytes"] = sum(level["weight_bytes"] for level in build.levels)
     return report
+
+
+def _in_bfloat16(build: Build) -> dict[str, Any]:
+    """How many kernels of convolutions and matrix products are in bfloat16, and of how many."""
+    from .codegen.module import in_bfloat16
+
+    having = [k for g, k in zip(build.groups, build.kernels) if any(macs(n) for n in g.nodes)]
+    return {"asked": "bfloat16", "kernels": sum(map(in_bfloat16, having)), "of": len(having)}
 
 
 def planned(build: Build) -> list[dict[str, Any]]:

@@ -64,10 +64,11 @@ def numbers(build: Build) -> None:
 def merge(build: Build) -> None:
     """Products of one value side by side, which fusion then finds as one."""
     from ..passes.merge import Merge
+    from ..schedules.instructions.bf16_parts import products_of
 
     options, policy = build.options, build.options.policy
     if options.simplify and options.fuse:
-        passed = Merge(policy.threads, policy.strassen, policy.parts)
+        passed = Merge(policy.threads, policy.strassen, policy.parts, products_of(policy))
         _keep(build, "merge", passed.apply(build.module, options.target))
 
 

@@ -29,7 +29,8 @@ class Options:
     ``tuning`` are choices that were measured (schedules/words/candidates.py), ``candidate`` which of each kernel's
     candidates to build for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the
     instruction. ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or
-    float16 for those of convolutions and matrix products. ``flush_denormals``: runs count floats below the normal ones
+    float16 for those of convolutions and matrix products. ``precision``: float32, or
+    bfloat16 where that is faster. ``flush_denormals``: runs count floats below the normal ones
     as zero. ``inputs`` and ``outputs``: pre- and post-processing, by name, as plain data (images.py).
     ``int8``: the plan of layers in bytes, ranges included (compiler/quantise/plan.py).
     ``stream``: the network in steps of about so many rows of the image, whose height is open (compiler/stream); 0
@@ -63,6 +64,7 @@ class Options:
     candidate: int = 0
     timers: bool = False
     weights: str = "float32"
+    precision: str = "float32"
     flush_denormals: bool = False
     inputs: Plain | None = None
     outputs: Plain | None = None
@@ -82,6 +84,7 @@ class Options:
             winograd=self.winograd,
             matrix=self.matrix,
             weights=self.weights,
+            precision=self.precision,
             speed=self.memory_budget is None and self.optimize == "speed",
             threads=self.threads or self.target.cores,
             float_mode=self.float_mode,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 RTOL = 1e-3
 WEIGHT_RTOL = {"float32": RTOL, "float16": 1e-2}  # by how weights are stored
+PRECISION_RTOL = {"float32": RTOL, "bfloat16": 0.1}  # the harness's models: 3e-3 to 6e-2
 ATOL = 1e-5
 EXACT_FACTOR = 0.1
 EXACT_SUMS = ("session.x64quantprecision", "1")  # else they saturate at 16 bits on x86-64 processors without VNNI
@@ -131,9 +132,9 @@ class Verification:
         return {"ok": self.ok, "max_error": self.max_error, **plain}
 
 
-def default_rtol(weights: str) -> float:
-    """What is allowed of a build whose weights are stored as ``weights``."""
-    return WEIGHT_RTOL.get(weights, RTOL)
+def default_rtol(weights: str, precision: str = "float32") -> float:
+    """What is allowed of a build whose weights are stored as ``weights``, and of its ``precision``."""
+    return max(WEIGHT_RTOL.get(weights, RTOL), PRECISION_RTOL.get(precision, RTOL))
 
 
 def available() -> bool:

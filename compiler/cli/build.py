@@ -155,7 +155,7 @@ def _options(
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
     inputs: Any, outputs: Any, images: str | None,
     optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool, explain: bool,
-    levels: str | None,
+    levels: str | None, precision: str,
     **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
@@ -170,7 +170,7 @@ def _options(
     target, *others = (linked_target(one, static, glibc) for one in chosen)
     for line in target.notes if not target.native else ():
         note(f"note: {line}")
-    from ..options import checked_denormals, checked_weights
+    from ..options import checked_denormals, checked_precision, checked_weights
     from ..state import Options
     from ..tuning_file import choices
 
@@ -180,7 +180,8 @@ def _options(
         target=target, levels=tuple(others) or None, shapes=shapes, typical=typical,
         fixed=parameters.fixed_of(fixed), threads=threads, exact=exact,
         float_mode=float_mode, name=name, tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
-        weights=checked_weights(weights, exact), flush_denormals=checked_denormals(flush_denormals, exact),
+        weights=checked_weights(weights, exact), precision=checked_precision(precision, exact),
+        flush_denormals=checked_denormals(flush_denormals, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,
         inputs=before, outputs=behind,
         stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc, explain=explain, cache=cache,
@@ -225,7 +226,7 @@ def _build(
                 report = made_library(path, options, library, progress).report
                 if wanted:
                     progress("verify", 0, 1)
-                    allowed = default_rtol(options.weights) if rtol is None else rtol
+                    allowed = default_rtol(options.weights, options.precision) if rtol is None else rtol
                     report["verification"] = _verify(
                         path, library, allowed, atol, options.exact, seed, asked=bool(verify)
                     )

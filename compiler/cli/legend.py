@@ -11,6 +11,7 @@ LEGEND = (
     (r"winograd.*\bstrip \d+", "strip 8: Winograd's tiles that are transformed and multiplied together"),
     (r"matrix conv.*\bstrip \d+x", "strip 8x16: rows by columns of the output that are computed as one"),
     (r"\d products\b", "3 products: float32 as sums of bfloat16 parts, so many of which are multiplied"),
+    (r", bfloat16\b", "bfloat16: numbers rounded to eight bits are multiplied, and added up in float32"),
     (r"\bmap\b", "map: one loop nest over the elements of the result"),
     (r"\bstaged\b", "staged: loop nests one after the other, called phases"),
     (r"\bprefix \d+", "prefix 2: phases share the 2 outer loops; 0: each is finished before the next"),

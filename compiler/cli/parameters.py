@@ -149,8 +149,8 @@ def precision_options(function: F) -> F:
         help="Sample inputs for int8: an .npz or .npy file, or a folder of them.",
     )(function)  # fmt: skip
     return click.option(
-        "--precision", type=click.Choice(["float32", "int8"]), default="float32", show_default=True,
-        help="What layers are computed in; int8 takes --calibrate.",
+        "--precision", type=click.Choice(["float32", "bfloat16", "int8"]), default="float32", show_default=True,
+        help="What layers may be computed in, where that is faster; int8 takes --calibrate.",
     )(function)  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def tolerance_options(function: F) -> F:
     """``--rtol``, ``--atol`` and ``--seed`` of a comparison."""
     function = click.option(
         "--rtol", type=ToleranceType(),
-        help="Allowed error, of an output's largest value.  [default: 1e-3; 1e-2 for weights in float16]",
+        help="Allowed error, of an output's largest value.  [default: 1e-3; 1e-2: weights in float16, 0.1: bfloat16]",
     )(function)
     function = click.option(
         "--atol", type=ToleranceType(), default=1e-5, show_default=True, help="Allowed error on top of that."

@@ -30,6 +30,8 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
     if (int8 := report.get("int8")) is not None:
         done = int8["layers"] - len(int8["left"])
         found.append(("layers in int8", f"{done} of {int8['layers']}, off by {int8['error']:.1e} on the samples"))
+    if (found_in := report.get("precision")) is not None:
+        found.append((f"kernels in {found_in['asked']}", f"{found_in['kernels']} of {found_in['of']} that multiply"))
     for key, label in (("weight_bytes", "weights"), ("arena_bytes", "arena")):
         if report.get(key) is not None:
             found.append((label, f"{size(report[key])} ({report[key]} bytes)"))

@@ -117,12 +117,11 @@ def _compare(
     path: Path, library: Path, inputs: Any, wanted: dict[str, int], on: str | None, *, threads: int | None, exact: bool,
     rtol: float | None, **others: Any,
 ) -> Any:  # fmt: skip
-    from ..recipe import fixed_of, reference_of, weights_of
+    from ..recipe import fixed_of, reference_of, rtol_of
     from ..sized import verify_at
-    from ..verify import default_rtol
 
     with parameters.open_model(library, on, threads) as model:
-        rtol = default_rtol(weights_of(model.recorded)) if rtol is None else rtol
+        rtol = rtol_of(model.recorded) if rtol is None else rtol
         given = read_arrays(inputs, model.inputs, model.recorded.report.dropped_inputs)
         run = (lambda arrays: model(arrays, threads)) if hasattr(model, "place") else model
         dropped, fixed = model.recorded.report.dropped_shapes, fixed_of(model.recorded)

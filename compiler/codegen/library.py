@@ -71,7 +71,7 @@ def build_library(
         if "exe" in formats:
             static = find_static_toolchain(spec.target, cc) or _no_static_compiler(spec.target)
             files["executable"] = PROGRAM
-            rtol = default_rtol(str(spec.options.get("weights", "float32")))
+            rtol = default_rtol(*(str(spec.options.get(name, "float32")) for name in ("weights", "precision")))
             link_program(stem, static, sources, work, rtol, spec.report.get("dropped_inputs", ()), cache)
             facts["executable"] = examine_program(work / PROGRAM, spec.target, spec.weight_bytes)
             facts["executable"]["compiler"] = static.version()

@@ -28,7 +28,7 @@ from ...passes.memory.open_offsets import Slot
 from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
 from ...schedules.emit.open_sizes import sizes_of
-from ...schedules.instructions.amx import work_of
+from ...schedules.instructions.amx import BFLOAT16_ONCE, work_of
 from ...schedules.kernel.context import SLACK
 from ...schedules.tiled import TiledKernel
 from ...schedules.words.dims import is_dim, to_relax
@@ -246,6 +246,12 @@ def matrix_work(kernel: Kernel) -> int:
     """Multiply-adds of the matrix unit for each 64 terms of a kernel's sums, or the most of its parts'; 0 for none."""
     functions = [p.function for p in kernel.parts] if isinstance(kernel, TiledKernel) else [kernel.function]
     return max((work_of(f) for f in functions), default=0)
+
+
+def in_bfloat16(kernel: Kernel) -> bool:
+    """Whether a kernel, or a part of it, has one product of bfloat16 for each of float32."""
+    functions = [p.function for p in kernel.parts] if isinstance(kernel, TiledKernel) else [kernel.function]
+    return any(work_of(f) == BFLOAT16_ONCE for f in functions)
 
 
 def workspace_bytes(kernels: Sequence[Kernel]) -> int:

@@ -18,6 +18,7 @@ log = logging.getLogger("halotile.onnxruntime")
 FLUSH = "session.set_denormal_as_zero"
 MOST_LIBRARIES = "halotile.libraries"  # how many sets of shapes a session keeps libraries of
 WEIGHTS = "halotile.weights"
+PRECISION = "halotile.precision"
 LIBRARIES = 8
 
 
@@ -69,7 +70,8 @@ class SessionOptions(Entries):
     ``intra_op_num_threads``: threads of a run, 0 for the processor's cores. ``graph_optimization_level``:
     ``ORT_DISABLE_ALL`` builds with ``exact``. ``add_free_dimension_override_by_name`` fixes open dimensions, so that
     the library is built with the session. Entries: ``session.set_denormal_as_zero`` ("1"), ``halotile.libraries``
-    (how many sets of shapes libraries are kept for, 8) and ``halotile.weights`` ("float16").
+    (how many sets of shapes libraries are kept for, 8), ``halotile.weights`` ("float16") and ``halotile.precision``
+    ("bfloat16").
     """
 
     def __init__(self) -> None:
@@ -144,6 +146,7 @@ class SessionOptions(Entries):
             "exact": exact,
             "float_mode": "exact" if exact else "strict",
             "weights": self._entries.get(WEIGHTS, "float32"),
+            "precision": self._entries.get(PRECISION, "float32"),
             "flush_denormals": self._entries.get(FLUSH, "0") == "1",
         }
 

@@ -24,7 +24,8 @@ from .tensors import array_of, tensor_of
 log = logging.getLogger("halotile.torch")
 SHOWN = 4  # operators that a graph's name lists
 OPTIONS = (
-    "threads", "exact", "float_mode", "tile", "memory_budget", "optimize", "weights", "flush_denormals", "tuning",
+    "threads", "exact", "float_mode", "tile", "memory_budget", "optimize", "weights", "precision",
+    "flush_denormals", "tuning",
 )  # fmt: skip
 MOST = 8  # libraries that a graph keeps, for the shapes that it was called with last
 

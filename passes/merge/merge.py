@@ -21,6 +21,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
+from ...schedules.instructions.bf16_parts import THREE, Products
 from ...schedules.matmul import product_cycles
 from ...schedules.words.sizes import dim_of, usual
 from ...targets.target import Target
@@ -38,11 +39,13 @@ GAIN = 0.995  # estimated time of one product over that of several: nearer than 
 @dataclass(frozen=True)
 class Merge:
     """The pass that merges products of one value. ``threads`` that kernels run on; ``strassen``: kernels may use
-    Strassen's products; ``parts``: they may use bf16 parts on a matrix unit."""
+    Strassen's products; ``parts``: they may use bf16 parts on a matrix unit,
+    ``products`` of them for each of float32."""
 
     threads: int = 1
     strassen: bool = True
     parts: bool = False
+    products: Products = THREE
     name: str = "merge"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
@@ -80,7 +83,8 @@ class Merge:
         rows, depth, dtype = prod(shape[:-1]) // images, shape[-1], branches[0].product.dtype
 
         def cycles(columns: int) -> float:
-            return product_cycles(target, images, rows, depth, columns, dtype, self.threads, self.strassen, self.parts)
+            unit = self.parts, self.products
+            return product_cycles(target, images, rows, depth, columns, dtype, self.threads, self.strassen, *unit)
 
         return cycles(sum(b.columns for b in branches)) / sum(cycles(b.columns) for b in branches)
 

@@ -41,6 +41,7 @@ LOAD_CYCLES = 8  # of a register from the first-level cache
 # Of a function: how many multiply-adds of the unit stand for one of numbers over 64 terms of a sum, as many as one of
 # bytes takes: 1 for bytes, 2 for each product of bfloat16 parts. A library with such a function asks for the unit.
 ATTRIBUTE = "halotile.matrix"
+BFLOAT16_ONCE = 2
 
 BFLOAT16 = "bf16ps"  # kinds of products
 UNSIGNED_SIGNED, SIGNED_SIGNED = "busd", "bssd"  # bytes of A by bytes of B, summed in int32

@@ -23,6 +23,9 @@ Computations (2019); oneMKL has both as ``float_to_bf16x2`` and ``float_to_bf16x
 
 Infinite numbers become NaN, as do those above 3.39e38; so kernels of ``exact`` builds have none of this.
 
+With precision ``bfloat16`` there is one part, and one product: each number is off by up to 2**-8 of itself. Infinite
+numbers stay such, and those above 3.39e38 become so.
+
 A word holds the same part of two numbers, one of each of two vectors of sixteen: pairs of neighbouring vectors, not of
 neighbouring numbers, which takes no shuffle (:func:`order`).
 """
@@ -34,26 +37,40 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from ..words.policy import Policy
 from .amx import COLUMNS, DEPTH, PAIRS
 
-THREE = ((1, 0), (0, 0), (0, 1))  # (part of A, part of B), so that what is in registers is used again
-SIX = ((2, 0), (1, 0), (0, 0), (0, 1), (1, 1), (0, 2))
+Products = tuple[tuple[int, int], ...]
+ONE: Products = ((0, 0),)  # numbers rounded to bfloat16, where that is allowed
+THREE: Products = ((1, 0), (0, 0), (0, 1))  # (part of A, part of B), so that what is in registers is used again
+SIX: Products = ((2, 0), (1, 0), (0, 0), (0, 1), (1, 1), (0, 2))
 LEFT_OUT = {1: 0.0, len(THREE): 2.0**-15, len(SIX): 2.0**-24}  # of |x| |y| at most, by products; 1: float32's own
 WORDS = PAIRS * COLUMNS  # int32 of a register
 
 
-def parts_of(products: tuple[tuple[int, int], ...]) -> int:
+def parts_of(products: Products) -> int:
     """Parts that each number has."""
     return 1 + max(a for a, _ in products)
 
 
+def products_of(policy: Policy) -> Products:
+    """The products that stand for one of float32."""
+    return ONE if policy.precision == "bfloat16" else THREE
+
+
+def told(products: Products) -> str:
+    """Words for a kernel's schedule: ``3 products``."""
+    return f"{len(products)} products" if len(products) > 1 else "bfloat16"
+
+
 def split(k: Any, first: Any, second: Any, count: int) -> list[Any]:
     """``count`` words (int32) of the parts of two float32 expressions, within a vectorised loop of ``k``. ``second``
-    may be None, where there is no number: its half of the words is zero."""
+    may be None, where there is no number: its half of the words is zero. What is no number stays none: with several
+    parts in what a later one has, with one by asking (rounding would carry over into the sign)."""
     words = []
     numbers = [first] if second is None else [first, second]
     for part in range(count):
-        bits = [k.bind(tirx.reinterpret("uint32", x) + tirx.const(0x8000, "uint32"), "r") for x in numbers]
+        bits = [k.bind(_rounded(x, count == 1), "r") for x in numbers]
         high = [b & tirx.const(0xFFFF0000, "uint32") for b in bits]
         word = tirx.shift_right(bits[0], tirx.const(16, "uint32"))
         words.append(k.bind(tirx.reinterpret("int32", word if second is None else word | high[1]), "w"))
@@ -62,13 +79,25 @@ def split(k: Any, first: Any, second: Any, count: int) -> list[Any]:
     return words
 
 
+def _rounded(x: Any, alone: bool) -> Any:
+    """The bits of a number, of which the upper sixteen are the nearest bfloat16."""
+    bits = tirx.reinterpret("uint32", x)
+    nearest = bits + tirx.const(0x8000, "uint32")
+    if not alone:
+        return nearest
+    number = (bits & tirx.const(0x7FFFFFFF, "uint32")) <= tirx.const(0x7F800000, "uint32")  # TVM takes x == x for true
+    return tirx.Select(number, nearest, bits | tirx.const(0x400000, "uint32"))
+
+
 def split_array(numbers: np.ndarray, count: int) -> list[np.ndarray]:
     """The same ``count`` parts of float32 numbers, each as the upper 16 bits of a float32 (uint16)."""
     found, left = [], np.ascontiguousarray(numbers, np.float32)
     for _ in range(count):
-        high = (left.view(np.uint32) + np.uint32(0x8000)) & np.uint32(0xFFFF0000)
+        bits = left.view(np.uint32)
+        high = (np.where(np.isnan(left), bits | np.uint32(0x400000), bits + np.uint32(0x8000))) & np.uint32(0xFFFF0000)
         found.append((high >> np.uint32(16)).astype(np.uint16))
-        left = left - high.view(np.float32)
+        if len(found) < count:
+            left = left - high.view(np.float32)
     return found
 
 

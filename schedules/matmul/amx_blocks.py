@@ -17,17 +17,18 @@ from dataclasses import dataclass
 
 from ...targets.target import Target
 from ..instructions.amx import COLUMNS, DEPTH, ROWS, SUMS, block_cycles
-from ..instructions.bf16_parts import THREE
+from ..instructions.bf16_parts import THREE, Products, parts_of
 from .blocking import PARALLEL_FLOPS
 
 # Measured on one core of Granite Rapids, products of 8 to 3136 rows: all together within a tenth of each.
 SPLIT_CYCLES = 8  # of a vector of A: 4 where it lies near and there is room for its parts
+SPLIT_ONCE = 5  # in one part
 STEP_SHARE = 1.25  # of the unit's own cycles
 SUM_CYCLES = 60  # of a register of C: its rows are stored, and loaded where the epilogue begins
 BLOCK_CYCLES = 400  # of a block: until the first sums add up, and after the last
 TASK_CYCLES = 450  # the unit is configured and released
 STAYS = 0.5  # of the second level: the split rows of a task
-PART_BYTES = 4  # of an element: two parts
+PART_BYTES = 2  # of an element
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,18 @@ class Registers:
 
 @dataclass(frozen=True)
 class Shape:
-    """``batches`` products of ``rows x depth`` by ``depth x columns``."""
+    """``batches`` products of ``rows x depth`` by ``depth x columns``, ``products`` of parts for one of float32."""
 
     rows: int
     depth: int
     columns: int
     batches: int = 1
+    products: Products = THREE
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element in all its parts."""
+        return PART_BYTES * parts_of(self.products)
 
     @property
     def steps(self) -> int:
@@ -90,7 +97,7 @@ def choose_registers(target: Target, shape: Shape, workers: int) -> tuple[float,
     workers = workers if shape.large else 1
     width = min(2, shape.column_registers)
     panels = -(-shape.column_registers // width)
-    room = max(1, int(STAYS * target.l2_bytes) // (shape.steps * DEPTH * PART_BYTES * ROWS))
+    room = max(1, int(STAYS * target.l2_bytes) // (shape.steps * DEPTH * shape.element_bytes * ROWS))
     best: tuple[float, Registers] | None = None
     fewest = -(-shape.row_registers // max(room, 2))
     for row_blocks in range(fewest, fewest + 4 * workers):
@@ -110,23 +117,23 @@ def choose_registers(target: Target, shape: Shape, workers: int) -> tuple[float,
 def _cycles(target: Target, shape: Shape, chosen: Registers, run: int, workers: int) -> float:
     """Of the core that has the most to do."""
     tasks = shape.batches * chosen.row_blocks * chosen.groups
-    split = chosen.rows * ROWS * shape.steps * 2 * SPLIT_CYCLES
+    split = chosen.rows * ROWS * shape.steps * 2 * (SPLIT_CYCLES if parts_of(shape.products) > 1 else SPLIT_ONCE)
     columns = min(run * chosen.width, shape.column_registers)
     panels, last = divmod(columns, chosen.width)
-    multiply = panels * panel_cycles(chosen.rows, chosen.width, shape.steps)
-    multiply += panel_cycles(chosen.rows, last, shape.steps) if last else 0
-    weights = shape.steps * DEPTH * PART_BYTES * COLUMNS
+    multiply = panels * panel_cycles(chosen.rows, chosen.width, shape.steps, shape.products)
+    multiply += panel_cycles(chosen.rows, last, shape.steps, shape.products) if last else 0
+    weights = shape.steps * DEPTH * shape.element_bytes * COLUMNS
     if shape.column_registers * weights > STAYS * target.l2_bytes:
         multiply = max(multiply, columns * weights / target.far_bytes)
     return -(-tasks // workers) * (TASK_CYCLES + split + multiply)
 
 
-def panel_cycles(registers: int, width: int, steps: int) -> float:
+def panel_cycles(registers: int, width: int, steps: int, products: Products = THREE) -> float:
     """Predicted cycles of all rows of a task by one panel."""
     tall, blocks, last = heights(registers, width)
     cycles = 0.0
     for rows, times in ((tall, blocks), (last, 1 if last else 0)):
         inside = pieces(rows, width) if times else []
-        step = STEP_SHARE * sum(block_cycles((r, c), len(THREE)) for r, _, c in inside)
+        step = STEP_SHARE * sum(block_cycles((r, c), len(products)) for r, _, c in inside)
         cycles += times * (steps * step + rows * width * SUM_CYCLES + len(inside) * BLOCK_CYCLES)
     return cycles

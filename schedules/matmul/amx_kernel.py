@@ -1,5 +1,5 @@
 """Products of float32 on the matrix unit (:mod:`..instructions.amx`), as three products of parts
-(:mod:`..instructions.bf16_parts`).
+(:mod:`..instructions.bf16_parts`), or, with precision ``bfloat16``, as one.
 
     parallel for batch, block of rows, group of panels        (:mod:`.amx_blocks`)
       rows of A -> [register][step][part][16 rows][16 words]                            split once for all panels
@@ -31,7 +31,7 @@ import numpy as np
 from tvm import tirx
 
 from ..instructions.amx import DEPTH, PAIRS, ROWS, SUMS, MatrixUnit, Rows, may_split
-from ..instructions.bf16_parts import THREE, WORDS, order, pack, parts_of, split
+from ..instructions.bf16_parts import WORDS, order, pack, parts_of, products_of, split
 from ..words.group import Kernel, Packed, Request
 from .amx_blocks import Registers, Shape, choose_registers, heights, pieces
 from .facts import MatmulFacts
@@ -39,7 +39,6 @@ from .folded_moves import producers, read_steps
 from .packed import Region, _Matmul
 from .prefetch import follow
 
-PARTS = parts_of(THREE)
 BESIDE = 5  # steps: with fewer a core would not look past the rows between them (784 x 128 x 512, GELU: 1.10)
 STACK_BYTES = 64 * 1024  # larger locals come from the worker's workspace
 BYTES = 4  # of a word
@@ -56,9 +55,10 @@ class Behind:
     at: Any
 
 
-def shape_of(facts: MatmulFacts) -> Shape:
+def shape_of(request: Request, facts: MatmulFacts) -> Shape:
     """The shape of the product as the matrix unit sees it."""
-    return Shape(facts.rows, facts.k, facts.n, 1 if facts.flat else int(np.prod(facts.batch, dtype=np.int64)))
+    batches = 1 if facts.flat else int(np.prod(facts.batch, dtype=np.int64))
+    return Shape(facts.rows, facts.k, facts.n, batches, products_of(request.policy))
 
 
 def fits_unit(request: Request, facts: MatmulFacts) -> bool:
@@ -78,20 +78,22 @@ def fits_unit(request: Request, facts: MatmulFacts) -> bool:
 
 def build_matrix(request: Request, facts: MatmulFacts) -> Kernel:
     """The kernel of a product of float32 on the matrix unit, in bf16 parts."""
-    return _Matrix(request, facts, choose_registers(request.target, shape_of(facts), request.workers)[1]).build()
+    chosen = choose_registers(request.target, shape_of(request, facts), request.workers)[1]
+    return _Matrix(request, facts, chosen).build()
 
 
 class _Matrix(_Matmul):
     def __init__(self, request: Request, facts: MatmulFacts, chosen: Registers) -> None:
         super().__init__(request, facts, (ROWS, chosen.width))
-        self.streams, self.chosen, self.shape = False, chosen, shape_of(facts)
+        self.streams, self.chosen, self.shape = False, chosen, shape_of(request, facts)
+        self.parts = parts_of(self.shape.products)
         self.unit = MatrixUnit(self.k)
         self.workspace = 0
 
     def build(self) -> Kernel:
         shape, chosen, k = self.shape, self.chosen, self.k
         a = None if self.moved else self.ctx.buffer(self.facts.a)
-        elements = shape.column_registers * shape.steps * PARTS * WORDS
+        elements = shape.column_registers * shape.steps * self.parts * WORDS
         b = self.ctx.packed(Packed(f"w_{self.facts.b.name}", self._registers_of_b, elements, "int32"), narrow=False)
         panels = -(-shape.column_registers // chosen.width)
         run = -(-panels // chosen.groups)
@@ -106,14 +108,15 @@ class _Matrix(_Matmul):
             function=k.finish(),
             operands=tuple(self.ctx.operands),
             outputs=self.request.group.outputs,
-            schedule=f"matmul on the matrix unit, blocks of {chosen.rows * ROWS} rows, panels of {chosen.width}x16",
+            schedule=f"matmul on the matrix unit, blocks of {chosen.rows * ROWS} rows, panels of {chosen.width}x16"
+            + (", bfloat16" if self.parts == 1 else ""),
             flops=self.facts.flops,
             workspace=self.workspace,
         )
 
     def _registers_of_b(self) -> np.ndarray:
         """Panels one after the other: [panel][step][part][register][WORDS]."""
-        columns, found = pack(self._steps_of_b(), order(self.shape.depth), PARTS), []
+        columns, found = pack(self._steps_of_b(), order(self.shape.depth), self.parts), []
         for region in self._regions():
             first, count = region.first // self.lanes, region.panels * region.vectors
             part = columns[first : first + count].reshape(region.panels, region.vectors, *columns.shape[1:])
@@ -125,7 +128,7 @@ class _Matrix(_Matmul):
     def _task(self, a: Any, b: Any, place: tuple[Any, Any, Any], run: int) -> None:
         k, chosen, (batch, block, group) = self.k, self.chosen, place
         first = self.bind(block * (chosen.rows * ROWS), self.shape.rows)
-        words = chosen.rows * self.shape.steps * PARTS * WORDS
+        words = chosen.rows * self.shape.steps * self.parts * WORDS
         left = k.local("parts", "int32", words, "global")
         if words * BYTES > STACK_BYTES:
             self.workspace = -(-words * BYTES // 64) * 64 + 64
@@ -164,7 +167,7 @@ class _Matrix(_Matmul):
                 with k.loop(count, name="r") as r:
                     self.ctx.ranged(r, ROWS)
                     row = self.bind(first + g * ROWS + r, rows)
-                    at = (g * steps + s) * (PARTS * WORDS) + r * PAIRS
+                    at = (g * steps + s) * (self.parts * WORDS) + r * PAIRS
                     split_step(lambda term: self._left(a, base, batch, row, s * DEPTH + term), left, at)
 
             if whole:
@@ -182,7 +185,7 @@ class _Matrix(_Matmul):
             if begin < end:
                 self._split_run(element, left, at, (begin, end), pair)
         if one < PAIRS:
-            for part in range(PARTS):
+            for part in range(self.parts):
                 with k.loop(PAIRS - one, "vectorized", "v") as v:
                     k.store(left, at + part * WORDS + one + v, tirx.const(0, "int32"))
 
@@ -194,7 +197,7 @@ class _Matrix(_Matmul):
         with self.k.loop(end - begin, "vectorized", "v") as v:
             self.ctx.ranged(v, end - begin)
             second = element(PAIRS + begin + v) if pair else None
-            words = split(self.k, element(begin + v), second, PARTS)
+            words = split(self.k, element(begin + v), second, self.parts)
             for part, word in enumerate(words):
                 self.k.store(left, at + part * WORDS + begin + v, word)
 
@@ -265,7 +268,7 @@ class _Matrix(_Matmul):
         k, unit, steps = self.k, self.unit, self.shape.steps
         (left, b, sums), (panel, register, at), (rows, width) = memory, place, shape
         column = self.bind(region.first // self.lanes + panel * width, self.shape.column_registers)
-        right = self.bind(column * (steps * PARTS * WORDS), 1 << 31)
+        right = self.bind(column * (steps * self.parts * WORDS), 1 << 31)
         for high, begin, wide in pieces(rows, width):
             for c in range(high * wide):
                 unit.zero(c)
@@ -273,9 +276,9 @@ class _Matrix(_Matmul):
                 self.ctx.ranged(s, steps)
                 unit.step(
                     (high, wide),
-                    THREE,
-                    lambda i, part: Rows(left, (((register + i) * steps + s) * PARTS + part) * WORDS),  # noqa: B023
-                    lambda j, part: Rows(b, right + ((s * PARTS + part) * width + begin + j) * WORDS),  # noqa: B023
+                    self.shape.products,
+                    lambda i, part: Rows(left, (((register + i) * steps + s) * self.parts + part) * WORDS),  # noqa: B023
+                    lambda j, part: Rows(b, right + ((s * self.parts + part) * width + begin + j) * WORDS),  # noqa: B023
                 )
                 if turn is not None:
                     self._ask_ahead(b, column + width, turn, s)
@@ -290,7 +293,7 @@ class _Matrix(_Matmul):
     def _ask_ahead(self, b: Any, column: Any, turn: tuple[Any, int], step: Any) -> None:
         """Hints for the share of the panel from register ``column`` on that falls to a step of one of the turns
         (number, how many) before it."""
-        size, steps = PARTS * WORDS, self.shape.steps
+        size, steps = self.parts * WORDS, self.shape.steps
         follow(self.k, b, column * (steps * size), turn[0] * steps + step, self.chosen.width * size, turn[1], BYTES)
 
     def _finish(self, region: Region, sums: Any, behind: Behind, begin: Any, most: int) -> None:

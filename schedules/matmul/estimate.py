@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ...targets.target import Target
 from ..instructions.amx import has_matrix_unit
+from ..instructions.bf16_parts import THREE, Products, products_of
 from ..words.group import Request, dtype_bytes
 from .amx_blocks import STAYS, Shape, choose_registers
 from .amx_kernel import fits_unit
@@ -27,12 +28,14 @@ def product_cycles(
     threads: int,
     seven: bool,
     matrix: bool = False,
+    products: Products = THREE,
 ) -> float:
     """Cycles for ``images`` times ``rows x depth`` by one ``depth x columns``, on ``threads`` cores. ``seven``: by
-    seven products of halves, ``matrix``: by the matrix unit, where the kernel family would take those."""
+    seven products of halves, ``matrix``: by the matrix unit
+    with ``products`` of parts, where the kernel family would take those."""
     cycles = _plain_cycles(target, images, rows, depth, columns, dtype, seven)
     if matrix and dtype == "float32" and has_matrix_unit(target):
-        shape = Shape(images * rows, depth, columns)
+        shape = Shape(images * rows, depth, columns, 1, products)
         if _unit_pays(target, shape, cycles):
             cycles = choose_registers(target, shape, 1)[0]
     if threads > 1 and 2 * images * rows * depth * columns >= PARALLEL_FLOPS:
@@ -47,7 +50,8 @@ def matrix_pays(request: Request, facts: MatmulFacts) -> bool:
     rows, images = (rows_of_image(facts), facts.rows // rows_of_image(facts)) if facts.flat else (facts.rows, 1)
     dtype, seven = facts.output.dtype, strassen_pays(request, facts)
     plain = _plain_cycles(request.target, images, rows, facts.k, facts.n, dtype, seven)
-    return _unit_pays(request.target, Shape(images * rows, facts.k, facts.n), plain)
+    shape = Shape(images * rows, facts.k, facts.n, 1, products_of(request.policy))
+    return _unit_pays(request.target, shape, plain)
 
 
 def _plain_cycles(

@@ -3,6 +3,7 @@
     exact=True           sums keep their order: no Winograd, no seven products, no parts of float32
     winograd=False       no seven products either: what is left is direct
     weights="float16"    no parts, no seven products and no Winograd, which store other forms of the weights
+    precision="bfloat16" one product of bfloat16 where float32 would take three, and weights of two bytes
     speed=False          memory goes before time: nothing that needs more of it to be faster
 """
 
@@ -30,6 +31,7 @@ class Policy:
     ``strassen``    seven products of halves instead of eight
     ``matrix``      bytes are multiplied on a matrix unit, where the target has one
     ``parts``       float32 is, as a sum of products of bfloat16 parts
+    ``precision``   "float32", or "bfloat16": what products may round their numbers to, where that is faster
     ``half``        weights of convolutions and products are stored as float16
     ``speed``       time goes before memory
     ``threads``     cores that share a kernel; 0 is all that the target has
@@ -42,6 +44,7 @@ class Policy:
     strassen: bool = True
     matrix: bool = True
     parts: bool = True
+    precision: str = "float32"
     half: bool = False
     speed: bool = True
     threads: int = 0
@@ -55,6 +58,7 @@ class Policy:
         winograd: bool = True,
         matrix: bool = True,
         weights: str = "float32",
+        precision: str = "float32",
         speed: bool = True,
         threads: int | None = None,
         float_mode: str = "strict",
@@ -68,7 +72,8 @@ class Policy:
             winograd=free,
             strassen=free and speed and not half,
             matrix=matrix,
-            parts=matrix and not exact and not half,
+            parts=matrix and not exact and (not half or precision == "bfloat16"),
+            precision="float32" if exact else precision,
             half=half,
             speed=speed,
             threads=threads or 0,

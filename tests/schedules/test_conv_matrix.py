@@ -219,7 +219,7 @@ def test_layers_that_take_it(layer: Any, wanted: bool) -> None:
     plan = matrix_choose.best_plan(NAMED, facts, 2) if matrix_choose.suits(facts) else None
     assert (plan is not None and plan.cycles < matrix_choose.float_cycles(NAMED, facts)) == wanted
     if plan is not None:
-        assert 4 * plan.strip.elements(cin, matrix_choose.PARTS) <= NAMED.l2_bytes
+        assert 4 * plan.strip.elements(cin, plan.parts) <= NAMED.l2_bytes
         assert matrix_choose.best_plan(NAMED, facts, 2, 1 << 10) is None
 
 

@@ -16,8 +16,6 @@ from ..residual_in_place import taken_over
 from ..strassen import halves_share
 from .choose import (
     MARGIN,
-    PARTS,
-    SPLIT_CYCLES,
     MatrixPlan,
     few_plan,
     float_cycles,
@@ -25,6 +23,7 @@ from .choose import (
     matrix_plan,
     register_cycles,
     smaller_plans,
+    split_cycles,
     times_split,
     workers_of,
 )
@@ -70,7 +69,7 @@ class _OnUnit(Algorithm):
         if not less:
             return found
         own = held_bytes(facts.channels, plan)
-        for smaller in smaller_plans(request.target, facts, request.workers, own):
+        for smaller in smaller_plans(request.target, facts, request.workers, own, plan.products):
             room = held_bytes(facts.channels, smaller)
             found.append(Held(room, self._all(request, facts, smaller), smaller.cycles / plan.cycles))
         share = float_cycles(request.target, facts) * request.target.cores / request.workers / plan.cycles
@@ -82,9 +81,9 @@ class _OnUnit(Algorithm):
     def cost(self, ask: Costing, plan: MatrixPlan) -> MemberCost:
         facts, strip = ask.facts, plan.strip
         beyond = max(t.row for t in strip.taps), max(t.column for t in strip.taps)
-        split = SPLIT_CYCLES * -(-facts.channels // COLUMNS) * len(strip.phases)
-        place_bytes = 4 * len(strip.phases) * -(-facts.channels // DEPTH) * PARTS * PAIRS
-        register = facts.batch * register_cycles(facts) + ask.extra * ROWS
+        split = split_cycles(plan.products) * -(-facts.channels // COLUMNS) * len(strip.phases)
+        place_bytes = 4 * len(strip.phases) * -(-facts.channels // DEPTH) * plan.parts * PAIRS
+        register = facts.batch * register_cycles(facts, plan.products) + ask.extra * ROWS
         places = Places(beyond, register, facts.batch * split, place_bytes, ask.request.limits.room)
         cycles = float(places.box(*facts.out_spatial)) / ask.positions
         held, size = (held_bytes(facts.channels, plan),), strip.rows * strip.columns

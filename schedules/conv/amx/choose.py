@@ -29,7 +29,7 @@ from ...instructions.amx import (
     SLOWER,
     may_split,
 )
-from ...instructions.bf16_parts import THREE, parts_of
+from ...instructions.bf16_parts import THREE, Products, parts_of, products_of
 from ...matmul.folded_moves import producers
 from ...words.group import Request, Value
 from ..facts import ConvFacts
@@ -40,9 +40,8 @@ from ..winograd.cost import EXPOSED, LOOP
 from .pixel_strips import PixelStrip, pixel_strips
 from .strips import Strip, strips_of
 
-PRODUCTS = THREE
-PARTS = parts_of(PRODUCTS)
 SPLIT_CYCLES = 4.5  # a vector of 16 floats: read, in two parts, written
+SPLIT_ONCE = 3.0  # in one part
 FAR, FARTHEST = 6.0, 13.0  # cycles more of one that comes from, or goes, beyond the second-level cache, or to memory
 FILL_CYCLES = 10.0  # a vector of words of pixels in one part: two vectors read, turned, written
 UNALIGNED = 8.0  # of a register's step: rows of pixels cross lines
@@ -59,11 +58,17 @@ LEAST_DEPTH = 16  # channels; fewer fill a quarter of a step at most
 @dataclass(frozen=True)
 class MatrixPlan:
     """How a convolution runs on the matrix unit. ``strip``: the largest one; ``groups``: number of parts of the output
-    channels, each of which splits the data anew; ``cycles``: predicted, of one core."""
+    channels, each of which splits the data anew; ``cycles``: predicted, of one core; ``products`` of parts stand for
+    one of float32."""
 
     strip: Any  # Strip, or PixelStrip of few channels
     groups: int
     cycles: float
+    products: Products = THREE
+
+    @property
+    def parts(self) -> int:
+        return parts_of(self.products)
 
     def __str__(self) -> str:
         pixels = self.strip.pixels if isinstance(self.strip, PixelStrip) else None
@@ -81,11 +86,16 @@ class Work:
     channels: int
     outputs: int
     size: tuple[int, int]
+    products: Products = THREE
 
     @staticmethod
-    def of(facts: ConvFacts) -> Work:
+    def of(facts: ConvFacts, products: Products = THREE) -> Work:
         rows, columns = (1, *facts.out_spatial)[-2:]
-        return Work(facts, facts.batch, facts.channels, facts.outputs, (rows, columns))
+        return Work(facts, facts.batch, facts.channels, facts.outputs, (rows, columns), products)
+
+    @property
+    def parts(self) -> int:
+        return parts_of(self.products)
 
     @property
     def pairs(self) -> int:
@@ -105,7 +115,7 @@ class Work:
     @property
     def weight_bytes(self) -> int:
         """Bytes of the packed weights, all parts included."""
-        return self.blocks * self.steps * PARTS * REGISTER_BYTES
+        return self.blocks * self.steps * self.parts * REGISTER_BYTES
 
 
 def suits(facts: ConvFacts) -> bool:
@@ -135,25 +145,27 @@ def few_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
     alike = facts.groups == 1 and len(facts.out_spatial) == 2 and facts.output.dtype == "float32"
     if not (plain and alike and may_split(request)) or facts.channels > FEW or facts.weight.is_whole:
         return None
-    return best_pixels(request.target, facts, request.workers, request.limits.room)
+    return best_pixels(request.target, facts, request.workers, request.limits.room, products_of(request.policy))
 
 
-def best_pixels(target: Target, facts: ConvFacts, workers: int, room: int | None = None) -> MatrixPlan | None:
+def best_pixels(
+    target: Target, facts: ConvFacts, workers: int, room: int | None = None, products: Products = THREE
+) -> MatrixPlan | None:
     """The plan of pixel strips with the fewest cycles, in at most ``room`` bytes of scratch a core (None: a share of
     the second-level cache); None if no strip fits."""
-    found = []
+    found, parts = [], parts_of(products)
     for strip in pixel_strips(facts):
-        held = 4 * strip.elements(facts.channels, PARTS)
+        held = 4 * strip.elements(facts.channels, parts)
         if held > (SHARE * target.l2_bytes if room is None else room):
             continue
         registers = -(-strip.spread(strip.rows, strip.columns) // ROWS)
-        vectors = strip.vectors * (FILL_CYCLES * PARTS * strip.pixels.words)
+        vectors = strip.vectors * (FILL_CYCLES * parts * strip.pixels.words)
         blocks = -(-facts.outputs // COLUMNS)
         moved = _moved(target, facts.output) * registers * ROWS * blocks
-        steps = len(strip.steps) * (len(PRODUCTS) * MULTIPLY_CYCLES / FULL + UNALIGNED)
+        steps = len(strip.steps) * (len(products) * MULTIPLY_CYCLES / FULL + UNALIGNED)
         rounds = -(-facts.batch * -(-facts.out_spatial[0] // strip.rows) // workers)
         cycles = rounds * (registers * blocks * (steps + RESULT_CYCLES) + vectors + moved)
-        found.append(MatrixPlan(strip, 1, cycles))
+        found.append(MatrixPlan(strip, 1, cycles, products))
     return min(found, key=lambda p: p.cycles, default=None)
 
 
@@ -162,23 +174,27 @@ def matrix_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
     if not matrix_applies(request, facts):
         return None
     room = request.limits.room
-    return best_plan(request.target, facts, request.workers, room)
+    return best_plan(request.target, facts, request.workers, room, products_of(request.policy))
 
 
-def smaller_plans(target: Target, facts: ConvFacts, workers: int, held: int) -> list[MatrixPlan]:
+def smaller_plans(
+    target: Target, facts: ConvFacts, workers: int, held: int, products: Products = THREE
+) -> list[MatrixPlan]:
     """The best plans in less and less scratch than ``held`` bytes a core: half of it, a half of what that holds, and so
     on until none fits."""
     found: list[MatrixPlan] = []
-    while (plan := best_plan(target, facts, workers, held // 2)) is not None:
+    while (plan := best_plan(target, facts, workers, held // 2, products)) is not None:
         found.append(plan)
         held = held_bytes(facts.channels, plan)
     return found
 
 
-def best_plan(target: Target, facts: ConvFacts, workers: int, room: int | None = None) -> MatrixPlan | None:
+def best_plan(
+    target: Target, facts: ConvFacts, workers: int, room: int | None = None, products: Products = THREE
+) -> MatrixPlan | None:
     """The plan with the fewest cycles in at most ``room`` bytes of scratch a core (None: any number); None if there is
     none."""
-    return min(_plans(target, Work.of(facts), workers, room), key=lambda p: p.cycles, default=None)
+    return min(_plans(target, Work.of(facts, products), workers, room), key=lambda p: p.cycles, default=None)
 
 
 def times_split(facts: ConvFacts, plan: MatrixPlan) -> float:
@@ -196,7 +212,7 @@ def _vectors(strip: Strip) -> int:
 
 def held_bytes(channels: int, plan: MatrixPlan) -> int:
     """Bytes of a core's scratch, in whole cache lines."""
-    return -(-plan.strip.elements(channels, PARTS) // LINE) * LINE * 4
+    return -(-plan.strip.elements(channels, plan.parts) // LINE) * LINE * 4
 
 
 def workers_of(facts: ConvFacts, plan: MatrixPlan, workers: int) -> int:
@@ -205,21 +221,27 @@ def workers_of(facts: ConvFacts, plan: MatrixPlan, workers: int) -> int:
     return min(workers, tasks) if facts.flops >= PARALLEL_FLOPS else 1
 
 
-def register_cycles(facts: ConvFacts) -> float:
+def register_cycles(facts: ConvFacts, products: Products = THREE) -> float:
     """Cycles of sixteen places by all outputs."""
     blocks, steps = -(-facts.outputs // COLUMNS), -(-facts.channels // DEPTH) * facts.taps
-    return blocks * (steps * len(PRODUCTS) * SLOWER * MULTIPLY_CYCLES / FULL + RESULT_CYCLES)
+    return blocks * (steps * len(products) * SLOWER * MULTIPLY_CYCLES / FULL + RESULT_CYCLES)
+
+
+def split_cycles(products: Products) -> float:
+    """Of a vector of the data."""
+    return SPLIT_CYCLES if parts_of(products) > 1 else SPLIT_ONCE
 
 
 def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterator[MatrixPlan]:
     found: dict[int, int] = {}
     for strip in strips_of(work.facts, work.size):
-        held = 4 * strip.elements(work.channels, PARTS)
+        held = 4 * strip.elements(work.channels, work.parts)
         if (room is not None and held > room) or found.get(strip.columns, 0) > LESS:
             continue
         tasks = work.batch * _strips(work, strip)
         for groups in sorted({1, min(workers, -(-work.blocks // 2))}):
-            yield MatrixPlan(strip, groups, _cycles(target, work, strip, groups, workers, tasks, held))
+            cycles = _cycles(target, work, strip, groups, workers, tasks, held)
+            yield MatrixPlan(strip, groups, cycles, work.products)
         if held <= SHARE * target.l2_bytes and tasks >= workers:
             found[strip.columns] = found.get(strip.columns, 0) + 1
 
@@ -240,12 +262,12 @@ def _cycles(
     """Of the core that has the most to do."""
     blocks = -(-work.blocks // groups)
     places = -(-strip.spread(strip.rows, strip.columns) // ROWS)
-    split = SPLIT_CYCLES * _vectors(strip) * -(-work.channels // COLUMNS)
+    split = split_cycles(work.products) * _vectors(strip) * -(-work.channels // COLUMNS)
     split += _moved(target, work.facts.data) * _vectors(strip) * -(-work.channels // COLUMNS)
     moved = _moved(target, work.facts.output) * places * ROWS * blocks
     if held > SHARE * target.l2_bytes:
         split += 2 * held / target.far_bytes  # written to and read from beyond the cache
-    products = places * register_cycles(work.facts) * (blocks / work.blocks)
+    products = places * register_cycles(work.facts, work.products) * (blocks / work.blocks)
     if held > SHARE * target.l2_bytes:  # each panel reads all of it from there
         data = -(-blocks // 2) * held / target.far_bytes
         products = max(products, data) + EXPOSED * min(products, data)

@@ -18,12 +18,12 @@ import numpy as np
 from tvm import tirx
 
 from ...instructions.amx import COLUMNS, PAIRS
-from ...instructions.bf16_parts import pack, split
+from ...instructions.bf16_parts import pack, split, told
 from ...words.group import Kernel, Request
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
-from .choose import PARTS, PRODUCTS, MatrixPlan
+from .choose import MatrixPlan
 from .kernel import MatrixConv
 from .prefetch import NextData
 from .tasks import Task
@@ -33,7 +33,7 @@ def build_pixels(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel
     """The kernel of a convolution of few channels by ``plan``, whose strip is one of pixels."""
     conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
     _PixelConv(conv, plan).emit()
-    return finish(conv.ctx, f"{plan} C{COLUMNS}, {len(PRODUCTS)} products", facts.flops)
+    return finish(conv.ctx, f"{plan} C{COLUMNS}, {told(plan.products)}", facts.flops)
 
 
 class _PixelConv(MatrixConv):
@@ -43,14 +43,14 @@ class _PixelConv(MatrixConv):
         super().__init__(conv, plan)
         self.pairs, self.apart = 1, self.strip.apart
         self.plane = self.strip.places * self.apart
-        self.phase = PARTS * self.plane
+        self.phase = self.parts * self.plane
         self.taps = self.steps = len(self.strip.steps)
 
     def _below(self) -> NextData | None:
         return None
 
     def _packed(self) -> Callable[[], np.ndarray]:
-        return partial(_pack, self.facts, self.strip)
+        return partial(_pack, self.facts, self.strip, self.parts)
 
     def _offsets(self) -> np.ndarray:
         return np.array(self.strip.offsets(self.phase), np.int32)
@@ -69,7 +69,7 @@ class _PixelConv(MatrixConv):
                 if strip.filled % PAIRS:
                     self._make(task.n, rows, tirx.IntImm("int32", strip.filled - PAIRS), place)
                 rest = (strip.row_pixels - strip.filled) * words
-                for part in range(PARTS if rest else 0):
+                for part in range(self.parts if rest else 0):
                     with k.loop(rest, name="z") as z:
                         at = place + part * self.plane + strip.filled * words + z
                         k.store(self.data, at, tirx.IntImm("int32", 0))
@@ -87,19 +87,19 @@ class _PixelConv(MatrixConv):
     def _make(self, n: Any, rows: list[Any], first: Any, place: Any) -> None:
         """Sixteen pixels from ``first`` on, of the row at ``place``."""
         k, words = self.k, self.strip.pixels.words
-        held = [k.local("words", "int32", words * PAIRS) for _ in range(PARTS)]
+        held = [k.local("words", "int32", words * PAIRS) for _ in range(self.parts)]
         slots = self.strip.slots()
         with k.loop(PAIRS, "vectorized", "v") as v:
             for word in range(words):
                 given = [self._read(n, rows, slots[2 * word + half], first + v) for half in range(2)]
                 if given[0] is None:
-                    made = [tirx.IntImm("int32", 0)] * PARTS
+                    made = [tirx.IntImm("int32", 0)] * self.parts
                 else:
-                    made = split(k, given[0], given[1], PARTS)
-                for part in range(PARTS):
+                    made = split(k, given[0], given[1], self.parts)
+                for part in range(self.parts):
                     k.store(held[part], word * PAIRS + v, made[part])
         order = [tirx.IntImm("int32", word * PAIRS + pixel) for pixel in range(PAIRS) for word in range(words)]
-        for part in range(PARTS):
+        for part in range(self.parts):
             vectors = [held[part][_run(word * PAIRS, PAIRS)] for word in range(words)]
             value = vectors[0] if words == 1 else tirx.Shuffle(vectors, order)
             at = place + part * self.plane + first * words
@@ -113,9 +113,9 @@ class _PixelConv(MatrixConv):
         return self.k.bind(self.conv.element_at(n, tirx.IntImm("int32", channel), at))
 
 
-def _pack(facts: ConvFacts, strip: Any) -> np.ndarray:
+def _pack(facts: ConvFacts, strip: Any, parts: int) -> np.ndarray:
     weight = np.asarray(facts.weight.constant, np.float32).reshape(facts.outputs, facts.channels * facts.taps)
-    return pack(weight.T, strip.terms(), PARTS)
+    return pack(weight.T, strip.terms(), parts)
 
 
 def _run(first: Any, count: int) -> Any:

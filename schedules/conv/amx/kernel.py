@@ -25,12 +25,12 @@ import numpy as np
 from tvm import tirx
 
 from ...instructions.amx import COLUMNS, DEPTH, PAIRS, ROWS, Rows
-from ...instructions.bf16_parts import WORDS, pack, split
+from ...instructions.bf16_parts import THREE, WORDS, pack, parts_of, split, told
 from ...words.group import Kernel, Packed, Request
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
-from .choose import PARTS, PRODUCTS, MatrixPlan, held_bytes, workers_of
+from .choose import MatrixPlan, held_bytes, workers_of
 from .prefetch import Next, NextData
 from .tasks import Places, Task
 
@@ -39,7 +39,7 @@ def build_matrix(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel
     """The kernel of a convolution of float32 on the matrix unit by ``plan``, in bf16 parts."""
     conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
     MatrixConv(conv, plan).emit()
-    return finish(conv.ctx, f"{plan} C{COLUMNS}, {len(PRODUCTS)} products", facts.flops)
+    return finish(conv.ctx, f"{plan} C{COLUMNS}, {told(plan.products)}", facts.flops)
 
 
 class MatrixConv(Places):
@@ -47,12 +47,12 @@ class MatrixConv(Places):
 
     def __init__(self, conv: ConvKernel, plan: MatrixPlan) -> None:
         super().__init__(conv, plan.strip, plan.groups)
-        self.plan = plan
+        self.plan, self.parts = plan, plan.parts
         self.image = self.origin = tirx.IntImm("int32", 0)  # of the strip: its image, and its first row
         self.pairs = -(-self.facts.channels // DEPTH)
         self.apart = PAIRS  # words from place to place
         self.plane = self.strip.places * self.apart  # words of one part of one pair of blocks
-        self.phase = self.pairs * PARTS * self.plane
+        self.phase = self.pairs * self.parts * self.plane
         self.taps = self.facts.taps  # of each pair of blocks
         self.first_tap = self.first_word = 0  # of these, among all whose places and weights there are
         self.steps = self.pairs * self.taps
@@ -94,10 +94,10 @@ class MatrixConv(Places):
     @property
     def _elements(self) -> int:
         """Words of the packed weights."""
-        return self.blocks * self.steps * PARTS * WORDS
+        return self.blocks * self.steps * self.parts * WORDS
 
     def _packed(self) -> Callable[[], np.ndarray]:
-        return partial(pack_weights, self.facts)
+        return partial(pack_weights, self.facts, self.parts)
 
     def _offsets(self) -> np.ndarray:
         """How far behind a place each tap reads, in words."""
@@ -122,11 +122,11 @@ class MatrixConv(Places):
                         self.ctx.ranged(y, self.strip.height)
                         self.ctx.ranged(x, self.strip.pitch)
                         at = self._read_at(task, phase, y, x)
-                        place = self.base + i * self.phase + pair * (PARTS * self.plane)
+                        place = self.base + i * self.phase + pair * (self.parts * self.plane)
                         place += (y * self.strip.pitch + x) * ROWS
                         with k.loop(COLUMNS, "vectorized", "v") as v:
                             given = [self._number(task.n, 2 * pair + half, v, at) for half in range(1 + both)]
-                            words = split(k, given[0], given[1] if both else None, PARTS)
+                            words = split(k, given[0], given[1] if both else None, self.parts)
                             for part, word in enumerate(words):
                                 k.store(self.data, place + part * self.plane + v, word)
 
@@ -143,37 +143,37 @@ class MatrixConv(Places):
         self, shape: tuple[int, int], block: Any, first: Any, turn: tuple[Any, Any], beside: Callable[[Any], None]
     ) -> None:
         k = self.k
-        ahead = Next(turn[1], self.steps, shape[1] * PARTS * WORDS)
+        ahead = Next(turn[1], self.steps, shape[1] * self.parts * WORDS)
         below = (self.origin + self.strip.rows) * self.facts.strides[0] + self._reach - self.facts.before[0]
         below = k.bind(below, "y") if self.below is not None else None
         with k.loop(self.pairs, name="cb") as pair, k.loop(self.taps, name="t") as tap:
-            start = self.base + first * self.apart + pair * (PARTS * self.plane)
+            start = self.base + first * self.apart + pair * (self.parts * self.plane)
             if self.offsets is not None:
                 start = start + self.offsets[self.first_tap + tap]
             start = k.bind(start, "a")
             number = pair * self.taps + tap
-            step = k.bind(self.first_word + (block * self.steps + number) * (PARTS * WORDS), "b")
+            step = k.bind(self.first_word + (block * self.steps + number) * (self.parts * WORDS), "b")
 
             def data(row: int, part: int) -> Rows:
                 begin = start + (part * self.plane + row * (ROWS * self.apart))  # noqa: B023
                 return Rows(self.data, begin, 4 * self.apart)
 
             def weights(column: int, part: int) -> Rows:
-                return Rows(self.weights, step + (column * self.steps * PARTS + part) * WORDS)  # noqa: B023
+                return Rows(self.weights, step + (column * self.steps * self.parts + part) * WORDS)  # noqa: B023
 
-            ahead.ask(k, self.weights, self.first_word + block * (self.steps * PARTS * WORDS), turn[0], number)
+            ahead.ask(k, self.weights, self.first_word + block * (self.steps * self.parts * WORDS), turn[0], number)
             if self.below is not None and isinstance(ahead.count, int):
                 panel = tirx.floordiv(block, 2) * ahead.count + turn[0]
                 self.below.ask(self.image, below, panel * self.steps + number)
-            self.unit.step(shape, PRODUCTS, data, weights)
+            self.unit.step(shape, self.plan.products, data, weights)
             beside(number)
 
 
-def pack_weights(facts: ConvFacts) -> np.ndarray:
+def pack_weights(facts: ConvFacts, parts: int = parts_of(THREE)) -> np.ndarray:
     """Registers of outputs by steps, pair of channel blocks by pair and tap by tap."""
     weight = np.asarray(facts.weight.constant, np.float32).reshape(facts.outputs, facts.channels * facts.taps)
     pairs = -(-facts.channels // DEPTH)
     channels = np.arange(pairs * DEPTH).reshape(pairs, 1, 2, PAIRS).transpose(0, 1, 3, 2)
     terms = channels * facts.taps + np.arange(facts.taps)[None, :, None, None]
     terms = np.where(channels < facts.channels, terms, -1).reshape(pairs * facts.taps, PAIRS, 2)
-    return pack(weight.T, terms, PARTS)
+    return pack(weight.T, terms, parts)

@@ -18,21 +18,19 @@ import numpy as np
 
 from ....targets.target import Target
 from ...instructions.amx import COLUMNS, ROWS, may_split
-from ...instructions.bf16_parts import WORDS
+from ...instructions.bf16_parts import WORDS, Products, parts_of, products_of, told
 from ...words.group import Kernel, Request
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
 from .choose import (
     MARGIN,
-    PARTS,
-    PRODUCTS,
     SHARE,
-    SPLIT_CYCLES,
     MatrixPlan,
     float_cycles,
     held_bytes,
     register_cycles,
+    split_cycles,
     suits,
     workers_of,
 )
@@ -91,7 +89,8 @@ def plan_together(
     if strip is None:
         return None
     floats = sum(float_cycles(request.target, f) for f, _ in found.phases) * request.target.cores
-    return (found, strip) if _cycles(request.target, found, strip) < MARGIN * floats else None
+    cycles = _cycles(request.target, found, strip, products_of(request.policy))
+    return (found, strip) if cycles < MARGIN * floats else None
 
 
 def _strip(request: Request, found: Together) -> Strip | None:
@@ -102,32 +101,33 @@ def _strip(request: Request, found: Together) -> Strip | None:
     for strip in strips_of(found.facts, (rows, columns)):
         own = found.strip(strip.rows, strip.columns)
         tasks = found.facts.batch * -(-rows // own.rows) * -(-columns // own.columns)
-        if 4 * own.elements(found.facts.channels, PARTS) <= most:
+        if 4 * own.elements(found.facts.channels, parts_of(products_of(request.policy))) <= most:
             fitting.append((tasks < request.workers, -own.rows * own.columns, tasks, own))
     return min(fitting, key=lambda f: f[:3])[3] if fitting else None
 
 
-def _cycles(target: Target, found: Together, strip: Strip) -> float:
+def _cycles(target: Target, found: Together, strip: Strip, products: Products) -> float:
     """Of all cores together."""
     facts = found.facts
     rows, columns = facts.out_spatial
     strips = facts.batch * -(-rows // strip.rows) * -(-columns // strip.columns)
     registers = -(-strip.spread(strip.rows, strip.columns) // ROWS)
-    split = SPLIT_CYCLES * strip.height * strip.pitch * -(-facts.channels // COLUMNS)
-    return strips * (split + registers * sum(register_cycles(f) for f, _ in found.phases))
+    split = split_cycles(products) * strip.height * strip.pitch * -(-facts.channels // COLUMNS)
+    return strips * (split + registers * sum(register_cycles(f, products) for f, _ in found.phases))
 
 
 def build_together(request: Request, found: Together, strip: Strip) -> Kernel:
     conv = ConvKernel(request, found.facts, Tile(1, 1, 1), COLUMNS, new_context(request))
-    _Phases(conv, MatrixPlan(strip, 1, 0.0), found).emit()
+    plan = MatrixPlan(strip, 1, 0.0, products_of(request.policy))
+    _Phases(conv, plan, found).emit()
     form = f"transposed matrix conv, {len(found.phases)} phases, strip {strip.rows}x{strip.columns}"
     flops = sum(f.flops for f, _ in found.phases)
-    return finish(conv.ctx, f"{form} C{COLUMNS}, {len(PRODUCTS)} products", flops)
+    return finish(conv.ctx, f"{form} C{COLUMNS}, {told(plan.products)}", flops)
 
 
 def together_bytes(request: Request, found: Together, strip: Strip) -> int:
     """Scratch of all cores together, in bytes."""
-    plan = MatrixPlan(strip, 1, 0.0)
+    plan = MatrixPlan(strip, 1, 0.0, products_of(request.policy))
     return held_bytes(found.facts.channels, plan) * workers_of(found.facts, plan, request.workers)
 
 
@@ -137,14 +137,14 @@ class _Phases(MatrixConv):
         self.found = found
 
     def _packed(self) -> Callable[[], np.ndarray]:
-        return partial(_pack, [f for f, _ in self.found.phases])
+        return partial(_pack, [f for f, _ in self.found.phases], self.parts)
 
     @property
     def _elements(self) -> int:
         return sum(self._size(f) for f, _ in self.found.phases)
 
     def _size(self, phase: ConvFacts) -> int:
-        return self.blocks * self.pairs * phase.taps * PARTS * WORDS
+        return self.blocks * self.pairs * phase.taps * self.parts * WORDS
 
     def _below(self) -> NextData | None:
         return None
@@ -163,5 +163,5 @@ def _apart(strides: tuple[int, ...], offsets: tuple[int, ...], position: list[An
     return [at * stride + offset for at, stride, offset in zip(position, strides, offsets)]
 
 
-def _pack(phases: Sequence[ConvFacts]) -> np.ndarray:
-    return np.concatenate([pack_weights(facts).reshape(-1) for facts in phases])
+def _pack(phases: Sequence[ConvFacts], parts: int) -> np.ndarray:
+    return np.concatenate([pack_weights(facts, parts).reshape(-1) for facts in phases])
