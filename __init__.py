@@ -35,7 +35,10 @@ else:
 
     def __getattr__(name: str) -> Any:
         if name in _HOMES:
-            return getattr(importlib.import_module(f".compiler.{_HOMES[name]}", __name__), name)
+            from .compiler.needs import needed
+
+            with needed(f"halotile.{name}"):
+                return getattr(importlib.import_module(f".compiler.{_HOMES[name]}", __name__), name)
         near = difflib.get_close_matches(name, __all__, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise AttributeError(f"module 'halotile' has no attribute {name!r}{hint}")

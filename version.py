@@ -1,3 +1,3 @@
 """Halotile's version, which pyproject.toml reads from here."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

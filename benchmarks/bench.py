@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import psutil
 
 from ..errors import HalotileError, RunError
 from ..targets.detect import native
@@ -280,10 +279,9 @@ def _failures_in(result: EngineResult) -> Iterator[None]:
 
 def _busy_seconds() -> float:
     """Processor seconds that this machine has worked since it started, over all cores."""
-    times = psutil.cpu_times()
-    return float(
-        times.user + times.system + times.nice + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
-    )
+    words = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=8)[1:8]
+    user, nice, system, _idle, _waiting, interrupts, soft = map(int, words)  # ticks (proc_stat(5))
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
 
 
 def _place(result: ModelResult, before: Peak | None, after: Peak | None) -> None:

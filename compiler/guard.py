@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..errors import HalotileError, InternalError, OutputError
+from .needs import missing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a write says, which has no file's name
@@ -53,7 +54,10 @@ def carried(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
 
 
 def expected(error: Exception) -> HalotileError | None:
-    """What to tell of an error that is none of ours: of a file or disk, or too little memory; None of a defect."""
+    """What to tell of an error that is none of ours: of a file or disk, too little memory, or a package that is not
+    installed; None of a defect."""
+    if isinstance(error, ImportError):
+        return missing(error)
     if isinstance(error, MemoryError):
         return HalotileError("there is not enough memory; give the process more, or the model smaller shapes")
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):

@@ -20,6 +20,7 @@ import numpy as np
 from ..errors import OutputError, RunError
 from ..targets.target import Target
 from .guard import carried, guarded
+from .needs import needed
 from .runtime import loader
 from .runtime.arrays import array_of, is_array, memory_of
 from .runtime.loader import LoadedModel
@@ -101,7 +102,7 @@ class Model:
     def target(self) -> Target | None:
         """The machine that it was compiled for; None of a library without its manifest."""
         if self._target is None and self.recorded is not None:
-            from .codegen.manifest import target_of
+            from .runtime.recorded import target_of
 
             return target_of(self.manifest)
         return self._target
@@ -269,7 +270,8 @@ class Model:
         ``shape`` are sizes of open dimensions by name; else ``inputs`` say them, or they are the typical ones.
         ``model`` is the ONNX model of a library that was loaded, which does not hold it. ``rtol`` is 1e-3, 1e-2 for
         weights in float16 and 0.1 for precision bfloat16, unless it is given."""
-        from .recipe import fixed_of, reference_of, rtol_of
+        with needed("verify()"):
+            from .recipe import fixed_of, reference_of, rtol_of
 
         source = self._source if model is None else model
         if source is None:

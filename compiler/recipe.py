@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 from ..errors import HalotileError, ModelError, OutputError, ToolchainError
 from ..targets.target import Target
 from ..targets.typed import typed, typed_target
-from .codegen.manifest import target_facts, target_of
+from .codegen.manifest import target_facts
 from .codegen.toolchain import is_known_name
 from .images import Image, Output, checked_images
 from .options import Fixed
 from .quantise.recorded import checked_plan
 from .runtime.digest import digest
+from .runtime.recorded import target_of
 from .verify import default_rtol
 
 if TYPE_CHECKING:

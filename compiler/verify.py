@@ -315,7 +315,7 @@ class Reference:
     def __init__(self, model: Any) -> None:
         if not available():
             raise ToolchainError(
-                "verifying needs onnxruntime, which is not installed: pip install 'halotile[verify]'"
+                "verifying needs onnxruntime, which is not installed: pip install onnxruntime"
             )
         import onnx
         from google.protobuf.message import DecodeError

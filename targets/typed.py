@@ -1,7 +1,4 @@
-"""Plain data of a file as a type, or an error that names the file and the field; the facts of a target first of all.
-
-msgspec is loaded by the first call, not with the module.
-"""
+"""Plain data of a file as a type, or an error that names the file and the field; the facts of a target first of all."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import HalotileError
+from .convert import Mismatch, convert
 from .target import Target
 
 LARGEST = (1 << 63) - 1
@@ -27,23 +25,18 @@ _WRITTEN = {"triple": "architecture-system-abi, such as aarch64-linux-gnu", "cpu
 
 
 def typed(data: Any, kind: Any, where: str, error: type[HalotileError], within: str = "") -> Any:
-    """``data``, as JSON or TOML has it, as ``kind`` (anything that msgspec converts to).
+    """``data``, as JSON or TOML has it, as ``kind`` (:func:`.convert.convert`).
 
     ``where`` names the file, ``within`` the field that ``data`` is in. Raises ``error`` that names the field which has
     another type.
     """
-    import msgspec
-
     try:
-        return msgspec.convert(data, type=kind)
+        return convert(data, kind)
     except UnicodeEncodeError as wrong:
         raise error(f"{where}: it holds half a character, {wrong.object[wrong.start : wrong.end]!r}") from None
-    except msgspec.ValidationError as wrong:
-        reason, at, place = str(wrong).rpartition(" - at `")
-        inner = place.rstrip("`").rpartition("$")[2] if at else ""
-        field = f"{within}{inner}".lstrip(".")
-        told = (reason if at else str(wrong)).replace("`", "")
-        raise error(": ".join(filter(None, (where, field, told[:1].lower() + told[1:])))) from None
+    except Mismatch as wrong:
+        field = f"{within}{wrong.field}".lstrip(".")
+        raise error(": ".join(filter(None, (where, field, wrong.reason)))) from None
 
 
 def typed_target(facts: Any, where: str, error: type[HalotileError], within: str = "target", **more: Any) -> Target:

@@ -269,14 +269,14 @@ def _should_verify(verify: bool | None, options: Any) -> bool:
             "`halotile verify MODEL DIR --on PLACE` does, on a board or in an emulator"
         )
     elif verify is None and not available():
-        note("note: not compared: onnxruntime is not installed (pip install 'halotile[verify]')")
+        note("note: not compared: onnxruntime is not installed (pip install onnxruntime)")
     if verify and not here:
         raise TargetError(
             f"--verify needs code that runs on this machine, which can't run {target.id}; use --no-verify"
         )
     if verify and not available():
         raise ToolchainError(
-            "--verify needs onnxruntime, which is not installed: pip install 'halotile[verify]'"
+            "--verify needs onnxruntime, which is not installed: pip install onnxruntime"
         )
     return here and available()
 

@@ -121,6 +121,6 @@ _CHECKS: tuple[Check, ...] = (
     ("native target", True, _target),
     ("round trip", True, _round_trip),
     ("cache of what was compiled", False, _cache),
-    ("onnxruntime (to verify)", False, _installed("onnxruntime", "pip install 'halotile[verify]'")),
-    ("ziglang (to link for boards)", False, _installed("ziglang", "pip install 'halotile[cross]'")),
+    ("onnxruntime (to verify)", False, _installed("onnxruntime", "pip install onnxruntime")),
+    ("ziglang (to link for boards)", False, _installed("ziglang", "pip install ziglang")),
 )

@@ -16,7 +16,8 @@ from pathlib import Path
 from ...errors import HalotileError, InternalError
 from ..guard import expected, first_line
 
-_PACKAGES = ("halotile", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "numpy", "ml_dtypes")
+_PACKAGES = ("halotile", "halotile-runtime", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "numpy",
+             "ml_dtypes")  # fmt: skip
 
 
 class Progress:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from .running import sizes_in
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -18,18 +20,10 @@ class SizeType(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, int]:
         if isinstance(value, dict):
             return value
-        found = _sizes(value.split(",")) or _sizes([value])
+        found = sizes_in(value)
         if not found:
             self.fail(f"{value!r} is not of the form name=720, with a whole number", param, ctx)
         return found
-
-
-def _sizes(parts: Sequence[str]) -> dict[str, int]:
-    """The sizes in texts of the form name=number; none where one of them is not."""
-    pairs = [part.rpartition("=") for part in parts]
-    if not all(name and number.strip().isdecimal() for name, _, number in pairs):
-        return {}
-    return {name.strip(): int(number) for name, _, number in pairs}
 
 
 def size_option(function: F) -> F:

@@ -70,7 +70,7 @@ def verify(
 
     if not available():
         raise ToolchainError(
-            "verifying needs onnxruntime, which is not installed: pip install 'halotile[verify]'"
+            "verifying needs onnxruntime, which is not installed: pip install onnxruntime"
         )
     if folder is not None:
         result = _compare(path, folder, inputs, sizes_of(sizes), on, **options)

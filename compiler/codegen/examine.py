@@ -71,7 +71,7 @@ def _old_enough(path: Path, facts: ElfFacts, target: Target) -> None:
     needs = facts.highest("GLIBC")
     if target.glibc and needs and version_key(needs) > version_key(target.glibc):
         raise ToolchainError(
-            f"{path.name} needs glibc {needs}, {target.id} has {target.glibc}: `pip install 'halotile[cross]'` "
+            f"{path.name} needs glibc {needs}, {target.id} has {target.glibc}: `pip install ziglang` "
             "links for it, --static needs none, and --glibc states a newer one"
         )
 

@@ -10,9 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import OutputError
 from ...targets.target import Target
-from ...targets.typed import UNTOLD, typed_target
+from ...targets.typed import UNTOLD
 from ..runtime.digest import digest
 from ..runtime.recorded import content_digest
 from ..spec import TensorSpec
@@ -57,14 +56,6 @@ def manifest_text(
     }
     plain = json.loads(json.dumps(data, default=_plain))
     return json.dumps({**plain, "sha256": content_digest(plain)}, indent=1, ensure_ascii=False) + "\n"
-
-
-def target_of(manifest: dict[str, Any]) -> Target:
-    """The target that a manifest was made for, fact by fact; raises OutputError for one that lacks them."""
-    facts = manifest.get("target")
-    if facts is None:
-        raise OutputError("the manifest does not say what target it was built for; build from the model instead")
-    return typed_target(facts, "the manifest", OutputError)
 
 
 def _hash(path: Path) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def _zig_environment(directory: Path) -> dict[str, str] | None:
 
 
 _ADVICE = "install gcc or clang, or `pip install ziglang`, or name a compiler"
-_CROSS_ADVICE = "`pip install 'halotile[cross]'` brings one for every target; --cc names another"
+_CROSS_ADVICE = "`pip install ziglang` brings one for every target; --cc names another"
 
 
 def find_toolchain(target: Target, cc: str | None = None) -> Toolchain:

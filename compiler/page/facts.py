@@ -140,7 +140,7 @@ def _compare(facts: Facts, loaded: Any, model: Any) -> None:
     from ..verify import available
 
     if not available():
-        facts.agreement = ("not compared: onnxruntime is not installed (pip install 'halotile[verify]')", None)
+        facts.agreement = ("not compared: onnxruntime is not installed (pip install onnxruntime)", None)
         return
     try:
         check = loaded.verify(model=model)

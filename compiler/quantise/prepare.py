@@ -60,7 +60,7 @@ def onnxruntime() -> Any:
         import onnxruntime
     except ImportError:
         raise ToolchainError(
-            "precision int8 needs onnxruntime, whose quantiser it uses: pip install 'halotile[quantize]'"
+            "precision int8 needs onnxruntime, whose quantiser it uses: pip install onnxruntime"
         ) from None
     return onnxruntime
 

@@ -49,7 +49,7 @@ def lazily(blocks: Any, arrays: Mapping[str, Any], threads: int | None) -> dict[
         import dask
         import dask.array as da
     except ImportError:
-        raise HalotileError("dask arrays need dask: pip install 'halotile[dask]'") from None
+        raise HalotileError("dask arrays need dask: pip install 'dask[array]'") from None
 
     grid = blocks.grid
     model = dask.delayed(Shipped(blocks.model), name=f"halotile-{blocks.model.name}-{id(blocks):x}", traverse=False)

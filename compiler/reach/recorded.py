@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from ...errors import RunError
 from .words import Reach
@@ -21,5 +20,5 @@ def reach_of(recorded: Recorded | None, name: str, output: str) -> Reach:
         raise RunError(f"{name} has no output {output!r}; it has {', '.join(map(repr, known))}")
     for one in found:
         if one.output == output:
-            return Reach.of(msgspec.to_builtins(one))
+            return Reach.of(asdict(one))
     raise RunError(f"the library of {name} does not record what its outputs reach: build it again from its model")

@@ -1,6 +1,6 @@
 """Loads a built library into Python: numpy arrays in, numpy arrays out, through the same C API that a board uses.
 
-Needs numpy, and msgspec to read a manifest; neither the compiler nor TVM nor onnx is imported.
+Needs numpy alone; neither the compiler nor TVM nor onnx is imported.
 """
 
 from __future__ import annotations

@@ -8,42 +8,44 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
-from msgspec import Meta
-
 from ...errors import OutputError
-from ...targets.typed import LARGEST, typed
+from ...targets.convert import Limits
+from ...targets.target import Target
+from ...targets.typed import LARGEST, typed, typed_target
 from ..spec import DTYPES, Symbol, TensorSpec
 from .digest import digest
 
 LARGEST_FILE = 64 << 20  # bytes; the largest models' have a few million
 
-Size = Annotated[int, Meta(ge=0, le=LARGEST)]
-Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-FileName = Annotated[str, Meta(pattern=r"\A(?!\.\.?\Z)[^/\0]+\Z")]  # in the folder itself
+Size = Annotated[int, Limits(low=0, high=LARGEST)]
+Sha256 = Annotated[str, Limits(form=r"\A[0-9a-f]{64}\Z")]
+FileName = Annotated[str, Limits(form=r"\A(?!\.\.?\Z)[^/\0]+\Z")]  # in the folder itself
 
 
-class Tensor(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Tensor:
     """An input or an output."""
 
     name: str
-    dtype: Annotated[str, Meta(pattern=rf"\A({'|'.join(DTYPES)})\Z")]
+    dtype: Annotated[str, Limits(form=rf"\A({'|'.join(DTYPES)})\Z")]
     shape: tuple[Size | str, ...]  # texts are formulas of open dimensions
 
     def spec(self) -> TensorSpec:
         return TensorSpec(self.name, self.dtype, self.shape)
 
 
-class OpenDimension(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class OpenDimension:
     """A size that every run chooses, and what it may be."""
 
     name: str
     low: Size = 0
     high: Size | None = None
-    multiple: Annotated[int, Meta(ge=1, le=LARGEST)] = 1
+    multiple: Annotated[int, Limits(low=1, high=LARGEST)] = 1
     typical: Size = 1
     why: tuple[str, ...] = ()
 
@@ -51,62 +53,69 @@ class OpenDimension(msgspec.Struct, frozen=True):
         return Symbol(self.name, self.low, self.high, self.multiple, self.typical, self.why)
 
 
-class File(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class File:
     """What a file of the folder holds."""
 
     sha256: Sha256
     bytes: Size
 
 
-class ModelFile(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class ModelFile:
     """The ONNX file that the library was built from, and the files beside it that hold its tensors."""
 
     file: FileName | None = None
     sha256: Sha256 | None = None
-    external: dict[str, Sha256] = {}
+    external: dict[str, Sha256] = field(default_factory=dict)
 
 
-class FixedValue(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class FixedValue:
     """The value of an input that became a constant; JSON has no number for what is not finite."""
 
     shape: tuple[Size, ...]
     values: tuple[bool | int | float | Literal["nan", "inf", "-inf"], ...]
 
 
-class ReachOfAxis(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class ReachOfAxis:
     """What one axis of an output needs of an input (compiler/reach/words.py)."""
 
     input: str
     kind: Literal["pointwise", "rows", "whole"]
     input_axis: Size | None = None
-    stride: tuple[Size, Annotated[int, Meta(ge=1, le=LARGEST)]] = (1, 1)
+    stride: tuple[Size, Annotated[int, Limits(low=1, high=LARGEST)]] = (1, 1)
     before: int = 0
     after: int = 0
-    multiple: Annotated[int, Meta(ge=1, le=LARGEST)] = 1
-    period: Annotated[int, Meta(ge=1, le=LARGEST)] = 1
+    multiple: Annotated[int, Limits(low=1, high=LARGEST)] = 1
+    period: Annotated[int, Limits(low=1, high=LARGEST)] = 1
     lows: tuple[int, ...] = ()
     highs: tuple[int, ...] = ()
     why: str = ""
 
 
-class CutOfAxis(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class CutOfAxis:
     """How crops compute an axis of an output."""
 
     front: Size = 0
     back: Size = 0
-    period: Annotated[int, Meta(ge=1, le=LARGEST)] = 1
+    period: Annotated[int, Limits(low=1, high=LARGEST)] = 1
     problem: str = ""
 
 
-class ReachOfOutput(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class ReachOfOutput:
     """What an output needs of every input, and how crops compute it."""
 
     output: str
-    inputs: dict[str, tuple[ReachOfAxis, ...]] = {}
+    inputs: dict[str, tuple[ReachOfAxis, ...]] = field(default_factory=dict)
     cuts: tuple[CutOfAxis, ...] = ()
 
 
-class Machine(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Machine:
     """Of the target what messages name; the whole of it is for codegen/manifest.py."""
 
     id: str = "another target"
@@ -114,28 +123,30 @@ class Machine(msgspec.Struct, frozen=True):
     cpu: str = "another processor"
 
 
-class Report(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Report:
     """Of the report what runs and comparisons depend on."""
 
     dropped_inputs: tuple[str, ...] = ()
     dropped_shapes: dict[str, tuple[Size | str, ...]] | None = None
-    lengths: dict[str, Size] = {}
+    lengths: dict[str, Size] = field(default_factory=dict)
     kernels: tuple[Any, ...] = ()
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
     """A manifest. ``everything`` is all of it as plain data; what is not there has its default."""
 
     format: Literal["halotile"] = "halotile"
     version: str = ""
     name: str = "model"
-    library: Annotated[str, Meta(pattern=r"\Alib\w+\.so\Z")] | None = None
-    header: Annotated[str, Meta(pattern=r"\A\w+\.h\Z")] | None = None
-    archive: Annotated[str, Meta(pattern=r"\Alib\w+\.a\Z")] | None = None
+    library: Annotated[str, Limits(form=r"\Alib\w+\.so\Z")] | None = None
+    header: Annotated[str, Limits(form=r"\A\w+\.h\Z")] | None = None
+    archive: Annotated[str, Limits(form=r"\Alib\w+\.a\Z")] | None = None
     executable: Literal["model_run"] | None = None
     example: Literal["main.c"] | None = None
-    cmake: Annotated[str, Meta(pattern=r"\A\w+\.cmake\Z")] | None = None
-    pkgconfig: Annotated[str, Meta(pattern=r"\A\w+\.pc\Z")] | None = None
+    cmake: Annotated[str, Limits(form=r"\A\w+\.cmake\Z")] | None = None
+    pkgconfig: Annotated[str, Limits(form=r"\A\w+\.pc\Z")] | None = None
     fingerprint: str = ""
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
@@ -144,13 +155,13 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: Size = 0
     arena_bytes: Size = 0
     target: Machine | None = None
-    metadata: dict[str, str] = {}
+    metadata: dict[str, str] = field(default_factory=dict)
     model: ModelFile = ModelFile()
     options: dict[str, Any] | None = None
-    files: dict[FileName, File] = {}
+    files: dict[FileName, File] = field(default_factory=dict)
     report: Report = Report()
     sha256: Sha256 | None = None  # of all else
-    everything: dict[str, Any] = {}
+    everything: dict[str, Any] = field(default_factory=dict)
 
     @property
     def file_names(self) -> dict[str, str]:
@@ -195,3 +206,11 @@ def content_digest(data: Mapping[str, Any]) -> str:
     """SHA-256 of what a manifest says, however it is laid out."""
     content = {key: value for key, value in data.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def target_of(manifest: dict[str, Any]) -> Target:
+    """The target that a manifest was made for, fact by fact; raises OutputError for one that lacks them."""
+    facts = manifest.get("target")
+    if facts is None:
+        raise OutputError("the manifest does not say what target it was built for; build from the model instead")
+    return typed_target(facts, "the manifest", OutputError)

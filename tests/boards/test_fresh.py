@@ -1,4 +1,4 @@
-"""`pip install halotile[cross]` and one build command, in a fresh virtual environment without a cross compiler.
+"""`pip install '.[cross]'` and one build command, in a fresh virtual environment without a cross compiler.
 
 It downloads half a gigabyte, so it runs when HALOTILE_FRESH is set (`make boards` sets it).
 """

@@ -209,6 +209,7 @@ def test_a_defect_of_ours_leaves_a_report(tmp_path: Path, monkeypatch: pytest.Mo
         raise ValueError("seven is not prime\nsecond line")
 
     monkeypatch.setattr(api, "inspect", broken)
+    monkeypatch.setattr("halotile.compiler.cli.failure.Progress.stage", None)  # of tests before this one
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "m.onnx").write_bytes(b"x")
     assert main.run(["inspect", str(tmp_path / "m.onnx")]) == 70

@@ -16,8 +16,8 @@ from halotile.compiler.state import Options
 from halotile.schedules import dispatch
 from halotile.schedules.instructions.amx import may_split
 from halotile.schedules.words.group import Request
+from halotile.targets.convert import convert
 from halotile.targets.resolve import resolve
-from msgspec import convert
 from onnx import TensorProto, helper, numpy_helper
 
 NAMED = "x86_64-linux-gnu+sapphirerapids"

@@ -29,7 +29,7 @@ def needs(*tools: str) -> None:
 
 def needs_zig() -> None:
     if importlib.util.find_spec("ziglang") is None:
-        pytest.skip("NOT RUN: needs ziglang (pip install 'halotile[cross]')")
+        pytest.skip("NOT RUN: needs ziglang (pip install ziglang)")
 
 
 def cache_of_ones_own(folder: Path) -> dict[str, str]:
