@@ -17,14 +17,16 @@ def either(node: Node, condition: Value, a: Value, b: Value) -> Value | None:
 
     If(c) then int64[0] else int64[n of 64]     becomes     int64[c ? 0 : n of 64]
     """
-    if a.dtype != b.dtype or a.rank != b.rank or is_open((*a.shape, *b.shape)):
+    if a.dtype != b.dtype or a.rank != b.rank:
+        return None
+    if a.shape == b.shape and a.part is None and b.part is None:
+        return node.do(R.where, condition, a, b)
+    if is_open((*a.shape, *b.shape)):
         return None
     parts = [v.part for v in (a, b) if v.part is not None]
     axes = {i for i in range(a.rank) if a.shape[i] != b.shape[i]} | {p.axis for p in parts}
     if len(axes) > 1:
         return None
-    if not axes:
-        return node.do(R.where, condition, a, b)
     (axis,) = axes
     room = max(a.shape[axis], b.shape[axis])
     counts = [v.part.count if v.part is not None else node.const([v.shape[axis]], "int64") for v in (a, b)]

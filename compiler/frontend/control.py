@@ -51,7 +51,12 @@ def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node) -> lis
             raise Open("its condition depends on open dimensions")
         branches = [run(graph_attribute(proto, name), {}, name, True) for name in ("then_branch", "else_branch")]
         return [_chosen(node, node.reshape(given, ()), a, b) for a, b in zip(*branches)]
-    wanted = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+    return run_branch(proto, bool(condition.reshape(-1)[0]), run)
+
+
+def run_branch(proto: onnx.NodeProto, truth: bool, run: Run) -> list[Slot]:
+    """The branch that an If takes on a condition."""
+    wanted = "then_branch" if truth else "else_branch"
     return run(graph_attribute(proto, wanted), {}, wanted)
 
 

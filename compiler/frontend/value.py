@@ -32,6 +32,15 @@ class Part:
     count: Value
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Whether ``left`` is ``right``; ``equal``: a truth says so, else it says that they differ (see questions.py)."""
+
+    left: Any
+    right: Any
+    equal: bool = True
+
+
 class Recipe:
     """How a value is computed from known ones: a call, in the view that simplification has of it, on ``operands``; of
     several results, which one. ``weight``: a convolution or a product reads it as weights, which its kernel packs."""
@@ -52,8 +61,8 @@ class Value:
     """
 
     __slots__ = (
-        "_array", "_contents", "_expr", "between", "carried", "chosen", "dtype", "input", "part", "recipe", "repeats",
-        "shape", "told", "wide",
+        "_array", "_contents", "_expr", "asks", "between", "carried", "chosen", "dtype", "input", "part", "recipe",
+        "repeats", "shape", "told", "wide",
     )  # fmt: skip
 
     def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
@@ -70,6 +79,7 @@ class Value:
         self.input: str | None = None  # the name of the model's input that it is
         self.repeats: tuple[Value, int] | None = None  # a tensor whose elements it has so many times each
         self.between: tuple[Any, Any] | None = None  # numbers or dims that all its elements lie between (positions.py)
+        self.asks: Asked | None = None  # whether two dims are equal, if it says that (questions.py)
         self.recipe: Recipe | None = None  # how it is computed from what is known (see ahead.py)
 
     @classmethod

@@ -19,7 +19,19 @@ import onnx
 from ...errors import HalotileError
 from ...schedules.words.dims import is_open
 from ...schedules.words.refusal import Refusal
-from . import bytewise, control, functions, lengths, partial, parts, positions, sequences, sizes, symbolic
+from . import (
+    bytewise,
+    control,
+    functions,
+    lengths,
+    partial,
+    parts,
+    positions,
+    questions,
+    sequences,
+    sizes,
+    symbolic,
+)
 from .ahead import computed, weight_names
 from .attributes import unknown_value
 from .deciding import deciding, flags
@@ -32,7 +44,7 @@ from .prune import live_nodes, used_names
 from .registry import Converter, converter
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader
-from .value import PLAIN, POISON, Poison, Value
+from .value import PLAIN, POISON, Asked, Poison, Value
 
 Scope = MutableMapping[str, Slot]
 
@@ -201,6 +213,7 @@ class Walk:
             results = _lengthy(node, write)
             results = lengths.follow(node, inputs, write, write(inputs) if results is None else results)
             positions.follow(node, inputs, results)
+            questions.follow(node, inputs, results)
             return results
         body = functions.schema_body(proto, opset, inputs)
         if body is None:
@@ -276,8 +289,17 @@ class Walk:
         }
         node = Node(proto.op_type, "", opsets.get("", 1), [], attributes, proto.output, self.builder)
         if proto.op_type == "If":
-            before = len(self.offenders)
-            results = control.run_if(proto, operands, run, node)
+            before, asked = len(self.offenders), self._asked(operands)
+            try:
+                results = control.run_if(proto, operands, run, node)
+                differ = len(self.offenders) > before
+            except Refusal:
+                if asked is None:
+                    raise
+                differ = True
+            if asked is not None and differ:
+                del self.offenders[before:]
+                return control.run_branch(proto, questions.require_answer(asked), run)
             if len(self.offenders) > before:
                 self.offenders[before:] = _with_way_out(self.offenders[before:], operands[0])
             return results
@@ -288,6 +310,11 @@ class Walk:
         if node.opset < 9:
             raise Refusal("Scan before opset 9 is not supported")
         return control.run_scan(proto, operands, run, node)
+
+    def _asked(self, operands: Sequence[Slot]) -> Asked | None:
+        """The question about open dimensions that an If asks, where the model is sure to come to it."""
+        condition = operands[0] if operands and not self.guarded else None
+        return condition.asks if isinstance(condition, Value) else None
 
     # ------------------------------------------------------------------ support
 

@@ -253,10 +253,11 @@ def test_recorded_ranges_are_read_again() -> None:
 
     options = Options(resolve("x86-64-v3"), {"x": ("n", 3, "h:64..2160:32", 9)}, {"h": 704})
     data = json.loads(json.dumps(describe_options(options)))
-    from halotile.compiler.codegen.manifest import _target
+    from halotile.compiler.codegen.manifest import target_facts
 
-    again = options_of(Recorded(options=data, everything={"target": json.loads(json.dumps(_target(options.target)))}))
+    everything = {"target": json.loads(json.dumps(target_facts(options.target)))}
+    again = options_of(Recorded(options=data, everything=everything))
     assert (again.shapes, again.typical) == (options.shapes, options.typical)
     with pytest.raises(HalotileError, match="the manifest's options: shape of 'x': dimension '9..4'"):
         data["shapes"]["x"][2] = "9..4"
-        options_of(Recorded(options=data, everything={"target": json.loads(json.dumps(_target(options.target)))}))
+        options_of(Recorded(options=data, everything=everything))

@@ -267,3 +267,45 @@ def test_a_crop_to_the_result_of_another_window() -> None:
     end = g("Add", g("Unsqueeze", g.size(a, 2), g.const([0])), g.const([1]))
     y = g("Slice", b, g.const([1]), end, g.const([2]))
     assert operators(finished(g, y))[2] == ["1, 4, h - 4, 18"]
+
+
+def squeezed_where_one(g: Raw, x: str, axis: int, negated: bool = False) -> str:
+    """x.squeeze(axis) as exporters write it where the length is not known."""
+    one = g("Equal", g.size(x, axis), g.const(1))
+    condition = g("Cast", g("Not", one), to=TensorProto.BOOL) if negated else one
+    axes = helper.make_node("Constant", [], ["axes"], value_ints=[axis])
+    squeezed = [axes, helper.make_node("Squeeze", [x, "axes"], ["p"])]
+    yes = helper.make_graph(squeezed, "yes", [], [onnx.ValueInfoProto(name="p")])
+    no = helper.make_graph([helper.make_node("Identity", [x], ["q"])], "no", [], [onnx.ValueInfoProto(name="q")])
+    branches = {"then_branch": no if negated else yes, "else_branch": yes if negated else no}
+    return str(g("If", condition, **branches))
+
+
+@pytest.mark.parametrize("negated", [False, True])
+def test_an_axis_that_is_squeezed_where_it_is_one_is_so_at_every_size(negated: bool) -> None:
+    g = Raw(17)
+    x = g("Conv", g.input("x", ("n", 1, "t")), g.weight(8, 1, 256), strides=[128])
+    y = squeezed_where_one(g, x, 2, negated)
+    model = finished(g, g("Gemm", y, g.weight(8, 5)))
+    assert operators(model)[2] == ["n, 5"]
+    assert bounds_of(model)["t"][:2] == (256, 383) and "If" in bounds_of(model)["t"][2]
+
+
+def test_a_dimension_that_is_asked_for_itself_is_not_fixed_in_silence() -> None:
+    g = Raw(17)
+    x = g.input("x", ("n", 8))
+    with pytest.raises(UnsupportedError, match="depends on whether 'n' is 1; fix 'n' with --shape n="):
+        operators(finished(g, g("Relu", squeezed_where_one(g, x, 0))))
+
+
+def test_branches_of_one_form_stay_two() -> None:
+    """What a dimension decides is computed where both branches give the same shape."""
+    g = Raw(17)
+    x = g.input("x", ("n", 8))
+    parts = [
+        helper.make_graph([helper.make_node(o, [x], ["p"])], o, [], [onnx.ValueInfoProto(name="p")])
+        for o in ("Abs", "Neg")
+    ]
+    y = g("If", g("Equal", g.size(x, 0), g.const(1)), then_branch=parts[0], else_branch=parts[1])
+    found, _, shapes = operators(finished(g, y))
+    assert found["relax.where"] == 1 and shapes == ["n, 8"]
