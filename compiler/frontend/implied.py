@@ -87,6 +87,14 @@ def require_equal(a: Any, b: Any, what: str) -> None:
     assume(*_equation(rest), f"{what}: {a} is taken to be {b}, since the model can't run otherwise")
 
 
+def require_same(a: Sequence[Any], b: Sequence[Any], what: str) -> None:
+    """Two shapes that must agree in every run."""
+    if len(a) != len(b):
+        raise Refusal(f"{what}: [{', '.join(map(str, a))}] and [{', '.join(map(str, b))}] differ in rank")
+    for one, other in zip(a, b):
+        require_equal(one, other, what)
+
+
 def facts(assumed: Mapping[Condition, Assumed], known: Mapping[str, Any]) -> Iterator[Learned]:
     """What follows for symbols, of which ``known`` is so, from equations that were assumed: one fact of each."""
     for (left, relation, right), told in assumed.items():

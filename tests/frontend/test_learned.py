@@ -198,3 +198,42 @@ def test_typical_sizes_go_together() -> None:
     assert [s.typical for s in kept] == [128, 128, 1, 128]
     bounded = (Symbol("n", 4, 64, 4, 64), *symbols[1:])
     assert [s.typical for s in going_together(bounded, [Condition(n, "is", 2 * past - 4)], {"n"})][0] == 64
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "attributes", "same"),
+    [
+        ("ScatterElements", [("n", 9), ("k", 9), ("u", 9)], {"axis": 0}, {"u": "k"}),
+        ("ScatterND", [("n", 9), ("k", 1), ("u", 9)], {}, {"u": "k"}),
+        ("GatherND", [("n", 4, 9), ("k", 2, 1)], {"batch_dims": 1}, {"k": "n"}),
+        ("LSTM", [("t", "n", 5), (1, 12, 5), (1, 12, 3), (1, 24), ("u",), (1, "v", 3)], {"hidden_size": 3},
+         {"u": "n", "v": "n"}),
+        ("GRU", [("t", "n", "w"), (1, 9, 5), (1, 9, 3)], {"hidden_size": 3}, {"w": "5"}),
+        ("Col2Im", [("n", 12, "k"), (5, 5), (2, 3)], {}, {"k": "12"}),
+    ],
+)  # fmt: skip
+def test_what_is_read_beside_each_other_is_as_long(operator, shapes, attributes, same) -> None:
+    """Sizes of other names could else reach outside of a tensor."""
+    g = Raw(18)
+    whole = operator in ("ScatterElements", "ScatterND", "GatherND")
+    names = []
+    for i, shape in enumerate(shapes):
+        if operator == "Col2Im" and i:
+            names.append(g.const(shape))
+        elif all(isinstance(d, int) for d in shape):
+            names.append(g.weight(*shape))
+        else:
+            positions = TensorProto.INT64 if whole else TensorProto.INT32
+            element = positions if (whole and i == 1) or (operator == "LSTM" and i == 4) else TensorProto.FLOAT
+            names.append(g.input(f"i{i}", shape, element))
+    imported = learned(finished(g, g(operator, *names, **attributes)))
+    known = {n: str(d) for i in imported.inputs for n, d in zip(shapes[int(i.name[1:])], i.shape)}
+    assert all(known[a] == known.get(b, b) for a, b in same.items()), known
+
+
+def test_positions_beside_data_are_no_more_than_these() -> None:
+    g = Raw(17)
+    y = g("GatherElements", g.input("x", ("n", 4)), g.input("i", ("k", 3), TensorProto.INT64), axis=1)
+    (condition,) = learned(finished(g, y)).conditions
+    assert sorted(str(condition.left).split()) == ["+", "-1*k", "n"] or "n - 1*k" in str(condition.left)
+    assert (condition.relation, condition.right) == ("at least", 0)

@@ -9,13 +9,14 @@ from tvm import relax
 
 from ....schedules.words.dims import Dim, Open, is_open
 from ....schedules.words.refusal import Refusal
-from ..implied import require_at_least
+from ..implied import require_at_least, require_same
 from ..node import Node, normal_axis
 from ..parts import length, with_part
 from ..positions import require_within
 from ..registry import converts
 from ..value import Value
 from .movement import take
+from .scatter import require_beside
 
 R = relax.op
 
@@ -78,12 +79,15 @@ def arg_extreme(node: Node) -> Value:
 def gather_elements(node: Node) -> Value:
     x, indices = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", 0), x.rank)
+    require_beside(indices, x, axis)
     return node.own("halotile.gather_elements", x, indices, axis=axis)
 
 
 @converts("GatherND", since=11)
 def gather_nd(node: Node) -> Value:
-    return node.own("halotile.gather_nd", node.need(0), node.need(1), batch_dims=node.attr("batch_dims", 0))
+    x, indices, batch_dims = node.need(0), node.need(1), node.attr("batch_dims", 0)
+    require_same(x.shape[:batch_dims], indices.shape[:batch_dims], f"the batch of {x} and of its positions {indices}")
+    return node.own("halotile.gather_nd", x, indices, batch_dims=batch_dims)
 
 
 @converts("Compress", since=9)

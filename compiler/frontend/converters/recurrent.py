@@ -16,7 +16,7 @@ from tvm import relax
 from ....schedules.operators.recurrent import ACTIVATIONS, packed
 from ....schedules.words.dims import Open, is_open
 from ....schedules.words.refusal import Refusal
-from ..implied import require_at_least
+from ..implied import require_at_least, require_equal, require_same
 from ..node import Node
 from ..registry import converts
 from ..value import Value
@@ -188,6 +188,7 @@ def recurrent(node: Node) -> list[Value | None]:
         x = node.transpose(x, [1, 0, 2])
     length, batch, width = x.shape
     directions, hidden = w.shape[0], w.shape[1] // gates
+    _require_fit(node, batch, width, w, batch_first)
     require_at_least(length, 1, "its sequence has no steps", why="a recurrent layer has steps")
     packable = node.need(2).array is not None
     if not packable and is_open([length]):
@@ -355,6 +356,23 @@ def _cell(node: Node, d: int, gates: int, hidden: int, directions: int) -> Cell:
         part(7, (3 * hidden,)) if node.operator == "LSTM" else None,
         activations,
     )
+
+
+def _require_fit(node: Node, batch: Any, width: Any, w: Value, batch_first: bool) -> None:
+    """What it reads must be as wide as its weights, and its lengths and initial states of as many sequences."""
+    require_equal(width, w.shape[2], f"the width of {node.need(0)} and of its weights {w}")
+    r, bias, peephole = node.need(2), node[3], node[7] if node.operator == "LSTM" else None
+    directions, rows, hidden = w.shape[0], w.shape[1], r.shape[-1]
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[node.operator]
+    require_same(r.shape, (directions, rows, hidden), f"its recurrent weights {r} beside {w}")
+    require_equal(rows, gates * hidden, f"the gates of {w} and {r}")
+    for vector, length in ((bias, 2 * rows), (peephole, 3 * hidden)):
+        if vector is not None:
+            require_same(vector.shape, (directions, length), f"{vector} beside the weights {w}")
+    for index, axis in ((4, 0), (5, 0 if batch_first else 1), (6, 0 if batch_first else 1)):
+        given = node[index]
+        if given is not None and given.rank > axis:
+            require_equal(given.shape[axis], batch, f"the batch of {node.need(0)} and of operand {index}, {given}")
 
 
 def _initial(node: Node, index: int, d: int, batch: Any, hidden: int, batch_first: bool, dtype: str) -> Value:

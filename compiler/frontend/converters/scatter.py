@@ -8,6 +8,7 @@ import numpy as np
 
 from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
+from ..implied import require_at_least, require_same
 from ..node import Node, normal_axis
 from ..registry import converts
 from ..value import Value
@@ -20,6 +21,9 @@ def scatter_elements(node: Node) -> Value:
     reduction = node.attr("reduction", "none")
     if indices.size == 0:
         return x
+    if indices.part is None and updates.part is None:
+        require_same(indices.shape, updates.shape, f"{indices} and {updates}, which lie there")
+    require_beside(indices, x, axis)
     if indices.array is not None and not is_open((*x.shape, *updates.shape)):
         known = _resolved(indices.array, x.shape[axis])
         where = list(np.indices(indices.shape))
@@ -38,6 +42,9 @@ def scatter_nd(node: Node) -> Value:
     if 0 in indices.shape[:-1]:
         return x
     depth = indices.shape[-1]
+    if not is_open([depth]) and indices.part is None and updates.part is None:
+        rows = (*indices.shape[:-1], *x.shape[depth:])
+        require_same(rows, updates.shape, f"the positions {indices} in {x} and {updates}, which lie there")
     if indices.array is not None and depth and not is_open((*x.shape, *updates.shape)):
         places = indices.array.reshape(-1, depth)
         known = [_resolved(places[:, d], x.shape[d]) for d in range(depth)]
@@ -46,6 +53,15 @@ def scatter_nd(node: Node) -> Value:
         if done is not None:
             return done
     return node.own("halotile.scatter_nd", x, indices, updates, reduction=reduction)
+
+
+def require_beside(indices: Value, x: Value, axis: int) -> None:
+    """Positions along one axis count where they stand along the others: there, no more of them than there is data."""
+    if indices.rank != x.rank:
+        raise Refusal(f"the positions {indices} differ in rank from {x}")
+    for a, (there, all_of_it) in enumerate(zip(indices.shape, x.shape)):
+        if a != axis:
+            require_at_least(all_of_it - there, 0, f"axis {a} of {x}, where positions are {indices}")
 
 
 def _known(

@@ -8,10 +8,11 @@ import numpy as np
 from tvm import relax
 
 from ....schedules.words.refusal import Refusal
+from ..implied import require_equal
 from ..node import Node
 from ..registry import converts
 from ..value import Value
-from .conv import per_channel
+from .conv import per_channel, window_pads
 
 R = relax.op
 
@@ -120,7 +121,8 @@ def col2im(node: Node) -> Value:
     product = 1
     for k in block:
         product *= k
-    n, rows, _ = x.shape
+    n, rows, columns = x.shape
+    require_equal(columns, math.prod(counts), f"the blocks of {x}, of which the image {image} has {counts}")
     blocks = node.reshape(x, (n, rows // product, *block, *counts))
     return node.in_float32(
         lambda v: node.own(
@@ -144,6 +146,11 @@ def deform_conv(node: Node) -> Value:
     fits = offset.rank == 4 and offset.shape[:2] == (x.shape[0], 2 * taps)
     if not fits or mask is not None and mask.shape != (x.shape[0], taps, *offset.shape[2:]):
         raise Refusal(f"its weights {w}, offsets {offset} and mask {mask or 'of ones'} do not fit {x}")
+    strides, dilations = node.attr("strides", [1, 1]), node.attr("dilations", [1, 1])
+    begin, end = window_pads(node, x.shape[2:], w.shape[2:], strides, dilations)
+    for a in range(2):
+        rows = (x.shape[2 + a] + begin[a] + end[a] - (w.shape[2 + a] - 1) * dilations[a] - 1) // strides[a] + 1
+        require_equal(offset.shape[2 + a], rows, f"the windows of {x} and its offsets {offset}")
     operands = [x, w, offset] + ([mask] if mask is not None else [])
     outputs, per_group, *kernel = w.shape
     groups, (batch, _, *size) = node.attr("group", 1), offset.shape
