@@ -15,6 +15,10 @@ from fractions import Fraction
 
 from ...passes.fuse.graph import Graph
 from ...schedules.operators.regions.box import Box, Span, whole
+from ...schedules.operators.regions.elementwise import is_elementwise
+from ...schedules.operators.regions.shapes import RULES as VIEWS
+from ...schedules.operators.regions.transposed import RULES as TRANSPOSED
+from ...schedules.operators.regions.windows import RULES as PLAIN_WINDOWS
 from ...schedules.words.dims import Dim
 from ...schedules.words.group import Node, Value
 from ..frontend.together import holds
@@ -24,10 +28,13 @@ from .sample import Demanded, Sample
 from .words import POINTWISE, ROWS, WHOLE, AxisReach, Cut, Reach
 
 _LARGE, _STEP = 1 << 18, 5040  # rows of an image, and what they are multiples of
-_STEPS = (20160, 5040, 2520, 840, 420, 240, 120, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)  # between the rows asked
+_STEPS = (20160, 5040, 2520, 840, 384, 192, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)  # between the rows asked
 _WINDOW = 12  # rows that are asked for together, among them some of every kind
 _LONGEST = 4096  # rows of a period that is looked for
 _TABLED = 64  # rows of a period for each of which the manifest has a line
+WINDOWS = {*PLAIN_WINDOWS, *TRANSPOSED, "halotile.resample", "halotile.upsample"}  # local, whatever the image
+_BORDER = "rows see the border of an image of this size wherever they are; open sizes tell more"
+_CARRYING = {*VIEWS, "relax.concat", "relax.split"}
 _RESIDUES = 8  # remainders of sizes that are tried
 
 
@@ -134,7 +141,8 @@ class _Output:
         """An axis with one row."""
         reaches = {}
         for value, name in read.items():
-            alike = len(value.shape) == len(self.value.shape) and value.shape[axis] == 1
+            alike = axis == 0 or len(value.shape) == len(self.value.shape)
+            alike = alike and value.shape[axis : axis + 1] == (1,)
             reaches[name] = AxisReach(name, WHOLE, why=self._one_row(value))
             if alike:
                 reaches[name] = AxisReach(name, POINTWISE, axis, Fraction(1), lows=(0,), highs=(1,))
@@ -167,9 +175,9 @@ class _Output:
             try:
                 shifts = self._shifts(*rows)
             except Irregular as found:
-                if self.images.open or not (rows[0].beyond or rows[1].beyond):
+                if self.images.open or not (rows[0].near or rows[1].near):
                     raise
-                reason = str(found)  # which the border of a small image may be
+                reason = reason or str(found)  # which the border of a small image may be
                 continue
             if any((v, a) in d.beyond for d in rows for v, a in shifts):
                 continue  # too near to the border of a small image
@@ -212,8 +220,13 @@ class _Output:
                 value = image.back(one.value)
                 shift = _moved(one.box, others.get(value))
                 if value in self.all and (shift is None or not any(shift)):
-                    return f"{_place(self._widest(low, node, value))} needs all of what it reads"
-        return "its rows do not follow those of the input in one direction"
+                    if node.operator in WINDOWS and any(moved[2:]):
+                        return _BORDER
+                    carries = is_elementwise(node) or node.operator in _CARRYING
+                    widest = self._widest(low, node, value) if carries else node
+                    return f"{_place(widest)} needs all of what it reads"
+        clipped = not self.images.open and bool(low.beyond)
+        return _BORDER if clipped else "its rows do not follow those of the input in one direction"
 
     def _widest(self, found: Demanded, first: Node, value: Value) -> Node:
         """Of ``first`` and the nodes that make ``value``, the one that reads most elements for each that it gives."""
@@ -227,7 +240,8 @@ class _Output:
                     continue
                 seen.add(source)
                 ways.append(source)
-                if (gathered := _gathered(found, node, source)) > 2 * most:
+                gathered = _gathered(found, node, source)
+                if gathered > 2 * most and node.operator not in WINDOWS:
                     best, most = node, gathered
         return best
 

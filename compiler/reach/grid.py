@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ...errors import RunError
 from .words import WHOLE, Reach
@@ -106,7 +107,7 @@ class Grid:
     most: tuple[int, ...]
     fixed: bool = False
 
-    @property
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """How many tiles there are along each line."""
         return tuple(max(1, -(-self._whole_steps(i) // self.steps[i])) for i in range(len(self.lines)))
@@ -121,13 +122,15 @@ class Grid:
         line = self.lines[number]
         return max(1, *(self.made[name][axis] // rows for (name, axis), rows in line.outputs.items()))
 
-    def bounds(self, number: int) -> dict[Place, list[int]]:
-        """Where tiles begin and end along a line, in rows of each output."""
-        line, count, steps = self.lines[number], self.counts[number], self.steps[number]
-        return {
-            (name, axis): [*(min(i * steps * rows, self.made[name][axis]) for i in range(count)), self.made[name][axis]]
-            for (name, axis), rows in line.outputs.items()
-        }
+    def rows(self, number: int, place: int) -> dict[Place, tuple[int, int]]:
+        """Where a tile begins and ends along a line, in rows of each output."""
+        last, steps = place == self.counts[number] - 1, self.steps[number]
+        found = {}
+        for (name, axis), rows in self.lines[number].outputs.items():
+            length = self.made[name][axis]
+            begin, end = (min(i * steps * rows, length) for i in (place, place + 1))
+            found[name, axis] = begin, length if last else end
+        return found
 
     def tile(self, at: Sequence[int]) -> Tile:
         """The tile at a place of the grid."""
@@ -136,7 +139,7 @@ class Grid:
         placed = {name: [slice(0, n) for n in shape] for name, shape in self.made.items()}
         for number, place in enumerate(at):
             line = self.lines[number]
-            rows = {p: (b[place], b[place + 1]) for p, b in self.bounds(number).items()}
+            rows = self.rows(number, place)
             front, back = self._left_out(number, rows)
             for (name, axis), step in line.inputs.items():
                 crops[name][axis] = slice(front * step, self.given[name][axis] - back * step)

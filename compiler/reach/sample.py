@@ -45,6 +45,7 @@ class Demanded:
     boxes: dict[Value, Box] = field(default_factory=dict)
     needs: dict[Node, tuple[Value, Needs]] = field(default_factory=dict)
     beyond: set[tuple[Value, int]] = field(default_factory=set)
+    near: bool = False  # whether somewhere that is on one side alone
 
 
 class Sample:
@@ -109,6 +110,7 @@ class Sample:
         if one.fill != "none":
             sides = one.outside
             found.beyond |= {(value, axis) for axis, (before, after) in enumerate(sides) if before or after}
+            found.near |= any((before > 0) != (after > 0) for before, after in sides)
         inside = one.inside
         if inside is not None:
             found.boxes[value] = hull(found.boxes[value], inside) if value in found.boxes else inside

@@ -8,12 +8,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from halotile.compiler.options import checked_shapes
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.reach.build import model_reach
 from halotile.compiler.reach.words import AxisReach, Cut, Reach
 from halotile.compiler.state import Options
 from halotile.targets.resolve import resolve
 from local_models import local_model
+from open_models import Drawing
 
 SIDES = {2: (157, 13), 3: (13, 149)}  # height and width, where rows along an axis are looked at
 
@@ -76,8 +78,51 @@ def test_outputs_change_where_the_reach_says(seed: int) -> None:
             span = (min(needed), max(needed) + 1) if needed else (0, 0)
             assert span == told.rows(o, o + 1), (o, told)
             seen += 1
+        first, end = told.rows(told.period, 2 * told.period)  # between multiples, the numbers say the same
+        if first < end:
+            assert (told.multiple - first, end - 2 * told.multiple) == (told.before, told.after), told
         for o in range(length):  # at the border no more than the rows and what stands for those outside
             needed = {i for i, changed in changes.items() if o in changed[number]}
             first = (o // cut.period - cut.front) * told.multiple
             assert not needed or min(needed) >= first, (o, told)
     assert seen
+
+
+def test_axes_of_batches_and_channels() -> None:
+    g = Drawing(0)
+    x = g.input("x", "n", 6, "h", "w")
+    y = g("Conv", x, g.drawn(6, 1, 3, 3), group=6, pads=[1, 1, 1, 1])
+    g.output(y, 4)
+    g.output(g("LRN", y, size=3), 4)
+    g.output(g.conv(y, 6, 4, 1), 4)
+    (deep, near, mixed), _ = reach_of(g.model())
+    assert [axis.kind for axis in deep["x"]] == ["pointwise", "pointwise", "rows", "rows"]
+    assert (near["x"][1].before, near["x"][1].after, str(near["x"][1].stride)) == (1, 1, "1")
+    assert mixed["x"][1].kind == "whole" and "node 'Conv_v" in mixed["x"][1].why
+
+
+def test_an_image_that_is_smaller_than_the_reach_says_so() -> None:
+    def network(*sides: int | str) -> onnx.ModelProto:
+        g = Drawing(0)
+        x = g.conv(g.input("x", 1, 2, *sides), 2, 2, 5, dilations=[4, 4], pads=[8] * 4)
+        g.output(g.conv(x, 2, 2, 5, dilations=[4, 4], pads=[8] * 4), 4)
+        return g.model()
+
+    (small,), _ = reach_of(network(12, 200))
+    assert small["x"][2].kind == "whole" and "border" in small["x"][2].why
+    assert (small["x"][3].before, small["x"][3].after) == (16, 16)
+    (open_,), _ = reach_of(network("h", 200))
+    assert (open_["x"][2].before, open_["x"][2].after) == (16, 16)
+
+
+def test_sizes_that_a_build_bounds_are_no_border() -> None:
+    model = local_model(3)
+    (free, *_), _ = reach_of(model)
+    (bounded, *_), _ = reach_of(model, shapes=checked_shapes({"h": "8..24", "w": "8..24"}))
+    assert bounded["x"] == free["x"] and bounded.cuts == free.cuts
+
+
+def test_plain_data_is_the_same_again() -> None:
+    for seed in range(6):
+        for reach in reach_of(local_model(seed))[0]:
+            assert Reach.of(reach.plain()) == reach
