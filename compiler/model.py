@@ -180,7 +180,10 @@ class Model:
         ``finish`` behind the last. ``still`` are the inputs that do not stream, by name (docs/streams.md)."""
         from .stream.machine import Stream
 
-        return Stream(self._runs, self._plan("open"), still, threads)
+        plan = self._plan("open")
+        if plan.statistics:
+            raise RunError(f"{self.name} needs all rows, in {plan.passes} passes: stream() from an array or a file")
+        return Stream(self._runs, plan, still, threads)
 
     @guarded
     def stream(

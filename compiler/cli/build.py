@@ -34,7 +34,7 @@ STAGES = (
         "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed", "recorded"),
         "Images": ("inputs", "outputs", "images"),
         "Target": ("target", "levels", "threads"),
-        "What to make": ("output", "name", "formats", "static", "cc", "glibc", "timers"),
+        "What to make": ("output", "name", "formats", "static", "cc", "glibc", "timers", "stream", "stream_rows"),
         "Speed, memory, precision": (
             "precision", "calibrate", "error", "exact", "float_mode", "tile", "memory_budget", "optimize", "weights",
             "flush_denormals", "tuning", "cache",
@@ -86,6 +86,10 @@ STAGES = (
     help="What simplification may assume of floats.",
 )  # fmt: skip
 @parameters.tiling_options
+@click.option(
+    "--stream", is_flag=True, help="Rows come and go piece by piece, the height stays open (halotile stream)."
+)
+@click.option("--stream-rows", type=click.IntRange(1), help="Rows of the image a step, about.  [default: 32]")
 @parameters.weights_option
 @parameters.precision_options
 @click.option(
@@ -155,7 +159,7 @@ def _options(
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
     inputs: Any, outputs: Any, images: str | None,
     optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool, explain: bool,
-    levels: str | None, precision: str,
+    levels: str | None, precision: str, stream: bool, stream_rows: int | None,
     **_: Any,
 ) -> Any:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
@@ -183,7 +187,7 @@ def _options(
         weights=checked_weights(weights, exact), precision=checked_precision(precision, exact),
         flush_denormals=checked_denormals(flush_denormals, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,
-        inputs=before, outputs=behind,
+        inputs=before, outputs=behind, stream=(stream_rows or 0) if stream or stream_rows else None,
         stop_after=stop_after, dump_ir=_path(dump_ir), cc=cc, explain=explain, cache=cache,
         formats=chosen_formats(target, formats, static, cc) if making else (),
     )  # fmt: skip
@@ -299,11 +303,17 @@ def _verify(
         note("note: not compared: an archive alone can't be run")
         return None
     try:
-        with parameters.open_model(library, None, None) as loaded:
-            result = verify_built(
-                loaded, reference_of(path, made), dropped=made.report.dropped_shapes, fixed=fixed_of(made), rtol=rtol,
-                atol=atol, exact=exact, seed=seed,
-            )  # fmt: skip
+        if parameters.streams(made):
+            from ..model import load
+
+            with load(library) as model:
+                result = model.verify(model=path, rtol=rtol, atol=atol, seed=seed)
+        else:
+            with parameters.open_model(library, None, None) as loaded:
+                result = verify_built(
+                    loaded, reference_of(path, made), dropped=made.report.dropped_shapes, fixed=fixed_of(made),
+                    rtol=rtol, atol=atol, exact=exact, seed=seed,
+                )  # fmt: skip
     except NoReference as error:
         if asked:
             raise

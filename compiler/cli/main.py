@@ -26,6 +26,7 @@ from .verb import write_examples
 _COMMANDS = {
     "build": (".build", "Compile a model into a native library."),
     "run": (".run", "Run a built library."),
+    "stream": (".stream", "Compute an image of any height, row by row."),
     "verify": (".verify", "Compare with ONNX Runtime."),
     "inspect": (".inspect", "Show what is in a model, before or after a stage."),
     "report": (".report", "Write a page about a model: kernels, times, memory, tiles."),

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ...errors import ModelError, OutputError
+from ...errors import ModelError, OutputError, RunError
 from . import arrays, completers
 from .places import check_destination as check_destination
 from .places import check_file_destination as check_file_destination
@@ -192,11 +192,18 @@ def on_option(function: F) -> F:
     )(function)
 
 
+def streams(made: Any) -> bool:
+    """Whether a manifest is of a library that streams."""
+    return made is not None and "stream" in made.everything.get("report", {})
+
+
 def open_model(folder: Path, on: str | None, threads: int | None) -> Any:
     """A built model to call, as a context manager: loaded here, or run where ``on`` says."""
     from ..runtime.place import read_manifest
 
     made = read_manifest(folder)
+    if streams(made):
+        raise RunError(f"the library in {folder} streams; halotile stream computes images of any height with it")
     if on is None and made and not made.library:  # the program stands in for a library that was not asked for
         if not made.executable:
             raise OutputError(f"{folder} holds an archive alone, which can't be run; build it with --format so or exe")

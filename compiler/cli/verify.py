@@ -118,8 +118,15 @@ def _compare(
     rtol: float | None, **others: Any,
 ) -> Any:  # fmt: skip
     from ..recipe import fixed_of, reference_of, rtol_of
+    from ..runtime.place import read_manifest
     from ..sized import verify_at
 
+    if on is None and parameters.streams(read_manifest(library)):
+        from ..model import load
+
+        with load(library, threads) as streaming:
+            given = read_arrays(inputs, streaming.inputs)
+            return streaming.verify(given or None, model=path, shape=wanted, rtol=rtol, **others)
     with parameters.open_model(library, on, threads) as model:
         rtol = rtol_of(model.recorded) if rtol is None else rtol
         given = read_arrays(inputs, model.inputs, model.recorded.report.dropped_inputs)

@@ -14,46 +14,21 @@ follows in the pipeline sees an ordinary network of fixed shapes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
-from ...errors import ShapeError, UnsupportedError
 from ...passes.fuse.graph import Graph, build_graph
-from ...schedules.words.dims import Dim
 from ...schedules.words.group import Node, Value
-from ...schedules.words.sizes import value_of
 from ..frontend.importer import ImportedModel
-from ..spec import Symbol, TensorSpec
-from . import moves, rules, windows
-from .heights import Irregular, height_of, open_axes, unit_of
-from .rules import Global, Planned, Read, Rows, Stream
+from ..spec import TensorSpec
+from . import rules
+from .analysis import Analysis, Planning, stream_symbol
+from .rules import Planned, Read
+from .statistics import Statistic
+from .wholes import Whole
 from .words import Feed, Port, State, StreamPlan
-
-_RULES: dict[str, rules.Rule] = {**rules.RULES, **windows.RULES, **moves.RULES}
-_ROWS = 32  # of the image a step, about: enough that what is kept from step to step weighs little
-_TABLES: dict[str, Callable[..., Any]] = {
-    "relax.arange": np.arange,
-    "relax.abs": np.abs,
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.maximum": np.maximum,
-    "relax.minimum": np.minimum,
-}
-
-
-def stream_symbol(imported: ImportedModel) -> Symbol:
-    """The one open dimension, which is the height; ShapeError where there is none, or more than one."""
-    names = ", ".join(f"'{s.name}'" for s in imported.symbols)
-    if not imported.symbols:
-        raise ShapeError("a stream needs an open height: say which axis it is, such as shapes={'x': (1, 3, 'h', 1024)}")
-    if len(imported.symbols) > 1:
-        raise ShapeError(f"a stream has one open dimension, its height, but {names} are open: fix the others")
-    return imported.symbols[0]
 
 
 def build_stream(imported: ImportedModel, module: Any, rows: int = 0) -> tuple[ImportedModel, StreamPlan]:
@@ -61,140 +36,14 @@ def build_stream(imported: ImportedModel, module: Any, rows: int = 0) -> tuple[I
     needs more than rows that follow each other."""
     symbol = stream_symbol(imported)
     graph = build_graph(module)
-    plan = _Analysis(graph, symbol, imported).planned(rows)
+    plan = Analysis(graph, symbol, imported).planned(rows)
     return _Writer(graph, imported, plan).written()
-
-
-@dataclass
-class _Plan:
-    """What each node reads and gives, and the states that follow."""
-
-    symbol: Symbol
-    stream: Stream
-    least: int
-    nodes: dict[Node, Planned]
-    depths: dict[tuple[Value, float | None], int]
-    fills: dict[Value, list[float]]
-
-    def key(self, value: Value, fill: float | None) -> tuple[Value, float | None]:
-        """Which form of a value is read: with rows that do not exist as ``fill``, or as they come."""
-        if fill is None and self.fills.get(value):
-            fill = self.fills[value][0]
-        return value, fill
-
-
-class _Analysis:
-    def __init__(self, graph: Graph, symbol: Symbol, imported: ImportedModel) -> None:
-        self.graph, self.symbol, self.imported = graph, symbol, imported
-        self.least = max(symbol.least, symbol.multiple)
-        self.stream = Stream(symbol=symbol.name)
-
-    def planned(self, wanted: int) -> _Plan:
-        self._follow()
-        stream = self.stream
-        stream.unit = unit_of([h for _, h in stream.heights.values()])
-        stream.unit = math.lcm(stream.unit, self.symbol.multiple)
-        stream.step = stream.unit * max(1, (wanted or _ROWS) // stream.unit)
-        stream.least, stream.multiple = self.least, self.symbol.multiple
-        for value in self.graph.inputs:
-            if value in stream.heights:
-                axis, height = stream.heights[value]
-                stream.rows[value] = Rows(axis, height.steps * stream.step // height.period, 0, height)
-        nodes = {}
-        for node in self.graph.nodes:
-            if stream.streaming(node):
-                nodes[node] = self._node(node)
-        for value, name in zip(self.graph.outputs, (o.name for o in self.imported.outputs)):
-            if value not in stream.rows:
-                raise UnsupportedError(f"output '{name}' does not stream: its shape {list(value.shape)} has no rows")
-        return _Plan(self.symbol, stream, stream.least, nodes, *self._states(nodes))
-
-    def _follow(self) -> None:
-        """Axis and height of every value that an input with the height makes; tables of places that none makes."""
-        image = [v for v in self.graph.inputs if open_axes(v.shape, self.symbol)]
-        reached = set(image)
-        for value in image:
-            self._height(value, "an input")
-        for node in self.graph.nodes:
-            if not reached.isdisjoint(node.inputs):
-                reached |= set(node.results)
-                for value in node.results:
-                    if open_axes(value.shape, self.symbol):
-                        self._height(value, _place(node))
-            elif all(v in self.stream.tables or v.constant is not None for v in node.inputs):
-                self._table(node)
-
-    def _height(self, value: Value, place: str) -> None:
-        axes = open_axes(value.shape, self.symbol)
-        if len(axes) > 1:
-            raise UnsupportedError(
-                f"{place} can't be computed in a stream: {list(value.shape)} has the height of the image in several "
-                "axes, as all its rows meet each other"
-            )
-        try:
-            height, least = height_of(value.shape[axes[0]], self.symbol)
-        except Irregular as reason:
-            raise UnsupportedError(f"{place} can't be computed in a stream: {reason}") from None
-        self.least = max(self.least, least)
-        self.stream.heights[value] = axes[0], height
-
-    def _table(self, node: Node) -> None:
-        function = _TABLES.get(node.operator)
-        if function is None or len(node.results) != 1:
-            return
-        name, tables = self.symbol.name, self.stream.tables
-
-        def at(rows: int) -> Any:
-            given = []
-            for operand in node.operands:
-                if isinstance(operand, Value):
-                    given.append(operand.constant if operand.constant is not None else tables[operand](rows))
-                else:
-                    given.append(_number(operand, name, rows))
-            return function(*given)
-
-        tables[node.results[0]] = at
-
-    def _node(self, node: Node) -> Planned:
-        try:
-            planned = _RULES.get(node.operator, rules.pointwise)(node, self.stream)
-        except Global as reason:
-            raise UnsupportedError(f"{_place(node)} can't be computed in a stream: {reason}") from None
-        for value, rows in zip(node.results, planned.results):
-            self.stream.rows[value] = rows
-        return planned
-
-    def _states(self, nodes: dict[Node, Planned]) -> tuple[dict[Any, int], dict[Value, list[float]]]:
-        """How many rows of the past each form of a value is read with, and the forms of every value."""
-        fills: dict[Value, list[float]] = {}
-        for planned in nodes.values():
-            for value, read in planned.reads.items():
-                if read.fill is not None and read.fill not in fills.setdefault(value, []):
-                    fills[value].append(read.fill)
-        known = _Plan(self.symbol, self.stream, 0, nodes, {}, fills)
-        depths: dict[Any, int] = {}
-        for planned in nodes.values():
-            for value, read in planned.reads.items():
-                key = known.key(value, read.fill)
-                depths[key] = max(depths.get(key, 0), read.back - self.stream.rows[value].delay)
-        return depths, fills
-
-
-def _number(operand: Any, name: str, rows: int) -> int:
-    from ...schedules.words.sizes import dim_of
-
-    dim = dim_of(getattr(operand, "value", operand))
-    return value_of(dim, {name: rows}) if isinstance(dim, Dim) else int(dim)
-
-
-def _place(node: Node) -> str:
-    return f"node '{node.place}' ({node.operator.rsplit('.', 1)[-1]})"
 
 
 class _Writer:
     """Writes the function of a step."""
 
-    def __init__(self, graph: Graph, imported: ImportedModel, plan: _Plan) -> None:
+    def __init__(self, graph: Graph, imported: ImportedModel, plan: Planning) -> None:
         self.graph, self.imported, self.plan, self.stream = graph, imported, plan, plan.stream
         self.builder = relax.BlockBuilder()
         self.known: dict[Value, Any] = {}
@@ -204,6 +53,9 @@ class _Writer:
         self.feeds: dict[Any, tuple[Feed, Any]] = {}
         self.states: list[tuple[State, Any]] = []
         self.inputs: list[Port] = []
+        self.statistics: dict[Node, Statistic] = {}
+        self.numbers: dict[Node, list[Any]] = {}
+        self.gathered: list[tuple[TensorSpec, Any]] = []
 
     def written(self) -> tuple[ImportedModel, StreamPlan]:
         for value, spec in zip(self.graph.inputs, self.imported.inputs):
@@ -216,8 +68,11 @@ class _Writer:
                 self._feeds(value, read)
             if planned.share is not None:
                 self._share(node, planned)
+            if node in self.plan.wholes:
+                self._statistic(node, self.plan.wholes[node])
         results = self._body()
-        outputs = [*self._outputs(), *(s for s in (self._left(state, var) for state, var in self.states))]
+        left = [self._left(state, about) for state, about in self.states]
+        outputs = [*self._outputs(), *left, *(spec for spec, _ in self.gathered)]
         plan = self._described()
         made = replace(
             self.imported, module=self.builder.get(), inputs=tuple(self.specs), outputs=tuple(outputs), symbols=(),
@@ -243,7 +98,7 @@ class _Writer:
         self.known[value] = self._param(spec.name, shape, spec.dtype)
 
     def _shape(self, value: Value, length: int) -> list[int]:
-        shape = list(value.shape)
+        shape = list(self.stream.shape(value))
         shape[self.stream.rows[value].axis] = length
         return shape
 
@@ -263,7 +118,7 @@ class _Writer:
 
     def _mask(self, value: Value) -> Any:
         rows = self.stream.rows[value]
-        behind = [1] * (len(value.shape) - rows.axis - 1)
+        behind = [1] * (len(self.stream.shape(value)) - rows.axis - 1)
         feed = Feed("", "mask", rows.count, rows.delay, rows.count, rows.height)
         return self._feed(feed, [rows.count, *behind], "bool")
 
@@ -289,6 +144,34 @@ class _Writer:
         feed = Feed("", "share", result.count, result.delay, result.count, rows.height, pool=planned.share)
         return self._feed(feed, [result.count, *behind], node.results[0].dtype)
 
+    def _part(self, whole: Whole) -> Any:
+        feed = Feed("", "part", whole.rows.count, whole.rows.delay, whole.rows.count, whole.rows.height)
+        return self._feed(feed, [1] * len(whole.shape), "float32")
+
+    def _statistic(self, node: Node, whole: Whole) -> None:
+        name, rows = f"all:{len(self.statistics)}", whole.rows
+        given = {"standardise": 3, "centre": 2}.get(whole.kind, 1)
+        shape = tuple(1 if a == rows.axis else int(n) for a, n in enumerate(whole.shape))
+        found = Statistic(
+            whole.kind, whole.level, tuple(f"{name}:step{i}" for i in range(1 + whole.applied)),
+            tuple(f"{name}:{i}" for i in range(given)), shape, rows.axis, whole.axes, whole.result, rows.count,
+            rows.delay, rows.height, whole.epsilon,
+        )  # fmt: skip
+        self.statistics[node] = found
+        self.numbers[node] = [self._param(n, whole.result, "float32") for n in found.inputs]
+        if whole.applied:
+            self._part(whole)
+
+    def _whole(self, node: Node, whole: Whole, read: Any) -> Any:
+        """Gives what a step knows of a statistic, and uses what is known of it."""
+        about = self.statistics[node]
+        share = self._part(whole) if whole.applied else None
+        parts = whole.part_of_step(read, self._mask(whole.value), share, self._emit)
+        self.gathered += [
+            (TensorSpec(n, "float32", about.shape), part) for n, part in zip(about.outputs, parts)
+        ]
+        return whole.apply(read, self.numbers[node], self._emit) if whole.applied else self.numbers[node][0]
+
     # ------------------------------------------------------------------ the function
 
     def _body(self) -> list[Any]:
@@ -301,6 +184,7 @@ class _Writer:
                     value, axis = key[0], self.stream.rows[key[0]].axis
                     count = self.stream.rows[value].count
                     results.append(self._emit(_rows(self._all(key), axis, count, count + depth)))
+                results += [part for _, part in self.gathered]
                 found = self.builder.emit_output(relax.Tuple(results))
             self.builder.emit_func_output(found)
         return results
@@ -316,6 +200,10 @@ class _Writer:
         for value in node.inputs:
             if value not in read and value not in self.stream.tables:
                 read[value] = self._still(value)
+        if node in self.plan.wholes:
+            whole = self.plan.wholes[node]
+            self.known[node.results[0]] = self._whole(node, whole, read[whole.value])
+            return
         made = self._emit(rules.written(node, read) if planned is None else planned.emit(read))
         if planned is not None and planned.share is not None:
             made = self._emit(relax.op.multiply(made, self._share(node, planned)))
@@ -359,26 +247,34 @@ class _Writer:
     # ------------------------------------------------------------------ what is known of it
 
     def _outputs(self) -> list[TensorSpec]:
-        named = zip(self.graph.outputs, self.imported.outputs)
-        return [TensorSpec(s.name, s.dtype, tuple(self._shape(v, self.stream.rows[v].count))) for v, s in named]
+        rows = self.stream.rows
+        return [
+            TensorSpec(s.name, s.dtype, tuple(self._shape(v, rows[v].count)) if v in rows else v.shape)
+            for v, s in zip(self.graph.outputs, self.imported.outputs)
+        ]
 
     def _left(self, state: State, about: Any) -> TensorSpec:
         (value, _), depth, _ = about
         return TensorSpec(state.output, value.dtype, tuple(self._shape(value, depth)))
 
     def _described(self) -> StreamPlan:
-        ports = []
+        ports, still = [], []
         for value, spec in zip(self.graph.outputs, self.imported.outputs):
-            r = self.stream.rows[value]
+            r = self.stream.rows.get(value)
+            if r is None:
+                still.append(spec.name)
+                continue
             ports.append(Port(spec.name, r.axis, r.count, r.delay, r.height, str(value.shape[r.axis])))
         step, symbol = self.stream.step, self.plan.symbol
         found = StreamPlan(
             symbol.name, step, self.plan.least, symbol.multiple, tuple(self.inputs), tuple(ports),
-            tuple(s for s, _ in self.states), tuple(f for f, _ in self.feeds.values()),
+            tuple(s for s, _ in self.states), tuple(f for f, _ in self.feeds.values()), (),
+            tuple(self.statistics.values()), tuple(still), self.plan.giving,
         )  # fmt: skip
         extra = found.steps(step * 1000) - 1000
         note = f"in steps of {step} rows of '{symbol.name}', {extra} steps behind the last rows"
-        return replace(found, notes=(note,))
+        more = f"{found.passes} passes over the image, as operators need all of its rows" if found.passes > 1 else ""
+        return replace(found, notes=(note, more) if more else (note,))
 
 
 def _rows(value: Any, axis: int, first: int, end: int) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import RunError, did_you_mean
 from ..guard import guarded
+from .statistics import Gathered
 from .words import UNKNOWN, Port, StreamPlan
 
 if TYPE_CHECKING:
@@ -49,12 +50,19 @@ class Stream:
                 array.fill(state.fill)
             elif poison and array.dtype.kind == "f":
                 array.fill(np.nan)
-        inputs = {**self._rows, **{f.name: a for f, a in self._feeds}, **_still(plan, specs, still or {})}
+        self._numbers = {name: _zeros(specs[name]) for s in plan.statistics for name in s.inputs}
+        self._parts = {name: _zeros(results[name]) for s in plan.statistics for name in s.outputs}
+        self._whole = {name: _zeros(results[name]) for name in plan.still}
+        self._gathered: list[Gathered] = []
+        self._giving = True
+        fed = {f.name: a for f, a in self._feeds}
+        inputs = {**self._rows, **fed, **self._numbers, **_still(plan, specs, still or {})}
         self._run = []
         for one, other in ((0, 1), (1, 0)):
             given = {s.input: self._states[one][i] for i, s in enumerate(plan.states)}
             left = {s.output: self._states[other][i] for i, s in enumerate(plan.states)}
-            self._run.append(loaded.bind({**inputs, **given}, {**self._out, **left}, threads))
+            taken = {**self._out, **left, **self._parts, **self._whole}
+            self._run.append(loaded.bind({**inputs, **given}, taken, threads))
         self._ready: dict[str, deque[np.ndarray]] = {p.name: deque() for p in plan.outputs}
         self._given = {p.name: 0 for p in plan.inputs}
         self._waiting = {p.name: 0 for p in plan.outputs}
@@ -63,7 +71,7 @@ class Stream:
     @property
     def state_bytes(self) -> int:
         """Bytes that are kept from step to step, and of the rows that a step takes and gives; for any height."""
-        arrays = [*self._states[0], *self._states[1], *self._rows.values(), *self._out.values()]
+        arrays = [*self._states[0], *self._states[1], *self._rows.values(), *self._out.values(), *self._parts.values()]
         return sum(a.nbytes for a in arrays)
 
     @property
@@ -142,8 +150,10 @@ class Stream:
         for feed, array in self._feeds:
             feed.fill(array, self._step, self._height)
         self._run[self._step % 2]()
+        for found in self._gathered:
+            found.add(self._parts, found.about.rows_in(self._step, self._height))
         self._step += 1
-        for port in self.plan.outputs:
+        for port in self.plan.outputs if self._giving else ():
             first = (self._step - 1) * port.count - port.delay
             low, high = max(0, -first), min(port.count, port.height.at(self._height) - first)
             if high > low:
@@ -185,16 +195,46 @@ class Stream:
             raise RunError(f"{asked}: its outputs are {', '.join(ports)}")
         return ports[name]
 
+    def gather(self, level: int) -> None:
+        """Makes this the pass of a level, which gathers the level's statistics for the passes behind it."""
+        self._giving = level == self.plan.giving
+        self._gathered = [Gathered(s) for s in self.plan.statistics if s.level == level]
+
+    def gathered(self) -> dict[str, np.ndarray]:
+        """The numbers that the pass has found."""
+        pairs = [(g.about.inputs, g.numbers()) for g in self._gathered]
+        return {name: array for names, arrays in pairs for name, array in zip(names, arrays)}
+
+    def used(self) -> dict[str, np.ndarray]:
+        """The statistics that it uses."""
+        return {name: array.copy() for name, array in self._numbers.items()}
+
+    def use(self, numbers: Mapping[str, np.ndarray]) -> None:
+        """Uses statistics of passes before."""
+        for name, array in numbers.items():
+            self._numbers[name][...] = array
+
+    def still(self) -> dict[str, np.ndarray]:
+        """The outputs without rows, which follow from the statistics alone, those of this pass included."""
+        self.use(self.gathered())
+        self._run[self._step % 2]()
+        return {name: array.copy() for name, array in self._whole.items()}
+
     def kept(self) -> dict[str, np.ndarray]:
         """What the next step needs, between two steps: their number and the states."""
         states = {s.input: a.copy() for s, a in zip(self.plan.states, self._states[self._step % 2])}
-        return {"step": np.int64(self._step), **states}  # type: ignore[dict-item]
+        parts = {f"{i}:{j}": a for i, g in enumerate(self._gathered) for j, a in enumerate(g.kept())}
+        numbers = {name: a.copy() for name, a in self._numbers.items()}
+        return {"step": np.int64(self._step), **states, **parts, **numbers}  # type: ignore[dict-item]
 
     def go_on(self, kept: Mapping[str, np.ndarray]) -> None:
         """Continues behind what :meth:`kept` was told of."""
         self._step = int(kept["step"])
         for state, array in zip(self.plan.states, self._states[self._step % 2]):
             array[...] = kept[state.input]
+        self.use({name: kept[name] for name in self._numbers})
+        for i, found in enumerate(self._gathered):
+            found.go_on(tuple(kept[f"{i}:{j}"] for j in range(3)))
         for port in self.plan.inputs:
             self._given[port.name] = self._step * port.count
 
@@ -235,6 +275,7 @@ def _zeros(spec: Any) -> np.ndarray:
 def _still(plan: StreamPlan, specs: Mapping[str, Any], still: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The inputs that do not stream, as they are given."""
     own = {p.name for p in plan.inputs} | {s.input for s in plan.states} | {f.name for f in plan.feeds}
+    own |= {name for s in plan.statistics for name in s.inputs}
     found = {}
     for name, spec in specs.items():
         if name in own:

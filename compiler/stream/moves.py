@@ -21,12 +21,22 @@ _FAR = 4096  # rows of an image in whose middle a table of places is looked at
 
 def reshape(node: Node, stream: Stream) -> Planned:
     """Rows merged with what is within them, or split: (h, r) -> h r, h -> (h / r, r), row by row."""
-    data = node.inputs[0]
-    rows, (axis, count, height, least) = stream.rows[data], stream.result(node.results[0])
-    shape = list(node.results[0].shape)
-    if math.prod(data.shape[: rows.axis]) != math.prod(shape[:axis]):
+    data, result = node.inputs[0], node.results[0]
+    rows, (axis, count, height, least), before = stream.rows[data], stream.result(result), stream.shape(data)
+    shape = list(result.shape)
+    channels, groups = math.prod(before[: rows.axis]), math.prod(shape[:axis])
+    if channels != groups and axis == len(shape) - 1 and channels % groups == 0 and data not in stream.shapes:
+        # channels in groups, each with all its rows: a step keeps them apart
+        stream.shapes[result] = (*shape[:axis], channels // groups, *before[rows.axis :])
+        stream.heights[result] = axis + 1, rows.height
+        apart = [*shape[:axis], channels // groups, rows.count, *before[rows.axis + 1 :]]
+        return Planned(
+            {data: Read(rows.delay, rows.count)}, [Rows(axis + 1, rows.count, rows.delay, rows.height)],
+            lambda arguments: relax.op.reshape(arguments[data], relax.ShapeExpr(apart)),
+        )  # fmt: skip
+    if channels != groups:
         raise Global(f"it mixes the rows of {list(data.shape)} with another axis")
-    inner, within = math.prod(data.shape[rows.axis + 1 :]), math.prod(shape[axis + 1 :])
+    inner, within = math.prod(before[rows.axis + 1 :]), math.prod(shape[axis + 1 :])
     shape[axis] = count
     if inner % within == 0:
         factor = inner // within

@@ -22,6 +22,7 @@ def specs_in(plan: StreamPlan, specs: tuple[TensorSpec, ...]) -> tuple[TensorSpe
     """Of the inputs or outputs of a step those of the network, as high as images are."""
     ports = {p.name: p for p in (*plan.inputs, *plan.outputs)}
     own = {s.input for s in plan.states} | {s.output for s in plan.states} | {f.name for f in plan.feeds}
+    own |= {name for s in plan.statistics for name in (*s.inputs, *s.outputs)}
     found = []
     for spec in specs:
         if spec.name in ports:

@@ -72,6 +72,7 @@ class Stream:
     step: int = 1
     symbol: str = ""
     tables: dict[Value, Callable[[int], Any]] = field(default_factory=dict)
+    shapes: dict[Value, tuple[Any, ...]] = field(default_factory=dict)  # of values that keep axes apart that are joined
     least: int = 1  # rows of an image
     multiple: int = 1
 
@@ -82,6 +83,16 @@ class Stream:
         axis, height = self.heights[value]
         count = height.steps * self.step // height.period
         return axis, count, height, max(-height.rest[0], 0)
+
+    def shape(self, value: Value) -> tuple[Any, ...]:
+        """The shape that a value has in a step; its rows are another number."""
+        return self.shapes.get(value, value.shape)
+
+    def take_over(self, value: Value, result: Value) -> None:
+        """Gives a result the shape and rows of a value that keeps axes apart."""
+        if value in self.shapes:
+            self.shapes[result] = self.shapes[value]
+            self.heights[result] = self.heights[value]
 
     def streaming(self, node: Node) -> list[Value]:
         """The inputs that stream, each once."""
@@ -124,7 +135,20 @@ def pointwise(node: Node, stream: Stream) -> Planned:
     """Elementwise, with broadcasting."""
     if not is_elementwise(node):
         raise Global("streams have no rule for it")
-    return carried(node, stream)
+    (value, *others) = stream.streaming(node)
+    if value not in stream.shapes:
+        return carried(node, stream)
+    constants = [v for v in node.inputs if v is not value]
+    if others or any(v.shape and v.shape[-1] != 1 for v in constants):
+        raise Global(f"it works on groups of all rows as {list(value.shape)}")
+    stream.take_over(value, node.results[0])
+    rows, apart = stream.rows[value], [1] * (len(stream.shape(value)) - len(value.shape))
+
+    def emit(arguments: Arguments) -> Any:
+        wide = {v: relax.op.reshape(arguments[v], [*v.shape, *apart]) if v.shape else arguments[v] for v in constants}
+        return written(node, {**wide, value: arguments[value]})
+
+    return Planned({value: Read(rows.delay, rows.count)}, [rows], emit)
 
 
 def along(*axes_of: Callable[[Node], Sequence[int]]) -> Rule:
@@ -155,11 +179,16 @@ def _attribute(name: str) -> Callable[[Node], Sequence[int]]:
     return axes
 
 
+def axes_of(node: Node) -> Sequence[int]:
+    """The axes that a reduction or a norm works over."""
+    return _attribute("axes" if node.operator.startswith("halotile.") else "axis")(node)
+
+
 def reduced(node: Node, stream: Stream) -> Planned:
     """Reductions over other axes, which are gone or have length 1."""
     (value,) = stream.streaming(node)
     axis, rank = stream.rows[value].axis, len(value.shape)
-    axes = {a % rank for a in (_attribute("axes" if node.operator.startswith("halotile.global") else "axis"))(node)}
+    axes = {a % rank for a in _attribute("axis")(node)}
     if axis in axes:
         raise Global(f"it needs all {value.shape[axis]} rows at once")
     return carried(node, stream, lambda v: axis)

@@ -61,6 +61,11 @@ class _Run:
             raise RunError(f"input '{missing[0]}' is missing: the network takes rows of {', '.join(names)}")
         try:
             if len(names) == 1 and _is_iterator(streamed[names[0]]):
+                if self.plan.statistics:
+                    raise RunError(
+                        f"the network needs all rows, in {self.plan.passes} passes, and rows of an iterator can't be "
+                        "read again: give an array or a file"
+                    )
                 if journal:
                     raise RunError("a journal needs a source that can be read again, and rows of an iterator can't be")
                 return self._iterated(streamed[names[0]], target, given)
@@ -86,13 +91,31 @@ class _Run:
         rows = self._height(views)
         targets, kept = self._targets(target, rows, journal)
         book = self._journal(journal, seconds, target, views, targets, still)
-        stream = Stream(self.loaded, self.plan, still, self.threads)
         before = book.read() if book is not None and kept else None
-        if before is not None:
-            stream.go_on(before)
+        numbers: dict[str, np.ndarray] = {}
+        for level in range(0 if before is None else int(before["level"]), self.plan.passes):
+            stream = Stream(self.loaded, self.plan, still, self.threads)
+            stream.gather(level)
+            stream.use(numbers)
+            if before is not None:
+                stream.go_on(before)
+            self._pass(stream, views, targets, rows, level, book, 0 if before is None else int(before["step"]))
+            before = None
+            numbers = {**stream.used(), **stream.gathered()}
+        still_ones = stream.still() if self.plan.still else {}
+        if book is not None:
+            _flush(targets)
+            book.remove()
+        return self._result(target, targets, still_ones)
+
+    def _pass(
+        self, stream: Stream, views: Mapping[str, View], targets: Mapping[str, View], rows: int, level: int,
+        book: Journal | None, step: int,
+    ) -> None:  # fmt: skip
+        """All rows once, from ``step`` on."""
+        if level == self.plan.giving:
             for port in self.plan.outputs:
-                self.written[port.name] = max(0, int(before["step"]) * port.count - port.delay)
-        step = 0 if before is None else int(before["step"])
+                self.written[port.name] = max(0, step * port.count - port.delay)
         while step * self.plan.rows < rows:
             part = {}
             for port in self.plan.inputs:
@@ -102,15 +125,12 @@ class _Run:
             step += 1
             self._write(stream, targets)
             if book is not None and step * self.plan.rows <= rows:
-                book.write(stream.kept, lambda: _flush(targets))
+                book.write(lambda: {"level": np.array(level), **stream.kept()}, lambda: _flush(targets))
             if self.progress is not None:
-                self.progress(min(step * self.plan.rows, rows), rows)
+                done = level * rows + min(step * self.plan.rows, rows)
+                self.progress(done, self.plan.passes * rows)
         stream.finish()
         self._write(stream, targets)
-        if book is not None:
-            _flush(targets)
-            book.remove()
-        return self._result(target, targets)
 
     def _height(self, views: Mapping[str, View]) -> int:
         first = self.plan.inputs[0]
@@ -130,13 +150,7 @@ class _Run:
 
     def _targets(self, target: Any, rows: int, journal: Any) -> tuple[dict[str, View], bool]:
         """Where every output goes, and whether what is there may be a part of it."""
-        ports = self.plan.outputs
-        if target is not None and not isinstance(target, Mapping) and len(ports) > 1:
-            raise RunError(f"the network has several outputs: give targets by name, for {', '.join(self.written)}")
-        given = target if isinstance(target, Mapping) else {p.name: target for p in ports}
-        unknown = [name for name in given if name not in self.written]
-        if unknown:
-            raise RunError(f"the network has no output '{unknown[0]}'; its outputs are {', '.join(self.written)}")
+        ports, given = self.plan.outputs, self._named(target)
         found, kept = {}, target is not None
         for port in ports:
             spec, array = self.specs[port.name], given.get(port.name)
@@ -153,6 +167,18 @@ class _Run:
                 raise RunError(f"output '{port.name}' has {port.height.at(rows)} rows, and its target {view.rows}")
             found[port.name] = view
         return found, kept
+
+    def _named(self, target: Any) -> Mapping[str, Any]:
+        """Targets by the names of outputs."""
+        names = [*self.written, *self.plan.still]
+        if target is not None and not isinstance(target, Mapping):
+            if len(names) > 1:
+                raise RunError(f"the network has several outputs: give targets by name, for {', '.join(names)}")
+            return {names[0]: target}
+        unknown = [name for name in target or () if name not in names]
+        if unknown:
+            raise RunError(f"the network has no output '{unknown[0]}'; its outputs are {', '.join(names)}")
+        return target or {}
 
     def _journal(
         self, journal: Any, seconds: float, target: Any, views: Mapping[str, View], targets: Mapping[str, View],
@@ -178,10 +204,18 @@ class _Run:
                 targets[port.name].write(self.written[port.name], stream.pull(port.name))
                 self.written[port.name] += count
 
-    def _result(self, target: Any, targets: Mapping[str, View]) -> Any:
+    def _result(self, target: Any, targets: Mapping[str, View], still: Mapping[str, np.ndarray]) -> Any:
+        given = self._named(target)
+        for name, array in still.items():
+            place = given.get(name)
+            if isinstance(place, (str, os.PathLike)):
+                with open(place, "wb") as file:
+                    np.save(file, array)
+            elif place is not None:
+                place[...] = array
         if target is not None and not isinstance(target, Mapping):
             return target
-        arrays = {name: view.array for name, view in targets.items()}
+        arrays = {**{name: view.array for name, view in targets.items()}, **still}
         return next(iter(arrays.values())) if target is None and len(arrays) == 1 else {**arrays, **(target or {})}
 
     # ------------------------------------------------------------------ iterators

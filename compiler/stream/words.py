@@ -11,27 +11,15 @@ inputs of every step that say which rows exist, or where to find the row that is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-UNKNOWN = 1 << 60  # the height of an image whose end has not come
+from .heights import UNKNOWN, Height
+from .statistics import Statistic
 
-
-@dataclass(frozen=True)
-class Height:
-    """Rows of a value whose image has h rows, a multiple of some number: steps * (h // period) + rest[h % period]."""
-
-    period: int
-    steps: int
-    rest: tuple[int, ...]
-
-    def at(self, rows: int) -> int:
-        """The height where the image has that many rows."""
-        if rows == UNKNOWN:
-            return UNKNOWN
-        return self.steps * (rows // self.period) + self.rest[rows % self.period]
+__all__ = ["UNKNOWN", "Feed", "Gather", "Height", "Port", "State", "StreamPlan"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +52,7 @@ class Feed:
     ``mask``    whether the row exists
     ``gather``  its place in a window of ``window[1]`` rows of another value, from row t * window[0] - window[2] on
     ``share``   for pools that average what exists: the rows of a window by those of them that exist
+    ``part``    1 / how many of the rows exist, one number
     """
 
     name: str
@@ -81,7 +70,9 @@ class Feed:
         """Writes the feed of a step into ``out``; ``rows`` is the image's height, or UNKNOWN."""
         y = step * self.count - self.back + np.arange(self.length)
         height = self.height.at(rows)
-        if self.kind == "mask":
+        if self.kind == "part":
+            out.reshape(-1)[:] = 1 / max(int(((y >= 0) & (y < height)).sum()), 1)
+        elif self.kind == "mask":
             out.reshape(-1)[:] = (y >= 0) & (y < height)
         elif self.kind == "gather":
             assert self.gather is not None and self.source is not None
@@ -128,11 +119,20 @@ class StreamPlan:
     outputs: tuple[Port, ...]
     states: tuple[State, ...] = ()
     feeds: tuple[Feed, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    statistics: tuple[Statistic, ...] = ()
+    still: tuple[str, ...] = ()  # outputs without rows, which follow from statistics alone
+    giving: int = 0  # the pass in which rows of the outputs come
+
+    @property
+    def passes(self) -> int:
+        """How often the image is read."""
+        return max([*(s.level + 1 for s in self.statistics), self.giving + 1 if self.outputs else 1])
 
     def steps(self, rows: int) -> int:
         """Steps that an image of that height takes: those that its rows fill, and those that bring the last out."""
-        return max(-(-(port.height.at(rows) + port.delay) // port.count) for port in self.outputs)
+        ports = [-(-(port.height.at(rows) + port.delay) // port.count) for port in self.outputs]
+        return max([*ports, *(s.steps(rows) for s in self.statistics), 1])
 
     def refusal(self, rows: int) -> str:
         """What to say of an image of that height; empty if it is fine."""
@@ -156,7 +156,8 @@ class StreamPlan:
             data["symbol"], data["rows"], data["least"], data["multiple"],
             tuple(_port(p) for p in data["inputs"]), tuple(_port(p) for p in data["outputs"]),
             tuple(State(s["input"], s["output"], float(s["fill"])) for s in data["states"]),
-            tuple(map(_feed, data["feeds"])), tuple(data["notes"]),
+            tuple(map(_feed, data["feeds"])), tuple(data["notes"]), tuple(map(_statistic, data["statistics"])),
+            tuple(data["still"]), data["giving"],
         )  # fmt: skip
 
 
@@ -166,6 +167,11 @@ def _height(data: Mapping[str, Any]) -> Height:
 
 def _port(data: Mapping[str, Any]) -> Port:
     return Port(data["name"], data["axis"], data["count"], data["delay"], _height(data["height"]), data["text"])
+
+
+def _statistic(data: Mapping[str, Any]) -> Statistic:
+    told: dict[str, Any] = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in data.items()}
+    return Statistic(**{**told, "height": _height(data["height"])})
 
 
 def _feed(data: Mapping[str, Any]) -> Feed:

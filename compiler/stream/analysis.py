@@ -1,0 +1,187 @@
+"""What every node reads and gives in a step, and what of it is kept for the next: all that is known before the step is
+written (:mod:`.build`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedError
+from ...passes.fuse.graph import Graph
+from ...schedules.words.dims import Dim
+from ...schedules.words.group import Node, Value
+from ...schedules.words.sizes import value_of
+from ..frontend.importer import ImportedModel
+from ..spec import Symbol
+from . import moves, rules, windows
+from .formulas import Irregular, height_of, open_axes, unit_of
+from .rules import Global, Planned, Rows, Stream
+from .wholes import Whole, whole_of
+
+_RULES: dict[str, rules.Rule] = {**rules.RULES, **windows.RULES, **moves.RULES}
+_ROWS = 32  # of the image a step, about: enough that what is kept from step to step weighs little
+_TABLES: dict[str, Callable[..., Any]] = {
+    "relax.arange": np.arange,
+    "relax.abs": np.abs,
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.maximum": np.maximum,
+    "relax.minimum": np.minimum,
+}
+
+
+def stream_symbol(imported: ImportedModel) -> Symbol:
+    """The one open dimension, which is the height; ShapeError where there is none, or more than one."""
+    names = ", ".join(f"'{s.name}'" for s in imported.symbols)
+    if not imported.symbols:
+        raise ShapeError("a stream needs an open height: say which axis it is, such as shapes={'x': (1, 3, 'h', 1024)}")
+    if len(imported.symbols) > 1:
+        raise ShapeError(f"a stream has one open dimension, its height, but {names} are open: fix the others")
+    return imported.symbols[0]
+
+
+@dataclass
+class Planning:
+    """What each node reads and gives, and the states that follow."""
+
+    symbol: Symbol
+    stream: Stream
+    least: int
+    nodes: dict[Node, Planned]
+    depths: dict[tuple[Value, float | None], int]
+    fills: dict[Value, list[float]]
+    wholes: dict[Node, Whole]
+    giving: int = 0
+
+    def key(self, value: Value, fill: float | None) -> tuple[Value, float | None]:
+        """Which form of a value is read: with rows that do not exist as ``fill``, or as they come."""
+        if fill is None and self.fills.get(value):
+            fill = self.fills[value][0]
+        return value, fill
+
+
+class Analysis:
+    def __init__(self, graph: Graph, symbol: Symbol, imported: ImportedModel) -> None:
+        self.graph, self.symbol, self.imported = graph, symbol, imported
+        self.least = max(symbol.least, symbol.multiple)
+        self.stream = Stream(symbol=symbol.name)
+        self.wholes: dict[Node, Whole] = {}
+
+    def planned(self, wanted: int) -> Planning:
+        self._follow()
+        stream = self.stream
+        stream.unit = unit_of([h for _, h in stream.heights.values()])
+        stream.unit = math.lcm(stream.unit, self.symbol.multiple)
+        stream.step = stream.unit * max(1, (wanted or _ROWS) // stream.unit)
+        stream.least, stream.multiple = self.least, self.symbol.multiple
+        for value in self.graph.inputs:
+            if value in stream.heights:
+                axis, height = stream.heights[value]
+                stream.rows[value] = Rows(axis, height.steps * stream.step // height.period, 0, height)
+        nodes, levels = {}, dict.fromkeys(stream.rows, 0)  # what depends on the image: by how many statistics
+        for node in self.graph.nodes:
+            level = max((levels[v] for v in node.inputs if v in levels), default=None)
+            if stream.streaming(node):
+                nodes[node] = self._node(node, level or 0)
+                level = (level or 0) + (node in self.wholes)
+            if level is not None:
+                levels |= dict.fromkeys(node.results, level)
+        giving = 0
+        for value, name in zip(self.graph.outputs, (o.name for o in self.imported.outputs)):
+            if value not in levels:
+                raise UnsupportedError(f"output '{name}' does not stream: no rows of the image are in it")
+            if value in stream.rows:
+                giving = max(giving, levels[value])
+            if value in stream.shapes:
+                raise UnsupportedError(f"output '{name}' does not stream: {list(value.shape)} joins rows and channels")
+        return Planning(self.symbol, stream, stream.least, nodes, *self._states(nodes), self.wholes, giving)
+
+    def _follow(self) -> None:
+        """Axis and height of every value that an input with the height makes; tables of places that none makes."""
+        image = [v for v in self.graph.inputs if open_axes(v.shape, self.symbol)]
+        reached = set(image)
+        for value in image:
+            self._height(value, "an input")
+        for node in self.graph.nodes:
+            if not reached.isdisjoint(node.inputs):
+                reached |= set(node.results)
+                for value in node.results:
+                    if open_axes(value.shape, self.symbol):
+                        self._height(value, _place(node))
+            elif all(v in self.stream.tables or v.constant is not None for v in node.inputs):
+                self._table(node)
+
+    def _height(self, value: Value, place: str) -> None:
+        axes = open_axes(value.shape, self.symbol)
+        if len(axes) > 1:
+            raise UnsupportedError(
+                f"{place} can't be computed in a stream: {list(value.shape)} has the height of the image in several "
+                "axes, as all its rows meet each other"
+            )
+        try:
+            height, least = height_of(value.shape[axes[0]], self.symbol)
+        except Irregular as reason:
+            raise UnsupportedError(f"{place} can't be computed in a stream: {reason}") from None
+        self.least = max(self.least, least)
+        self.stream.heights[value] = axes[0], height
+
+    def _table(self, node: Node) -> None:
+        function = _TABLES.get(node.operator)
+        if function is None or len(node.results) != 1:
+            return
+        name, tables = self.symbol.name, self.stream.tables
+
+        def at(rows: int) -> Any:
+            given = []
+            for operand in node.operands:
+                if isinstance(operand, Value):
+                    given.append(operand.constant if operand.constant is not None else tables[operand](rows))
+                else:
+                    given.append(_number(operand, name, rows))
+            return function(*given)
+
+        tables[node.results[0]] = at
+
+    def _node(self, node: Node, level: int) -> Planned:
+        try:
+            whole = whole_of(node, self.stream, level)
+            if whole is not None:
+                self.wholes[node] = whole
+            rule = _RULES.get(node.operator, rules.pointwise)
+            planned = rule(node, self.stream) if whole is None else whole.planned
+        except Global as reason:
+            raise UnsupportedError(f"{_place(node)} can't be computed in a stream: {reason}") from None
+        for value, rows in zip(node.results, planned.results):
+            self.stream.rows[value] = rows
+        return planned
+
+    def _states(self, nodes: dict[Node, Planned]) -> tuple[dict[Any, int], dict[Value, list[float]]]:
+        """How many rows of the past each form of a value is read with, and the forms of every value."""
+        fills: dict[Value, list[float]] = {}
+        for planned in nodes.values():
+            for value, read in planned.reads.items():
+                if read.fill is not None and read.fill not in fills.setdefault(value, []):
+                    fills[value].append(read.fill)
+        known = Planning(self.symbol, self.stream, 0, nodes, {}, fills, self.wholes)
+        depths: dict[Any, int] = {}
+        for planned in nodes.values():
+            for value, read in planned.reads.items():
+                key = known.key(value, read.fill)
+                depths[key] = max(depths.get(key, 0), read.back - self.stream.rows[value].delay)
+        return depths, fills
+
+
+def _number(operand: Any, name: str, rows: int) -> int:
+    from ...schedules.words.sizes import dim_of
+
+    dim = dim_of(getattr(operand, "value", operand))
+    return value_of(dim, {name: rows}) if isinstance(dim, Dim) else int(dim)
+
+
+def _place(node: Node) -> str:
+    return f"node '{node.place}' ({node.operator.rsplit('.', 1)[-1]})"
