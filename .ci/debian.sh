@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what the tests of boards need on Debian or Ubuntu: emulators, the boards' C libraries, an ssh server, readelf,
+# Installs what the tests of targets need on Debian or Ubuntu: emulators, Node.js, the boards' C libraries, an ssh server, readelf,
 # llvm-mca and llvm-objdump (of any version).
 # Does nothing when all is there. Where it can't install (no root, no apt-get), it says so: those tests are then not run.
 set -uo pipefail
-packages=(qemu-user-static libc6-arm64-cross libc6-armhf-cross openssh-client openssh-server binutils llvm)
+packages=(nodejs qemu-user-static libc6-arm64-cross libc6-armhf-cross openssh-client openssh-server binutils llvm)
 
 present() {
-  command -v qemu-aarch64-static qemu-arm-static qemu-riscv64-static ssh readelf > /dev/null &&
+  command -v qemu-aarch64-static qemu-arm-static qemu-riscv64-static node ssh readelf > /dev/null &&
     [ -d /usr/aarch64-linux-gnu/lib ] && [ -d /usr/arm-linux-gnueabihf/lib ] && [ -x /usr/sbin/sshd ] &&
     [ -n "$(compgen -c llvm-mca)" ] && [ -n "$(compgen -c llvm-objdump)" ]
 }

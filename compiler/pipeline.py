@@ -41,6 +41,7 @@ from .refused import naming, naming_stage, quoted
 from .report import build_report
 from .spec import Symbol
 from .state import STAGES, Build, Options, Progress
+from .systems import check_system
 
 log = logging.getLogger("halotile.compile")
 _TURN = threading.RLock()  # TVM's builders are one stack for the whole process: builds in several threads take turns
@@ -53,6 +54,7 @@ def run_pipeline(
     """Runs the stages in order, up to ``options.stop_after``; links into ``output`` if it is given. Of a further
     ``level`` of processors, ``beneath`` are the weights that the library has so far."""
     build = Build(model, options, output, level, beneath, progress)
+    check_system(options)
     if options.levels:
         from .levels import check_levels
 
@@ -343,8 +345,8 @@ def assemble(build: Build) -> None:
         weights=list(build.weights.stream()),
         planned_bytes=build.memory.planned_bytes,
         workspace_bytes=module.workspace_bytes(build.kernels),
-        max_threads=max(threads, 64),
-        default_threads=threads,
+        max_threads=1 if target.one_thread else max(threads, 64),
+        default_threads=1 if target.one_thread else threads,
         target=target,
         report=build.report,
         kernel_objects=kernels,

@@ -53,6 +53,8 @@ def simd(arch: str, features: Iterable[str]) -> tuple[int, int]:
     features = set(features)
     if arch == "aarch64":
         return 128, 32
+    if arch == "wasm32":  # registers are the machine's behind it: sixteen on x86-64, thirty-two on ARM
+        return (128 if "simd128" in features else 64), 16
     if arch == "riscv64":
         # vectors of the least length that the processor promises; without any, pairs of float registers
         sizes = [int(f[3:-1]) for f in features if f.startswith("zvl") and f.endswith("b")]

@@ -87,11 +87,12 @@ _SYSTEM = frozenset(
 )
 
 # Of these nobody reads the kernel's flags: what LLVM calls the features that kernels compute with.
+_WASM32 = ("simd128", "relaxed-simd", "nontrapping-fptoint", "bulk-memory", "sign-ext")
 _RISCV64 = ("v", "zvfh", "zvl256b", "zvl512b", "zvl1024b", "zfa", "zfh", "zba", "zbb", "zbs")
 
 _TABLES = {
     "x86_64": {**_X86, **{name: name for name in _X86_SAME}}, "aarch64": _AARCH64, "armv7l": _ARM,
-    "riscv64": {name: name for name in _RISCV64},
+    "riscv64": {name: name for name in _RISCV64}, "wasm32": {name: name for name in _WASM32},
 }  # fmt: skip
 DETECTED = ("x86_64", "aarch64", "armv7l")  # the machines whose flags Linux tells in these words
 

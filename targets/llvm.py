@@ -15,8 +15,9 @@ from .systems import ARCHITECTURES, DEFAULT_TRIPLES, architecture, hint, parse
 
 __all__ = ["ARCHITECTURES", "DEFAULT_TRIPLES", "architecture", "hint"]
 
-# Linux promises these of every machine of an architecture; a processor of LLVM's may name fewer.
-PROMISED = {"riscv64": ("m", "a", "f", "d", "c")}
+# What every machine of an architecture is taken to have, where LLVM's processor names fewer: Linux promises it, and
+# so do browsers since 2023.
+PROMISED = {"riscv64": ("m", "a", "f", "d", "c"), "wasm32": ("simd128",)}
 ABIS = {"riscv64": "lp64d"}  # where LLVM would take another for the default
 NEEDED = {"riscv64": ("d", "it passes floats in registers (ABI lp64d)")}
 

@@ -143,6 +143,8 @@ def _promised(arch: str, cpu: str, switches: tuple[str, ...]) -> tuple[str, ...]
 def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
     """A target from its parts; facts come from the core's table and, where it is silent, from the features."""
     arch = parse(triple).arch
+    if not cpu and arch == "wasm32":
+        cpu = "generic"
     if not cpu:
         raise TargetError(f"target {name!r} names no CPU; write triple+cpu, such as {triple}+generic")
     switches = _promised(arch, cpu, _switches(features))
@@ -166,10 +168,10 @@ def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
         l1_bytes=known.l1_bytes,
         l2_bytes=known.l2_bytes,
         l3_bytes=known.l3_bytes,
-        cores=4,
+        cores=1 if arch == "wasm32" else 4,
         bandwidth=assumed_bandwidth(arch),
         source="spelt out; facts from the core's table",
-        notes=("four cores assumed; --threads sets another number",),
+        notes=() if arch == "wasm32" else ("four cores assumed; --threads sets another number",),
     )
 
 

@@ -26,25 +26,28 @@ ARCHITECTURES = {
     "armv7hl": "armv7l",
     "armv8l": "armv7l",
     "riscv64": "riscv64",
+    "wasm32": "wasm32",
 }
 DEFAULT_TRIPLES = {
     "x86_64": "x86_64-linux-gnu",
     "aarch64": "aarch64-linux-gnu",
     "armv7l": "armv7l-linux-gnueabihf",
     "riscv64": "riscv64-linux-gnu",
+    "wasm32": "wasm32-unknown-unknown",
 }
 # architecture -> systems -> what may follow in a triple, as people write it
-_FORMS = {
+_FORMS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {"linux": ("linux-gnu", "linux-musl")},
     "aarch64": {"linux": ("linux-gnu", "linux-musl")},
     "armv7l": {"linux": ("linux-gnueabihf", "linux-musleabihf")},
     "riscv64": {"linux": ("linux-gnu", "linux-musl")},
+    "wasm32": {"wasm": ("unknown-unknown", "unknown", "")},
 }
 
 
 @dataclass(frozen=True)
 class Triple:
-    """A triple taken apart: ``system`` is linux, ``abi`` what comes last."""
+    """A triple taken apart: ``system`` is linux or wasm (no system at all), ``abi`` what comes last."""
 
     arch: str
     system: str
@@ -52,7 +55,7 @@ class Triple:
 
 
 def architecture(triple: str) -> str:
-    """x86_64, aarch64, armv7l or riscv64; any other architecture is refused (LLVM may crash on unknown ones)."""
+    """x86_64, aarch64, armv7l, riscv64 or wasm32; any other is refused (LLVM may crash on unknown ones)."""
     first = triple.split("-", 1)[0].lower()
     if first not in ARCHITECTURES:
         raise TargetError(
@@ -71,8 +74,8 @@ def parse(triple: str) -> Triple:
         rest = rest[1:]  # any vendor
     for system, forms in _FORMS[arch].items():
         if "-".join(rest) in forms:
-            return Triple(arch, system, rest[-1])
-    known = [f"{triple.split('-')[0]}-{form}" for forms in _FORMS[arch].values() for form in forms]
+            return Triple(arch, system, rest[-1] if rest else "")
+    known = [f"{triple.split('-')[0]}-{form}".rstrip("-") for forms in _FORMS[arch].values() for form in forms]
     raise TargetError(
         f"target triple {triple!r} is not one that can be built for; did you mean {' or '.join(known)}?"
     )
@@ -81,7 +84,7 @@ def parse(triple: str) -> Triple:
 def known_triples() -> list[str]:
     """One triple for each architecture and system."""
     first = {arch: DEFAULT_TRIPLES[arch].split("-")[0] for arch in _FORMS}
-    return [f"{first[arch]}-{forms[0]}" for arch, systems in _FORMS.items() for forms in systems.values()]
+    return [f"{first[arch]}-{forms[0]}".rstrip("-") for arch, systems in _FORMS.items() for forms in systems.values()]
 
 
 def hint(name: str, known: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from . import llvm
+from .systems import parse
 
 # LLVM (19 to 22) counts a register too many where two floats are loaded as the halves of one vector register, and takes
 # the addition of 12 to their address for what a load of a block adds, 8: rows of three floats were read out of place.
@@ -82,8 +83,18 @@ class Target:
         return 8 * self.pointer_bytes
 
     @property
+    def system(self) -> str:
+        """What the library runs under: linux, or wasm for WebAssembly without any system."""
+        return parse(self.triple).system
+
+    @property
+    def one_thread(self) -> bool:
+        """True where runs compute in the thread that calls them, and in no other."""
+        return self.system == "wasm"
+
+    @property
     def pointer_bytes(self) -> int:
-        return 4 if self.triple.startswith(("arm", "i386", "i686")) else 8
+        return 4 if self.triple.startswith(("armv", "arm-", "i386", "i686", "wasm32")) else 8
 
     @property
     def rounds(self) -> bool:

@@ -61,6 +61,8 @@ def linked_target(target: Any, static: bool, glibc: str | None) -> Any:
 
     if static and glibc:
         raise click.UsageError("--static needs no glibc, --glibc states one: choose one of them")
+    if (static or glibc) and target.system != "linux":
+        raise TargetError(f"{'--static' if static else '--glibc'} is for Linux, which {target.id} is not; leave it out")
     if static:
         return replace(target, triple=musl(target.triple), glibc="")
     return replace(target, glibc=glibc) if glibc else target
@@ -70,6 +72,11 @@ def chosen_formats(target: Any, formats: tuple[str, ...] | None, static: bool, c
     """The formats that were asked for; by default all that can be made."""
     from ..codegen.toolchain import find_static_toolchain
 
+    if target.system != "linux":
+        from ..systems import check_formats
+
+        check_formats(target, formats or ())
+        return ("so", "extras")
     if formats is None:
         formats = ("a", "exe") if static else FORMATS
         if find_static_toolchain(target, cc) is None:

@@ -22,10 +22,13 @@ from ..runtime.place import MANIFEST, staged
 from ..runtime.seal import seal
 from ..verify import default_rtol
 from .beside import beside_files
+from .elsewhere import file_name, link_elsewhere, write_raw_weights
 from .examine import examine_program, examine_shared
+from .examine_elsewhere import examine_elsewhere
 from .header import header_text
 from .levels import write_levels
 from .link import PROGRAM, Sources, link_archive, link_program, link_shared, runtime_sources
+from .loader_js import loader_text
 from .manifest import manifest_text
 from .model_source import model_text
 from .spec import ABI, FORMATS, BuiltLibrary, LibrarySpec
@@ -61,7 +64,14 @@ def build_library(
         work = stage.work
         toolchain = toolchain or (find_toolchain(spec.target, cc) if {"so", "a"} & set(formats) else None)
         sources = write_sources(spec, work, toolchain or find_static_toolchain(spec.target, cc))
-        if "so" in formats and toolchain:
+        elsewhere = spec.target.system != "linux"
+        if elsewhere and toolchain:
+            files["library"] = file_name(stem, spec.target.system)
+            link_elsewhere(stem, spec.functions, spec.target, toolchain, sources, work, cache)
+            facts["library"] = examine_elsewhere(
+                work / files["library"], spec.target, spec.functions, spec.weight_bytes
+            )
+        elif "so" in formats and toolchain:
             files["library"] = f"lib{stem}.so"
             link_shared(stem, spec.functions, toolchain, sources, work, cache)
             facts["library"] = examine_shared(work / files["library"], spec.target, spec.functions, spec.weight_bytes)
@@ -77,13 +87,16 @@ def build_library(
             facts["executable"]["compiler"] = static.version()
         if toolchain:
             facts["compiler"] = toolchain.version()
-        if "extras" in formats:
+        if spec.target.system == "wasm":
+            files["loader"] = f"{stem}.mjs"
+            (work / files["loader"]).write_text(loader_text(spec, files["library"]), encoding="utf-8")
+        if "extras" in formats and not elsewhere:
             for kind, (name, text) in beside_files(spec, "so" in formats, "a" in formats).items():
                 files[kind] = name
                 (work / name).write_text(text, encoding="utf-8")
         for name in files.values():
             _written_in_order(work / name, stage.result / name)
-        if "library" in files:
+        if "library" in files and not elsewhere:
             seal(stage.result / files["library"])
         manifest = manifest_text(spec, files, stage.result, sources.fingerprint, facts)
         (stage.result / MANIFEST).write_text(manifest, encoding="utf-8")
@@ -126,7 +139,11 @@ def write_sources(spec: LibrarySpec, work: Path, toolchain: Toolchain | None = N
             objects.append(f"kernels{i - 1 if i else ''}.o")
             (work / objects[-1]).write_bytes(code)
     if spec.weight_bytes:
-        _, digest = write_weights(work / "weights.o", spec.target.triple, spec.weights)
+        if spec.target.system == "linux":
+            _, digest = write_weights(work / "weights.o", spec.target.triple, spec.weights)
+        else:
+            assert toolchain is not None
+            digest = write_raw_weights(work, spec.target.system, toolchain, spec.weights)
         objects.append("weights.o")
     header = header_text(spec)
     fingerprint = _fingerprint(spec, header, digest)

@@ -87,7 +87,7 @@ def link_program(
     """``model_run``: the model and a command line, static. ``rtol`` is what its comparisons allow by default,
     ``unused`` are inputs of the ONNX model that it takes and passes over."""
     own = write_program(stem, work, rtol, unused, sources.shapes)
-    compiled = _compile(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work, cache)
+    compiled = compile_sources(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work, cache)
     arguments = [*compiled, *sources.objects, *toolchain.static_flags, "-pthread", "-lm", "-o", PROGRAM]
     toolchain.run(arguments, work, f"linking {PROGRAM}")
     (work / PROGRAM).chmod(0o755)
@@ -111,10 +111,10 @@ def write_program(
 
 def _library_objects(toolchain: Toolchain, sources: Sources, work: Path, cache: Cache | None) -> list[str]:
     """The objects of a library's C sources, which both of its forms are made of; compiled by whoever comes first."""
-    return _compile(toolchain, toolchain.compile_flags, sources.c_files, "lib", work, cache)
+    return compile_sources(toolchain, toolchain.compile_flags, sources.c_files, "lib", work, cache)
 
 
-def _compile(
+def compile_sources(
     toolchain: Toolchain, flags: Sequence[str], sources: Sequence[str], kind: str, work: Path, cache: Cache | None
 ) -> list[str]:
     """Compiles each source by itself: not every driver (zig's) takes several with -c."""

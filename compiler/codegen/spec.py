@@ -161,6 +161,9 @@ class LibrarySpec:
 
     def check_addresses(self) -> None:
         """Raises TargetError for what no process of a 32-bit target can hold."""
+        if self.symbols and self.target.system == "wasm":
+            names = ", ".join(symbol.name for symbol in self.symbols)
+            raise TargetError(f"libraries for {self.target.id} have fixed sizes: fix {names} (--shape)")
         if self.target.bits == 64:
             return
         arena = self.arena_bytes(max(1, self.default_threads))
@@ -196,3 +199,4 @@ class BuiltLibrary:
     example: Path | None = None
     cmake: Path | None = None
     pkgconfig: Path | None = None
+    loader: Path | None = None

@@ -9,6 +9,37 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+
+/* Memory at a multiple of `alignment`, a power of two; NULL where there is none. */
+static inline void *halotile_aligned(size_t alignment, size_t bytes) {
+#ifdef _WIN32
+    return _aligned_malloc(bytes, alignment);
+#else
+    void *memory = NULL;
+    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
+#endif
+}
+
+static inline void halotile_aligned_free(void *memory) {
+#ifdef _WIN32
+    _aligned_free(memory);
+#else
+    free(memory);
+#endif
+}
+
+#if defined(__wasm__) || defined(_WIN32)
+
+static inline void *halotile_arena_map(size_t bytes) { return halotile_aligned(64, bytes ? bytes : 1); }
+
+static inline void halotile_arena_unmap(void *memory, size_t bytes) {
+    (void)bytes;
+    halotile_aligned_free(memory);
+}
+
+#else
+
 #include <sys/mman.h>
 
 #define HALOTILE_HUGE_PAGE ((size_t)2 * 1024 * 1024)
@@ -46,5 +77,7 @@ static inline void *halotile_arena_map(size_t bytes) {
 }
 
 static inline void halotile_arena_unmap(void *memory, size_t bytes) { munmap(memory, halotile_arena_pages(bytes)); }
+
+#endif
 
 #endif

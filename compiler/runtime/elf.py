@@ -73,6 +73,8 @@ def check_library(path: Path) -> str:
 
 def _parse_header(path: Path, header: bytes) -> tuple[str, bool, int, int, int]:
     """(machine, 64-bit, offset of the section headers, bytes of one, their number)."""
+    if header[:4] == b"\0asm":
+        raise OutputError(f"{path} is a WebAssembly module: {path.stem}.mjs beside it loads it in a browser or Node.js")
     if len(header) < 64 or header[:4] != b"\x7fELF" or header[5] != 1:
         raise OutputError(f"{path} is not a shared library")
     wide = header[4] == 2

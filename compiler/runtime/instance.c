@@ -2,18 +2,27 @@
 #define _GNU_SOURCE
 #include "instance.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
 
 #include "arena.h"
 #include "floats.h"
 #include "model.h"
 #include "quota.h"
 #include "state.h"
+#include "system.h"
 #include "timers.h"
 
+#ifndef HALOTILE_ONE_THREAD
+#include <unistd.h>
+#endif
+
+#ifdef HALOTILE_ONE_THREAD
+static int usable_processors(void) { return 1; }
+#else
 /* Those that this process may run on, within what a container grants of their time. */
 static int usable_processors(void) {
     long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -26,6 +35,7 @@ static int usable_processors(void) {
 #endif
     return usable < granted ? usable : granted;
 }
+#endif
 
 int halotile_decide_threads(int threads) {
     if (threads == 0) {
@@ -46,8 +56,8 @@ static struct halotile_instance *allocate(int threads) {
     const struct halotile_open *open = halotile_model.open;
     size_t bytes = sizeof(struct halotile_instance) + (size_t)threads * sizeof(struct halotile_worker);
     size_t numbers = open ? open->symbol_count + open->fact_count : 0;
-    void *memory = NULL;
-    if (posix_memalign(&memory, _Alignof(struct halotile_instance), bytes + numbers * sizeof(int64_t)) != 0) {
+    void *memory = halotile_aligned(_Alignof(struct halotile_instance), bytes + numbers * sizeof(int64_t));
+    if (!memory) {
         return NULL;
     }
     memset(memory, 0, bytes);
@@ -208,7 +218,7 @@ void halotile_destroy(struct halotile_instance *instance) {
         halotile_arena_unmap(instance->arena, instance->arena_bytes);
     }
     free(instance->pool.timers);
-    free(instance);
+    halotile_aligned_free(instance);
 }
 
 const char *halotile_error_text(int code) {

@@ -6,8 +6,13 @@
 #ifndef HALOTILE_PAUSE_H
 #define HALOTILE_PAUSE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
+
+#include "system.h"
+
+#ifndef HALOTILE_ONE_THREAD
+#include <pthread.h>
+#endif
 
 #if defined(__linux__) && !defined(HALOTILE_PORTABLE_PARKING)
 #define HALOTILE_FUTEX 1
@@ -15,6 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+
+#ifndef HALOTILE_ONE_THREAD
 
 static inline void halotile_relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -86,5 +93,13 @@ static inline void halotile_park_wake(struct halotile_park *park) {
     pthread_mutex_unlock(&park->mutex);
 #endif
 }
+
+#else /* nobody waits */
+
+struct halotile_park {
+    int unused;
+};
+
+#endif
 
 #endif

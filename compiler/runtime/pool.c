@@ -13,10 +13,12 @@
 #define _GNU_SOURCE
 #include "pool.h"
 
+#ifndef HALOTILE_ONE_THREAD
 #include <sched.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
+#endif
 
 #include "floats.h"
 #include "model.h"
@@ -47,6 +49,37 @@ void halotile_pool_fail(struct halotile_pool *pool, unsigned code) {
     unsigned none = HALOTILE_OK;
     atomic_compare_exchange_strong(&pool->failure, &none, code);
 }
+
+static int run_tasks(struct halotile_worker *self, halotile_task task, void *closure, int first, int step, int tasks) {
+    struct halotile_group group = {NULL, tasks};
+    size_t used = self->workspace_used;
+    int outer = self->busy;
+    int failed = 0;
+    self->busy = 1;
+    for (int i = first; i < tasks; i += step) {
+        if (task(i, &group, closure) != 0) {
+            failed = 1;
+            halotile_pool_fail(self->pool, HALOTILE_ERROR_KERNEL);
+        }
+        self->workspace_used = used; /* a task that failed midway has not freed its scratch */
+    }
+    self->busy = outer;
+    return failed ? -1 : 0;
+}
+
+#ifdef HALOTILE_ONE_THREAD
+
+int halotile_pool_launch(struct halotile_worker *self, halotile_task task, void *closure, int tasks) {
+    return run_tasks(self, task, closure, 0, 1, tasks > 0 ? tasks : 1);
+}
+
+int halotile_pool_start(struct halotile_pool *pool) {
+    return pool->threads == 1 ? HALOTILE_OK : HALOTILE_ERROR_SYSTEM;
+}
+
+void halotile_pool_finish(struct halotile_pool *pool) { (void)pool; }
+
+#else
 
 static long now_ns(void) {
     struct timespec time;
@@ -79,23 +112,6 @@ static int take(struct halotile_worker *worker) {
     return atomic_load_explicit(&worker->share, memory_order_relaxed) == raised &&
            atomic_compare_exchange_strong_explicit(&worker->share, &raised, HALOTILE_SHARE_TAKEN, memory_order_acquire,
                                                    memory_order_relaxed);
-}
-
-static int run_tasks(struct halotile_worker *self, halotile_task task, void *closure, int first, int step, int tasks) {
-    struct halotile_group group = {NULL, tasks};
-    size_t used = self->workspace_used;
-    int outer = self->busy;
-    int failed = 0;
-    self->busy = 1;
-    for (int i = first; i < tasks; i += step) {
-        if (task(i, &group, closure) != 0) {
-            failed = 1;
-            halotile_pool_fail(self->pool, HALOTILE_ERROR_KERNEL);
-        }
-        self->workspace_used = used; /* a task that failed midway has not freed its scratch */
-    }
-    self->busy = outer;
-    return failed ? -1 : 0;
 }
 
 /* The share of `owner`, by whoever took it. */
@@ -238,3 +254,5 @@ void halotile_pool_finish(struct halotile_pool *pool) {
         halotile_park_finish(&pool->workers[i].park);
     }
 }
+
+#endif

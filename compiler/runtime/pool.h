@@ -2,13 +2,17 @@
 #ifndef HALOTILE_POOL_H
 #define HALOTILE_POOL_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "pause.h"
+#include "system.h"
+
+#ifndef HALOTILE_ONE_THREAD
+#include <pthread.h>
+#include <sys/types.h>
+#endif
 
 struct halotile_group {
     void *sync_handle;
@@ -36,8 +40,10 @@ struct halotile_worker {
     _Alignas(128) struct halotile_pool *pool;
     int index;
     int busy; /* inside a task: a launch from here runs inline */
+#ifndef HALOTILE_ONE_THREAD
     int joinable;
     pthread_t thread;
+#endif
     unsigned char *workspace; /* this worker's scratch, inside the arena */
     size_t workspace_bytes;
     size_t workspace_used;
@@ -50,7 +56,9 @@ struct halotile_pool {
     atomic_uint stop;
     atomic_uint failure; /* first error code of this run */
     int threads;
+#ifndef HALOTILE_ONE_THREAD
     pid_t process; /* that has the threads; a forked child has none of them */
+#endif
     struct halotile_worker *workers;
     struct halotile_timers *timers; /* NULL unless the library was built with them */
 };

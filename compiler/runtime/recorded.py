@@ -140,13 +140,15 @@ class Recorded:
     format: Literal["halotile"] = "halotile"
     version: str = ""
     name: str = "model"
-    library: Annotated[str, Limits(form=r"\Alib\w+\.so\Z")] | None = None
+    library: Annotated[str, Limits(form=r"\A(lib\w+\.(so|dylib)|\w+\.(wasm|dll))\Z")] | None = None
     header: Annotated[str, Limits(form=r"\A\w+\.h\Z")] | None = None
     archive: Annotated[str, Limits(form=r"\Alib\w+\.a\Z")] | None = None
     executable: Literal["model_run"] | None = None
     example: Literal["main.c"] | None = None
     cmake: Annotated[str, Limits(form=r"\A\w+\.cmake\Z")] | None = None
     pkgconfig: Annotated[str, Limits(form=r"\A\w+\.pc\Z")] | None = None
+    loader: Annotated[str, Limits(form=r"\A\w+\.mjs\Z")] | None = None
+    import_library: Annotated[str, Limits(form=r"\A\w+\.lib\Z")] | None = None
     fingerprint: str = ""
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
@@ -166,7 +168,8 @@ class Recorded:
     @property
     def file_names(self) -> dict[str, str]:
         """Kind -> name of the files that a build makes beside the manifest."""
-        kinds = ("library", "header", "archive", "executable", "example", "cmake", "pkgconfig")
+        kinds = ("library", "header", "archive", "executable", "example", "cmake", "pkgconfig", "loader",
+                 "import_library")  # fmt: skip
         return {kind: name for kind in kinds if (name := getattr(self, kind))}
 
     def check(self, file: Path) -> None:
