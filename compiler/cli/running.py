@@ -42,7 +42,7 @@ def run_once(
     if unknown:
         near = did_you_mean(unknown[0], names)
         raise RunError(f"the model has no input {unknown[0]!r}; its inputs are {', '.join(names)}{near}")
-    targets = _destinations(outputs, [t.name for t in model.outputs])
+    targets = destinations(outputs, [t.name for t in model.outputs])
     sizes = chosen_sizes(model, given, wanted)
     specs = inputs_at(model, sizes)
     missing = [t for t in specs if t.name not in given]
@@ -87,7 +87,7 @@ def _timed(
     return results, sorted(times)[len(times) // 2]
 
 
-def _destinations(texts: Any, names: list[str]) -> dict[str, list[str]]:
+def destinations(texts: Any, names: list[str]) -> dict[str, list[str]]:
     """File -> names of the outputs that go into it; refuses a folder that isn't there before anything runs."""
     found: dict[str, list[str]] = {}
     for text in texts:

@@ -47,6 +47,7 @@ class Blocks:
         lines = tuple(self._allowed(line) for line in lines_of([*self.reaches.values()]))
         if not lines:
             raise RunError(f"{model.name} can't be computed in tiles: {self._problems()}")
+        lines = tuple(line for line in lines if self._cuts(line, given))
         fixed, made = self._made(lines, given)
         most = fixed if not model.symbols else tuple(self._spare(line, given) for line in lines)
         grid = Grid(lines, given, made, (1,) * len(lines), most, not model.symbols)
@@ -130,6 +131,11 @@ class Blocks:
             wanted = min(wanted, symbol.most)
         return max(0, -(-(size - wanted) // rows) if size > symbol.most else (size - wanted) // rows)
 
+    def _cuts(self, line: Line, given: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether a line is worth a cut: axes that have the model's own fixed length are computed whole."""
+        shapes = {spec.name: spec.shape for spec in self.model.inputs}
+        return any(shapes[name][axis] != given[name][axis] for name, axis in line.inputs)
+
     def _spare(self, line: Line, given: Mapping[str, tuple[int, ...]]) -> int:
         """Steps that a crop may leave out, so that it is no smaller than the model takes."""
         found = []
@@ -151,6 +157,8 @@ class Blocks:
 
     def _steps(self, grid: Grid, tile: Any) -> list[int]:
         """Steps of each line in a tile: as the caller wants, or the largest whose arena is modest."""
+        if not grid.lines:
+            return []
         if not self.model.symbols:
             most = self._fixed_steps(grid)
             wanted = most if tile is None else self._wanted(grid, tile)

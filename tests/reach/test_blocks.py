@@ -175,6 +175,17 @@ def test_inputs_of_several_sizes_and_outputs_of_several_scales() -> None:
         assert np.abs(only - whole["y1"]).max() < 1e-5
 
 
+def test_channels_that_stay_apart_are_not_cut() -> None:
+    g = Drawing(2)
+    x = g("Conv", g.input("x", "n", 2, "h", "w"), g.drawn(2, 1, 3, 3), group=2, pads=[1, 1, 1, 1])
+    g.output(g("MaxPool", x, kernel_shape=[3, 2], strides=[3, 2]), 4)
+    with built(g.model()) as model:
+        assert [axis.kind for axis in model.reach()["x"]] == ["pointwise", "pointwise", "rows", "rows"]
+        x = np.random.default_rng(0).normal(0, 1, (1, 2, 100, 90)).astype(np.float32)
+        assert len(Blocks(model, {"x": x.shape}, None, (11, 20)).grid) == 3 * 3
+        assert np.abs(model.map_blocks(x, tile=(11, 20)) - model(x)).max() < 1e-5
+
+
 def test_sizes_have_bounds() -> None:
     """Crops are no smaller, and no larger, than what the model takes, whatever the image."""
     model = built(local_model(102, whole_numbers=True), shapes={"h": "60..90", "w": "60..90"})
