@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ..compiler.verify import PRECISION_RTOL
 from ..errors import HalotileError, RunError
 from ..targets.detect import native
 from .check_models import TOLERANCE, compare, reference, tied
@@ -50,7 +51,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 class Settings:
     """``models`` by name, or files. ``seconds`` is for each at each thread count, all engines together; at least
     ``rounds`` rounds run. ``budgets`` of builds of ours beside the plain one: sizes, or shares of the arena without
-    tiles."""
+    tiles. ``precision``: of builds of ours; with another than float32 peers take their own default."""
 
     models: tuple[str | ModelFile, ...]
     threads: tuple[int, ...] = (1, 2)
@@ -63,6 +64,7 @@ class Settings:
     rounds: int = 3
     small: bool = False
     profile: bool = False
+    precision: str = "float32"
     peers_folder: Path | None = None
 
 
@@ -120,7 +122,7 @@ def _measure_model(
             say(f"{entry.name}: compiling{label.removeprefix(OURS.name)} for {count}")
             output = folder / f"{label} {threads}"
             try:
-                asked = {"shapes": entry.shapes, "typical": entry.typical, **options}
+                asked = {"shapes": entry.shapes, "typical": entry.typical, "precision": settings.precision, **options}
                 built = compiled(path, output, threads, _with_bytes(path, threads, asked))
             except Exception as error:  # whatever it is, the figures of the other models must not be lost
                 text = str(error).strip().splitlines() or [""]
@@ -132,7 +134,8 @@ def _measure_model(
         timed = folder / f"timed {threads}"
         if settings.profile and build is not None:
             say(f"{entry.name}: compiling with timers for {count}")
-            compiled(path, timed, threads, {"shapes": entry.shapes, "typical": entry.typical, "timers": True})
+            asked = {"shapes": entry.shapes, "typical": entry.typical, "precision": settings.precision}
+            compiled(path, timed, threads, {**asked, "timers": True})
         say(f"{entry.name}: measuring at {count}")
         before = meter.now(threads) if meter else None
         engines, notes = measure_engines(contenders, feeds, (expected, ties), threads, settings, interpreters)
@@ -210,9 +213,10 @@ def measure_engines(
             python = interpreters.get(contender.name) or python_of(contender.peer)
             process = stack.enter_context(EngineProcess(contender.name, python, contender.peer.engine_file))
             try:
-                result.load_seconds, info = process.load(contender.model, threads)
-                result.version = info["version"]
-                differences = compare(process.compute(feeds), expected[0], TOLERANCE, expected[1])
+                result.load_seconds, info = process.load(contender.model, threads, {"precision": settings.precision})
+                result.version, result.precision = info["version"], info["precision"]
+                allowed = TOLERANCE if result.precision == "f32" else PRECISION_RTOL["bfloat16"]
+                differences = compare(process.compute(feeds), expected[0], allowed, expected[1])
                 result.wrong = "; ".join(differences) or None
             except RunError as error:
                 result.error = str(error)

@@ -22,7 +22,7 @@ from .results import OURS, ModelResult
 ORDER = ("onnxruntime", "openvino")
 # Options that one kind of measurement reads, and the others would pass over.
 _OF_BUILDS = ("sizes", "on", "warmup", "runs", "affinity")
-_BESIDE = ("peers", "ablate", "markdown_path", "picture_path", "profile", "no_peak", "budgets")
+_BESIDE = ("peers", "precision", "ablate", "markdown_path", "picture_path", "profile", "no_peak", "budgets")
 _OF_MODELS = ("models", "seconds", "small", "pareto", "list_models", *_BESIDE)
 
 
@@ -39,7 +39,7 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
         "Models": (
             "models", "shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed", "small", "list_models",
         ),
-        "How": ("threads", "seconds", "peers", "no_peak"),
+        "How": ("threads", "precision", "seconds", "peers", "no_peak"),
         "Also measured": ("ablate", "budgets", "profile", "pareto"),
         "A built folder": ("on", "sizes", "warmup", "runs", "affinity"),
         OTHERS: ("json_path", "markdown_path", "picture_path", "as_json"),
@@ -69,6 +69,10 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 @click.option(
     "--seconds", "-s", type=click.FloatRange(0, 1e6), default=8.0, callback=_number, show_default=True,
     help="For each model at each thread count.",
+)  # fmt: skip
+@click.option(
+    "--precision", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True,
+    help="Of ours; with bfloat16 peers take what they do by default. Each figure says what it is in.",
 )  # fmt: skip
 @click.option("--peers", default=",".join(ORDER), show_default=True, help="Engines beside ours; '' for none.")
 @click.option(
@@ -113,6 +117,7 @@ def bench(
     models: str | None,
     threads: str,
     seconds: float,
+    precision: str,
     peers: str,
     ablate: str,
     budgets: str,
@@ -171,6 +176,7 @@ def bench(
         seconds=seconds,
         small=small,
         profile=profile,
+        precision=precision,
     )
     if pareto:
         return _pareto(settings, json_path, as_json)

@@ -96,6 +96,7 @@ def _time(engine: EngineResult | None) -> str:
     if engine.times is None:
         return "failed"
     text = f"{engine.times.median * 1e3:.2f} ± {engine.times.mad * 1e3:.2f}"
+    text += f" {engine.precision}" if engine.precision != "f32" else ""
     return f"{text} (wrong)" if engine.wrong else text
 
 

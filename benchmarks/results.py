@@ -14,8 +14,8 @@ OURS = "halotile"
 
 @dataclass
 class EngineResult:
-    """One engine on one model at one thread count. ``error``: why it has no figure; ``wrong``: where it disagrees;
-    ``peak_rss`` of its process, and ``arena_bytes`` if it is ours."""
+    """One engine on one model at one thread count, at a ``precision``: f32, or what it takes by itself. ``error``: why
+    it has no figure; ``wrong``: where it disagrees; ``peak_rss`` of its process, and ``arena_bytes`` if it is ours."""
 
     engine: str
     version: str = ""
@@ -26,6 +26,7 @@ class EngineResult:
     error: str | None = None
     wrong: str | None = None
     arena_bytes: int = 0
+    precision: str = "f32"
 
     @property
     def counts(self) -> bool:

@@ -19,7 +19,8 @@ class Engine:
         self.model = halotile.load(model, threads=threads)
         self.run: Callable[[], None]
         self.dtypes = {s.name: numpy_dtype(s.dtype) for s in self.model.outputs}
-        self.info = {"version": halotile.__version__, "precision": "f32"}
+        some = (self.model.report.get("precision") or {}).get("kernels", 0)
+        self.info = {"version": halotile.__version__, "precision": "bf16" if some else "f32"}
 
     def bind(self, inputs: dict[str, np.ndarray]) -> None:
         arrays = {s.name: np.require(inputs[s.name], requirements=["C", "A"]) for s in self.model.inputs}

@@ -138,3 +138,8 @@ def test_tables_and_the_picture_tell_the_matrix_units_peak() -> None:
     assert [as_picture(r).count("<polyline") for r in (plain, unit)] == [1, 2]
     assert "100 GFLOP/s, 400 by the matrix unit, 10 GB/s" in as_picture(unit)
     assert as_data(unit, {})["models"][0]["peak"]["matrix"] == 1.2e12
+
+
+def test_a_figure_says_its_precision_where_that_is_not_float32() -> None:
+    text = as_markdown([result("m", replace(engine("halotile", 0.01), precision="bf16"), engine("fast", 0.02))])
+    assert "± 0.05 bf16" in text and text.count("bf16") == 1
