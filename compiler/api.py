@@ -83,6 +83,8 @@ def compile(
     the normal ones (1.2e-38) as zero while a run lasts: x86 processors take a hundred times as long for them.
     ``precision="bfloat16"`` rounds what convolutions and matrix products multiply to bfloat16 where the target has a
     matrix unit for it, and :meth:`Model.verify` allows a hundred times the error (docs/numerics.md).
+    ``precision="float16"`` computes and stores layers in float16 where the target computes in it, and ``calibrate`` (or
+    random inputs, without) says that their numbers stay far inside its range (docs/numerics.md).
     ``precision="int8"`` computes layers in bytes, with ranges from ``calibrate``: sample inputs as an .npz or .npy
     file, a folder of them, or dicts of arrays. ``error`` is what the outputs may be off by on these samples, as a part
     of their largest value: layers that cost too much of it stay in float32 (docs/int8.md).
@@ -117,6 +119,7 @@ def compile(
         checked_typical,
         checked_weights,
     )
+    from .quantise.halves import largest_of
     from .quantise.wish import int8_plan
     from .runtime.loader import opened
     from .runtime.private import PrivateFolder
@@ -148,6 +151,9 @@ def compile(
         int8=int8_plan(
             model, precision, calibrate, error, exact=bool(exact), fixed=checked_fixed(fixed), cache=where,
             progress=carried(progress),
+        ),
+        halves=largest_of(
+            model, precision, calibrate, fixed=checked_fixed(fixed), shapes=checked_shapes(shapes), cache=where
         ),
         stream=checked_stream(stream),
         tuning=_choices(tuning, chosen, threads),

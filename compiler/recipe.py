@@ -21,7 +21,7 @@ from .codegen.manifest import target_facts
 from .codegen.toolchain import is_known_name
 from .images import Image, Output, checked_images
 from .options import Fixed
-from .quantise.recorded import checked_plan
+from .quantise.recorded import checked_largest, checked_plan
 from .runtime.digest import digest
 from .runtime.recorded import target_of
 from .verify import default_rtol
@@ -36,7 +36,7 @@ _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 # Not options of the library that is made; the target has an entry of its own.
 _TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "explain")
 
-_SELDOM = ("inputs", "outputs", "levels", "int8", "stream")  # told where they say something
+_SELDOM = ("inputs", "outputs", "levels", "int8", "halves", "stream")  # told where they say something
 
 
 def describe_model(source: Any) -> dict[str, Any]:
@@ -145,6 +145,8 @@ def _checked(options: Options) -> Options:
         check.checked_typical(options.typical)
         if options.int8 is not None:
             checked_plan(options.int8)
+        if options.halves is not None:
+            checked_largest(options.halves)
         checked_images(options.inputs, Image, "inputs")
         checked_images(options.outputs, Output, "outputs")
         check.checked_threads(options.threads)

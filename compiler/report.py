@@ -53,6 +53,8 @@ def build_report(build: Build) -> dict[str, Any]:
         report["workspace_bytes"] = workspace_bytes(build.kernels)
     if build.kernels and options.precision == "bfloat16":
         report["precision"] = _in_bfloat16(build)
+    if build.kernels and options.precision == "float16":
+        report["precision"] = {**_in_float16(build), **build.details.get("halves", {})}
     if build.tiled:
         report["tile"] = {"groups": planned(build), **build.details.get("tile", {})}
     if build.memory is not None:
@@ -76,6 +78,13 @@ def _in_bfloat16(build: Build) -> dict[str, Any]:
 
     having = [k for g, k in zip(build.groups, build.kernels) if any(macs(n) for n in g.nodes)]
     return {"asked": "bfloat16", "kernels": sum(map(in_bfloat16, having)), "of": len(having)}
+
+
+def _in_float16(build: Build) -> dict[str, Any]:
+    """How many kernels of convolutions and matrix products are in float16, and of how many."""
+    having = [[n for n in g.nodes if macs(n)] for g in build.groups]
+    done = sum(any(n.results[0].dtype == "float16" for n in nodes) for nodes in having)
+    return {"asked": "float16", "kernels": done, "of": sum(map(bool, having))}
 
 
 def planned(build: Build) -> list[dict[str, Any]]:

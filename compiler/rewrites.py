@@ -62,7 +62,7 @@ def numbers(build: Build) -> None:
 
 
 def merge(build: Build) -> None:
-    """Products of one value side by side, which fusion then finds as one."""
+    """Products of one value side by side, which fusion then finds as one; and float16, where it was asked for."""
     from ..passes.merge import Merge
     from ..schedules.instructions.bf16_parts import products_of
 
@@ -70,6 +70,18 @@ def merge(build: Build) -> None:
     if options.simplify and options.fuse:
         passed = Merge(policy.threads, policy.strassen, policy.parts, products_of(policy))
         _keep(build, "merge", passed.apply(build.module, options.target))
+    halves(build)
+
+
+def halves(build: Build) -> None:
+    """Layers in float16, where that is faster and the samples say that it holds their numbers."""
+    from ..passes.halves import Halves
+
+    options = build.options
+    if options.policy.precision == "float16":
+        _keep(build, "halves", Halves(options.halves, options.policy).apply(build.module, options.target))
+        if not build.details.get("halves"):
+            build.warnings += [note for note in build.notes["halves"] if note.startswith("all layers stay")]
 
 
 def _keep(build: Build, stage: str, result: Result) -> None:

@@ -29,10 +29,11 @@ class Options:
     ``tuning`` are choices that were measured (schedules/words/candidates.py), ``candidate`` which of each kernel's
     candidates to build for such a measurement. ``dots``: sums of products of bytes in int32, where the target has the
     instruction. ``matrix``: products of float32 in parts, where the target has a matrix unit. ``weights``: float32, or
-    float16 for those of convolutions and matrix products. ``precision``: float32, or
-    bfloat16 where that is faster. ``flush_denormals``: runs count floats below the normal ones
+    float16 for those of convolutions and matrix products. ``precision``: float32, or bfloat16 or float16 where that is
+    faster. ``flush_denormals``: runs count floats below the normal ones
     as zero. ``inputs`` and ``outputs``: pre- and post-processing, by name, as plain data (images.py).
-    ``int8``: the plan of layers in bytes, ranges included (compiler/quantise/plan.py).
+    ``int8``: the plan of layers in bytes, ranges included (compiler/quantise/plan.py). ``halves``: by node, the largest
+    magnitude around it over the samples, by which layers may be in float16 (compiler/quantise/halves.py).
     ``stream``: the network in steps of about so many rows of the image, whose height is open (compiler/stream); 0
     leaves their number to us.
     ``levels`` are further targets, from less to more, of one architecture: the library has code for each of them.
@@ -74,6 +75,7 @@ class Options:
     explain: bool = False
     levels: tuple[Target, ...] | None = None
     int8: Mapping[str, Any] | None = None
+    halves: Mapping[str, float] | None = None
     stream: int | None = None
 
     @cached_property

@@ -29,7 +29,8 @@ class Target:
     clock.
 
     ``weights_stay`` is about the model at hand, not the machine: False where its weights are more than the last-level
-    cache keeps from one run to the next. The pipeline says so to what chooses kernels.
+    cache keeps from one run to the next. ``in_halves`` is about the build: kernels compute in float16 what may be
+    (``precision``). The pipeline says so to what chooses kernels.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Target:
     hertz: int = 0
     transfer_seconds: float = 0.0
     weights_stay: bool = True
+    in_halves: bool = False
     native: bool = field(default=False, compare=False)
     source: str = field(default="", compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -64,8 +66,18 @@ class Target:
         return max(1, self.vector_bits // _bits(dtype))
 
     def channel_block(self, dtype: str) -> int:
-        """Channels of a block of an image of ``dtype``: a vector of what kernels compute it in, at least float32."""
+        """Channels of a block of an image of ``dtype``: a vector of what kernels compute it in, at least float32; where
+        some compute in float16, of that, so that float32 beside them lies in the same blocks."""
+        if self.in_halves and dtype in ("float16", "float32"):
+            return self.lanes("float16")
         return self.lanes(dtype if _bits(dtype) >= 32 else "float32")
+
+    @property
+    def has_halves(self) -> bool:
+        """True if vectors of float16 are multiplied and added by an instruction."""
+        arch = llvm.architecture(self.triple)
+        found = llvm.features(arch, self.cpu, self.features)
+        return arch == "aarch64" and "fullfp16" in found or arch == "x86_64" and "avx512fp16" in found
 
     @property
     def loads_factors(self) -> bool:

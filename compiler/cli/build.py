@@ -145,7 +145,9 @@ def build(
     else:
         chosen, manifest = _options(target, shapes, parameters.cache_of(cache), **options), None
         assert path is not None
-        chosen = replace(chosen, int8=_int8(path, chosen, as_json, **options))
+        chosen = replace(
+            chosen, int8=_int8(path, chosen, as_json, **options), halves=_halves(path, chosen, **options)
+        )
     final = Path(output or Path("out") / str(stem)) if stop in (None, "link") else None
     if final is not None:
         parameters.check_destination(final)
@@ -204,6 +206,15 @@ def _int8(
             path, precision, calibrate, error, exact=options.exact, fixed=options.fixed, cache=options.cache,
             progress=progress,
         )  # fmt: skip
+
+
+def _halves(path: Path, options: Any, *, precision: str, calibrate: str | None, **_: Any) -> Any:
+    """How large the model's numbers are, where layers in float16 are asked for."""
+    from ..quantise.halves import largest_of
+
+    return largest_of(
+        path, precision, calibrate, fixed=options.fixed, shapes=options.shapes, cache=options.cache
+    )
 
 
 def _path(text: str | None) -> Path | None:

@@ -149,11 +149,12 @@ def precision_options(function: F) -> F:
     )(function)  # fmt: skip
     function = click.option(
         "--calibrate", type=click.Path(), metavar="FILE|DIR",
-        help="Sample inputs for int8: an .npz or .npy file, or a folder of them.",
+        help="Sample inputs for int8 and float16: an .npz or .npy file, or a folder of them.",
     )(function)  # fmt: skip
     return click.option(
-        "--precision", type=click.Choice(["float32", "bfloat16", "int8"]), default="float32", show_default=True,
-        help="What layers may be computed in, where that is faster; int8 takes --calibrate.",
+        "--precision", type=click.Choice(["float32", "bfloat16", "float16", "int8"]), default="float32",
+        show_default=True,
+        help="What layers may be computed in, where that is faster; int8 and float16 take --calibrate.",
     )(function)  # fmt: skip
 
 

@@ -17,9 +17,11 @@ from .prepare import onnxruntime
 Ranges = dict[str, tuple[float, float]]
 
 
-def ranges(model: onnx.ModelProto, samples: Sequence[Mapping[str, np.ndarray]]) -> Ranges:
-    """The lowest and highest value of every float32 tensor of the graph, inputs included, over all samples. Raises
-    RunError where one is NaN or infinite."""
+def ranges(
+    model: onnx.ModelProto, samples: Sequence[Mapping[str, np.ndarray]], finite: bool = True
+) -> Ranges:
+    """The lowest and highest value of every float32 tensor of the graph, inputs included, over all samples. If
+    ``finite``, raises RunError where one is NaN or infinite."""
     names = _tensors(model)
     watching = onnx.ModelProto()
     watching.CopyFrom(model)
@@ -38,7 +40,7 @@ def ranges(model: onnx.ModelProto, samples: Sequence[Mapping[str, np.ndarray]]) 
     lows, highs = np.full(len(names), np.inf), np.full(len(names), -np.inf)
     for sample in samples:
         found = np.array([float(value) for value in session.run(None, dict(sample))]).reshape(-1, 2)
-        if not np.isfinite(found).all():
+        if finite and not np.isfinite(found).all():
             wrong = names[int(np.argmin(np.isfinite(found).all(axis=1)))]
             raise RunError(f"tensor '{wrong}' is NaN or infinite for a calibration sample, which gives no range")
         lows, highs = np.minimum(lows, found[:, 0]), np.maximum(highs, found[:, 1])

@@ -9,6 +9,16 @@ from typing import Any
 from ...errors import HalotileError
 
 
+def checked_largest(largest: Any) -> Mapping[str, float]:
+    """``largest`` itself: the magnitudes of a build in float16; HalotileError for what no build writes."""
+    good = isinstance(largest, Mapping)
+    good = good and all(isinstance(n, str) and isinstance(v, (int, float)) and v >= 0 for n, v in largest.items())
+    if not good:
+        raise HalotileError("halves: no magnitudes of nodes")
+    found: Mapping[str, float] = largest
+    return found
+
+
 def checked_plan(plan: Any) -> Mapping[str, Any]:
     """``plan`` itself; HalotileError for what no build writes."""
     try:

@@ -36,12 +36,14 @@ def int8_plan(
     cache: Cache | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any] | None:
-    """The plan of a build with ``precision="int8"``; None for any other precision, which takes neither ``calibrate``
-    nor ``error``. Inputs that are ``fixed`` need no samples. Raises HalotileError for what can't be."""
+    """The plan of a build with ``precision="int8"``; None for any other precision, which takes no ``error``, and of
+    which float16 alone takes ``calibrate`` (:mod:`.halves`). Inputs that are ``fixed`` need no samples. Raises
+    HalotileError for what can't be."""
     if precision != "int8":
-        for name, value in (("calibrate", calibrate), ("error", error)):
-            if value is not None:
-                raise HalotileError(f"{name} is for precision int8; the precision is {precision}")
+        if calibrate is not None and precision != "float16":
+            raise HalotileError(f"calibrate is for precision int8 and float16; the precision is {precision}")
+        if error is not None:
+            raise HalotileError(f"error is for precision int8; the precision is {precision}")
         return None
     if exact:
         raise HalotileError("precision int8 rounds to bytes, which exact forbids: choose one of them")
@@ -58,8 +60,8 @@ def int8_plan(
 
     onnxruntime()
     graph = load(model).model.graph
-    samples = read_samples(calibrate, _inputs(graph, fixed or {}))
-    samples = [{**sample, **_values(fixed or {}, graph)} for sample in samples]
+    samples = read_samples(calibrate, inputs_of(graph, fixed or {}))
+    samples = [{**sample, **values_of(fixed or {}, graph)} for sample in samples]
 
     def make() -> bytes:
         from .plan import plan_of
@@ -71,7 +73,7 @@ def int8_plan(
     return json.loads(cache.entry(_key(model, samples, error), make))
 
 
-def _inputs(graph: Any, fixed: Mapping[str, Fixed]) -> list[TensorSpec]:
+def inputs_of(graph: Any, fixed: Mapping[str, Fixed]) -> list[TensorSpec]:
     """The inputs that samples are to be of."""
     from onnx import helper
 
@@ -86,7 +88,7 @@ def _inputs(graph: Any, fixed: Mapping[str, Fixed]) -> list[TensorSpec]:
     return found
 
 
-def _values(fixed: Mapping[str, Fixed], graph: Any) -> dict[str, np.ndarray]:
+def values_of(fixed: Mapping[str, Fixed], graph: Any) -> dict[str, np.ndarray]:
     """The arrays of inputs that became constants."""
     from onnx import helper
 

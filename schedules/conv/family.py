@@ -47,7 +47,7 @@ def supports_conv(node: Node) -> bool:
     return (
         weight.constant is not None
         and data.dtype == weight.dtype == output.dtype
-        and output.dtype in ("float32", "float64")
+        and output.dtype in ("float32", "float64", "float16")
         and 0 not in (output.elements, weight.elements, data.elements)
         and (node.operator == TRANSPOSED or str(node.call.attrs.data_layout).startswith("NC"))
     )

@@ -31,6 +31,7 @@ from tvm import tirx
 
 from ..instructions.load_order import keep_loads
 from ..instructions.opaque_numbers import any_number
+from ..kernel.half_sums import HALF
 from ..kernel.work_sharing import has_bands
 from ..matmul.folded_moves import producers
 from ..matmul.strassen import PRODUCTS
@@ -63,7 +64,7 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
     gain nothing. They are for 1 x 1 layers computed whole, with whole vectors in both halves of the channels and
     blocked input straight from memory."""
     target = request.target
-    if not request.policy.strassen or request.limits.closing:
+    if not request.policy.strassen or request.limits.closing or facts.output.dtype == HALF:
         return None
     if request.box is not None or target.memory_kind == "scratchpad" or len(facts.out_spatial) != 2:
         return None

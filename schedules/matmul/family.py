@@ -13,6 +13,8 @@ from .facts import MatmulFacts
 from .folded_moves import along_memory, moved_only, outgoing, producers
 from .select import algorithm_of, candidates, considered, select
 
+FLOATS = ("float32", "float64", "float16")
+
 
 def supports_matmul(node: Node) -> bool:
     """True for floating-point operands of one dtype, or bytes by constant bytes, at least 2-D, none of them empty, of
@@ -39,7 +41,7 @@ def is_product(node: Node) -> bool:
 
 
 def _floats(facts: MatmulFacts) -> bool:
-    return facts.a.dtype == facts.b.dtype == facts.output.dtype and facts.output.dtype in ("float32", "float64")
+    return facts.a.dtype == facts.b.dtype == facts.output.dtype and facts.output.dtype in FLOATS
 
 
 def _bytes(facts: MatmulFacts) -> bool:

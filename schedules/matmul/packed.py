@@ -34,6 +34,7 @@ from ...targets.target import Target
 from ..emit.inline import key
 from ..instructions.prefetch import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
 from ..kernel.context import Context
+from ..kernel.half_sums import HalfSums, in_runs
 from ..kernel.unrolled_steps import each_step
 from ..operators.kind import is_long
 from ..operators.te_graph import GroupGraph
@@ -198,7 +199,7 @@ class _Matmul:
         tile = (self.height, region.vectors)
         target, workers = self.request.target, self.request.workers
         blocks = choose_blocks(target, facts.rows, facts.steps, region.panels, tile, batches, self.element, workers)
-        if self.streams or self.cut:
+        if self.streams or self.cut or in_runs(facts.output.dtype, facts.steps):
             blocks = replace(blocks, depth=facts.steps, parts=1)
         total = batches * blocks.row_blocks * blocks.groups
         parallel = usual(total) > 1 and usual(facts.work) >= PARALLEL_FLOPS
@@ -333,6 +334,7 @@ class _Matmul:
             begin = tirx.const(0, facts.output.dtype) if sums is None else sums[0][sums[1] + z * lanes + v]
             k.store(acc, z * lanes + v, begin)
         first, steps = part
+        wide = HalfSums(k, acc, height * vectors, lanes) if in_runs(facts.output.dtype, facts.steps) else None
         asks = run is None and self.panelled and follows_late(self.request.target, b, self.element, self.height)
         asks = asks and not self.streams
         self.apart = facts.steps * lanes if self.streams else lanes  # from vector to vector of a panel
@@ -361,7 +363,9 @@ class _Matmul:
                     ask_for_rows(k, a, (row + height) * facts.k, share, height * facts.k, dtype_bytes(facts.a.dtype))
                 each = asked // height
                 each_step(self.ctx, self.request.target, each, lambda s: multiply(h * each + s))  # noqa: B023
-        if not self.cut or steps > self.cut:
+        if wide is not None:
+            wide.each_run(self.ctx, asked, steps - asked, multiply)
+        elif not self.cut or steps > self.cut:
             each_step(self.ctx, self.request.target, steps - asked - self.cut, multiply, asked)
         if self.cut:
             multiply(steps - self.cut)

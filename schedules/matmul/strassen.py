@@ -28,6 +28,7 @@ import numpy as np
 from tvm import tirx
 
 from ...targets.target import Target
+from ..kernel.half_sums import HALF
 from ..kernel.unrolled_steps import each_step
 from ..words.group import Kernel, Packed, Request, Scratch
 from .blocking import PARALLEL_FLOPS, SUMS_BYTES, Blocks
@@ -48,7 +49,7 @@ ROW_CHUNK = 8  # rows of A that a task combines
 def strassen_pays(request: Request, facts: MatmulFacts) -> bool:
     """True if seven products are allowed and estimated to be faster. B is one constant matrix, but not of whole
     numbers, whose sums are exact, and A is read from memory."""
-    if not request.policy.strassen or request.target.memory_kind == "scratchpad":
+    if not request.policy.strassen or request.target.memory_kind == "scratchpad" or facts.output.dtype == HALF:
         return False
     if not facts.packs or not facts.flat or facts.b.is_whole:
         return False

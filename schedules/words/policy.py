@@ -4,6 +4,7 @@
     winograd=False       no seven products either: what is left is direct
     weights="float16"    no parts, no seven products and no Winograd, which store other forms of the weights
     precision="bfloat16" one product of bfloat16 where float32 would take three, and weights of two bytes
+    precision="float16"  layers in float16, where the target computes in it (passes/halves)
     speed=False          memory goes before time: nothing that needs more of it to be faster
 """
 
@@ -31,7 +32,7 @@ class Policy:
     ``strassen``    seven products of halves instead of eight
     ``matrix``      bytes are multiplied on a matrix unit, where the target has one
     ``parts``       float32 is, as a sum of products of bfloat16 parts
-    ``precision``   "float32", or "bfloat16": what products may round their numbers to, where that is faster
+    ``precision``   "float32", or "bfloat16" or "float16": what layers may round their numbers to, where that is faster
     ``half``        weights of convolutions and products are stored as float16
     ``speed``       time goes before memory
     ``threads``     cores that share a kernel; 0 is all that the target has

@@ -26,6 +26,7 @@ import numpy as np
 from tvm import tirx
 
 from ....targets.target import Target
+from ...kernel.half_sums import HALF
 from ...matmul.folded_moves import producers
 from ...words.choice import Choice, Refusal
 from ...words.dims import is_open
@@ -42,8 +43,9 @@ TERMS = 64  # of a sum, beside which gathering it counts for little
 
 
 def has_few(facts: ConvFacts, lanes: int) -> bool:
-    """True for dense convolutions whose outputs fill a fraction of a vector, and whose inputs fill one."""
-    if facts.groups > 1 or facts.channels < lanes // 2 or lanes & (lanes - 1):
+    """True for dense convolutions whose outputs fill a fraction of a vector, and whose inputs fill one; not in float16,
+    whose sums are added up in runs."""
+    if facts.output.dtype == HALF or facts.groups > 1 or facts.channels < lanes // 2 or lanes & (lanes - 1):
         return False
     if facts.outputs * FEW <= lanes:
         return True
@@ -55,9 +57,8 @@ def has_few(facts: ConvFacts, lanes: int) -> bool:
 
 def few_applies(request: Request, facts: ConvFacts) -> bool:
     """True for convolutions of few outputs that read channel blocks from memory."""
-    lanes = request.target.lanes(facts.output.dtype)
-    blocked = request.layout(facts.data).block == lanes
-    return blocked and has_few(facts, lanes) and not producers(request.group, facts.data)
+    lanes = request.layout(facts.data).block
+    return lanes > 0 and has_few(facts, lanes) and not producers(request.group, facts.data)
 
 
 def is_few(group: Group, block: Callable[[Value], int]) -> bool:
@@ -79,7 +80,7 @@ def writes_plain(group: Group, block: Callable[[Value], int]) -> bool:
 def build_few(request: Request, facts: ConvFacts) -> Kernel:
     """The kernel of a convolution of few outputs, with input channels in lanes."""
     ctx = new_context(request)
-    lanes = request.target.lanes(facts.output.dtype)
+    lanes = request.layout(facts.data).block
     plain = not request.layout(request.group.outputs[0]).block
     tile = choose_few_tile(request.target, facts, lanes, plain)
     _emit(ConvKernel(request, facts, tile, lanes, ctx), plain)
@@ -237,7 +238,7 @@ class FewOutputs(Algorithm):
     alone = True
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
-        if not has_few(facts, request.target.lanes(facts.output.dtype)):
+        if not has_few(facts, request.layout(facts.data).block or request.target.lanes(facts.output.dtype)):
             return self.refuses("the outputs fill much of a vector, the inputs little, or sums are short")
         if not few_applies(request, facts):
             return self.refuses("the data are computed in the kernel, or lie in no channel blocks")

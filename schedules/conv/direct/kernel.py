@@ -37,7 +37,7 @@ ShuffleNetV2 takes 0.955 of the time on two cores so, MobileNetV2 0.97 (Emerald 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -48,6 +48,7 @@ from tvm import tirx
 from ....targets.target import Target
 from ...instructions.opaque_numbers import any_number
 from ...kernel.context import Context
+from ...kernel.half_sums import HalfSums, in_runs, run_steps
 from ...kernel.work_sharing import has_long_bands
 from ...words.group import Kernel, Packed, Request, dtype_bytes
 from ..facts import OPERATORS, ConvFacts
@@ -360,6 +361,10 @@ def _tiles(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -> 
                 begin = tirx.Select(part > 0, conv.sums[place + z * lanes + v], begin)
             k.store(acc, z * lanes + v, begin)
         offset = panel
+        run = run_steps(facts.taps * segments[0].lanes)  # blocks of channels that are summed before they are added up
+        wide = None
+        if in_runs(dtype, facts.group_in * facts.taps) and sum(-(-s.blocks // run) for s in segments) > 1:
+            wide = HalfSums(k, acc, tile.positions * tile.blocks, lanes)
         share = offset + conv.next.share(conv.bind, conv.number) if conv.next is not None else None
         below = row_below(conv, n, group, origins) if conv.below is not None else None
         last = partial(k.when, part == conv.parts - 1) if conv.parts > 1 else nullcontext
@@ -372,7 +377,7 @@ def _tiles(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -> 
                     if not blocks:
                         continue
                     times = any_number(conv.request.target, blocks) if begin else blocks
-                    with k.loop(times, name="cb", begin=begin) as cb:
+                    with _blocks(conv, wide, begin, times, run) as cb:
                         conv.ctx.ranged(cb, count)
                         where = (n, start, group, (cb, cb + part * count if own else cb), origins, column)
                         for owners in _forms(conv, group):
@@ -380,12 +385,32 @@ def _tiles(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -> 
                     runs = None
             share = below = None
             offset = offset + count * segment.lanes * facts.taps * width
+        if wide is not None:
+            wide.finish()
         with last():
             conv.epilogue(acc, n, conv.block_of(group), origins, column, tile.blocks)
         if conv.parts > 1:
             with k.when(part < conv.parts - 1), k.loop(tile.positions * tile.blocks, "unroll", "z") as z:
                 with k.loop(lanes, "vectorized", "v") as v:
                     k.store(conv.sums, place + z * lanes + v, acc[z * lanes + v])
+
+
+@contextmanager
+def _blocks(conv: ConvKernel, wide: HalfSums | None, begin: int, count: Any, run: int) -> Iterator[Any]:
+    """The loop over ``count`` blocks of channels from ``begin`` on; with ``wide`` sums run by run."""
+    k = conv.k
+    if wide is None:
+        with k.loop(count, name="cb", begin=begin) as cb:
+            yield cb
+        return
+    whole = isinstance(count, int) and count % run == 0
+    runs = -(-count // run) if isinstance(count, int) else tirx.floordiv(count + (run - 1), run)
+    with k.loop(runs, name="r") as r:
+        first = begin + r * run
+        inner: Any = run if whole else tirx.min(count - r * run, run)
+        with k.loop(inner, name="cb") as cb:
+            yield first + cb
+        wide.add()
 
 
 def _forms(conv: ConvKernel, group: Any) -> Iterator[Owners | None]:

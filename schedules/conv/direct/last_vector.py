@@ -25,6 +25,7 @@ from tvm import tirx
 
 from ....targets.target import Target
 from ...instructions.load_order import keep_loads
+from ...kernel.half_sums import HALF
 from ...kernel.register_budget import free_registers
 from ...matmul.folded_moves import producers
 from ...words.group import Request, dtype_bytes
@@ -46,6 +47,8 @@ def tail_parts(request: Request, facts: ConvFacts) -> int:
     """Input channels that share the last vector of outputs; 1 where that vector is computed like all others."""
     lanes = request.layout(request.group.outputs[0]).block
     rest = facts.outputs % lanes
+    if facts.output.dtype == HALF:  # whose sums are added up in runs
+        return 1
     if facts.groups > 1 or not rest or lanes & (lanes - 1) or request.layout(facts.data).block != lanes:
         return 1
     if producers(request.group, facts.data):
@@ -74,6 +77,8 @@ def joined_tile(request: Request, facts: ConvFacts) -> Tile | None:
 def joined_parts(request: Request, facts: ConvFacts) -> int:
     """Input channels that share the vectors of all outputs; 1 where they don't."""
     lanes, anchor, target = request.layout(request.group.outputs[0]).block, request.group.anchor, request.target
+    if facts.output.dtype == HALF:
+        return 1
     if anchor is None or anchor.operator not in OPERATORS or facts.groups > 1 or lanes & (lanes - 1):
         return 1
     if request.layout(facts.data).block != lanes or producers(request.group, facts.data):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...kernel.half_sums import HALF
 from ...words.group import dtype_bytes
 from ..kernel import STACK_SUMS, ConvKernel
 from ..register_tile import step_cycles, tiles_of
@@ -30,7 +31,7 @@ def count_parts(conv: ConvKernel, segments: list[Segment], panel: int) -> int:
     goes with the last one): as few as stay in the first level from tile to tile, where a register tile reads them fast;
     else in PANEL of the second level, where they are asked for ahead or leave it between tiles."""
     facts, tile, target = conv.facts, conv.tile, conv.request.target
-    if len(facts.out_spatial) != 2 or conv.request.box is not None or conv.varies:
+    if facts.output.dtype == HALF or len(facts.out_spatial) != 2 or conv.request.box is not None or conv.varies:
         return 1
     element, blocks = dtype_bytes(facts.output.dtype), segments[0].blocks
     size, sums = panel * element, conv.sums_elements * element

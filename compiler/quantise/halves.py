@@ -1,0 +1,109 @@
+"""How large the numbers around each node of a model are, by which layers may be in float16 (passes/halves).
+
+    largest_of("m.onnx", "float16", "samples.npz") -> {node: largest magnitude that it reads or makes}
+
+ONNX Runtime computes the model in float32 for the samples; without any, for the random inputs that a comparison with it
+takes. What it can't tell (nodes of loops, open shapes without samples) is not in the result, and stays in float32.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...errors import HalotileError, UnsupportedError
+from ..cache.keys import key_of
+from ..cache.store import Cache
+from ..options import Fixed, Shapes
+from ..recipe import describe_model
+from ..spec import TensorSpec
+
+FORM = "1"  # of what the cache keeps
+
+
+def largest_of(
+    model: Any,
+    precision: str,
+    calibrate: Any = None,
+    *,
+    fixed: Mapping[str, Fixed] | None = None,
+    shapes: Shapes | None = None,
+    cache: Cache | None = None,
+) -> dict[str, float] | None:
+    """The magnitudes for a build with ``precision="float16"``; None for any other precision. Raises HalotileError for
+    samples that don't fit the model, and says what to install where ONNX Runtime is missing."""
+    if precision != "float16":
+        return None
+    from ..frontend.load import load
+    from ..sample import random_inputs
+    from .prepare import onnxruntime
+    from .samples import read_samples
+    from .wish import inputs_of, values_of
+
+    onnxruntime()
+    proto = load(model).model
+    specs = inputs_of(proto.graph, fixed or {})
+    if calibrate is not None:
+        samples = read_samples(calibrate, specs)
+    else:
+        specs = [_sized(spec, shapes or {}) for spec in specs]
+        if any(not isinstance(d, int) for spec in specs for d in spec.shape):
+            return {}
+        samples = [random_inputs(specs, proto)]
+    samples = [{**sample, **values_of(fixed or {}, proto.graph)} for sample in samples]
+
+    def make() -> bytes:
+        return json.dumps(_measured(model, samples)).encode()
+
+    found: dict[str, float] = json.loads(make() if cache is None else cache.entry(_key(model, samples), make))
+    return found
+
+
+def _sized(spec: TensorSpec, shapes: Mapping[str, Any]) -> TensorSpec:
+    return TensorSpec(spec.name, spec.dtype, tuple(shapes.get(spec.name, spec.shape)))
+
+
+def _measured(source: Any, samples: list[dict[str, np.ndarray]]) -> dict[str, float]:
+    import onnx
+
+    from ..frontend.load import load
+    from .ranges import ranges
+
+    loaded = load(source)
+    model = onnx.ModelProto()
+    model.CopyFrom(loaded.model)
+    try:
+        if loaded.folder is not None:
+            onnx.load_external_data_for_model(model, str(loaded.folder))
+        model = onnx.shape_inference.infer_shapes(model)
+        found = ranges(model, samples, finite=False)
+    except HalotileError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        raise UnsupportedError(
+            f"precision float16: ONNX Runtime can't tell how large the model's numbers are: {reason}"
+        ) from None
+    result: dict[str, float] = {}
+    for node in model.graph.node:
+        sizes = [max(abs(v) for v in found[name]) for name in (*node.input, *node.output) if name in found]
+        if sizes and all(map(math.isfinite, sizes)):  # what is infinite is not told, and so stays in float32
+            result[node.name or next(filter(None, node.output), "")] = max(sizes)
+    return result
+
+
+def _key(model: Any, samples: list[dict[str, np.ndarray]]) -> str:
+    import onnxruntime
+
+    digest = hashlib.sha256()
+    for sample in samples:
+        for name, array in sorted(sample.items()):
+            digest.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
+            digest.update(np.ascontiguousarray(array).data)
+    described = json.dumps(describe_model(model), sort_keys=True)
+    return key_of("halves", FORM, onnxruntime.__version__, described, digest.hexdigest())

@@ -1,0 +1,75 @@
+"""Sums of float16 products: short runs of terms in float16, runs added up in float32.
+
+    for run of the reduction                            SPAN terms or a little more
+      acc[z] = 0
+      for term of the run:  acc[z] += a * b             float16: twice the lanes of float32
+      sums[z] += float32(acc[z])                        a few instructions a vector and run
+    acc[z] = float16(sums[z])
+
+A sum of n random terms is off by about sqrt(n) roundings of its own size: 0.004 for 3x3 of 512 channels in float16
+alone, 0.0008 in runs. The order of terms depends on shapes alone, so that results have the same bits on any number of
+cores, and in boxes of tile groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from ..emit.builder import KernelBuilder
+from .context import Context
+
+HALF = "float16"
+SPAN = 128  # terms of a run
+
+
+def in_runs(dtype: str, terms: int) -> bool:
+    """True if sums of so many terms of ``dtype`` are added up run by run."""
+    return dtype == HALF and terms > SPAN
+
+
+class HalfSums:
+    """The sums in float32 of ``vectors`` accumulators of ``lanes`` float16 numbers in ``acc``, all zero at first."""
+
+    def __init__(self, k: KernelBuilder, acc: Any, vectors: int, lanes: int) -> None:
+        self.k, self.acc, self.vectors, self.lanes = k, acc, vectors, lanes
+        self.sums = k.local("wide", "float32", vectors * lanes, "global")
+        self._each(lambda at: k.store(self.sums, at, tirx.const(0, "float32")))
+
+    def add(self) -> None:
+        """Adds a run to the sums; the next one begins."""
+        k, acc, sums = self.k, self.acc, self.sums
+
+        def one(at: Any) -> None:
+            k.store(sums, at, sums[at] + tirx.Cast("float32", acc[at]))
+            k.store(acc, at, tirx.const(0, HALF))
+
+        self._each(one)
+
+    def finish(self) -> None:
+        """Leaves the sums, rounded, in the accumulators."""
+        self._each(lambda at: self.k.store(self.acc, at, tirx.Cast(HALF, self.sums[at])))
+
+    def each_run(self, ctx: Context, begin: int, count: int, body: Callable[[Any], None]) -> None:
+        """``body`` for the steps ``begin + [0, count)``, of a term each, in runs, those before being one; then the sums
+        of all."""
+        if begin:
+            self.add()
+        with self.k.loop(-(-count // SPAN), name="run") as run:
+            length: Any = SPAN if count % SPAN == 0 else tirx.min(count - run * SPAN, SPAN)
+            with self.k.loop(length, name="k") as step:
+                body(begin + run * SPAN + ctx.ranged(step, SPAN))
+            self.add()
+        self.finish()
+
+    def _each(self, body: Callable[[Any], None]) -> None:
+        k, lanes = self.k, self.lanes
+        with k.loop(self.vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+            body(z * lanes + v)
+
+
+def run_steps(terms: int) -> int:
+    """How many steps of so many terms make a run."""
+    return max(1, SPAN // terms)
