@@ -6,6 +6,7 @@
 # make node-tests  the ONNX node tests and ONNX's backend tests; writes their tables into SUPPORT.md
 # make torch-tests torch.compile's backend, in an environment of its own (PyTorch is large; TORCH='torch==...' says which)
 # make bench       the benchmarks beside ONNX Runtime
+# make docs        the site, into site/: no warnings, every link checked
 # make wheels      the wheels of the compiler and of the runtime (NumPy alone), into dist/
 # make clean       remove what the targets above made
 #
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types node-tests torch-tests bench boards wheels clean
+.PHONY: help demo test quick lint types node-tests torch-tests bench boards docs wheels clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -64,9 +65,13 @@ torch-tests: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/halotile bench
 
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(STAMP)
+	$(BIN)/python -m mkdocs build --quiet
+
 wheels: $(STAMP)
 	$(BIN)/python wheels/build.py dist
 
 clean:
-	rm -rf $(VENV) $(VENV)-torch .cache out build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-torch .cache out build dist site *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -90,11 +90,6 @@ def test_main_c_gives_the_same_numbers(folder: Path) -> None:
     assert printed == f"class {y.argmax()} with {y.max():.6f}\n"
 
 
-def test_the_folders_are_there() -> None:
-    for name in re.findall(r"^\| `(\w+)/`", README, re.M):
-        assert (ROOT / name).is_dir()
-
-
 def test_make_knows_every_target_that_the_readme_and_its_own_help_name() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for name in set(re.findall(r"make ([a-z][a-z-]*)", README + makefile)) - {"it"}:

@@ -1,4 +1,4 @@
-"""The README's commands for a Raspberry Pi, as they stand; an emulator behind ssh stands in for the board."""
+"""The commands of the page about boards, as they stand; an emulator behind ssh stands in for the board."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from board_tools import COMMAND, PI5, cache_of_ones_own, needs, needs_zig
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "start" / "board.md").read_text(encoding="utf-8")
 
 
 def test_from_onnx_to_a_c_program_on_a_raspberry_pi(tmp_path: Path, sshd, monkeypatch) -> None:
@@ -21,7 +22,7 @@ def test_from_onnx_to_a_c_program_on_a_raspberry_pi(tmp_path: Path, sshd, monkey
     monkeypatch.setenv("PATH", sshd.path)
     for name, value in cache_of_ones_own(tmp_path / "cache").items():
         monkeypatch.setenv(name, value)
-    block = next(b for b in re.findall(r"^```sh\n(.*?)^```", README, re.S | re.M) if "raspberrypi.local" in b)
+    block = next(b for b in re.findall(r"^```sh\n(.*?)^```", PAGE, re.S | re.M) if "raspberrypi.local" in b)
     (tmp_path / "main.c").write_text(re.findall(r"^```c\n(.*?)^```", README, re.S | re.M)[0])
     squeezenet = next(Path(onnx.__file__).parent.rglob("light_squeezenet.onnx"))
     (tmp_path / "squeezenet.onnx").write_bytes(squeezenet.read_bytes())
@@ -42,8 +43,8 @@ def test_from_onnx_to_a_c_program_on_a_raspberry_pi(tmp_path: Path, sshd, monkey
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout == "class 0 with 0.001000\n"
 
 
-def test_the_readme_names_what_a_build_makes(here: Path) -> None:
-    table = README.split("| file |")[1].split("\n\n")[0]
+def test_the_page_names_what_a_build_makes(here: Path) -> None:
+    table = PAGE.split("| file |")[1].split("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines()[2:]]
     named = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     assert named == {path.name.replace("net", "squeezenet") for path in here.iterdir()}

@@ -92,7 +92,7 @@ def test_each_command_works_or_says_what_to_install(installed: dict[str, Path], 
 
 
 def test_tune_needs_nothing_more(installed: dict[str, Path], folder: Path) -> None:
-    done = halotile(installed["bare"], folder, "tune", "model.onnx", "--database", "tuning.json")
+    done = halotile(installed["bare"], folder, "tune", "model.onnx", "--database", "tuning.json", "--seconds", "0.2")
     assert done.returncode == 0, done.stderr
     done = halotile(installed["bare"], folder, "build", "model.onnx", "--tuning", "tuning.json", "-o", "out/tuned")
     assert done.returncode == 0, done.stderr
