@@ -13,12 +13,13 @@ from typing import NoReturn
 from ...errors import HalotileError, ToolchainError, did_you_mean
 from ...version import __version__
 from ..needs import COMPILER, has_compiler
+from .commands import COMMANDS
 from .console import open_streams, set_volume
 from .failure import internal_error, report_error
 from .places import check_library_path
 from .running import run_once, sizes_in
 
-NEED_THE_COMPILER = ("build", "verify", "inspect", "report", "tune", "targets", "doctor", "bench", "completion")
+NEED_THE_COMPILER = tuple(name for name in COMMANDS if name != "run")
 _ABOUT = f"""Run what Halotile has built. Commands: run.
 
 The compiler is not installed: {', '.join(NEED_THE_COMPILER)} need it ({COMPILER})."""

@@ -18,24 +18,11 @@ import click
 from ...errors import HalotileError, InternalError, did_you_mean
 from ...version import __version__
 from . import interrupt
+from .commands import COMMANDS as _COMMANDS
 from .console import open_streams, set_volume
 from .failure import internal_error, report_error
 from .verb import write_examples
 
-# Name -> module (from this folder), help line. A module is imported when its command runs, not to list it.
-_COMMANDS = {
-    "build": (".build", "Compile a model into a native library."),
-    "run": (".run", "Run a built library."),
-    "stream": (".stream", "Compute an image of any height, row by row."),
-    "verify": (".verify", "Compare with ONNX Runtime."),
-    "inspect": (".inspect", "Show what is in a model, before or after a stage."),
-    "report": (".report", "Write a page about a model: kernels, times, memory, tiles."),
-    "tune": (".tune", "Measure a model's kernels on this machine, for later builds."),
-    "targets": (".targets", "List, show and detect machines to compile for."),
-    "doctor": (".doctor", "Check this installation."),
-    "bench": ("...benchmarks.cli", "Measure beside other engines."),
-    "completion": (".completion", "Print what makes a shell complete commands, files, targets and nodes."),
-}
 _EXAMPLES = (
     ("halotile build model.onnx -o out", "A library for this machine, compared with ONNX Runtime:"),
     ("halotile run out -i x=in.npy -o y=out.npy", "Run it:"),

@@ -15,6 +15,7 @@ import onnxruntime
 import pytest
 import venvs
 from halotile.compiler.api import compile as compile_model
+from halotile.compiler.cli import alone
 from halotile.compiler.images import Image
 from onnx import TensorProto, helper, numpy_helper
 
@@ -208,7 +209,7 @@ def test_run_says_the_same_with_and_without_the_compiler(python: Path, folder: P
         assert (alone.returncode, alone.stdout, alone.stderr) == (whole.returncode, whole.stdout, whole.stderr), words
 
 
-@pytest.mark.parametrize("verb", ["build", "verify", "inspect", "report", "tune", "targets", "doctor", "bench"])
+@pytest.mark.parametrize("verb", alone.NEED_THE_COMPILER)
 def test_other_commands_say_what_is_missing(python: Path, folder: Path, verb: str) -> None:
     done = halotile(python, folder, verb, "model.onnx")
     assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1
