@@ -7,7 +7,7 @@ Where a condition is only known at run time, both branches are computed, and as 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -15,6 +15,7 @@ from tvm import relax
 
 from ...schedules.words.dims import Open, is_open
 from ...schedules.words.refusal import Refusal
+from ...schedules.words.sizes import symbols_of
 from .branches import either
 from .converters.movement import concatenated
 from .deciding import deciding, flags
@@ -175,6 +176,8 @@ def run_scan(
     axes = [normal_axis(a, v.rank) for a, v in zip(node.attr("scan_input_axes", [0] * count), scans)]
     backwards = node.attr("scan_input_directions", [0] * count)
     rounds = scans[0].shape[axes[0]]
+    if is_open([rounds]):
+        raise _open_rounds(rounds)
     if rounds > LONGEST:
         raise Refusal(f"it has more than {LONGEST} rounds")
     names = [i.name for i in body.input]
@@ -219,9 +222,17 @@ def _stacked(node: Node, values: list[Value], axis: int, backwards: bool) -> Val
 def _scalar(value: Slot, what: str) -> int | None:
     if value is None:
         return None
+    if isinstance(value, Value) and value.contents is not None and is_open(value.contents.reshape(-1)):
+        raise _open_rounds(value.contents.reshape(-1)[0])
     if not isinstance(value, Value) or value.array is None:
         raise unknown(what, value) if isinstance(value, Value) else Refusal(f"{what} is computed at run time")
     return int(value.array.reshape(-1)[0])
+
+
+def _open_rounds(rounds: Any) -> Open:
+    names = sorted(symbols_of(rounds))
+    listed = " and ".join(f"'{n}'" for n in names)
+    return Open(f"it has {rounds} rounds, which must be a number, as they are written out; fix {listed} with --shape")
 
 
 def _tensor(value: Slot) -> Value:
