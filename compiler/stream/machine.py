@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class Stream:
         self._numbers = {name: _zeros(specs[name]) for s in plan.statistics for name in s.inputs}
         self._parts = {name: _zeros(results[name]) for s in plan.statistics for name in s.outputs}
         self._whole = {name: _zeros(results[name]) for name in plan.still}
+        self.sink: Callable[[Port, np.ndarray], None] | None = None  # takes rows at once, in place of pull
         self._gathered: list[Gathered] = []
         self._giving = True
         fed = {f.name: a for f, a in self._feeds}
@@ -157,7 +158,11 @@ class Stream:
             first = (self._step - 1) * port.count - port.delay
             low, high = max(0, -first), min(port.count, port.height.at(self._height) - first)
             if high > low:
-                self._ready[port.name].append(self._out[port.name][_rows(port.axis, low, high)].copy())
+                rows = self._out[port.name][_rows(port.axis, low, high)]
+                if self.sink is not None:
+                    self.sink(port, rows)
+                    continue
+                self._ready[port.name].append(rows.copy())
                 self._waiting[port.name] += high - low
 
     @guarded

@@ -116,6 +116,7 @@ class _Run:
         if level == self.plan.giving:
             for port in self.plan.outputs:
                 self.written[port.name] = max(0, step * port.count - port.delay)
+        stream.sink = lambda port, made: self._take_rows(targets[port.name], port, made)
         while step * self.plan.rows < rows:
             part = {}
             for port in self.plan.inputs:
@@ -123,14 +124,12 @@ class _Run:
                 part[port.name] = views[port.name].read(first, min(first + port.count, views[port.name].rows))
             stream.push(part)
             step += 1
-            self._write(stream, targets)
             if book is not None and step * self.plan.rows <= rows:
                 book.write(lambda: {"level": np.array(level), **stream.kept()}, lambda: _flush(targets))
             if self.progress is not None:
                 done = level * rows + min(step * self.plan.rows, rows)
                 self.progress(done, self.plan.passes * rows)
         stream.finish()
-        self._write(stream, targets)
 
     def _height(self, views: Mapping[str, View]) -> int:
         first = self.plan.inputs[0]
@@ -197,12 +196,9 @@ class _Run:
         one = next(iter(target.values())) if isinstance(target, Mapping) and target else target
         return Journal(_beside(journal, one), about, seconds)
 
-    def _write(self, stream: Stream, targets: Mapping[str, View]) -> None:
-        for port in self.plan.outputs:
-            count = stream.ready(port.name)
-            if count:
-                targets[port.name].write(self.written[port.name], stream.pull(port.name))
-                self.written[port.name] += count
+    def _take_rows(self, target: View, port: Port, rows: np.ndarray) -> None:
+        target.write(self.written[port.name], rows)
+        self.written[port.name] += rows.shape[port.axis]
 
     def _result(self, target: Any, targets: Mapping[str, View], still: Mapping[str, np.ndarray]) -> Any:
         given = self._named(target)

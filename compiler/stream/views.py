@@ -50,36 +50,54 @@ class View:
     def read(self, first: int, end: int) -> np.ndarray:
         """Rows in the network's layout and type."""
         rows = np.asarray(self.array[self._slices(first, end)])
+        if rows.dtype != self.dtype and (self.dtype.kind != "f" or rows.dtype.kind not in "uif"):
+            raise RunError(f"'{self.name}' takes {self.dtype}, got {rows.dtype}")
+        seen = self._as_given(rows, end - first)
+        if rows.dtype == self.dtype and self.scale == 1.0:
+            return seen
+        found = np.empty(seen.shape, self.dtype)
+        for here, there in zip(*_planes(found, seen)):
+            if self.scale == 1.0:
+                here[...] = there
+            else:
+                np.multiply(there, self.dtype.type(self.scale), out=here, dtype=self.dtype, casting="unsafe")
+        return found
+
+    def write(self, first: int, rows: np.ndarray) -> None:
+        """Puts rows in the network's layout to their place; whole numbers are rounded, and held in their range.
+        ``rows`` may be changed."""
+        kind = np.dtype(self.array.dtype)
+        limits = np.iinfo(kind) if kind != rows.dtype and kind.kind in "ui" and rows.dtype.kind == "f" else None
+        count = rows.shape[self.axis]
+        sizes = [count if n == "R" else self.shape[int(n)] for n in self.layout]
+        found = np.empty(sizes, kind)
+        for here, there in zip(*_planes(self._as_given(found, count), rows)):
+            if self.scale != 1.0:
+                np.multiply(there, rows.dtype.type(self.scale), out=there)
+            if limits is not None:
+                np.clip(np.rint(there, out=there), limits.min, limits.max, out=there)
+            here[...] = there
+        self.array[self._slices(first, first + count)] = found
+
+    def _as_given(self, rows: np.ndarray, count: int) -> np.ndarray:
+        """The array's rows, seen in the network's layout."""
         letters = self.layout
         for a in range(len(self.shape)):
             if str(a) not in letters and a != self.axis:
                 rows, letters = rows[None], str(a) + letters
-        order = [letters.index("R" if a == self.axis else str(a)) for a in range(len(self.shape))]
-        rows = rows.transpose(order)
-        if rows.dtype != self.dtype:
-            if self.dtype.kind != "f" or rows.dtype.kind not in "uif":
-                raise RunError(f"'{self.name}' takes {self.dtype}, got {rows.dtype}")
-            rows = rows.astype(self.dtype)
-        return rows * self.dtype.type(self.scale) if self.scale != 1.0 else rows
-
-    def write(self, first: int, rows: np.ndarray) -> None:
-        """Puts rows in the network's layout to their place; whole numbers are rounded, and held in their range."""
-        if self.scale != 1.0:
-            rows = rows * rows.dtype.type(self.scale)
-        kind = np.dtype(self.array.dtype)
-        if kind != rows.dtype and kind.kind in "ui" and rows.dtype.kind == "f":
-            info = np.iinfo(kind)
-            rows = np.clip(np.rint(rows), info.min, info.max)
-        order = ["R" if a == self.axis else str(a) for a in range(len(self.shape))]
-        missing = [i for i, n in enumerate(order) if n not in self.layout]
-        rows = rows.transpose([*missing, *map(order.index, self.layout)])
-        for _ in range(len(order) - len(self.layout)):
-            rows = rows[0]
-        end = first + rows.shape[self.layout.index("R")]
-        self.array[self._slices(first, end)] = rows.astype(kind, copy=False)
+        return rows.transpose([letters.index("R" if a == self.axis else str(a)) for a in range(len(self.shape))])
 
     def _slices(self, first: int, end: int) -> tuple[slice, ...]:
         return tuple(slice(first, end) if letter == "R" else slice(None) for letter in self.layout)
+
+
+def _planes(one: np.ndarray, other: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Both arrays image by image and channel by channel: what is done to a plane stays in cache, and inner loops run
+    along rows, where those of NumPy would run along the few channels of a pixel."""
+    if one.ndim < 4:
+        return [one], [other]
+    places = list(np.ndindex(one.shape[:2]))
+    return [one[p] for p in places], [other[p] for p in places]
 
 
 class NpyFile:
