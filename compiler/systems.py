@@ -19,8 +19,8 @@ def check_system(options: Options) -> None:
     check_formats(target, options.formats)
     if options.levels:
         raise TargetError(f"levels of processors are for Linux, and {target.id} is not: name one target")
-    if options.timers and target.system == "wasm":
-        raise TargetError(f"{target.id} has no clock for timers; time whole runs in JavaScript")
+    if options.timers and target.one_thread:
+        raise TargetError(f"libraries for {target.id} have no clock for timers; time whole runs")
     if target.one_thread and (options.threads or 1) > 1:
         raise TargetError(f"libraries for {target.id} run on one thread; leave --threads out, or give 1")
 

@@ -21,7 +21,7 @@ from ..errors import TargetError
 from . import detect, llvm
 from .boards import Board, board_names, find_board, is_file, own_board
 from .facts import assumed_bandwidth, core, known_cores, simd
-from .systems import parse
+from .systems import canonical, parse
 from .target import Target
 
 
@@ -110,7 +110,7 @@ def _checked(board: Board, text: str) -> Target:
         if is_file(text):
             raise TargetError(f"board file {text.strip()}: {error}") from None
         raise
-    return board.target
+    return replace(board.target, triple=canonical(board.target.triple))
 
 
 def switched(base: Target, name: str, features: list[str]) -> Target:
@@ -154,9 +154,10 @@ def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
         switches += ("-prefer-256-bit",)
     bits, registers = simd(arch, on)
     known = core(cpu)
+    alone = parse(triple).system in ("wasm", "windows")
     return Target(
         id=name,
-        triple=triple,
+        triple=canonical(triple),
         cpu=cpu,
         features=switches,
         vector_bits=bits,
@@ -168,10 +169,10 @@ def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
         l1_bytes=known.l1_bytes,
         l2_bytes=known.l2_bytes,
         l3_bytes=known.l3_bytes,
-        cores=1 if arch == "wasm32" else 4,
+        cores=1 if alone else 4,
         bandwidth=assumed_bandwidth(arch),
         source="spelt out; facts from the core's table",
-        notes=() if arch == "wasm32" else ("four cores assumed; --threads sets another number",),
+        notes=() if alone else ("four cores assumed; --threads sets another number",),
     )
 
 

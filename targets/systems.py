@@ -37,8 +37,8 @@ DEFAULT_TRIPLES = {
 }
 # architecture -> systems -> what may follow in a triple, as people write it
 _FORMS: dict[str, dict[str, tuple[str, ...]]] = {
-    "x86_64": {"linux": ("linux-gnu", "linux-musl")},
-    "aarch64": {"linux": ("linux-gnu", "linux-musl")},
+    "x86_64": {"linux": ("linux-gnu", "linux-musl"), "windows": ("windows-gnu",)},
+    "aarch64": {"linux": ("linux-gnu", "linux-musl"), "macos": ("macos", "darwin")},
     "armv7l": {"linux": ("linux-gnueabihf", "linux-musleabihf")},
     "riscv64": {"linux": ("linux-gnu", "linux-musl")},
     "wasm32": {"wasm": ("unknown-unknown", "unknown", "")},
@@ -47,7 +47,7 @@ _FORMS: dict[str, dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Triple:
-    """A triple taken apart: ``system`` is linux or wasm (no system at all), ``abi`` what comes last."""
+    """A triple taken apart: ``system`` is linux, windows, macos or wasm (no system at all), ``abi`` what comes last."""
 
     arch: str
     system: str
@@ -79,6 +79,21 @@ def parse(triple: str) -> Triple:
     raise TargetError(
         f"target triple {triple!r} is not one that can be built for; did you mean {' or '.join(known)}?"
     )
+
+
+def canonical(triple: str) -> str:
+    """One way to write a triple that has several: ``arm64-apple-darwin`` -> ``aarch64-macos``."""
+    parts = parse(triple)
+    return triple if parts.system == "linux" else _CANONICAL[parts.system]
+
+
+_CANONICAL = {"windows": "x86_64-windows-gnu", "macos": "aarch64-macos", "wasm": "wasm32-unknown-unknown"}
+# as LLVM's library reads them, with the oldest macOS that runs on ARM
+LLVM_TRIPLES = {
+    "x86_64-windows-gnu": "x86_64-pc-windows-gnu",
+    "aarch64-macos": "arm64-apple-macosx11.0.0",
+    "wasm32-unknown-unknown": "wasm32-unknown-unknown",
+}
 
 
 def known_triples() -> list[str]:

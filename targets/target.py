@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from . import llvm
-from .systems import parse
+from .systems import LLVM_TRIPLES, parse
 
 # LLVM (19 to 22) counts a register too many where two floats are loaded as the halves of one vector register, and takes
 # the addition of 12 to their address for what a load of a block adds, 8: rows of three floats were read out of place.
@@ -96,13 +96,13 @@ class Target:
 
     @property
     def system(self) -> str:
-        """What the library runs under: linux, or wasm for WebAssembly without any system."""
+        """What the library runs under: linux, windows, macos, or wasm for WebAssembly without any system."""
         return parse(self.triple).system
 
     @property
     def one_thread(self) -> bool:
         """True where runs compute in the thread that calls them, and in no other."""
-        return self.system == "wasm"
+        return self.system in ("wasm", "windows")
 
     @property
     def pointer_bytes(self) -> int:
@@ -152,5 +152,7 @@ def normalised(triple: str) -> str:
     The library takes the second part for the vendor without a word, and so misses the system and the ABI: floats would
     go to libm in integer registers.
     """
+    if triple in LLVM_TRIPLES:
+        return LLVM_TRIPLES[triple]
     first, *rest = triple.split("-")
     return "-".join([first, "unknown", *rest]) if rest and rest[0] == "linux" else triple

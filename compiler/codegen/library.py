@@ -22,7 +22,7 @@ from ..runtime.place import MANIFEST, staged
 from ..runtime.seal import seal
 from ..verify import default_rtol
 from .beside import beside_files
-from .elsewhere import file_name, link_elsewhere, write_raw_weights
+from .elsewhere import file_name, hidden, link_elsewhere, write_raw_weights
 from .examine import examine_program, examine_shared
 from .examine_elsewhere import examine_elsewhere
 from .header import header_text
@@ -67,6 +67,8 @@ def build_library(
         elsewhere = spec.target.system != "linux"
         if elsewhere and toolchain:
             files["library"] = file_name(stem, spec.target.system)
+            if spec.target.system == "windows":
+                files["import_library"] = f"{stem}.lib"
             link_elsewhere(stem, spec.functions, spec.target, toolchain, sources, work, cache)
             facts["library"] = examine_elsewhere(
                 work / files["library"], spec.target, spec.functions, spec.weight_bytes
@@ -137,7 +139,7 @@ def write_sources(spec: LibrarySpec, work: Path, toolchain: Toolchain | None = N
     else:
         for i, code in enumerate((spec.object_bytes, *spec.kernel_objects)):
             objects.append(f"kernels{i - 1 if i else ''}.o")
-            (work / objects[-1]).write_bytes(code)
+            (work / objects[-1]).write_bytes(hidden(code, spec.target.system))
     if spec.weight_bytes:
         if spec.target.system == "linux":
             _, digest = write_weights(work / "weights.o", spec.target.triple, spec.weights)

@@ -74,6 +74,23 @@ static int granted(void) { return syscall(158, 0x1023, 18) == 0; }
 
 """
 
+# LLVM's name -> what macOS calls it, from Apple's page on sysctlbyname
+_APPLE = {
+    "lse": "FEAT_LSE", "fullfp16": "FEAT_FP16", "rdm": "FEAT_RDM", "dotprod": "FEAT_DotProd", "fp16fml": "FEAT_FHM",
+    "i8mm": "FEAT_I8MM", "bf16": "FEAT_BF16",
+}  # fmt: skip
+_ASK_APPLE = """#include <stddef.h>
+
+int sysctlbyname(const char *name, void *old, size_t *bytes, void *wanted, size_t more);
+
+static int told(const char *name) {
+    int value = 0;
+    size_t bytes = sizeof value;
+    return sysctlbyname(name, &value, &bytes, NULL, 0) == 0 && value;
+}
+
+"""
+
 _AUXILIARY = "#include <sys/auxv.h>\n\n"
 
 # LLVM's name -> (entry of the auxiliary vector, bit), from the kernel's <asm/hwcap.h>
@@ -106,6 +123,8 @@ def required_features(target: Target, matrix: bool = False) -> tuple[str, ...]:
     from ...targets.llvm import architecture, features
 
     has = features(architecture(target.triple), target.cpu, tuple(target.features))
+    if target.system == "macos":
+        known = tuple(_APPLE)
     return tuple(f for f in known if f in has and (matrix or not f.startswith("amx")))
 
 
@@ -122,10 +141,13 @@ def processor_checks(wanted: Sequence[tuple[str, Target, bool]]) -> str:
     for name, target, matrix in wanted:
         required = required_features(target, matrix)
         machine = machine_of(target.triple)
-        more, terms = _x86_terms(required) if machine == "x86_64" else _told_terms(required, machine)
+        if target.system == "macos":
+            more, terms = ([_ASK_APPLE] if required else []), [f'told("hw.optional.arm.{_APPLE[f]}")' for f in required]
+        else:
+            more, terms = _x86_terms(required) if machine == "x86_64" else _told_terms(required, machine)
         needs += [text for text in more if text not in needs]
         functions.append(_function(name, terms))
-    order = (_AUXILIARY, _ASK_X86, _KEPT_X86, _GRANTED_X86)
+    order = (_ASK_APPLE, _AUXILIARY, _ASK_X86, _KEPT_X86, _GRANTED_X86)
     return "".join([text for text in order if text in needs] + ["\n".join(functions)])
 
 

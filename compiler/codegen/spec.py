@@ -200,3 +200,4 @@ class BuiltLibrary:
     cmake: Path | None = None
     pkgconfig: Path | None = None
     loader: Path | None = None
+    import_library: Path | None = None

@@ -25,7 +25,11 @@ from pathlib import Path
 from ...errors import ToolchainError
 from ...targets.target import Target
 
-_ELSEWHERE = {"wasm32": "wasm32-wasi"}  # for its C library, of which nothing is taken that asks a system
+_ELSEWHERE = {
+    "wasm32-unknown-unknown": "wasm32-wasi",  # for its C library, of which nothing is taken that asks a system
+    "x86_64-windows-gnu": "x86_64-windows-gnu",
+    "aarch64-macos": "aarch64-macos.11.0",
+}
 _GLIBC = "2.28"  # for targets that name none: the oldest that current distributions for boards still ship
 _TIMEOUT_SECONDS = 900
 MACHINES = ("x86_64", "aarch64", "arm", "i386", "riscv64")
@@ -211,8 +215,8 @@ def musl(triple: str) -> str:
 
 def zig_target(triple: str, glibc: str = "") -> str:
     """zig's name for a triple: ``aarch64-unknown-linux-gnu`` with 2.28 -> ``aarch64-linux-gnu.2.28``."""
-    if machine_of(triple) in _ELSEWHERE:
-        return _ELSEWHERE[machine_of(triple)]
+    if triple in _ELSEWHERE:
+        return _ELSEWHERE[triple]
     machine = {"i386": "x86"}.get(machine_of(triple), machine_of(triple))
     abi = triple.split("-")[-1]
     if "linux" in abi or abi == "unknown":

@@ -75,6 +75,9 @@ def _parse_header(path: Path, header: bytes) -> tuple[str, bool, int, int, int]:
     """(machine, 64-bit, offset of the section headers, bytes of one, their number)."""
     if header[:4] == b"\0asm":
         raise OutputError(f"{path} is a WebAssembly module: {path.stem}.mjs beside it loads it in a browser or Node.js")
+    for start, system in ((b"MZ", "Windows"), (b"\xcf\xfa\xed\xfe", "macOS")):
+        if header.startswith(start):
+            raise OutputError(f"{path} is for {system}, and this machine runs Linux: programs load it there, in C")
     if len(header) < 64 or header[:4] != b"\x7fELF" or header[5] != 1:
         raise OutputError(f"{path} is not a shared library")
     wide = header[4] == 2

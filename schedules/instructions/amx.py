@@ -50,7 +50,7 @@ UNSIGNED_SIGNED, SIGNED_SIGNED = "busd", "bssd"  # bytes of A by bytes of B, sum
 @cache
 def has_matrix_unit(target: Target, kind: str = "amx-bf16") -> bool:
     """True if ``target`` multiplies registers of bfloat16, or bytes ("amx-int8")."""
-    if not target.triple.startswith("x86_64") or target.vector_bits != 512:
+    if not target.triple.startswith("x86_64-") or target.system != "linux" or target.vector_bits != 512:
         return False
     return {"amx-tile", kind} <= llvm.features(llvm.architecture(target.triple), target.cpu, target.features)
 

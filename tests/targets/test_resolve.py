@@ -98,7 +98,7 @@ def test_plain_llvm_is_this_machine() -> None:
         ("arch64-linux-gnu+cortex-a76", "unknown architecture 'arch64'; did you mean aarch64"),
         ("armv6l-linux-gnueabihf+arm1176jzf-s", "unknown architecture 'armv6l'; did you mean"),
         ("sparc64-linux-gnu+generic", "unknown architecture 'sparc64'"),
-        ("aarch64-apple-darwin+apple-m1", "did you mean aarch64-linux-gnu or aarch64-linux-musl"),
+        ("aarch64-apple-ios+apple-a14", "did you mean aarch64-linux-gnu or aarch64-linux-musl or aarch64-macos"),
         ("x86_64-pc-windows-msvc+haswell", "did you mean x86_64-linux-gnu"),
         ("aarch64-linux-gnux+cortex-a76", "did you mean aarch64-linux-gnu"),
         ("armv7l-linux-gnueabi+cortex-a7", "did you mean armv7l-linux-gnueabihf"),

@@ -117,7 +117,7 @@ def test_javascript_gives_inputs_and_is_told_what_is_wrong(library: Path) -> Non
         (("--format", "so,exe"), "--format exe is for Linux"),
         (("--static",), "--static is for Linux"),
         (("--threads", "4"), "run on one thread"),
-        (("--timers",), "has no clock for timers"),
+        (("--timers",), "have no clock for timers"),
         (("--flush-denormals",), "no mode in which denormals count as zero"),
         (("--verify",), "can't run wasm32"),
     ],
