@@ -35,8 +35,8 @@ def python() -> str:
         if inspect.isclass(value):
             shown = [] if value is halotile.Model else signature(name, value)  # models are made by compile and load
             lines += ["", f"## {name}", "", *shown, text(value)]
-            for member, inner in members(value):
-                lines += ["", f"### {name}.{member}", "", *signature(member, inner), text(inner)]
+            for member, inner in members(value) if value is halotile.Model else ():  # others are plain data
+                lines += ["", f"### `{name}.{member}`", "", *signature(member, inner), text(inner)]
         elif callable(value):
             lines += ["", f"## {name}", "", *signature(name, value), text(value)]
     return "\n".join(lines) + "\n"

@@ -39,7 +39,7 @@ def test_the_reference_is_whole(reference: dict[str, str]) -> None:
 
     headings = re.findall(r"^## (\w+)$", reference["reference/python.md"], re.M)
     assert [n for n in halotile.__all__ if n not in headings] == ["errors", "__version__"]
-    assert "### Model.bind" in reference["reference/python.md"] and ":func:" not in reference["reference/python.md"]
+    assert "### `Model.bind`" in reference["reference/python.md"] and ":func:" not in reference["reference/python.md"]
     assert [n for n in _COMMANDS if f"\n## halotile {n}\n" not in reference["reference/commands.md"]] == []
     assert "--memory-budget" in reference["reference/commands.md"]
     assert "int example_run(" in reference["reference/c.md"]
