@@ -17,9 +17,10 @@ from halotile.compiler.runtime.loader import load
 from halotile.compiler.state import Options
 from halotile.passes.tile.plan import lower
 from halotile.passes.tile.plan.checker import check_plan
-from halotile.passes.tile.plan.concat_parts import Parts
+from halotile.passes.tile.plan.concat_parts import Parts, joins_blocks
 from halotile.schedules.general.concat_order import NOTE
 from halotile.schedules.tiled import build_tiled
+from local_models import local_model
 from tile_forms import whole
 
 
@@ -108,3 +109,11 @@ def test_cuts_come_back_too(layers: Callable[[Graph, str], str], size: tuple[int
         run_pipeline(model, Options(target=native(), threads=2, exact=True, **options), output=tmp_path / name)
         results.append(load(tmp_path / name)({"x": x})["y"])
     assert np.array_equal(*results)
+
+
+def test_a_concatenation_that_lies_plain_is_no_part_of_blocks() -> None:
+    """Of a few channels, it has no layout of its own where its parts have one."""
+    model = local_model(103, whole_numbers=True, sides=(64, 72))
+    build = run_pipeline(model, Options(target=native(), stop_after="plan", shapes={"x": (1, 2, 64, 72)}))
+    joined = [g for g in build.groups if "relax.concat" in g.operators]
+    assert joined and not any(joins_blocks(g, build.layouts) for g in joined)

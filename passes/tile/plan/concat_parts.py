@@ -86,7 +86,7 @@ def joins_blocks(group: Group, layouts: Mapping[Value, Layout]) -> bool:
     parts, axis = group.nodes[0].inputs, group.nodes[0].call.attrs.axis
     if axis is None or int(axis) % 4 != 1 or len(set(parts)) != len(parts) or parts != group.inputs:
         return False
-    if any(v.constant is not None or v not in layouts or v.dtype != whole.dtype for v in parts):
+    if whole not in layouts or any(v.constant is not None or v not in layouts or v.dtype != whole.dtype for v in parts):
         return False
     block = layouts[whole].block
     blocked = block > 0 and all(layouts[v].block == block for v in parts)
