@@ -21,8 +21,8 @@ def ranges(
     model: onnx.ModelProto, samples: Sequence[Mapping[str, np.ndarray]], finite: bool = True
 ) -> Ranges:
     """The lowest and highest value of every float32 tensor of the graph, inputs included, over all samples. If
-    ``finite``, raises RunError where one is NaN or infinite."""
-    names = _tensors(model)
+    ``finite``, raises RunError where one is NaN or infinite, and leaves out tensors of unknown lengths."""
+    names = _tensors(model, finite)
     watching = onnx.ModelProto()
     watching.CopyFrom(model)
     graph = watching.graph
@@ -47,8 +47,8 @@ def ranges(
     return {name: (float(low), float(high)) for name, low, high in zip(names, lows, highs)}
 
 
-def _tensors(model: onnx.ModelProto) -> list[str]:
-    """The float32 tensors of the main graph that have elements, in order."""
+def _tensors(model: onnx.ModelProto, known_alone: bool) -> list[str]:
+    """The float32 tensors of the main graph that have elements, in order; those of unknown lengths may have some."""
     known = {v.name: v for v in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
     constants = {t.name for t in model.graph.initializer}
     order = [*(v.name for v in model.graph.input), *(name for node in model.graph.node for name in node.output)]
@@ -57,6 +57,7 @@ def _tensors(model: onnx.ModelProto) -> list[str]:
         info = known.get(name)
         if info is None or name in constants or info.type.tensor_type.elem_type != TensorProto.FLOAT:
             continue
-        if all(d.dim_value != 0 or d.HasField("dim_param") for d in info.type.tensor_type.shape.dim):
+        dims = info.type.tensor_type.shape.dim
+        if all(d.dim_value or d.HasField("dim_param") or not (known_alone or d.HasField("dim_value")) for d in dims):
             found.append(name)
     return found

@@ -221,6 +221,21 @@ def test_nan_and_infinity_keep_their_meaning() -> None:
             np.testing.assert_array_equal(np.isnan(found[k]), np.isnan(v))
 
 
+def test_random_inputs_make_masks_of_zeros_and_ones() -> None:
+    """(1 - mask) * the least number is infinite for a mask of twos, and what reads it NaN."""
+    net = Net((1, 8, 24))
+    net.inputs.append(onnx.helper.make_tensor_value_info("mask", onnx.TensorProto.INT64, [1, 1, 8]))
+    least = net.const(np.float32(np.finfo(np.float32).min))
+    hidden = net.add("Mul", net.add("Sub", net.const(np.float32(1)), net.add("Cast", "mask", to=1)), least)
+    scores = net.add("Add", net.add("MatMul", "x0", net.weight(24, 8, fan=24)), hidden)
+    mixed = net.add("MatMul", net.add("Softmax", scores, axis=-1), "x0")
+    model = net.model(net.add("MatMul", mixed, net.weight(24, 40, fan=24)))
+    largest = largest_of(model, "float16")
+    assert largest is not None and {"n3", "n7"} <= set(largest)
+    build = run_pipeline(model, options(model, PI5, stop_after="schedule"))
+    assert build.report["precision"]["in_float16"] == 2
+
+
 # -- the doors -------------------------------------------------------------------------------------
 
 
