@@ -103,7 +103,8 @@ def test_it_needs_numpy_alone(python: Path) -> None:
         "import importlib.metadata as m; print(sorted(d.metadata['Name'] for d in m.distributions()));"
         "print(m.requires('halotile-runtime'))"
     )
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env=venvs.outside())
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env=venvs.outside(),
+                          cwd=python.parent)  # not where a checkout's own egg-info lies  # fmt: skip
     assert done.stdout == "['halotile-runtime', 'numpy']\n['numpy>=1.26']\n"
 
 
@@ -173,7 +174,7 @@ assert not loaded & {"tvm", "onnx", "onnxruntime", "msgspec", "click", "rich"}, 
 
 def test_it_loads_and_runs(python: Path, folder: Path) -> None:
     command = [python, "-W", "error", "-c", PROGRAM, folder]
-    done = subprocess.run(command, capture_output=True, text=True, env=venvs.outside())
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=venvs.outside())
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "input 'x' has shape (1, 3, 7, 11), expected (2, 3, 7, 11)"
