@@ -332,3 +332,12 @@ def test_rounds_that_follow_from_a_dimension_are_refused_by_its_name(operator: s
         y = g("Loop", g.size(x, 0), "", g.weight(3), body=body)
     with pytest.raises(UnsupportedError, match=f"{operator}.*it has steps rounds.*; fix 'steps' with --shape"):
         operators(finished(g, y))
+
+
+def test_a_bound_of_a_slice_counts_from_the_front() -> None:
+    """Where the length would make it negative, it would mean another place."""
+    g = Raw(17)
+    x = g.input("x", ("h", 4))
+    end = g("Sub", g("Mul", g("Unsqueeze", g.size(x, 0), g.const([0])), g.const([2])), g.const([1]))
+    model = finished(g, g("Slice", g.weight(40, 4), g.const([0]), end, g.const([0])), x)
+    assert bounds_of(model)["h"][0] == 1 and operators(model)[2][0] == "min(2*h - 1, 40), 4"

@@ -143,6 +143,13 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], list[dict[str, int]], dict[st
          "l": np.random.default_rng(2).normal(size=(3, 1, 5, 2)).astype("float32")},
         _sizes(h=[8, 3, 12, 31, 7], w=[7, 16, 6, 33, 5]), {},
     ),
+    "cut or padded to a length": (  # as attention does with a table of relative positions
+        """g (float[n, 2] x) => (y, z) {
+            n = Shape<start=0, end=1>(x)  less = Sub(n, five)  pads = Concat<axis=0>(less, zero, less, zero)
+            y = Pad(table, pads)  z = Relu(x) }""",
+        {"table": np.arange(18, dtype="float32").reshape(9, 2), "five": np.array([5]), "zero": np.array([0])},
+        _sizes(n=[1, 4, 5, 6, 17]), {},
+    ),
     "repeated where they are one": (
         """g (float[n, m] x, float[3, 6] z, float[b, 2, 6] p, float[4, 6, 5] q) => (y, w, v) {
             y = Expand(x, shape)  w = Add(x, z)  v = MatMul(p, q) }""",

@@ -12,7 +12,7 @@ from tvm import relax
 from ....schedules.operators.movement import MOST_PARTS
 from ....schedules.words.dims import Dim, Open, bounds, is_open, maximum, minimum
 from ....schedules.words.refusal import Refusal
-from ..implied import broadcast, equal, require_at_least, require_equal
+from ..implied import broadcast, equal, learn_at_least, require_at_least, require_equal
 from ..node import Node, normal_axes, normal_axis
 from ..registry import converts
 from ..value import Value
@@ -234,6 +234,7 @@ def _within(bound: Any, length: Any) -> Any:
             require_at_least(length, 1, "a slice up to the last element", "to have a last element")
         return maximum(length + bound, 0)
     if isinstance(bound, Dim) and bounds(bound)[0] < 0:
+        learn_at_least(bound, 0, "below which the bound of a slice would count from the end")
         raise Open(f"a bound is {bound}, which may or may not be negative")
     return minimum(bound, length)
 
@@ -258,8 +259,7 @@ def pad(node: Node) -> Value:
     for axis in range(x.rank):
         low, high = maximum(-begin[axis], 0), x.shape[axis] - maximum(-end[axis], 0)
         if low != 0 or high != x.shape[axis]:
-            if high <= low:
-                raise Refusal(f"pads {pads} leave nothing of {x}")
+            require_at_least(high - low, 1, f"pads {pads} leave nothing of {x}", "for its pads to leave something")
             x = node.slice(x, axis, low, high)
     return _padded(node, x, [maximum(b, 0) for b in begin], [maximum(e, 0) for e in end], mode)
 
