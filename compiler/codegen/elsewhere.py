@@ -89,6 +89,8 @@ def link_elsewhere(
     toolchain.run([*compiled, *sources.objects, *arguments, "-o", name], work, f"linking {name}")
     if not (work / name).is_file():
         raise ToolchainError(f"{toolchain} made no {name}")
+    if target.system == "windows":
+        (work / name).write_bytes(pe.without_times((work / name).read_bytes()))
 
 
 ALLOCATE = ("malloc", "free")

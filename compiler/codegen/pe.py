@@ -71,6 +71,24 @@ def _read(data: bytes) -> PeFacts:
     return PeFacts(_NAMES.get(machine, f"machine {machine}"), bool(flags & _DLL), tuple(needed), frozenset(names), code)
 
 
+def without_times(data: bytes) -> bytes:
+    """A file whose header and tables of exports and of debuggers say no time, so that equal builds have equal bytes."""
+    out = bytearray(data)
+    (head,) = struct.unpack_from("<I", data, 60)
+    count, optional = struct.unpack_from("<H12xH", data, head + 6)
+    start = head + 24
+    out[head + 8 : head + 12] = bytes(4)
+    for directory, each in ((0, 0), (6, 28)):
+        address, size = struct.unpack_from("<II", data, start + 112 + 8 * directory)
+        for i in range(count if address else 0):
+            _, length, begin, raw, at, _ = struct.unpack_from("<8sIIII12xI", data, start + optional + 40 * i)
+            if begin <= address < begin + max(length, raw):
+                first = address - begin + at
+                for entry in range(first, first + (size if each else 1), each or 1):
+                    out[entry + 4 : entry + 8] = bytes(4)
+    return bytes(out)
+
+
 def _sections(code: bytes | bytearray) -> Iterator[tuple[bytes, int, int]]:
     """(name, place, bytes) of an object's sections."""
     _, count, _, _, _, optional, _ = struct.unpack_from("<HHIIIHH", code)
