@@ -40,9 +40,11 @@ def show(
 
 
 def _curve(data: dict[str, Any]) -> str:
+    from ..plans import undominated
+
     rows = [("predicted arena", "time, of untiled", "tile groups", "")]
     base, untiled, chosen = data["untiled"]["cycles"], data["untiled"], data["chosen"]
-    points = list(data["curve"])
+    points = undominated([*data["curve"], untiled])
     points += [p for i, p in enumerate((chosen, untiled)) if p not in points and not (i and p == chosen)]
     for point in sorted(points, key=lambda p: (p["bytes"], p["cycles"])):
         what = ", ".join(w for w, p in (("chosen", chosen), ("untiled", untiled)) if p == point)

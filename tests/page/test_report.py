@@ -159,3 +159,21 @@ def test_the_printed_curve_has_none_either() -> None:
 def test_labels_keep_apart() -> None:
     places = spread([5, 6, 7, 99, 100], 10, 0, 100)
     assert all(b - a >= 10 for a, b in zip(places, places[1:])) and places[0] >= 0 and places[-1] <= 100
+
+
+def test_neither_have_data_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from halotile.compiler import plans
+    from halotile.compiler.state import Options
+    from halotile.targets.resolve import resolve
+
+    points = [{"bytes": b, "cycles": c, "tiled": 1} for b, c in ((10, 9), (20, 4), (20, 5), (30, 7))]
+    tile = {"curve": points, "chosen": points[1], "untiled": {"bytes": 40, "cycles": 3, "tiled": 0}}
+    build = SimpleNamespace(
+        imported=SimpleNamespace(name="m"), report={"arena_bytes": 20}, seconds={"tile": 0.1}, groups=(), tiled={},
+        details={"tile": tile}, notes={},
+    )  # fmt: skip
+    monkeypatch.setattr(plans, "run_pipeline", lambda *_: build)
+    data = plans.plans("m.onnx", Options(resolve("x86-64-v3")))
+    assert [p["bytes"] for p in data["curve"]] == [10, 20, 40] and data["chosen"] == points[1]
