@@ -215,7 +215,11 @@ def test_what_a_processor_is_asked_for(triple, cpu, switches, expected):
 
 
 FLAGS = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "lzcnt": "abm",
-         "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16"}  # fmt: skip
+         "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
+         "avx512fp16": "avx512_fp16", "avxvnni": "avx_vnni", "avx512bitalg": "avx512_bitalg",
+         "avx512vpopcntdq": "avx512_vpopcntdq"}  # fmt: skip
+ASKED = ("fma", "lzcnt", "gfni", "avxvnni", "avx512bf16", "avx512vbmi2", "avx512fp16", "avx512bitalg",
+         "avx512vpopcntdq")  # fmt: skip
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="asks an x86-64 processor")
@@ -223,7 +227,7 @@ FLAGS = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "
 def test_what_a_processor_answers_is_what_linux_says_of_it(compiler, tmp_path):
     """Feature by feature, whatever compiles the question."""
     flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
-    for feature, there in ((f, FLAGS.get(f, f) in flags) for f in ("fma", "lzcnt", "avx512bf16", "avx512vbmi2")):
+    for feature, there in ((f, FLAGS.get(f, f) in flags) for f in ASKED):
         target = Target("some", "x86_64-linux-gnu", "x86-64", (f"+{feature}",))
         assert feature in required_features(target)
         text = f"{processor_check(target)}int main(void) {{ return !processor_fits(); }}\n"
