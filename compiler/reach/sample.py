@@ -6,7 +6,7 @@ and nothing is allocated: regions are arithmetic on the ends of boxes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -23,17 +23,9 @@ from ...schedules.operators.regions.transposed import conv_transpose, taps_that_
 from ...schedules.words.dims import Dim, Open
 from ...schedules.words.group import Node, Value
 from ...schedules.words.sizes import dim_of, value_of
+from ..positions import POSITIONS
 from .flows import flows
 
-_POSITIONS: dict[str, Callable[..., Any]] = {
-    "relax.arange": np.arange,
-    "relax.abs": np.abs,
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.maximum": np.maximum,
-    "relax.minimum": np.minimum,
-}
 _MATTERS: dict[str, Rule] = {"halotile.conv_transpose": partial(conv_transpose, reads=taps_that_count)}
 
 
@@ -146,7 +138,7 @@ class Sample:
     def _compute_positions(self) -> None:
         """The elements of tables of positions that follow from sizes: pads of an open axis read at such."""
         for node in self.graph.nodes:
-            rule = _POSITIONS.get(node.operator)
+            rule = POSITIONS.get(node.operator)
             if rule is None or len(node.results) != 1:
                 continue
             values = [self.at(v).constant for v in node.inputs]

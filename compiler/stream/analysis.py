@@ -4,11 +4,8 @@ written (:mod:`.build`)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ...errors import ShapeError, UnsupportedError
 from ...passes.fuse.graph import Graph
@@ -16,6 +13,7 @@ from ...schedules.words.dims import Dim
 from ...schedules.words.group import Node, Value
 from ...schedules.words.sizes import value_of
 from ..frontend.importer import ImportedModel
+from ..positions import POSITIONS
 from ..spec import Symbol
 from . import moves, rules, windows
 from .formulas import Irregular, height_of, open_axes, unit_of
@@ -24,15 +22,6 @@ from .wholes import Whole, whole_of
 
 _RULES: dict[str, rules.Rule] = {**rules.RULES, **windows.RULES, **moves.RULES}
 _ROWS = 32  # of the image a step, about: enough that what is kept from step to step weighs little
-_TABLES: dict[str, Callable[..., Any]] = {
-    "relax.arange": np.arange,
-    "relax.abs": np.abs,
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.maximum": np.maximum,
-    "relax.minimum": np.minimum,
-}
 
 
 def stream_symbol(imported: ImportedModel) -> Symbol:
@@ -131,7 +120,7 @@ class Analysis:
         self.stream.heights[value] = axes[0], height
 
     def _table(self, node: Node) -> None:
-        function = _TABLES.get(node.operator)
+        function = POSITIONS.get(node.operator)
         if function is None or len(node.results) != 1:
             return
         name, tables = self.symbol.name, self.stream.tables
