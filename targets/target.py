@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from . import llvm
+from .fitted import USUAL, Fitted
 from .systems import LLVM_TRIPLES, parse
 
 # LLVM (19 to 22) counts a register too many where two floats are loaded as the halves of one vector register, and takes
@@ -26,7 +27,7 @@ class Target:
     board's systems ship (empty: whatever the linker finds); ``bandwidth`` is that of the memory in bytes a second.
     ``memory_kind`` is "cache", or "scratchpad": kernels work on ``scratchpad_bytes`` of fast memory, and 2-D transfers
     between it and the memory run beside the core, which takes ``transfer_seconds`` to start one; ``hertz`` is its
-    clock.
+    clock. ``fitted`` are constants of the cost models, which were measured and follow from no fact.
 
     ``weights_stay`` is about the model at hand, not the machine: False where its weights are more than the last-level
     cache keeps from one run to the next. ``in_halves`` is about the build: kernels compute in float16 what may be
@@ -55,6 +56,7 @@ class Target:
     scratchpad_bytes: int = 0
     hertz: int = 0
     transfer_seconds: float = 0.0
+    fitted: Fitted = USUAL
     weights_stay: bool = True
     in_halves: bool = False
     native: bool = field(default=False, compare=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import HalotileError
 from .convert import Mismatch, convert
+from .fitted import checked_constants
 from .target import Target
 
 LARGEST = (1 << 63) - 1
@@ -46,6 +47,8 @@ def typed_target(facts: Any, where: str, error: type[HalotileError], within: str
         unknown = sorted(str(key) for key in facts if key not in known)
         if unknown:
             raise error(f"{where}: unknown fact {unknown[0]!r} of a target (known: {', '.join(sorted(known))})")
+        if why := checked_constants(facts.get("fitted")):
+            raise error(f"{where}: {within}.fitted{why}")
         facts = {**facts, **more}
     target: Target = typed(facts, Target, where, error, within)
     for name in (*_LIMITS, *_CHOICES, *_FORMS):

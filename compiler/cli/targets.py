@@ -70,7 +70,9 @@ def _show(target: Any, as_json: bool) -> None:
     if as_json:
         emit_json(facts)
         return
-    notes = facts.pop("notes")
+    notes, _ = facts.pop("notes"), facts.pop("fitted")
+    own = target.fitted.changed()
+    facts["fitted"] = [f"{group}.{name} {value:g}" for group, found in own.items() for name, value in found.items()]
     if facts["memory_kind"] == "cache":
         facts = {k: v for k, v in facts.items() if k not in ("scratchpad_bytes", "hertz", "transfer_seconds")}
     rows = [(k, _fact(k, v)) for k, v in facts.items() if v not in ("", (), [])]

@@ -63,8 +63,10 @@ def _hash(path: Path) -> dict[str, Any]:
 
 
 def target_facts(target: Target) -> dict[str, Any]:
-    """A target as a manifest has it: the facts of the machine."""
-    return {key: value for key, value in asdict(target).items() if key not in UNTOLD}
+    """A target as a manifest has it: the facts of the machine, and constants that are its own."""
+    facts = {key: value for key, value in asdict(target).items() if key not in UNTOLD}
+    own = target.fitted.changed()
+    return {**facts, "fitted": own} if own else {key: value for key, value in facts.items() if key != "fitted"}
 
 
 def _sizes(spec: LibrarySpec) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...targets.fitted import Kernels
 from ...targets.target import Target
 from ..instructions.amx import ROWS, SUMS
 from ..instructions.int8_dot import multiplier, per_word
@@ -21,11 +22,8 @@ from .facts import ConvFacts
 from .register_tile import Space, Tile, choose_tile
 from .winograd.plan import STACK_BYTES
 
-EXPOSED = 0.4  # of the shorter of arithmetic and traffic, the part that the longer one doesn't hide
-PHASED = 1.0  # the same where a kernel first moves data and then computes (Winograd's transforms and products)
 SMALL = 4  # tiles of the whole that a box is wide, beyond which its own are no others
 LAST_PLACES = SUMS * ROWS  # that the last registers may read beyond a box's
-LOOP = 1.0  # cycles that a step of a reduction spends beside its arithmetic
 
 Numbers = Any  # a number, or an array of them
 Known = dict[tuple[int, int, int, int], tuple[float, int]]
@@ -87,7 +85,8 @@ class MemberCost:
     """What boxes take: of one size, or of many at once (arrays of rows and of columns).
 
     ``unit`` output positions are computed at a time, in ``cycles``. The weights pass once for every ``strip`` units
-    (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between. ``fit`` has unit and
+    (0: once a call); ``lost`` is the share of them that the second-level cache forgets in between. ``phased``: it first
+    moves data and then computes. ``fit`` has unit and
     cycles for small boxes, where they are others than for the whole; ``others`` are ways that a kernel takes for boxes
     which they fit better: a transform of smaller tiles, or none, where a large one's would be half empty; ``places``
     counts what has no unit; ``moves``: it computes little of what it reads; ``asks``: the kernel of the whole asks for
@@ -98,15 +97,19 @@ class MemberCost:
     weights: int
     positions: int
     parts: tuple[int, ...] = ()  # bytes that the kernel takes beside what it reads and writes, for a whole strip
-    exposed: float = EXPOSED
     strip: int = 0
     lost: float = 0.0
     fit: Fit | None = None
     others: tuple[MemberCost, ...] = ()
     places: Places | None = None
+    phased: bool = False
     moves: bool = False
     asks: bool = False
     algorithm: str = "general"  # that computes a box as large as the whole
+
+    def exposed(self, fitted: Kernels) -> float:
+        """Of the shorter of arithmetic and traffic, the part that the longer one doesn't hide."""
+        return fitted.phased if self.phased else fitted.exposed
 
     @property
     def scratch(self) -> int:
@@ -116,7 +119,7 @@ class MemberCost:
     @property
     def gathers(self) -> bool:
         """True if tiles of the input are gathered, rather than rows read in order."""
-        return self.exposed == PHASED
+        return self.phased
 
     def units(self, rows: Numbers, columns: Numbers) -> Numbers:
         return np.ceil(rows / self.unit[0]) * np.ceil(columns / self.unit[1])
@@ -209,4 +212,5 @@ def direct_cost(ask: Costing) -> MemberCost:
 def step_cycles(tile: Tile, target: Target) -> float:
     """Cycles of a step of a register tile's reduction."""
     arithmetic = tile.positions * tile.blocks / target.fma_ports
-    return LOOP + max(arithmetic, (tile.positions + tile.blocks) / 2, float(target.fma_latency))
+    busy = max(arithmetic, (tile.positions + tile.blocks) / 2, float(target.fma_latency))
+    return target.fitted.registers.box_step + busy

@@ -3,7 +3,7 @@
 A tile is ``rows x columns`` output positions by ``blocks`` vectors of output channels. Each step of the reduction takes
 ``rows * columns * blocks`` multiply-adds, ``blocks`` vector loads of weights and ``rows * columns`` broadcasts:
 
-    cycles = max(fmas / ports, 0.6 * loads, 2 * blocks, latency)
+    cycles = max(fmas / ports, 0.6 * loads, 2 * blocks, latency)      (targets/fitted.toml, ``registers``)
 
 Two loads start in a cycle at best on every core we target. Weights come from the second-level cache, a vector every
 second cycle: where two multiply-adds start in a cycle, tiles of fewer than four positions wait for them. All
@@ -23,14 +23,10 @@ from functools import lru_cache
 from ...targets.target import Target
 from ..kernel.register_budget import free_registers
 
-# Two start in a cycle; a fifth more, as loops bound by them miss a slot now and then (15 loads take 8.3 to 9.3 cycles,
-# says benchmarks/mca.py of Haswell and Zen 2)
-LOAD_CYCLES = 0.6
 NARROW = 0.02  # of the cycles, for twice as much code
 FEWER = 1e-6  # of a cycle for each multiply-add, which counts only between tiles that wait for something else
 RAGGED = 1.03  # times the cycles, for twice as much code and a short run of the last vectors
 RAGGED_VECTORS = 3  # of a tile that leaves some over: more have few positions, and need weights as fast as they come
-STREAM_CYCLES = 2  # a vector of weights from the second-level cache, which each tile reads anew
 
 
 @dataclass(frozen=True)
@@ -185,14 +181,15 @@ def step_cycles(target: Target, tile: Tile) -> float:
     if tile.window is not None:
         return _shared_cycles(target, tile, tile.window) / tile.window.taps
     fmas = tile.positions * tile.blocks / target.fma_ports
-    loads = LOAD_CYCLES * (tile.positions + tile.blocks)
+    fitted = target.fitted.registers
+    loads = fitted.load * (tile.positions + tile.blocks)
     if target.in_order:
         fmas += tile.blocks + tile.positions / 10  # a tenth of the broadcasts finds no multiply-add to start with
     elif target.is_aarch64 and target.fma_ports == 1:
         loads *= 2
-    stream = float(STREAM_CYCLES * tile.blocks)
+    stream = fitted.stream * tile.blocks
     # a few cycles of loop control a step, which larger tiles spread over more work; of equal ones that waste least wins
-    return max(fmas, loads, stream, float(target.fma_latency)) + 0.5 + FEWER * tile.positions * tile.blocks
+    return max(fmas, loads, stream, float(target.fma_latency)) + fitted.step + FEWER * tile.positions * tile.blocks
 
 
 @lru_cache(maxsize=1024)
@@ -204,5 +201,6 @@ def _distinct(window: Window, columns: int) -> int:
 def _shared_cycles(target: Target, tile: Tile, window: Window) -> float:
     """Cycles of one channel and all taps of a window; of equal tiles one in fewer rows, which loads less, wins."""
     fmas = tile.positions * window.taps / target.fma_ports
-    loads = LOAD_CYCLES * (tile.rows * _distinct(window, tile.columns) + window.taps)
-    return max(fmas, loads, float(max(STREAM_CYCLES, target.fma_latency) * window.taps)) + 0.5 + loads / 100
+    fitted = target.fitted.registers
+    loads = fitted.load * (tile.rows * _distinct(window, tile.columns) + window.taps)
+    return max(fmas, loads, max(fitted.stream, float(target.fma_latency)) * window.taps) + fitted.step + loads / 100

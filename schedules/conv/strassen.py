@@ -13,10 +13,10 @@ counted over an image, so that a core works on the rows that it works on in ever
 Where the weights are far more than the image, cores share the panels instead, after a launch that makes all left
 operands. Of an odd number of positions the last is its own partner: both results are right, the second stays.
 
-An eighth of the multiply-adds is saved for STATE_COST cycles to each vector of a quarter of the outputs and SUM_COST to
-each of a quarter of the input. Where tiles read their operands faster than they come from beyond the second-level cache
-(two multiply-add ports), left operands that do not stay there cost their way out and back as well. Errors are as in the
-matrix product; images stay apart. Off under ``exact``.
+An eighth of the multiply-adds is saved for ``conv_state`` cycles (targets/fitted.toml) to each vector of a quarter of
+the outputs and ``conv_sum`` to each of a quarter of the input. Where tiles read their operands faster than they come
+from beyond the second-level cache (two multiply-add ports), left operands that do not stay there cost their way out and
+back as well. Errors are as in the matrix product; images stay apart. Off under ``exact``.
 """
 
 from __future__ import annotations
@@ -42,13 +42,9 @@ from .kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
 from .register_tile import Space, Tile, choose_tile, step_cycles
 from .weight_prefetch import next_panel, prefetch
 
-STATE_COST = 30  # cycles for each vector of a quarter of the outputs: what passes through U and W
-SUM_COST = 18  # and for each vector of a quarter of the input: loads, sums and five stores
 GAIN = 0.97  # of the direct form's cycles: nearer than that, it is taken
 SHARED_GAIN = 0.94  # the same where cores share an image: pairs divide less evenly than rows
 PANELS_GAIN = 0.90  # the same where they share panels: there is a launch more
-NEAR = 20.0  # bytes a cycle from the second-level cache, beside the arithmetic
-REST = 0.75  # of that cache, what an image and its left operands may take to stay there
 STATE_BYTES = 16 * 1024  # of U, and of W, on the stack
 ABOVE = (2, 3, 4, 5)  # left operands that are no part of the input; 0, 1 and 6 are
 DISTANCES = 16  # of a block's weights from one address: more have no registers for those that loads don't reach
@@ -81,7 +77,7 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
     space = tile_space(request, facts)
     half = _tile(request, facts)
     plain = facts.channels * min(cycles for cycles, _ in space.tiles(target))
-    wanted = GAIN
+    wanted, fitted = GAIN, target.fitted.strassen
     if _by_panels(request, facts):
         if pairs * half.blocks * lanes * dtype_bytes(facts.output.dtype) > STATE_BYTES:
             return None
@@ -89,14 +85,14 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
     elif facts.data.shape[0] % request.workers:
         wanted = SHARED_GAIN
     element = dtype_bytes(facts.output.dtype)
-    step = max(step_cycles(target, half), half.blocks * target.vector_bits / 8 / NEAR)
+    step = max(step_cycles(target, half), half.blocks * target.vector_bits / 8 / target.fitted.memory.beside)
     fewer = PRODUCTS * -(-pairs // half.columns) * (vectors // half.blocks) * depth * step
-    more = pairs * vectors * STATE_COST + pairs * depth / lanes * SUM_COST
+    more = pairs * vectors * fitted.conv_state + pairs * depth / lanes * fitted.conv_sum
     read = (half.blocks * lanes + half.columns) * element / step  # bytes a cycle, weights and left operands
     if read > target.far_bytes and target.l2_bytes:
         lefts = pairs * depth * element * len(_copied(request, facts))
         image = facts.data.elements // facts.data.shape[0] * element
-        if lefts + image > REST * target.l2_bytes:
+        if lefts + image > target.fitted.memory.rest * target.l2_bytes:
             more += 2 * lefts / target.far_bytes
     return (fewer + more) / plain if fewer + more < wanted * plain else None
 

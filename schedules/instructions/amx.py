@@ -35,7 +35,6 @@ DEPTH = 2 * PAIRS  # terms of a sum that one multiply-add takes
 REGISTERS = 8
 SUMS = 4  # registers that a block of C may take: the other four hold A and B
 MULTIPLY_CYCLES = 16  # from one multiply-add to the next
-SLOWER = 1.2  # cycles of the vector units in one of the matrix unit's, at 3.1 GHz where they run at 3.85
 LOAD_CYCLES = 8  # of a register from the first-level cache
 
 # Of a function: how many multiply-adds of the unit stand for one of numbers over 64 terms of a sum, as many as one of

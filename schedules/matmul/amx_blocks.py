@@ -1,9 +1,9 @@
 """Blocks of a product on the matrix unit (:mod:`.amx_kernel`), and the cycles that they take.
 
     task: registers of rows (16 rows each) by panels (two registers of columns each)
-      rows are split once          SPLIT_CYCLES a vector
+      rows are split once          ``product_split`` a vector (targets/fitted.toml, ``unit``)
       panel, block of rows         2 x 2 registers, a step of 32 terms after the other
-        sums                       through memory to what follows: SUM_CYCLES a register
+        sums                       through memory to what follows: ``product_sum`` a register
 
 An odd register of rows makes three of the last block, column by column: alone it would wait for its own sums. A single
 one meets two registers of columns at a time: three or four, whose weights are all that is loaded, take twice as long
@@ -20,13 +20,6 @@ from ..instructions.amx import COLUMNS, DEPTH, ROWS, SUMS, block_cycles
 from ..instructions.bf16_parts import THREE, Products, parts_of
 from .blocking import PARALLEL_FLOPS
 
-# Measured on one core of Granite Rapids, products of 8 to 3136 rows: all together within a tenth of each.
-SPLIT_CYCLES = 8  # of a vector of A: 4 where it lies near and there is room for its parts
-SPLIT_ONCE = 5  # in one part
-STEP_SHARE = 1.25  # of the unit's own cycles
-SUM_CYCLES = 60  # of a register of C: its rows are stored, and loaded where the epilogue begins
-BLOCK_CYCLES = 400  # of a block: until the first sums add up, and after the last
-TASK_CYCLES = 450  # the unit is configured and released
 STAYS = 0.5  # of the second level: the split rows of a task
 PART_BYTES = 2  # of an element
 
@@ -117,23 +110,26 @@ def choose_registers(target: Target, shape: Shape, workers: int) -> tuple[float,
 def _cycles(target: Target, shape: Shape, chosen: Registers, run: int, workers: int) -> float:
     """Of the core that has the most to do."""
     tasks = shape.batches * chosen.row_blocks * chosen.groups
-    split = chosen.rows * ROWS * shape.steps * 2 * (SPLIT_CYCLES if parts_of(shape.products) > 1 else SPLIT_ONCE)
+    fitted = target.fitted.unit
+    split = chosen.rows * ROWS * shape.steps * 2 * (
+        fitted.product_split if parts_of(shape.products) > 1 else fitted.product_split_once
+    )
     columns = min(run * chosen.width, shape.column_registers)
     panels, last = divmod(columns, chosen.width)
-    multiply = panels * panel_cycles(chosen.rows, chosen.width, shape.steps, shape.products)
-    multiply += panel_cycles(chosen.rows, last, shape.steps, shape.products) if last else 0
+    multiply = panels * panel_cycles(target, chosen.rows, chosen.width, shape.steps, shape.products)
+    multiply += panel_cycles(target, chosen.rows, last, shape.steps, shape.products) if last else 0
     weights = shape.steps * DEPTH * shape.element_bytes * COLUMNS
     if shape.column_registers * weights > STAYS * target.l2_bytes:
         multiply = max(multiply, columns * weights / target.far_bytes)
-    return -(-tasks // workers) * (TASK_CYCLES + split + multiply)
+    return -(-tasks // workers) * (fitted.product_task + split + multiply)
 
 
-def panel_cycles(registers: int, width: int, steps: int, products: Products = THREE) -> float:
+def panel_cycles(target: Target, registers: int, width: int, steps: int, products: Products = THREE) -> float:
     """Predicted cycles of all rows of a task by one panel."""
-    tall, blocks, last = heights(registers, width)
+    fitted, (tall, blocks, last) = target.fitted.unit, heights(registers, width)
     cycles = 0.0
     for rows, times in ((tall, blocks), (last, 1 if last else 0)):
         inside = pieces(rows, width) if times else []
-        step = STEP_SHARE * sum(block_cycles((r, c), len(products)) for r, _, c in inside)
-        cycles += times * (steps * step + rows * width * SUM_CYCLES + len(inside) * BLOCK_CYCLES)
+        step = fitted.product_step * sum(block_cycles((r, c), len(products)) for r, _, c in inside)
+        cycles += times * (steps * step + rows * width * fitted.product_sum + len(inside) * fitted.product_block)
     return cycles

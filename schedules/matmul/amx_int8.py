@@ -46,10 +46,6 @@ KIND = "amx-int8"
 TOGETHER = 4  # rows whose epilogues are computed in turns
 WORDS = REGISTER_BYTES // 4
 VECTOR = 16  # bytes of the end of a row that are copied at a time
-FULL = 0.7  # of the multiply-adds a cycle that the unit could start: registers are loaded from the second level, too
-SUM_CYCLES = 48.0  # of a register of sums: written, and read by the epilogue
-TASK_CYCLES = 400.0  # the unit is configured and released
-COPY_CYCLES = 4.0  # 64 bytes of A, read and written
 MARGIN = 0.9  # the estimate must beat that of vectors by this much
 
 
@@ -59,11 +55,13 @@ def bytes_pay(request: Request, facts: MatmulFacts) -> bool:
         return False
     if not facts.of_bytes or facts.a.dtype != "uint8" or facts.rows < ROWS:
         return False
-    height, width = _block(facts)
+    (height, width), fitted = _block(facts), request.target.fitted.unit
     windows = -(-facts.k // ROW_BYTES)
     blocks = -(-facts.rows // (height * ROWS)) * -(-facts.n // (width * COLUMNS))
-    cycles = blocks * height * width * (windows * MULTIPLY_CYCLES / FULL + SUM_CYCLES) + TASK_CYCLES
-    cycles += COPY_CYCLES * facts.rows * windows * (facts.k % ROW_BYTES > 0)
+    register = windows * MULTIPLY_CYCLES / fitted.product_bytes_full + fitted.product_bytes_sum
+    cycles = blocks * height * width * register
+    cycles += fitted.product_bytes_task
+    cycles += fitted.product_bytes_copy * facts.rows * windows * (facts.k % ROW_BYTES > 0)
     target = multiplier(request.target, facts.a.dtype)
     return cycles < MARGIN * least_cost(target, *tile_space(request, facts)) * -(-facts.k // per_word(facts.a.dtype))
 

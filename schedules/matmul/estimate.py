@@ -14,7 +14,6 @@ from .facts import MatmulFacts
 from .register_tile import least_cost
 from .strassen import rows_of_image, seven_cycles, strassen_pays
 
-LAUNCH_CYCLES = 4000  # a parallel loop: cores are woken, and the last one waited for
 GAIN = 0.9  # of the present kernels' estimate: nearer than that, sums of whole float32 products are taken
 
 
@@ -39,7 +38,7 @@ def product_cycles(
         if _unit_pays(target, shape, cycles):
             cycles = choose_registers(target, shape, 1)[0]
     if threads > 1 and 2 * images * rows * depth * columns >= PARALLEL_FLOPS:
-        return cycles / threads + LAUNCH_CYCLES
+        return cycles / threads + target.fitted.registers.product_launch
     return cycles
 
 

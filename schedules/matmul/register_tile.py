@@ -22,7 +22,6 @@ from .facts import MatmulFacts
 from .folded_moves import producers
 from .streamed_panels import even_width, reads_streams
 
-LOAD_COST = 0.05  # cycles: a load that is hidden still takes its share of the front end; B comes from farther, so twice
 WAY_BYTES = 4096  # lines of a first-level cache that lie so far apart share a set: sets times line
 WIDEST = 8  # vectors of a tile
 MANY_ROWS = 64  # that open rows may be: fewer have lower tiles of their own
@@ -83,6 +82,7 @@ def widest(spaces: Sequence[Space]) -> int:
 
 
 def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[tuple[float, tuple[int, int]]]:
+    fitted = target.fitted.registers
     tallest = min(rows, rows_in_cache(row_bytes, first_level_ways(target)))
     for width in range(1, min(WIDEST, vectors) + 1):
         most = max(1, (target.vector_registers - width - free_registers(target, width)) // width)
@@ -94,7 +94,8 @@ def _tiles(target: Target, rows: int, vectors: int, row_bytes: int) -> Iterator[
             steps = -(-rows // height) * -(-vectors // width)
             fmas = height * width / target.fma_ports
             loads = (height + width) / 2
-            cost = steps * (max(fmas, loads, float(target.fma_latency)) + 0.5 + LOAD_COST * (height + 2 * width))
+            front = fitted.product_load * (height + 2 * width)
+            cost = fitted.product * steps * (max(fmas, loads, float(target.fma_latency)) + fitted.step + front)
             yield cost, (height, width)
 
 

@@ -9,9 +9,9 @@
 One level, for a constant B: its combinations are made at compile time, in panels of [7][K / 2]. Those of A are made for
 a block of rows and its counterpart in the lower half, by the task that works on them, or by a launch before where tasks
 share them. A task takes a panel at a time, product after product, so that sums which outputs share stay in the second
-level (U: P1, P1 + P6, P1 + P6 + P7; W: P5). An eighth of the multiply-adds is saved for STATE_COST to each vector of a
-quarter of the outputs and SUM_COST to each of a quarter of A, on a core with one port; half of that are loads and
-stores, of which one with more ports does more at a time.
+level (U: P1, P1 + P6, P1 + P6 + P7; W: P5). An eighth of the multiply-adds is saved for ``product_state`` cycles
+(targets/fitted.toml) to each vector of a quarter of the outputs and ``product_sum`` to each of a quarter of A, on a
+core with one port; half of that are loads and stores, of which one with more ports does more at a time.
 
 Error: that of a sum of K products, times a small constant, of the largest elements of A and B rather than of each row
 and column: rows of the two halves mix, also what is infinite or NaN in them. So images (what the first axis counts)
@@ -39,8 +39,6 @@ from .prefetch import follow, follows_late
 from .register_tile import choose_tile, first_level_ways, rows_in_cache
 
 PRODUCTS = 7
-STATE_COST = 20  # cycles for each vector of a quarter of the outputs: what passes through U and W
-SUM_COST = 45  # and for each vector of a quarter of A, which comes from afar: loads, sums and four or more stores
 GAIN = 0.95  # of the plain product's multiply-adds: nearer than that, the plain form is taken
 LEAST_ROWS = 48  # of a half
 ROW_CHUNK = 8  # rows of A that a task combines
@@ -68,7 +66,8 @@ def seven_cycles(target: Target, rows: int, depth: int, columns: int, dtype: str
     vectors, steps = columns // 2 // lanes, depth // 2
     plain = rows * 2 * vectors * depth / target.fma_ports
     fewer = PRODUCTS * half * vectors * steps / target.fma_ports
-    passing = half * vectors * STATE_COST + half * steps / lanes * SUM_COST
+    fitted = target.fitted.strassen
+    passing = half * vectors * fitted.product_state + half * steps / lanes * fitted.product_sum
     total = fewer + passing * (1 + 1 / target.fma_ports) / 2
     return total if total < GAIN * plain else None
 

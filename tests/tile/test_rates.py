@@ -10,7 +10,7 @@ from compiled import native
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
-from halotile.passes.tile.search.bandwidth import STAY, Rates
+from halotile.passes.tile.search.bandwidth import Rates
 from halotile.passes.tile.search.member_cost import member_cost
 from halotile.schedules.words.group import Box, Request
 from halotile.schedules.words.tile_plan import Compute
@@ -84,7 +84,7 @@ def test_a_small_box_is_computed_by_smaller_tiles_and_priced_so() -> None:
 
 def test_a_large_third_level_keeps_rings_up_to_a_size() -> None:
     """Smaller ones are known by what others leave of them."""
-    assert Rates.of(SERVER, 1).stays == STAY < Rates.of(SERVER, 1).kept
+    assert Rates.of(SERVER, 1).stays == SERVER.fitted.memory.stay < Rates.of(SERVER, 1).kept
     assert Rates.of(DESKTOP, 1).stays == math.inf
 
 

@@ -2,10 +2,9 @@
 
     second level   a vector every second cycle; a working set leaves it gradually
     third level    where there is one, in proportion to what the target says of a stream that is asked for ahead
-    memory         a board's bandwidth, shared by the threads; MEMORY where it is only assumed
+    memory         a board's bandwidth, shared by the threads; else what was measured elsewhere
 
-The figures without a source in the target are those of one core of the machines that we measured. They are ratios
-between levels more than absolute figures, which is all that a choice between plans needs.
+The shares and rates that a target does not state are fitted constants (targets/fitted.toml, ``memory``).
 """
 
 from __future__ import annotations
@@ -16,19 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ....targets.fitted import Memory
 from ....targets.target import Target
-
-IN_ORDER = 4 / 3  # of that, what rows read in order reach (depthwise convolutions and pools: 16 to 20 of 12)
-MOVES = 0.65  # of it, what kernels reach whose time is that of reading and writing (see Rates.moves)
-HIDDEN = 12.0  # from the third, asked for ahead: where it is slower, stores to it hold the arithmetic up
-MEMORY = 4.0  # from memory, all cores being busy
-REACHED = 0.7  # of a memory's bandwidth at best, what programs get
-CLOCK = 2e9  # hertz, where the target doesn't say
-NEAR_SHARE = 0.7  # of the second-level cache that a working set may fill
-FAR_SHARE = 0.25  # of the third, which others use as well,
-OTHERS = 96 << 20  # though no more of a large one than this
-STAY = 32 << 20  # bytes that a large third level has for sure when rings come to them again, a stripe later
-BEYOND = 6.0  # a working set of so many second-level caches finds nothing left in them
 
 Numbers = Any  # a number, or an array of them
 
@@ -47,39 +35,42 @@ class Rates:
     l2: int
     l3: int
     private: bool
+    fitted: Memory
 
     @staticmethod
     def of(target: Target, threads: int) -> Rates:
         """The rates of ``threads`` cores of ``target``. A second level that is the last one counts as shared by the
         cores, as it is in all chips built so."""
-        near = target.vector_bits / 16
-        memory = MEMORY if target.l3_bytes < 2 * OTHERS else 2 * MEMORY  # large chips have as many channels more
+        fitted, near = target.fitted.memory, target.vector_bits / 16
+        large = target.l3_bytes >= 2 * fitted.others  # large chips have as many channels more
+        memory = 2 * fitted.shared if large else fitted.shared
         if target.bandwidth and not target.native:
-            memory = REACHED * target.bandwidth / (target.hertz or CLOCK) / max(1, threads)
-        far, ahead = min(IN_ORDER * target.far_bytes, near), float(target.far_bytes)
+            memory = fitted.reached * target.bandwidth / (target.hertz or fitted.clock) / max(1, threads)
+        far, ahead = min(fitted.in_order * target.far_bytes, near), float(target.far_bytes)
         l2, l3 = max(1, target.l2_bytes), target.l3_bytes
-        return Rates(near, far, ahead, min(far, memory), l2, l3, bool(l3))
+        return Rates(near, far, ahead, min(far, memory), l2, l3, bool(l3), fitted)
 
     @property
     def hides(self) -> bool:
         """True if stores to lines that fell out of the second level cost what others do."""
-        return self.ahead >= HIDDEN
+        return self.ahead >= self.fitted.hidden
 
     @property
     def kept(self) -> float:
         """Bytes of a working set that the third level serves."""
-        return max(FAR_SHARE * self.l3, self.l3 - OTHERS)
+        return max(self.fitted.far_share * self.l3, self.l3 - self.fitted.others)
 
     @property
     def stays(self) -> float:
         """Bytes of rings whose lines a large third level still has a stripe later: 44 MB of them, EDSR's at 640x360 in
         one group, have 0.87 of the untiled speed, rings that save rows and share 32 to 59 MB 0.99 to 1.02. Of smaller
         ones, ``kept`` says enough."""
-        return STAY if self.kept > STAY else math.inf
+        stay = self.fitted.stay
+        return stay if self.kept > stay else math.inf
 
     def inner(self, cores: Numbers = 1) -> Numbers:
         """Bytes of a working set of ``cores`` together that the second level serves."""
-        return NEAR_SHARE * self.l2 * (cores if self.private else 1)
+        return self.fitted.near_share * self.l2 * (cores if self.private else 1)
 
     def at(self, footprint: Numbers, cores: Numbers = 1, gathered: bool = False) -> Numbers:
         """Bytes a cycle of one core where ``footprint`` bytes are in use, on ``cores`` together."""
@@ -99,7 +90,7 @@ class Rates:
     @property
     def cold(self) -> float:
         """Bytes a cycle of one core for what no layer of this run has read or written yet: the inputs of the model."""
-        return min(self.far, MOVES * self.ahead) if self.private else self.memory
+        return min(self.far, self.fitted.moves * self.ahead) if self.private else self.memory
 
     def streamed(self, footprint: Numbers, cores: Numbers = 1, size: Numbers | None = None) -> Numbers:
         """Bytes a cycle of one core for weights, which are read in order and prefetched, where ``footprint`` bytes are
@@ -117,4 +108,4 @@ class Rates:
 
     def _missed(self, footprint: Numbers, cores: Numbers) -> Numbers:
         share = np.maximum(1.0, footprint / self.inner(cores))
-        return np.minimum(1.0, np.log(share) / math.log(BEYOND / NEAR_SHARE))
+        return np.minimum(1.0, np.log(share) / math.log(self.fitted.beyond / self.fitted.near_share))

@@ -3,6 +3,8 @@
     arithmetic   register tiles of the convolution families, their waste at a box's edges included
     weights      bytes that a box reads of them (transformed ones for Winograd)
     bytes        of inputs and outputs, a position; how fast they move depends on where they lie (bandwidth.py)
+
+Cycles that no fact of the target tells are fitted constants (targets/fitted.toml, ``kernels``).
 """
 
 from __future__ import annotations
@@ -18,12 +20,9 @@ from ....schedules.matmul.facts import MatmulFacts
 from ....schedules.operators.kind import Facts
 from ....schedules.words.group import Request, Value, dtype_bytes
 from ....schedules.words.layout import Layout
+from ....targets.fitted import Kernels
 
-STREAMED = 0.3  # of arithmetic and weights, which kernels ask for ahead: see EXPOSED
-LAUNCH = 2000.0  # cycles to start a kernel on all cores and wait for the last
-CALL = 250.0  # cycles to call a part of a tile group
 MATMUL = "relax.matmul"
-SHORT, LONG = 0.5, 12.0  # cycles of a vector in an epilogue; of exponentials and the like (EfficientNet's silu)
 
 
 def member_cost(request: Request, known: Known | None = None) -> MemberCost:
@@ -34,12 +33,14 @@ def member_cost(request: Request, known: Known | None = None) -> MemberCost:
     lanes = target.channel_block(output.dtype)
     vectors = output.shape[0] * -(-output.shape[1] // lanes) if len(output.shape) > 1 else 1
     anchor = group.anchor
-    extra = vectors * sum(LONG if Facts(n).calls_functions else SHORT for n in group.nodes if n is not anchor)
+    fitted = target.fitted.kernels
+    around = (fitted.function if Facts(n).calls_functions else fitted.epilogue for n in group.nodes if n is not anchor)
+    extra = vectors * sum(around)
     positions = max(1, math.prod(output.shape[2:]))  # none are left of a state that has no length
     if anchor is not None and supports_conv(anchor) and len(output.shape) == 4:
         if anchor.operator == "halotile.conv_transpose":
             steps = anchor.operands[0].elements * math.prod(anchor.operands[1].shape[1:]) / positions
-            cycles = 1.3 * steps / lanes / target.fma_ports + extra
+            cycles = fitted.transposed * steps / lanes / target.fma_ports + extra
             return MemberCost((1, 1), cycles, anchor.operands[1].bytes, positions)
         return conv_cost(request, Costing(request, ConvFacts.of(anchor), extra, {} if known is None else known))
     work, weights = 0.0, 0
@@ -49,21 +50,21 @@ def member_cost(request: Request, known: Known | None = None) -> MemberCost:
             work += sum(r.elements for r in node.results) * depth / lanes / target.fma_ports
             weights += sum(v.bytes for v in node.inputs if v.constant is not None)
             continue
-        work += _map_cycles(Facts(node), lanes)
+        work += _map_cycles(Facts(node), lanes, fitted)
     moves = MATMUL not in group.operators
     return MemberCost((1, 1), work / positions, weights, positions, moves=moves)
 
 
-def _map_cycles(facts: Facts, lanes: int) -> float:
+def _map_cycles(facts: Facts, lanes: int, fitted: Kernels) -> float:
     operator, elements = facts.node.operator, sum(r.elements for r in facts.node.results)
     if facts.kind == "stencil":
         taps = getattr(facts.node.call.attrs, "pool_size", None)
-        return elements / lanes * (math.prod(int(k) for k in taps) if taps is not None else 9) * 1.2
+        return elements / lanes * (math.prod(int(k) for k in taps) if taps is not None else 9) * fitted.tap
     if any(word in operator for word in ("permute", "transpose", "reshape", "resize", "slice", "pad", "gather")):
-        return elements / lanes * 8.0  # moves that seldom run over whole vectors
+        return elements / lanes * fitted.move
     if operator == "halotile.standardise":
-        return elements / lanes * 10.0  # three passes, and the lanes of two sums
-    return elements / lanes * (LONG if facts.calls_functions else 2.0)
+        return elements / lanes * fitted.norm
+    return elements / lanes * (fitted.function if facts.calls_functions else fitted.element)
 
 
 def value_bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:

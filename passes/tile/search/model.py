@@ -23,14 +23,7 @@ from ..plan.overwrite_inputs import alike
 from ..plan.windows import JOINT
 from .bandwidth import Rates
 from .linear_reach import Reach, reach
-from .member_cost import (
-    LAUNCH,
-    STREAMED,
-    joined,
-    member_cost,
-    position_bytes,
-    value_bytes,
-)
+from .member_cost import joined, member_cost, position_bytes, value_bytes
 from .program import Program
 
 FOURS = (1, 2, 4, 8, 16, 24, 48, 96)  # rows of stripes
@@ -119,7 +112,7 @@ class Model:
         core in order waits for them as for everything else."""
         if self.target.in_order:
             return arithmetic, traffic + weights
-        return joined(arithmetic, weights, STREAMED), traffic
+        return joined(arithmetic, weights, self.target.fitted.kernels.streamed), traffic
 
     def cost(self, index: int, room: int | None = None) -> MemberCost:
         """What boxes of group ``index`` take, in kernels that hold at most ``room`` bytes beside."""
@@ -231,7 +224,7 @@ class Model:
 
     def wholes(self, index: int) -> list[Segment]:
         """The same, then with less and less scratch, where that matters."""
-        group, cores = self.program.groups[index], self.threads
+        group, cores, fitted = self.program.groups[index], self.threads, self.target.fitted.kernels
         cost = self.whole_cost(index)
         height, width = (*group.outputs[0].shape[2:4], 1, 1)[:2] if len(group.outputs[0].shape) == 4 else (1, 1)
         if len(group.outputs[0].shape) == 4:
@@ -250,12 +243,12 @@ class Model:
         else:
             traffic = read / self.rates.at(footprint, cores, cost.gathers)
             traffic += written * again / self.rates.at(footprint, cores)
-        exposed = 0.0 if cost.asks and self._from_memory(index) else cost.exposed
+        exposed = 0.0 if cost.asks and self._from_memory(index) else cost.exposed(fitted)
         weights = cost.read(height, width) / self.rates.streamed(4 * cost.weights, cores, cost.weights)
         found = []
         for way in self.besides(index):
             both = self.streaming(own * way.share, traffic, weights)
-            cycles = float(joined(*both, exposed)) / cores + LAUNCH
+            cycles = float(joined(*both, exposed)) / cores + fitted.launch
             found.append(Segment(index, index, None, float(way.bytes), cycles, way.room))
         return found
 

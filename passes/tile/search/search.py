@@ -26,7 +26,6 @@ Rooms = dict[int, int]  # by index: the bytes beside that a group, computed whol
 ALIGNMENT = 64
 POINTS = 48  # of a curve that are kept
 OPTIONS = 8  # shapes of one segment that are kept
-SETTLE = 60000.0  # cycles that a tile group must save besides: cores don't finish together, and code is cold
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,8 @@ class Search:
                     continue
                 weighed = segment.cycles
                 if segment.shape is not None and self.gain:
-                    weighed += self.gain * segment.cycles + SETTLE * (1 + segment.shape.saves)
+                    settle = self.model.target.fitted.kernels.settle
+                    weighed += self.gain * segment.cycles + settle * (1 + segment.shape.saves)
                 below = max(0, bisect_right(sizes, peak) - 1)  # of those that peak no higher, the fastest
                 for point in points[first][below:]:
                     new = _Point(

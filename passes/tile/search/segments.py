@@ -26,13 +26,10 @@ from ..plan.form import RING, largest
 from ..plan.overwrite_inputs import alike
 from ..plan.windows import KEPT, WORTH
 from .lines import Chain, Line, merged
-from .member_cost import CALL, LAUNCH, joined
+from .member_cost import joined
 from .model import Model, Segment, Shape
 
 LONGEST = 32  # members of a tile group
-# How often a byte passes of rows that move to lines which are no longer near: so long take EDSR's copies, from and to a
-# third level. Without one this was not measured.
-MOVED = 1.5
 
 
 @dataclass(frozen=True)
@@ -77,6 +74,7 @@ def segments_of(model: Model, first: int, last: int, shapes: Sequence[Shape]) ->
 class _Growing:
     def __init__(self, model: Model, last: int, shapes: Sequence[Shape]) -> None:
         self.model, self.last, self.shapes = model, last, shapes
+        self.fitted = model.target.fitted.kernels
         self.program = model.program
         output = self.program.groups[last].outputs[-1]
         self.height, self.width = output.shape[2:4]
@@ -246,7 +244,8 @@ class _Growing:
         saves = keeps & (kept <= KEPT * held)
         self.saved = self.saved + np.where(saves, kept * row, np.where(keeps, member.window, 0))
         self.copied = self.copied + np.where(saves, 2 * kept * row * self.stripes * self.blocks, 0)
-        self.calls = self.calls + np.where(saves & self.saves, 2 * CALL * self.stripes * self.blocks * self.sharing, 0)
+        calls = 2 * self.fitted.call * self.stripes * self.blocks * self.sharing
+        self.calls = self.calls + np.where(saves & self.saves, calls, 0)
         readers = [r for v in self.program.groups[index].outputs for r in self.program.readers.get(v, ())]
         window = np.where(keeps & ~saves, 0, member.window)
         steps = range(index, max((r for r in readers if r <= self.last), default=index) + 1)
@@ -297,10 +296,10 @@ class _Growing:
         height = np.maximum(1.0, np.where(rowed, np.ceil(fresh / self.sharing), fresh))
         width = np.maximum(1.0, np.where(rowed, wide, np.ceil(wide / self.sharing)))
         work = times * self.sharing * self._costs(index, lambda c: c.box(height, width))
-        exposed = work * self._costs(index, lambda c: c.exposed)
+        exposed = work * self._costs(index, lambda c: c.exposed(self.fitted))
         self.arithmetic, self.exposed = self.arithmetic + work, self.exposed + exposed
         alone = (self.sharing == 1) | (self.saves & (self.model.joint(index) < index))  # or without a wait before it
-        self.calls = self.calls + times * self.sharing * (CALL * 2 + np.where(alone, 0, LAUNCH))
+        self.calls = self.calls + times * self.sharing * (self.fitted.call * 2 + np.where(alone, 0, self.fitted.launch))
         made = times * fresh * wide * sum(self.model.size(v)[1] for v in group.outputs)
         footprint = member.window * self.copies + weights * self.workers
         for value in dict.fromkeys(group.inputs):
@@ -376,9 +375,10 @@ class _Growing:
         inner = rates.at(busy, workers)
         traffic = self.moved + self.far / inner
         if rates.hides:
-            traffic = traffic + self.stored + (MOVED * near / inner if rates.private else near / rates.near)
+            copied = self.fitted.copied * near / inner if rates.private else near / rates.near
+            traffic = traffic + self.stored + copied
         else:  # these lines were last touched a stripe before; those that rows move to come and go
-            traffic = traffic + (self.anew + MOVED * near) / inner
+            traffic = traffic + (self.anew + self.fitted.copied * near) / inner
         crowded = busy > rates.inner(workers)
         weights = np.where(crowded, self.streamed / rates.streamed(busy, workers), 0.0)
         for (value, moves), amount in self.outside.items():
@@ -395,7 +395,8 @@ class _Growing:
         arithmetic, traffic = self.model.streaming(self.arithmetic, traffic, weights)
         passed = self.copies * self.kept > rates.stays  # a stripe later the lines of rings come from memory again
         lost = np.where(passed & ~self.saves, self.anew / rates.memory, 0.0)
-        cycles = (joined(arithmetic, traffic, exposed) + moving + self.calls + lost) / threads * rounds + LAUNCH
+        cycles = (joined(arithmetic, traffic, exposed) + moving + self.calls + lost) / threads * rounds
+        cycles = cycles + self.fitted.launch
         return Grown(first, self.last, self.shapes, able.copy(), scratch, cycles, self._taken(first))
 
     def _taken(self, first: int) -> Numbers:

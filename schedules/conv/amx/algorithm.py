@@ -79,11 +79,11 @@ class _OnUnit(Algorithm):
         return held_bytes(facts.channels, plan) * workers_of(facts, plan, request.workers)
 
     def cost(self, ask: Costing, plan: MatrixPlan) -> MemberCost:
-        facts, strip = ask.facts, plan.strip
+        facts, target, strip = ask.facts, ask.target, plan.strip
         beyond = max(t.row for t in strip.taps), max(t.column for t in strip.taps)
-        split = split_cycles(plan.products) * -(-facts.channels // COLUMNS) * len(strip.phases)
+        split = split_cycles(target, plan.products) * -(-facts.channels // COLUMNS) * len(strip.phases)
         place_bytes = 4 * len(strip.phases) * -(-facts.channels // DEPTH) * plan.parts * PAIRS
-        register = facts.batch * register_cycles(facts, plan.products) + ask.extra * ROWS
+        register = facts.batch * register_cycles(target, facts, plan.products) + ask.extra * ROWS
         places = Places(beyond, register, facts.batch * split, place_bytes, ask.request.limits.room)
         cycles = float(places.box(*facts.out_spatial)) / ask.positions
         held, size = (held_bytes(facts.channels, plan),), strip.rows * strip.columns

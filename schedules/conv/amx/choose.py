@@ -26,7 +26,6 @@ from ...instructions.amx import (
     MULTIPLY_CYCLES,
     REGISTER_BYTES,
     ROWS,
-    SLOWER,
     may_split,
 )
 from ...instructions.bf16_parts import THREE, Products, parts_of, products_of
@@ -36,18 +35,10 @@ from ..facts import ConvFacts
 from ..kernel import PARALLEL_FLOPS
 from ..register_tile import Space, choose_tile
 from ..weight_bandwidth import kept_bytes, stream_rate
-from ..winograd.cost import EXPOSED, LOOP
 from .pixel_strips import PixelStrip, pixel_strips
 from .strips import Strip, strips_of
 
-SPLIT_CYCLES = 4.5  # a vector of 16 floats: read, in two parts, written
-SPLIT_ONCE = 3.0  # in one part
-FAR, FARTHEST = 6.0, 13.0  # cycles more of one that comes from, or goes, beyond the second-level cache, or to memory
-FILL_CYCLES = 10.0  # a vector of words of pixels in one part: two vectors read, turned, written
-UNALIGNED = 8.0  # of a register's step: rows of pixels cross lines
-RESULT_CYCLES = 48.0  # of a register: written, and read by the epilogue; the wait for the sums of a block
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
-FULL = 0.9  # of the multiply-adds a cycle that the unit could start
 MARGIN = 0.93  # the estimate must beat the one in float32 by this much
 LESS = 4  # strips smaller than the largest that fits, which may be dealt out more evenly
 LINE = 16  # words of a cache line
@@ -153,18 +144,18 @@ def best_pixels(
 ) -> MatrixPlan | None:
     """The plan of pixel strips with the fewest cycles, in at most ``room`` bytes of scratch a core (None: a share of
     the second-level cache); None if no strip fits."""
-    found, parts = [], parts_of(products)
+    found, parts, fitted = [], parts_of(products), target.fitted.unit
     for strip in pixel_strips(facts):
         held = 4 * strip.elements(facts.channels, parts)
         if held > (SHARE * target.l2_bytes if room is None else room):
             continue
         registers = -(-strip.spread(strip.rows, strip.columns) // ROWS)
-        vectors = strip.vectors * (FILL_CYCLES * parts * strip.pixels.words)
+        vectors = strip.vectors * (fitted.conv_fill * parts * strip.pixels.words)
         blocks = -(-facts.outputs // COLUMNS)
         moved = _moved(target, facts.output) * registers * ROWS * blocks
-        steps = len(strip.steps) * (len(products) * MULTIPLY_CYCLES / FULL + UNALIGNED)
+        steps = len(strip.steps) * (len(products) * MULTIPLY_CYCLES / fitted.conv_full + fitted.conv_unaligned)
         rounds = -(-facts.batch * -(-facts.out_spatial[0] // strip.rows) // workers)
-        cycles = rounds * (registers * blocks * (steps + RESULT_CYCLES) + vectors + moved)
+        cycles = rounds * (registers * blocks * (steps + fitted.conv_result) + vectors + moved)
         found.append(MatrixPlan(strip, 1, cycles, products))
     return min(found, key=lambda p: p.cycles, default=None)
 
@@ -221,15 +212,17 @@ def workers_of(facts: ConvFacts, plan: MatrixPlan, workers: int) -> int:
     return min(workers, tasks) if facts.flops >= PARALLEL_FLOPS else 1
 
 
-def register_cycles(facts: ConvFacts, products: Products = THREE) -> float:
+def register_cycles(target: Target, facts: ConvFacts, products: Products = THREE) -> float:
     """Cycles of sixteen places by all outputs."""
     blocks, steps = -(-facts.outputs // COLUMNS), -(-facts.channels // DEPTH) * facts.taps
-    return blocks * (steps * len(products) * SLOWER * MULTIPLY_CYCLES / FULL + RESULT_CYCLES)
+    fitted = target.fitted.unit
+    multiply = steps * len(products) * fitted.slower * MULTIPLY_CYCLES / fitted.conv_full
+    return blocks * (multiply + fitted.conv_result)
 
 
-def split_cycles(products: Products) -> float:
+def split_cycles(target: Target, products: Products) -> float:
     """Of a vector of the data."""
-    return SPLIT_CYCLES if parts_of(products) > 1 else SPLIT_ONCE
+    return target.fitted.unit.conv_split if parts_of(products) > 1 else target.fitted.unit.conv_split_once
 
 
 def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterator[MatrixPlan]:
@@ -249,7 +242,10 @@ def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterat
 def _moved(target: Target, value: Value) -> float:
     """Cycles that a vector of an image takes to come, or to go, beside what is done with it."""
     size = value.bytes
-    return FARTHEST if size > kept_bytes(target) else FAR if size > target.l2_bytes // 2 else 0.0
+    fitted = target.fitted.unit
+    if size > kept_bytes(target):
+        return fitted.conv_farthest
+    return fitted.conv_far if size > target.l2_bytes // 2 else 0.0
 
 
 def _strips(work: Work, strip: Strip) -> int:
@@ -262,20 +258,20 @@ def _cycles(
     """Of the core that has the most to do."""
     blocks = -(-work.blocks // groups)
     places = -(-strip.spread(strip.rows, strip.columns) // ROWS)
-    split = split_cycles(work.products) * _vectors(strip) * -(-work.channels // COLUMNS)
+    split = split_cycles(target, work.products) * _vectors(strip) * -(-work.channels // COLUMNS)
     split += _moved(target, work.facts.data) * _vectors(strip) * -(-work.channels // COLUMNS)
     moved = _moved(target, work.facts.output) * places * ROWS * blocks
     if held > SHARE * target.l2_bytes:
         split += 2 * held / target.far_bytes  # written to and read from beyond the cache
-    products = places * register_cycles(work.facts, work.products) * (blocks / work.blocks)
+    products = places * register_cycles(target, work.facts, work.products) * (blocks / work.blocks)
     if held > SHARE * target.l2_bytes:  # each panel reads all of it from there
         data = -(-blocks // 2) * held / target.far_bytes
-        products = max(products, data) + EXPOSED * min(products, data)
+        products = max(products, data) + target.fitted.winograd.exposed * min(products, data)
     own = work.weight_bytes / groups
     again = _strips(work, strip) > 1 and own > target.l2_bytes // 2
     stream = own / stream_rate(target, work.weight_bytes, again)
     rounds = -(-tasks * groups // workers)
-    first = max(products, stream) + EXPOSED * min(products, stream)
+    first = max(products, stream) + target.fitted.winograd.exposed * min(products, stream)
     later = first if again else products
     return rounds * (split + moved) + first + (rounds - 1) * later
 
@@ -284,12 +280,12 @@ def _cycles(
 def _float_cycles(target: Target, space: Space, depth: int, batch: int, weight_bytes: int) -> float:
     tile = choose_tile(target, space)
     count = batch * -(-space.height // tile.rows) * -(-space.width // tile.columns) * (space.blocks // tile.blocks)
-    step = LOOP + max(
+    step = target.fitted.winograd.step + max(
         tile.positions * tile.blocks / target.fma_ports, (tile.positions + tile.blocks) / 2, float(target.fma_latency)
     )
     products = count * depth * step / target.cores
     stream = weight_bytes / stream_rate(target, weight_bytes) / target.cores
-    return max(products, stream) + EXPOSED * min(products, stream)
+    return max(products, stream) + target.fitted.winograd.exposed * min(products, stream)
 
 
 def float_cycles(target: Target, facts: ConvFacts) -> float:

@@ -34,14 +34,10 @@ from ..facts import ConvFacts
 from ..kernel import PARALLEL_FLOPS
 from ..register_tile import Space
 from ..weight_bandwidth import stream_rate
-from ..winograd.cost import EXPOSED
 from .strips import Strip, Tap, strips_of
 
 KIND = "amx-int8"
-COPY_CYCLES = 1.8  # of a vector that is copied
-RESULT_CYCLES = 24.0  # of a register of sums, that its epilogue takes longer than one of sums in registers
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
-FULL = 0.9  # of the multiply-adds a cycle that the unit could start
 MARGIN = 0.9  # the estimate must beat that of vectors by this much
 
 
@@ -156,17 +152,17 @@ def _cycles(target: Target, facts: ConvFacts, plan: BytesPlan, size: tuple[int, 
     for phase in range(len(strip.phases)):
         rows, columns = strip.reach(phase)
         vectors += (strip.rows + rows) * (strip.columns + columns)
-    copy = COPY_CYCLES * vectors * (plan.channels // plan.block)
+    copy = target.fitted.unit.bytes_copy * vectors * (plan.channels // plan.block)
     if held > SHARE * target.l2_bytes:
         copy += 2 * held / target.far_bytes  # written to and read from beyond the cache
-    products = places * blocks * len(plan.windows) * MULTIPLY_CYCLES / FULL
-    results = places * blocks * RESULT_CYCLES
+    products = places * blocks * len(plan.windows) * MULTIPLY_CYCLES / target.fitted.unit.bytes_full
+    results = places * blocks * target.fitted.unit.bytes_result
     weights = registers * len(plan.windows) * REGISTER_BYTES
     own = weights / plan.groups
     again = strips > 1 and own > target.l2_bytes // 2
     stream = own / stream_rate(target, weights, again)
     rounds = -(-facts.batch * strips * plan.groups // workers)
-    first = max(products, stream) + EXPOSED * min(products, stream)
+    first = max(products, stream) + target.fitted.winograd.exposed * min(products, stream)
     later = first if again else products
     return rounds * (copy + results) + first + (rounds - 1) * later
 
@@ -180,4 +176,4 @@ def vector_cycles(target: Target, facts: ConvFacts, workers: int) -> float:
     products = min(cost for cost, _ in space.tiles(target)) * steps / workers
     weights = float(blocks * target.lanes() * facts.channels * facts.taps)
     stream = weights / stream_rate(target, weights) / workers
-    return max(products, stream) + EXPOSED * min(products, stream)
+    return max(products, stream) + target.fitted.winograd.exposed * min(products, stream)

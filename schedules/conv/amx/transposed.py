@@ -112,8 +112,8 @@ def _cycles(target: Target, found: Together, strip: Strip, products: Products) -
     rows, columns = facts.out_spatial
     strips = facts.batch * -(-rows // strip.rows) * -(-columns // strip.columns)
     registers = -(-strip.spread(strip.rows, strip.columns) // ROWS)
-    split = split_cycles(products) * strip.height * strip.pitch * -(-facts.channels // COLUMNS)
-    return strips * (split + registers * sum(register_cycles(f, products) for f, _ in found.phases))
+    split = split_cycles(target, products) * strip.height * strip.pitch * -(-facts.channels // COLUMNS)
+    return strips * (split + registers * sum(register_cycles(target, f, products) for f, _ in found.phases))
 
 
 def build_together(request: Request, found: Together, strip: Strip) -> Kernel:

@@ -35,7 +35,7 @@ from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import OPERATORS, ConvFacts
 from ..kernel import ConvKernel, finish, new_context
-from ..register_tile import LOAD_CYCLES, Tile
+from ..register_tile import Tile
 
 FEW = 4  # a vector holds at least so many times the outputs
 FILLED = 0.75  # of the lanes: where parts of input channels fill no more of them, FEW outputs may fill half a vector
@@ -110,7 +110,7 @@ def choose_few_tile(target: Target, facts: ConvFacts, lanes: int, plain: bool = 
 
 def few_step(target: Target, positions: int, outputs: int) -> float:
     """Cycles of one block of input channels and one tap of a tile."""
-    fmas, loads = positions * outputs / target.fma_ports, LOAD_CYCLES * (positions + outputs)
+    fmas, loads = positions * outputs / target.fma_ports, target.fitted.registers.load * (positions + outputs)
     return max(fmas, loads, float(target.fma_latency)) + 1.0
 
 

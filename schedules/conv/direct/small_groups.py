@@ -28,7 +28,7 @@ from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
-from ..register_tile import LOAD_CYCLES, Tile
+from ..register_tile import Tile
 from .shared_taps import window_of
 
 GAIN = 0.9  # of the direct kernel's cycles that this one may take
@@ -80,7 +80,7 @@ def grouped_step(target: Target, facts: ConvFacts, tile: Tile) -> float:
     have one port, else in the place of one."""
     fmas = tile.positions * facts.kernel[-1]
     shuffles = tile.rows * len(window_of(facts).reads(tile.columns))
-    loads = LOAD_CYCLES * (shuffles + facts.kernel[-1])
+    loads = target.fitted.registers.load * (shuffles + facts.kernel[-1])
     return max(fmas / target.fma_ports, (fmas + shuffles) / 2, loads, float(target.fma_latency))
 
 

@@ -11,11 +11,11 @@ from ...instructions.amx import may_split
 from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Request, Value
 from ..algorithm import Algorithm, Held
-from ..box_cost import PHASED, Costing, MemberCost, direct_cost
+from ..box_cost import Costing, MemberCost, direct_cost
 from ..facts import ConvFacts
 from ..residual_in_place import taken_over
 from .choose import applies, choose_plan, least_plans, smaller_plans, sorted_plans
-from .cost import FILL, direct_cycles, warm_cycles
+from .cost import direct_cycles, warm_cycles
 from .few_channels import build_few_winograd
 from .kernel import build_winograd, workers_of
 from .plan import Plan, held_bytes, scratch_bytes, weight_bytes
@@ -116,9 +116,10 @@ def _tiles_cost(ask: Costing, facts: ConvFacts, target: Target, plan: Plan) -> M
     tiles = batch * plan.tiles[0] * plan.tiles[1]
     transformed = weight_bytes(lanes, facts.channels, plan)
     sizes = scratch_bytes(lanes, facts.channels, plan)
-    lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - FILL) / FILL)
+    fill = target.fitted.winograd.fill
+    lost = min(1.0, max(0.0, (transformed + sum(sizes)) / target.l2_bytes - fill) / fill)
     cycles = turns * (warm_cycles(target, facts, plan) / tiles * batch + ask.extra * plan.transform.outputs)
     strip = max(1, plan.strip // (batch * turns))
     unit = plan.transform.tile[0] * facts.dilation[0], plan.transform.tile[1] * facts.dilation[1]
     positions = math.prod(facts.out_spatial)
-    return MemberCost(unit, cycles, transformed, positions, sizes, PHASED, strip, lost)
+    return MemberCost(unit, cycles, transformed, positions, sizes, strip, lost, phased=True)

@@ -10,6 +10,7 @@ Cycles of one core, for ``tiles`` tiles in strips of ``strip``, output channels 
                 in part beside the arithmetic
 
 and the sum is shared by the cores as evenly as whole tasks allow. The direct convolution is counted the same way.
+Cycles and shares that no fact of the target tells are fitted constants (targets/fitted.toml, ``winograd``).
 """
 
 from __future__ import annotations
@@ -17,32 +18,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....targets.target import Target
-from ...instructions.amx import SLOWER, SUMS, block_cycles, loads_of
+from ...instructions.amx import SUMS, block_cycles, loads_of
 from ...instructions.bf16_parts import parts_of
 from ..facts import ConvFacts
 from ..register_tile import Space, choose_tile
 from ..weight_bandwidth import stream_rate
 from .plan import Layer, Plan, scratch_bytes, vector_bytes, weight_bytes
 from .transform import Transform
-
-NEAR = 20.0  # bytes a cycle from the second-level cache, beside the arithmetic
-EXPOSED = 0.3  # of the shorter of arithmetic and streaming, the part that the other doesn't hide
-EXPOSED_STARVED = 0.5  # the same on starved cores
-FILL = 0.55  # share of the second-level cache up to which weights stay between two strips; at twice it none do
-STARVED = 12.0  # multiply-adds of a core while one vector arrives from beyond its second-level cache: from so many on,
-# products wait for the caches (measured with 13; with 5 they do not)
-MOVED = 1.5  # cycles of a vector of transformed data beside its arithmetic
-SPREAD = 1.8  # of the cycles of plain data's transforms: single numbers are loaded and spread over a vector
-MOVED_STARVED = 7.0  # the same on starved cores: it comes from where the kernel before left it, 7 to 12 with all
-LOOP = 0.25  # cycles that a step of the reduction spends beside its arithmetic
-NEAR_WEIGHTS = 2  # second-level caches: transformed weights up to so many arrive beside the products of F(6x6, 3x3)
-FAR = 0.75  # of their speed, what F(6x6, 3x3) and its like reach with more
-LAST = 0.5  # both where no third level is behind the second
-MOVED_PART = 1.0  # the same of a part of such a vector, half a line
-SPLIT = 1.9  # cycles of a part of a vector
-LOADED = 6.0  # cycles of a register's load that products don't hide: from the second-level cache, mostly
-STORED = 36.0  # cycles of a register of sums, from its last product to the next one's first
-PARTS_RATE = 0.4  # of the rate at which data arrive from beyond that cache, what loads of registers get
 
 
 def reached_share(target: Target, layer: Layer, transform: Transform) -> float:
@@ -51,9 +33,10 @@ def reached_share(target: Target, layer: Layer, transform: Transform) -> float:
     256 x 256 x 5 x 5 at 28 take 0.34 of the direct time where 0.27 is expected, 128 x 128 x 7 x 7 at 46 x 54 0.40 on
     one core and 0.50 on two for 0.39 (Emerald Rapids)."""
     size = 4 * transform.matrices * transform.planes * layer.planes * layer.channels * layer.outputs
-    if not transform.is_large or size <= (NEAR_WEIGHTS if target.l3_bytes else LAST) * target.l2_bytes:
+    fitted = target.fitted.winograd
+    if not transform.is_large or size <= (fitted.near_weights if target.l3_bytes else fitted.last) * target.l2_bytes:
         return 1.0
-    return FAR if target.l3_bytes else LAST
+    return fitted.far if target.l3_bytes else fitted.last
 
 
 def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
@@ -69,7 +52,7 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     tile = choose_tile(target, Space(height, width, blocks, blocks))
     count = layer.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
     depth = layer.channels * facts.taps
-    step = LOOP + max(
+    step = target.fitted.winograd.step + max(
         tile.positions * tile.blocks / target.fma_ports,
         (tile.positions + tile.blocks) / 2,
         float(target.fma_latency),
@@ -77,38 +60,39 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     products = count * depth * step / target.cores
     weight_bytes = depth * blocks * lanes * 4
     stream = weight_bytes / stream_rate(target, weight_bytes) / target.cores
-    return max(products, stream) + EXPOSED * min(products, stream)
+    return max(products, stream) + target.fitted.winograd.exposed * min(products, stream)
 
 
 def starved(target: Target) -> bool:
     """True if a core multiplies much faster than its weights arrive."""
-    return target.lanes() * 4 / target.far_bytes * target.fma_ports >= STARVED
+    return target.lanes() * 4 / target.far_bytes * target.fma_ports >= target.fitted.winograd.starved
 
 
-def _matrix_cycles(lanes: int, channels: int, plan: Plan) -> float:
+def _matrix_cycles(target: Target, channels: int, plan: Plan) -> float:
     """Of a strip's products for one xi and chunk on the matrix unit."""
-    steps = -(-plan.planes * -(-channels // lanes) // 2)
+    steps = -(-plan.planes * -(-channels // target.lanes()) // 2)
     high = SUMS // plan.vectors
     whole, rest = divmod(plan.row_tiles, high)
-    step = whole * _step_cycles(high, plan) + (_step_cycles(rest, plan) if rest else 0.0)
-    return steps * step + STORED * plan.row_tiles * plan.vectors
+    step = whole * _step_cycles(target, high, plan) + (_step_cycles(target, rest, plan) if rest else 0.0)
+    return steps * step + target.fitted.winograd.stored * plan.row_tiles * plan.vectors
 
 
-def _step_cycles(high: int, plan: Plan) -> float:
+def _step_cycles(target: Target, high: int, plan: Plan) -> float:
     """Of a step of a block of ``high`` registers of tiles."""
     shape = high, plan.vectors
-    return SLOWER * block_cycles(shape, len(plan.products)) + LOADED * loads_of(shape, plan.products)
+    loads = target.fitted.winograd.loaded * loads_of(shape, plan.products)
+    return target.fitted.unit.slower * block_cycles(shape, len(plan.products)) + loads
 
 
 def plan_cycles(target: Target, channels: int, plan: Plan) -> float:
-    lanes, t = target.lanes(), plan.transform
+    lanes, t, fitted = target.lanes(), plan.transform, target.fitted.winograd
     depth, blocks_in = plan.planes * channels, plan.planes * -(-channels // lanes)
     data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)
-    step = LOOP + max(
+    step = fitted.step + max(
         plan.rows * plan.vectors / target.fma_ports,
         (plan.rows + plan.vectors) / 2,
         float(target.fma_latency),
-        (plan.vectors * lanes + (plan.rows if starved(target) else 0)) * 4 / NEAR,
+        (plan.vectors * lanes + (plan.rows if starved(target) else 0)) * 4 / target.fitted.memory.beside,
     )
     share = plan.chunks_per_group / plan.chunks
     read = weight_bytes(lanes, channels, plan) * share
@@ -116,20 +100,20 @@ def plan_cycles(target: Target, channels: int, plan: Plan) -> float:
     # a task: transform the strip's data, multiply by a group's weights, transform the products
     products = plan.row_tiles * (depth * step + 2 * plan.rows * plan.vectors)
     if plan.products:
-        products = _matrix_cycles(lanes, channels, plan)
+        products = _matrix_cycles(target, channels, plan)
     products *= t.products * plan.chunks_per_group
     data_ops = t.data_operations / target.fma_ports
-    moved = MOVED_STARVED if starved(target) else MOVED
+    moved = fitted.moved_starved if starved(target) else fitted.moved
     if plan.products:
-        moved = (MOVED_PART + SPLIT) * parts_of(plan.products)
+        moved = (fitted.moved_part + fitted.split) * parts_of(plan.products)
     data_ops += moved * t.products
     result_ops = t.result_operations / target.fma_ports + t.products + 2.0 * t.outputs
     if plan.plain:
         vectors = -(-plan.column // lanes)
         data_ops = vectors * (t.products + t.across.data_operations) / target.fma_ports
-        data_ops, blocks_in = SPREAD * (data_ops + MOVED * vectors * t.across.extent), depth
+        data_ops, blocks_in = fitted.spread * (data_ops + fitted.moved * vectors * t.across.extent), depth
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
-    slow = PARTS_RATE if plan.products else 1.0
+    slow = fitted.parts_rate if plan.products else 1.0
     scratch, again_read = data_bytes + product_bytes, 0.0
     if scratch + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
         transforms += 2 * data_bytes / target.far_bytes  # written to and read from beyond the cache
@@ -140,11 +124,11 @@ def plan_cycles(target: Target, channels: int, plan: Plan) -> float:
     readers = max(1, target.cores // plan.groups)
     first_stream = read / (slow * stream_rate(target, read / share, readers=readers)) + beside * again_read
     later_stream = read / (slow * stream_rate(target, read / share, again=True)) + beside * again_read
-    exposed = EXPOSED_STARVED if starved(target) and not plan.products else EXPOSED
+    exposed = fitted.exposed_starved if starved(target) and not plan.products else fitted.exposed
     cold, again = (max(products, s) + exposed * min(products, s) for s in (first_stream, later_stream))
     # tasks of one group follow each other on a core: only the first finds all of the weights cold
     fill = (read + scratch) / target.l2_bytes
-    lost = min(1.0, max(0.0, fill - FILL) / FILL)
+    lost = min(1.0, max(0.0, fill - fitted.fill) / fitted.fill)
     rounds = -(-plan.tasks // target.cores)
     first = min(rounds, -(-rounds // plan.strips))
     return rounds * transforms + first * cold + (rounds - first) * (lost * again + (1 - lost) * products)
