@@ -23,7 +23,6 @@ from tvm import tirx
 
 from ...targets import llvm
 from ...targets.target import Target
-from ..words.dims import is_open
 from ..words.group import Request
 
 ROWS = 16  # of a register
@@ -56,9 +55,7 @@ def has_matrix_unit(target: Target, kind: str = "amx-bf16") -> bool:
 
 def may_split(request: Request) -> bool:
     """True if products of float32 may be sums of products of parts (:mod:`.bf16_parts`): not under ``exact``, not if
-    switched off, not where weights are to take half of their bytes, and not of open sizes."""
-    if is_open(request.group.outputs[0].shape):
-        return False
+    switched off, and not where weights are to take half of their bytes."""
     return request.policy.parts and has_matrix_unit(request.target)
 
 

@@ -32,7 +32,9 @@ from tvm import tirx
 
 from ..instructions.amx import DEPTH, PAIRS, ROWS, SUMS, MatrixUnit, Rows, may_split
 from ..instructions.bf16_parts import WORDS, order, pack, parts_of, products_of, split
+from ..words.dims import to_index
 from ..words.group import Kernel, Packed, Request
+from ..words.sizes import product, usual
 from .amx_blocks import Registers, Shape, choose_registers, heights, pieces
 from .facts import MatmulFacts
 from .folded_moves import producers, read_steps
@@ -56,9 +58,9 @@ class Behind:
 
 
 def shape_of(request: Request, facts: MatmulFacts) -> Shape:
-    """The shape of the product as the matrix unit sees it."""
-    batches = 1 if facts.flat else int(np.prod(facts.batch, dtype=np.int64))
-    return Shape(facts.rows, facts.k, facts.n, batches, products_of(request.policy))
+    """The shape of the product as the matrix unit sees it, at the sizes that the build plans for."""
+    batches = 1 if facts.flat else usual(product(facts.batch))
+    return Shape(usual(facts.rows), facts.k, facts.n, batches, products_of(request.policy))
 
 
 def fits_unit(request: Request, facts: MatmulFacts) -> bool:
@@ -89,6 +91,11 @@ class _Matrix(_Matmul):
         self.parts = parts_of(self.shape.products)
         self.unit = MatrixUnit(self.k)
         self.workspace = 0
+        self.rows = to_index(facts.rows)
+        self.row_blocks: Any = chosen.row_blocks
+        if self.open:
+            self.row_blocks = to_index(-(-facts.rows // (chosen.rows * ROWS)))
+        self.registers: Any = chosen.rows  # of rows of the present task
 
     def build(self) -> Kernel:
         shape, chosen, k = self.shape, self.chosen, self.k
@@ -97,12 +104,14 @@ class _Matrix(_Matmul):
         b = self.ctx.packed(Packed(f"w_{self.facts.b.name}", self._registers_of_b, elements, "int32"), narrow=False)
         panels = -(-shape.column_registers // chosen.width)
         run = -(-panels // chosen.groups)
-        total = shape.batches * chosen.row_blocks * chosen.groups
-        with k.loop(total, "parallel" if total > 1 and shape.large else "serial", "p") as p:
+        batches = 1 if self.facts.flat else to_index(product(self.facts.batch))
+        total = batches * self.row_blocks * chosen.groups
+        parallel = shape.batches * chosen.row_blocks * chosen.groups > 1 and shape.large
+        with k.loop(total, "parallel" if parallel else "serial", "p") as p:
             self.ctx.ranged(p, total)
             group = self.bind(tirx.floormod(p, chosen.groups), chosen.groups)
-            block = self.bind(tirx.floormod(tirx.floordiv(p, chosen.groups), chosen.row_blocks), chosen.row_blocks)
-            batch = self.bind(tirx.floordiv(p, chosen.groups * chosen.row_blocks), shape.batches)
+            block = self.bind(tirx.floormod(tirx.floordiv(p, chosen.groups), self.row_blocks), self.row_blocks)
+            batch = self.bind(tirx.floordiv(p, chosen.groups * self.row_blocks), batches)
             self._task(a, b, (batch, block, group), run)
         return Kernel(
             function=k.finish(),
@@ -110,7 +119,7 @@ class _Matrix(_Matmul):
             outputs=self.request.group.outputs,
             schedule=f"matmul on the matrix unit, blocks of {chosen.rows * ROWS} rows, panels of {chosen.width}x16"
             + (", bfloat16" if self.parts == 1 else ""),
-            flops=self.facts.flops,
+            flops=usual(self.facts.flops),
             workspace=self.workspace,
         )
 
@@ -127,7 +136,7 @@ class _Matrix(_Matmul):
 
     def _task(self, a: Any, b: Any, place: tuple[Any, Any, Any], run: int) -> None:
         k, chosen, (batch, block, group) = self.k, self.chosen, place
-        first = self.bind(block * (chosen.rows * ROWS), self.shape.rows)
+        first = self.bind(block * (chosen.rows * ROWS), self.rows)
         words = chosen.rows * self.shape.steps * self.parts * WORDS
         left = k.local("parts", "int32", words, "global")
         if words * BYTES > STACK_BYTES:
@@ -153,15 +162,17 @@ class _Matrix(_Matmul):
     def _split_rows(self, a: Any, batch: Any, first: Any, left: Any, right: tuple[Any, Any]) -> None:
         """The rows of a task in parts; what a last register lacks stays as it is. Meanwhile it asks for the first panel
         of B (``right``: B, and the panel's first register)."""
-        k, rows, depth, steps = self.k, self.shape.rows, self.shape.depth, self.shape.steps
+        k, rows, depth, steps = self.k, self.rows, self.shape.depth, self.shape.steps
         base = 0 if self.facts.flat or self.moved else self._base(self.facts.a, self._batch_indices(batch))
         whole, rest = divmod(depth, DEPTH)
-        registers: Any = self.chosen.rows
-        if self.chosen.row_blocks > 1:
-            registers = tirx.min(registers, tirx.floordiv(rows - first + (ROWS - 1), ROWS))
-        with k.loop(registers, name="g") as g:
+        self.registers = self.chosen.rows
+        if self.open or self.chosen.row_blocks > 1:
+            self.registers = tirx.min(self.registers, tirx.floordiv(rows - first + (ROWS - 1), ROWS))
+        if self.open:
+            self.registers = self.bind(self.registers, self.chosen.rows + 1)
+        with k.loop(self.registers, name="g") as g:
             self.ctx.ranged(g, self.chosen.rows)
-            count: Any = ROWS if rows % ROWS == 0 else tirx.min(rows - first - g * ROWS, ROWS)
+            count: Any = ROWS if not self.open and rows % ROWS == 0 else tirx.min(rows - first - g * ROWS, ROWS)
 
             def step(s: Any, split_step: Callable[[Any, Any, Any], None]) -> None:
                 with k.loop(count, name="r") as r:
@@ -205,23 +216,17 @@ class _Matrix(_Matmul):
         self, region: Region, memory: Any, place: tuple[Any, Any, Any], panels: tuple[Any, Any]
     ) -> None:
         """Emits the products of all rows of a task (``place``: batch, block of rows, first row) with a run of panels
-        (``panels``: first, count). Rows go in blocks of equal height, then one lower block; the last task has fewer
-        rows, and so another number of blocks and another lower one. Where sums are long, a block's epilogue runs beside
-        the sums of the next block."""
-        k, chosen, (batch, block, first), (begin, count) = self.k, self.chosen, place, panels
-        last_rows = self.shape.row_registers - (chosen.row_blocks - 1) * chosen.rows
-        tall, blocks, last = heights(chosen.rows, region.vectors)
-        _, fewer, end = heights(last_rows, region.vectors)
-        final = block == chosen.row_blocks - 1
-        whole: Any = fewer if chosen.row_blocks == 1 else blocks
-        if fewer != whole:
-            whole = self.bind(tirx.Select(final, fewer, blocks), blocks + 1)
+        (``panels``: first, count). Rows go in blocks of equal height, then one lower block. Where sums are long, a
+        block's epilogue runs beside the sums of the next block."""
+        k, (batch, block, first), (begin, count) = self.k, place, panels
+        tall, whole, most, ends = self._heights(region.vectors, block)
         beside = self.shape.steps >= BESIDE
-        most, size = max(blocks, fewer), tall * region.vectors * ROWS * self.lanes
+        size = tall * region.vectors * ROWS * self.lanes
 
         def behind(panel: Any, register: Any, rows: int, at: Any) -> Behind:
-            row = self.bind(first + register * ROWS, self.shape.rows)
-            left = rows * ROWS if self.shape.rows % ROWS == 0 else tirx.min(self.shape.rows - row, rows * ROWS)
+            row = self.bind(first + register * ROWS, self.rows)
+            cut = self.open or self.rows % ROWS
+            left = tirx.min(self.rows - row, rows * ROWS) if cut else rows * ROWS
             return Behind(batch, panel, row, left, at)
 
         def before(number: Any) -> Behind:
@@ -242,17 +247,40 @@ class _Matrix(_Matmul):
                     self._block(region, memory, (tall, region.vectors), (panel, t * tall, at), (t, most), waiting)
                     if not beside:
                         self._finish(region, memory[2], behind(panel, t * tall, tall, at), 0, tall * ROWS)
-            ends = [(end, fewer * tall, final)]
-            if chosen.row_blocks > 1:
-                ends.append((last, blocks * tall, block < chosen.row_blocks - 1))
             for rows, register, there in ends:
-                if rows:
-                    with k.when(there) if chosen.row_blocks > 1 else nullcontext():
-                        self._block(region, memory, (rows, region.vectors), (panel, register, 2 * size))
-                        self._finish(region, memory[2], behind(panel, register, rows, 2 * size), 0, rows * ROWS)
+                with k.when(there) if there is not None else nullcontext():
+                    self._block(region, memory, (rows, region.vectors), (panel, register, 2 * size))
+                    self._finish(region, memory[2], behind(panel, register, rows, 2 * size), 0, rows * ROWS)
         if most and beside:
             with k.when(count * whole > 0):
                 self._finish(region, memory[2], before(count * whole), 0, tall * ROWS)
+
+    def _heights(self, width: int, block: Any) -> tuple[int, Any, int, list[tuple[int, Any, Any]]]:
+        """How the rows of a task meet a panel of ``width`` registers: registers of a whole block, how many such blocks,
+        how many at most, and lower last ones (registers, the first one, whether it is there; None: it is). The last
+        task has fewer rows, and so another number of blocks and another lower one; of open rows any has."""
+        chosen = self.chosen
+        if self.open:
+            tall, most, _ = heights(chosen.rows, width)
+            lower = sorted({heights(n, width)[2] for n in range(1, chosen.rows + 1)} - {0})
+            rest = tirx.floormod(self.registers, tall)
+            if 3 in lower and width == 2:
+                rest = tirx.Select(tirx.all(rest > 0, self.registers > tall), 3, rest)
+            rest = self.bind(rest, tall + 2)
+            whole = self.bind(tirx.floordiv(self.registers - rest, tall), most + 2)
+            return tall, whole, chosen.rows // tall, [(n, whole * tall, tirx.EQ(rest, n)) for n in lower]
+        last_rows = self.shape.row_registers - (chosen.row_blocks - 1) * chosen.rows
+        tall, blocks, last = heights(chosen.rows, width)
+        _, fewer, end = heights(last_rows, width)
+        final = block == chosen.row_blocks - 1
+        count: Any = fewer if chosen.row_blocks == 1 else blocks
+        if fewer != count:
+            count = self.bind(tirx.Select(final, fewer, blocks), blocks + 1)
+        several = chosen.row_blocks > 1
+        ends = [(end, fewer * tall, final if several else None)]
+        if several:
+            ends.append((last, blocks * tall, block < chosen.row_blocks - 1))
+        return tall, count, max(blocks, fewer), [e for e in ends if e[0]]
 
     def _block(
         self,

@@ -6,7 +6,9 @@ from __future__ import annotations
 from ...targets.target import Target
 from ..instructions.amx import has_matrix_unit
 from ..instructions.bf16_parts import THREE, Products, products_of
+from ..words.dims import is_open
 from ..words.group import Request, dtype_bytes
+from ..words.sizes import usual
 from .amx_blocks import STAYS, Shape, choose_registers
 from .amx_kernel import fits_unit
 from .blocking import PARALLEL_FLOPS
@@ -46,8 +48,12 @@ def matrix_pays(request: Request, facts: MatmulFacts) -> bool:
     """True if the matrix unit may compute the product, and is estimated to be faster than what else would."""
     if not fits_unit(request, facts):
         return False
-    rows, images = (rows_of_image(facts), facts.rows // rows_of_image(facts)) if facts.flat else (facts.rows, 1)
-    dtype, seven = facts.output.dtype, strassen_pays(request, facts)
+    dtype, seven = facts.output.dtype, False
+    rows, images = usual(facts.rows), 1
+    if not is_open(facts.output.shape):
+        seven = strassen_pays(request, facts)
+        if facts.flat:
+            rows, images = rows_of_image(facts), facts.rows // rows_of_image(facts)
     plain = _plain_cycles(request.target, images, rows, facts.k, facts.n, dtype, seven)
     shape = Shape(images * rows, facts.k, facts.n, 1, products_of(request.policy))
     return _unit_pays(request.target, shape, plain)

@@ -92,6 +92,7 @@ class _Matmul:
         self.ctx = Context(request, self.graph, request.group.name)
         self.k = self.ctx.k
         self.lanes = request.target.lanes(facts.output.dtype)
+        self.open = is_open(facts.output.shape)
         self.element = dtype_bytes(facts.output.dtype)
         self.moved = bool(producers(request.group, facts.a))  # A is read through moves
         large = facts.k * facts.n * self.element > (request.target.l2_bytes or 1 << 20) // 2
@@ -280,10 +281,14 @@ class _Matmul:
                 k.store(acc, z * self.lanes + v, scratch[t * size + z * self.lanes + v])
             self._epilogue(region, acc, batch, panel, row)
 
-    def bind(self, value: Any, extent: int) -> Any:
+    def bind(self, value: Any, extent: Any) -> Any:
+        """A name for an index. Of open rows it is one that TVM does not see through: it would put whole expressions
+        back at every use, and the code of a kernel would grow a hundred times."""
         value = self.ctx.analyzer.simplify(value)
         if isinstance(value, (int, tirx.IntImm, tirx.Var)):
             return value
+        if self.open:
+            return self.k.hold(value, "o")
         return self.ctx.ranged(self.k.bind(value, "o"), extent)
 
     def _batch_indices(self, batch: Any) -> list[Any]:

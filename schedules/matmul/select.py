@@ -61,8 +61,6 @@ class Amx(Algorithm):
     name = "the matrix unit"
 
     def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
-        if is_open(facts.output.shape):
-            return self.refuses("its blocks need a fixed number of rows")
         if not may_split(request):
             return self.refuses("the target has no such unit, or float32 must not be split into parts for it")
         if not matrix_pays(request, facts):

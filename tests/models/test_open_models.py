@@ -43,7 +43,8 @@ def test_the_same_bits_on_one_thread(built):
 
 
 def test_kernels_are_the_fast_ones(built):
-    model, _, library = built
+    model, proto, _ = built
+    library = halotile.compile(proto, NAMED)
     schedules = [kernel["schedule"] for kernel in library.report["kernels"]]
     for text in model.fired:
         assert any(text in schedule for schedule in schedules), (text, schedules)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +30,9 @@ from ...instructions.amx import (
 )
 from ...instructions.bf16_parts import THREE, Products, parts_of, products_of
 from ...matmul.folded_moves import producers
+from ...words.dims import bounds, is_open
 from ...words.group import Request, Value
+from ...words.sizes import usual
 from ..facts import ConvFacts
 from ..kernel import PARALLEL_FLOPS
 from ..register_tile import Space, choose_tile
@@ -43,6 +45,7 @@ MARGIN = 0.93  # the estimate must beat the one in float32 by this much
 LESS = 4  # strips smaller than the largest that fits, which may be dealt out more evenly
 LINE = 16  # words of a cache line
 FEW = 8  # channels of pixels
+OPEN_ROWS = 4  # of outputs, for each row that strips of images of any size share, where these are widest
 LEAST_DEPTH = 16  # channels; fewer fill a quarter of a step at most
 
 
@@ -165,7 +168,32 @@ def matrix_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
     if not matrix_applies(request, facts):
         return None
     room = request.limits.room
-    return best_plan(request.target, facts, request.workers, room, products_of(request.policy))
+    plan = best_plan(request.target, facts, request.workers, room, products_of(request.policy))
+    size = request.group.outputs[0].shape[2:]
+    if plan is None or not is_open(size):
+        return plan
+    return replace(plan, strip=roomy(facts, plan, size, int(SHARE * request.target.l2_bytes) if room is None else room))
+
+
+def roomy(facts: ConvFacts, plan: MatrixPlan, size: tuple[Any, ...], room: int) -> Strip:
+    """The strip for images of any ``size`` (rows and columns of outputs): few rows of as many columns as ``room`` bytes
+    hold, no narrower than the plan's. Its kernel makes more rows of narrower images
+    (:meth:`.kernel.MatrixConv._fit`)."""
+    shared = max(t.row for t in plan.strip.taps)
+    rows, columns = max(1, OPEN_ROWS * shared), plan.strip.columns
+    most = bounds(size[-1])[1]
+
+    def fits(columns: int) -> bool:
+        return 4 * Strip.of(facts, rows, columns).elements(facts.channels, plan.parts) <= room
+
+    if not fits(columns):
+        return plan.strip
+    while columns < most and fits(columns + 1):
+        step = 1
+        while columns + 2 * step <= most and fits(columns + 2 * step):
+            step *= 2
+        columns += step
+    return Strip.of(facts, rows, columns)
 
 
 def smaller_plans(
@@ -192,7 +220,7 @@ def times_split(facts: ConvFacts, plan: MatrixPlan) -> float:
     """How often a number of the data is split into parts, on average."""
     strip = plan.strip
     strips = plan.groups * _strips(Work.of(facts), strip)
-    return facts.batch * facts.channels * strips * _vectors(strip) / facts.data.elements
+    return facts.batch * facts.channels * strips * _vectors(strip) / usual(facts.data.elements)
 
 
 def _vectors(strip: Strip) -> int:
@@ -241,8 +269,7 @@ def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterat
 
 def _moved(target: Target, value: Value) -> float:
     """Cycles that a vector of an image takes to come, or to go, beside what is done with it."""
-    size = value.bytes
-    fitted = target.fitted.unit
+    size, fitted = usual(value.bytes), target.fitted.unit
     if size > kept_bytes(target):
         return fitted.conv_farthest
     return fitted.conv_far if size > target.l2_bytes // 2 else 0.0
@@ -295,5 +322,5 @@ def float_cycles(target: Target, facts: ConvFacts) -> float:
     depth = facts.channels * facts.taps
     space = Space(height, width, blocks, blocks)
     batch = facts.batch * math.prod(facts.out_spatial[:-2])
-    moved = _moved(target, facts.output) * facts.output.elements / target.lanes() / target.cores
+    moved = _moved(target, facts.output) * usual(facts.output.elements) / target.lanes() / target.cores
     return moved + _float_cycles(target, space, depth, batch, 4 * depth * blocks * target.lanes())

@@ -22,6 +22,7 @@ from typing import Any
 from tvm import tirx
 
 from ...instructions.amx import COLUMNS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
+from ...words.dims import to_index
 from ..kernel import ConvKernel
 
 SHORT = 2  # steps of a sum, beside which there is no room for the epilogue of the block before
@@ -57,6 +58,9 @@ class Places:
     def __post_init__(self) -> None:
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.unit, self.blocks = MatrixUnit(self.k), self.conv.channel_blocks
+        self.images = to_index(self.facts.data.shape[0])
+        self.pitch: Any = self.strip.pitch  # places of a row of the strip's data
+        self.most = [self.strip.rows, self.strip.columns]  # outputs of a strip
 
     def _begin(self) -> None:
         """At the beginning of a core's part."""
@@ -70,10 +74,10 @@ class Places:
         """The tasks of one core: images first, then groups of output channels, then strips from the top."""
         k, conv, simplify = self.k, self.conv, self.ctx.analyzer.simplify
         spatial = list(conv.spatial)[-2:] if len(conv.spatial) > 1 else [tirx.IntImm("int32", 1), *conv.spatial]
-        most = [self.strip.rows, self.strip.columns]
+        most = self.most
         counts = [tirx.floordiv(s + (m - 1), m) for s, m in zip(spatial, most)]
         down, across = (simplify(c) if not isinstance(c, int) else c for c in counts)
-        total = simplify(down * across * (self.groups * self.facts.batch))
+        total = simplify(down * across * (self.groups * self.images))
         begin: Any = tirx.IntImm("int32", 0)
         if workers > 1:
             self.ctx.ranged(worker, workers)
@@ -85,7 +89,7 @@ class Places:
             for count in (across, down, self.groups):
                 numbers.append(conv.bind(tirx.floormod(rest, count), 1 << 24))
                 rest = tirx.floordiv(rest, count)
-            n = conv.bind(rest, self.facts.batch)
+            n = conv.bind(rest, self.images)
             origin = [conv.bind(number * m, 1 << 24) for number, m in zip((numbers[1], numbers[0]), most)]
             size = [
                 m if isinstance(s, (int, tirx.IntImm)) and int(s) % m == 0 else conv.bind(tirx.min(s - o, m), m + 1)
@@ -129,7 +133,7 @@ class Places:
     def _places(self, task: Task, block: Any, columns: int) -> None:
         """All places of the strip by ``columns`` registers of outputs from ``block`` on."""
         k, height, simplify = self.k, SUMS // columns, self.ctx.analyzer.simplify
-        total = _number(self.strip.spread(task.size[0], task.size[1]))
+        total = _number((task.size[0] - 1) * self.pitch + task.size[1])
         registers = simplify(tirx.floordiv(total + (ROWS - 1), ROWS))
         whole, blocks = (simplify(tirx.floordiv(registers + more, height)) for more in (0, height - 1))
 
@@ -214,9 +218,10 @@ class Places:
 
     def _output(self, number: Any) -> tuple[Any, Any, Any]:
         """Position of place ``number`` of the last block: its number in the strip, its row and its column."""
-        k, pitch = self.k, self.strip.pitch
+        k, pitch = self.k, self.pitch
         place = k.bind(self.last[0][0] + number, "p")
-        row = k.bind(tirx.floordiv(place, pitch), "y")
+        row = tirx.floordiv(place, pitch)
+        row = k.bind(row, "y") if isinstance(pitch, int) else k.hold(row, "y")
         return place, row, k.bind(place - row * pitch, "x")
 
     def _write(self, task: Task, columns: int, places: list[tuple[Any, list[Any]]]) -> None:
