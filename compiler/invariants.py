@@ -28,7 +28,7 @@ def _problems(build: Build, stage: str) -> Iterator[str]:
         yield from (f"{g.name} has no choice" for g in build.groups if g not in build.choices)
     elif stage == "tile":
         for group, plan in build.tiled.items():
-            yield from (f"{group.name}: {problem}" for problem in _of_plan(plan))
+            yield from (f"{group.name}: {problem}" for problem in _of_plan(build, plan))
     elif stage == "plan":
         yield from collisions(build.memory.buffers)
 
@@ -42,11 +42,17 @@ def _malformed(module: Any) -> Iterator[str]:
         yield str(error).strip().splitlines()[0]
 
 
-def _of_plan(plan: Any) -> list[str]:
+def _of_plan(build: Build, plan: Any) -> list[str]:
+    from ..passes.tile.open.at_size import plan_at
     from ..passes.tile.plan.checker import check_plan
     from ..passes.tile.scratchpad.checker import check_stripes
+    from ..schedules.words.open_tile_plan import OpenTilePlan
     from ..schedules.words.stripe_plan import StripePlan
 
+    if isinstance(plan, OpenTilePlan):
+        assert build.imported is not None
+        sizes = [{s.name: s.least for s in build.imported.symbols}, {s.name: s.typical for s in build.imported.symbols}]
+        return [str(problem) for at in sizes for problem in check_plan(plan_at(plan, at)).problems]
     checked = check_stripes(plan) if isinstance(plan, StripePlan) else check_plan(plan)
     return [str(problem) for problem in checked.problems]
 

@@ -24,20 +24,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import HalotileError, ShapeError, TargetError
+from ..errors import HalotileError, TargetError
 from ..schedules.words.choice import Choice, Refusal
 from ..schedules.words.dims import INFINITY, Dim
-from ..schedules.words.sizes import SYMBOLS, TYPICAL, no_symbols
+from ..schedules.words.sizes import SYMBOLS, TYPICAL, at_sizes, no_symbols
 from . import rewrites
 from .dump import dump_stage
 from .invariants import check_stage
-from .refused import naming, naming_stage, quoted
+from .refused import naming, naming_stage
 from .report import build_report
 from .spec import Symbol
 from .state import STAGES, Build, Options, Progress
@@ -216,11 +216,7 @@ def tile(build: Build) -> None:
 
     options = build.options
     if _open(build):
-        if options.memory_budget is not None or isinstance(options.tile, Mapping):
-            raise ShapeError(
-                f"memory budgets and tiles need fixed shapes: fix {quoted([s.name for s in _open(build)])} with --shape"
-            )
-        build.notes["tile"] = ["every group is computed whole: dimensions are open"]
+        _tile_open(build)
         return
     if options.target.memory_kind == "scratchpad" and options.tile != "off":
         from ..passes.tile.scratchpad.stripes import Stripes
@@ -234,6 +230,32 @@ def tile(build: Build) -> None:
     wish = options.tile or "auto"
     placed = (*build.graph.inputs, *build.graph.outputs)
     result = Tile(wish, options.memory_budget, options.optimize, build.options.policy, build.closing).apply(
+        build.groups,
+        build.layouts,
+        build.places,
+        placed,
+        build.target,
+        partial(_kernel, build),
+        partial(_sized, build, PartSizes()),
+        build.vanished,
+    )
+    build.groups, build.tiled, build.ready = result.groups, dict(result.plans), dict(result.kernels)
+    build.rooms = dict(result.rooms)
+    build.places = result.places or build.places
+    build.notes["tile"] = list(result.notes)
+    if result.details:
+        build.details["tile"] = dict(result.details)
+
+
+def _tile_open(build: Build) -> None:
+    from ..passes.tile.open.tile import OpenTile
+    from ..schedules.tiled import PartSizes
+
+    options = build.options
+    most = {s.name: None if s.high is None else s.most for s in _open(build)}
+    placed = (*build.graph.inputs, *build.graph.outputs)
+    wish = options.tile or "auto"
+    result = OpenTile(wish, options.memory_budget, options.optimize, options.policy, build.closing, most).apply(
         build.groups,
         build.layouts,
         build.places,
@@ -269,12 +291,15 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
     from ..schedules.dispatch import build_kernel
     from ..schedules.kernel.cache import Repeats
     from ..schedules.scratchpad.kernel import build_striped
-    from ..schedules.tiled import build_open_images, build_tiled, builds_open_images
+    from ..schedules.tiled import build_open_images, build_open_tiled, build_tiled, builds_open_images
+    from ..schedules.words.open_tile_plan import OpenTilePlan
     from ..schedules.words.stripe_plan import StripePlan
 
     request = _request(build, group, room)
     if isinstance(plan, StripePlan):
         return build_striped(plan, request)
+    if isinstance(plan, OpenTilePlan):
+        return build_open_tiled(plan, request)
     if plan is not None:
         return build_tiled(plan, request, build.options.policy.threads)
     if builds_open_images(request):
@@ -285,8 +310,11 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
 
 
 def _sized(build: Build, sizes: Any, group: Any, plan: Any) -> Any:
-    from ..schedules.tiled import sized_tiled
+    from ..schedules.tiled import sized_open_tiled, sized_tiled
+    from ..schedules.words.open_tile_plan import OpenTilePlan
 
+    if isinstance(plan, OpenTilePlan):
+        return sized_open_tiled(plan, _request(build, group), sizes)
     return sized_tiled(plan, _request(build, group), build.options.policy.threads, sizes)
 
 
@@ -303,13 +331,33 @@ def plan(build: Build) -> None:
     from ..passes.memory.plan import plan_memory
 
     placed = {*build.graph.inputs, *build.graph.outputs}
-    build.memory = plan_memory(build.kernels, build.layouts, build.places, placed)
+    budgeted = build.options.memory_budget is not None and bool(_open(build))
+    with at_sizes({s.name: s.most for s in _open(build)} if budgeted else TYPICAL.get()):  # where a budget must hold
+        build.memory = plan_memory(build.kernels, build.layouts, build.places, placed)
+    if budgeted:
+        build.notes["plan"] = [_budget_note(build)]
     budget, needed = build.options.memory_budget, build.memory.planned_bytes
     if budget is not None and needed > budget:  # the tile stage has seen to it, but where stripes are all there is
         raise HalotileError(
             f"the memory budget of {budget} bytes can't be met: the arena of this model on {build.options.target.id} "
             f"is {needed} bytes; raise the budget"
         )
+
+
+def _budget_note(build: Build) -> str:
+    """The budget, and what the arena takes of it at the largest, the typical and the smallest shape."""
+    from .codegen.module import workspace_bytes
+
+    symbols, memory, parts = _open(build), build.memory, []
+    threads = build.options.policy.threads
+    shapes = (("largest", "most"), ("typical", "typical"), ("smallest", "least"))
+    for word, what in shapes:
+        sizes = {s.name: getattr(s, what) for s in symbols}
+        with at_sizes(sizes):
+            slots = threads * workspace_bytes(build.kernels)
+        where = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        parts.append(f"{memory.bytes_at(sizes) + slots} at the {word} shape ({where})")
+    return f"of the memory budget of {build.options.memory_budget} bytes the arena takes {', '.join(parts)}"
 
 
 def assemble(build: Build) -> None:

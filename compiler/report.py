@@ -90,10 +90,15 @@ def _in_float16(build: Build) -> dict[str, Any]:
 def planned(build: Build) -> list[dict[str, Any]]:
     """The tile groups of a build, in order, as plain data."""
     from ..passes.tile.describe import plan_data
+    from ..passes.tile.open.at_size import plan_at
+    from ..schedules.words.open_tile_plan import OpenTilePlan
     from ..schedules.words.tile_plan import TilePlan
 
     found: Mapping[Any, Any] = build.tiled
-    return [plan_data(g.name, found[g]) for g in build.groups if isinstance(found.get(g), TilePlan)]
+    plans = [(g.name, found.get(g)) for g in build.groups]
+    typical = {} if build.imported is None else {s.name: s.typical for s in build.imported.symbols}
+    plans = [(name, plan_at(plan, typical) if isinstance(plan, OpenTilePlan) else plan) for name, plan in plans]
+    return [plan_data(name, plan) for name, plan in plans if isinstance(plan, TilePlan)]
 
 
 def macs(node: Any) -> int:

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...schedules.words.dims import is_open, maximum
+from ...schedules.words.dims import is_dim, is_open, maximum
 from ...schedules.words.group import Kernel, Scratch, Scratchpad, Value, dtype_bytes
 from ...schedules.words.layout import Layout
-from ...schedules.words.sizes import usual
-from .open_offsets import Slot, below
+from ...schedules.words.sizes import usual, value_of
+from .open_offsets import Slot, below, in_order
 from .placement import Life, place
 from .places import Places, places_of
 
@@ -47,6 +47,14 @@ class MemoryPlan:
     sizes: tuple[Any, ...] = ()
     counts: tuple[Any, ...] = ()
     below: tuple[tuple[int, ...], ...] = ()
+
+    def bytes_at(self, symbols: Mapping[str, int]) -> int:
+        """Bytes of the arena where the symbols have these values."""
+        ends: dict[int, int] = {}
+        for i in in_order(self.below):
+            size = value_of(self.sizes[i], symbols) if is_dim(self.sizes[i]) else self.sizes[i]
+            ends[i] = max((ends[j] for j in self.below[i]), default=0) + -(-size // ALIGNMENT) * ALIGNMENT
+        return max(ends.values()) if ends else self.planned_bytes
 
 
 def plan_memory(

@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import HalotileError
 from ...schedules.words.group import Group, Kernel, Value
 from ...schedules.words.layout import Layout
+from ...schedules.words.open_tile_plan import OpenTilePlan
 from ...schedules.words.policy import Policy
 from ...schedules.words.tile_plan import TilePlan
 from ...targets.target import Target
@@ -179,11 +180,11 @@ class Arena:
 
 
 def replaced(
-    groups: Sequence[Group], plans: Sequence[tuple[int, int, TilePlan]], rooms: Rooms | None = None
+    groups: Sequence[Group], plans: Sequence[tuple[int, int, Any]], rooms: Rooms | None = None
 ) -> TileResult:
     """``groups`` with groups ``first`` to ``last`` of each (first, last, plan) as one group."""
     result: list[Group] = []
-    by_group: dict[Group, TilePlan] = {}
+    by_group: dict[Group, Any] = {}
     notes = []
     at = 0
     for first, last, plan in sorted(plans, key=lambda p: p[0]):
@@ -199,7 +200,7 @@ def replaced(
     return TileResult(tuple(result), by_group, tuple(notes) or ("every group is computed whole",), rooms=limits)
 
 
-def joined(plan: TilePlan) -> Group:
+def joined(plan: TilePlan | OpenTilePlan) -> Group:
     """The group that stands for the members of ``plan``."""
     members = plan.members
     name = f"tiles_{members[0].name.split('_')[0]}_{members[-1].name.split('_')[0]}"
@@ -207,9 +208,16 @@ def joined(plan: TilePlan) -> Group:
     return Group(name, nodes, plan.inputs, plan.outputs, None, plan.notes)
 
 
-def note(plan: TilePlan) -> str:
+def note(plan: TilePlan | OpenTilePlan) -> str:
     """A line about ``plan`` for people."""
     members = plan.members
+    if isinstance(plan, OpenTilePlan):
+        columns = "all columns" if plan.columns is None else f"{plan.columns} columns"
+        return (
+            f"{members[0].name} to {members[-1].name}: {len(members)} groups in tiles of {plan.rows} rows by "
+            f"{columns}, {plan.bands} bands of rows, {len(plan.windows)} ring, {plan.task_bytes} bytes a tile, "
+            f"work x {plan.extra_work:.3f}"
+        )
     modes: dict[str, int] = {}
     for mode in plan.modes.values():
         modes[mode] = modes.get(mode, 0) + 1

@@ -12,7 +12,7 @@ mode, or one a value).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -30,24 +30,40 @@ KEYS = ("first", "last", "shape", "bands", "modes", "quantum")
 def forced(program: Program, wish: Mapping[str, Any], cores: int) -> list[tuple[int, int, TilePlan]]:
     """The plan that a user's ``wish`` asks for, as a list of one (index of the first group, of the last, plan). Raises
     HalotileError if it can't be met, with the reason."""
+    form = wished(program, wish, cores)
+    return [forced_run(program, wish, lambda first, last: _plan(program, first, last, form))]
+
+
+def wished(program: Program, wish: Mapping[str, Any], cores: int) -> Form:
+    """The form that a user's ``wish`` asks for. Raises HalotileError where it is no wish."""
     unknown = [key for key in wish if key not in KEYS]
     if unknown:
         raise HalotileError(f"tile: unknown key {unknown[0]!r}; known are {', '.join(KEYS)}")
     rows, columns = checked_shape(wish.get("shape", (16, None)))
-    last = len(program.groups) - 1
-    if wish.get("last") is not None:
-        last = _find(program, wish["last"])[-1]
+    last = _last(program, wish)
     refused = program.refusal(last)
     if refused is not None:
         raise HalotileError(f"tile: {program.groups[last].name} can't be tiled: {refused}")
-    output = program.groups[last].outputs[-1]
-    form = Form(
+    return Form(
         rows,
-        columns or output.shape[3],
+        columns or program.groups[last].outputs[-1].shape[3],
         _positive(wish.get("bands", cores), "bands"),
         _modes(program, wish.get("modes", {})),
         _positive(wish.get("quantum", 1), "quantum"),
     )
+
+
+def _last(program: Program, wish: Mapping[str, Any]) -> int:
+    """The last group of what ``wish`` asks for."""
+    return len(program.groups) - 1 if wish.get("last") is None else _find(program, wish["last"])[-1]
+
+
+def forced_run(
+    program: Program, wish: Mapping[str, Any], plan: Callable[[int, int], Any]
+) -> tuple[int, int, Any]:
+    """The groups that ``wish`` asks for and their plan, as (first, last, plan). ``plan`` makes that of a run of groups,
+    and raises HalotileError where there is none."""
+    last = _last(program, wish)
     if wish.get("first") is not None:
         first = _find(program, wish["first"])[0]
         if first > last:
@@ -56,19 +72,19 @@ def forced(program: Program, wish: Mapping[str, Any], cores: int) -> list[tuple[
             refused = program.refusal(i)
             if refused is not None:
                 raise HalotileError(f"tile: {program.groups[i].name} can't be tiled: {refused}")
-        return [(first, last, _plan(program, first, last, form))]
-    best: tuple[int, int, TilePlan] | None = None
+        return first, last, plan(first, last)
+    best: tuple[int, int, Any] | None = None
     why = ""
     for first in range(last, -1, -1):
         if program.refusal(first) is not None or not program.reads(first, last):
             break
         try:
-            best = first, last, _plan(program, first, last, form)
+            best = first, last, plan(first, last)
         except HalotileError as error:
             why = why or str(error)
     if best is None:
         raise HalotileError(why)
-    return [best]
+    return best
 
 
 def _plan(program: Program, first: int, last: int, form: Form) -> TilePlan:

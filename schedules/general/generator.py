@@ -58,6 +58,14 @@ def opens(request: Request) -> bool:
     return blocked and len(plan_phases(GroupGraph(request.group), request.group.outputs).phases) == 1
 
 
+def opens_rows(request: Request) -> bool:
+    """True if a kernel of this group, whose results lie in rows, can: one phase of maps. (Those of a known size, which
+    transpose in registers and write out what repeats, are faster.)"""
+    plain = not any(request.layout(v).block for v in request.group.outputs)
+    phases = plan_phases(GroupGraph(request.group), request.group.outputs, spread=SPREAD_PLAIN).phases if plain else ()
+    return len(phases) == 1 and not phases[0].reduce
+
+
 class _Staged:
     def __init__(self, request: Request, graph: GroupGraph) -> None:
         self.request = request

@@ -30,6 +30,10 @@ class MapNest(Nest):
             else:
                 self._loops(extents, lambda loops: self._lanes(loops))
             return
+        box = self.s.request.box
+        if box is not None and box.open:
+            self._serial(extents[:-1], [], lambda loops: self._open_line(loops, extents[-1]))
+            return
         merged = self._merge(extents, 0)
         outer, inner = merged.outer, merged.inner
         if not merged.contiguous and (periods := self._periods(extents)) is not None:
@@ -88,6 +92,14 @@ class MapNest(Nest):
                 self.ctx.ranged(j, vectors)
                 self._vector(merged, loops, j * self.lanes, self.lanes)
         self._tail(merged, loops, vectors * self.lanes, tail)
+
+    def _open_line(self, loops: list[Any], columns: Any) -> None:
+        """A row of a box whose size is known at run time: whole vectors, then single elements."""
+        vectors = tirx.floordiv(columns, self.lanes)
+        with self.k.loop(vectors, name="j") as j, self.k.loop(self.lanes, "vectorized", "v") as v:
+            self._element(self.indices([*loops, j * self.lanes + self.ctx.ranged(v, self.lanes)], None))
+        with self.k.loop(columns - vectors * self.lanes, name="e") as e:
+            self._element(self.indices([*loops, vectors * self.lanes + e], None))
 
     def _tail(self, merged: Merged, loops: list[Any], start: Any, count: Any) -> None:
         """The ``count`` last elements of a line: one short vector, or an open number of elements."""

@@ -3,7 +3,8 @@
 from .box_support import box_alignment, box_refusal
 from .kernel import TiledKernel, build_tiled
 from .open_images import build_open_images, builds_open_images
-from .sizes import PartSizes, sized_tiled
+from .open_tiles import build_open_tiled
+from .sizes import PartSizes, sized_open_tiled, sized_tiled
 
 __all__ = [
     "PartSizes",
@@ -11,7 +12,9 @@ __all__ = [
     "box_alignment",
     "box_refusal",
     "build_open_images",
+    "build_open_tiled",
     "build_tiled",
     "builds_open_images",
+    "sized_open_tiled",
     "sized_tiled",
 ]

@@ -12,7 +12,7 @@ from ..conv import builds_conv, input_needs
 from ..conv.family import TRANSPOSED
 from ..dispatch import works_on_plain
 from ..emit.inline import Inliner, key
-from ..general.generator import SPREAD_PLAIN, opens
+from ..general.generator import SPREAD_PLAIN, opens, opens_rows
 from ..general.phases import Phase, plan_phases
 from ..operators.kind import Facts
 from ..operators.registry import attributes
@@ -45,6 +45,11 @@ def box_refusal(group: Group, layouts: Mapping[Value, Layout]) -> str | None:
 def box_opens(request: Request) -> bool:
     """True if one kernel of this group computes boxes of every size."""
     return builds_conv(request.group, lambda v: request.layout(v).block) or opens(request)
+
+
+def any_box_opens(request: Request) -> bool:
+    """The same, where no kernel of known size is to be had instead."""
+    return box_opens(request) or request.group.anchor is None and opens_rows(request)
 
 
 def box_alignment(group: Group) -> tuple[int, int]:

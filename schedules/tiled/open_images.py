@@ -4,9 +4,7 @@
       parallel for core: the kernel of a box, on the core's band of rows
     else: the same with a kernel of smaller tiles, down to single outputs
 
-Register tiles are the target's, for the sizes that the build plans for; that boxes have any size, and the last tile of
-a row moves back, is what they need for tile groups as well. Kernels for smaller images read the same packed weights
-where they can.
+Register tiles are the target's, for the sizes that the build plans for (open_boxes.py).
 """
 
 from __future__ import annotations
@@ -19,21 +17,15 @@ from typing import Any
 from tvm import tirx
 
 from ..conv import builds_conv
-from ..conv.direct.algorithm import Direct
-from ..conv.direct.depthwise import Depthwise
-from ..conv.register_tile import Tile
-from ..dispatch import build_kernel, select
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
-from ..words.choice import Choice
-from ..words.dims import Open, is_open, to_index
+from ..words.dims import is_open, to_index
 from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
 from ..words.sizes import surely, usual
 from .box_support import box_alignment, box_refusal
 from .kernel import TiledKernel, aligned, box_target
+from .open_boxes import box_kernels
 from .window_ops import build_margins
-
-SMALLER = 3  # times fewer columns has the next smaller tile
 
 
 def builds_open_images(request: Request) -> bool:
@@ -106,38 +98,7 @@ def _kernels(request: Request, workers: int) -> Iterator[Kernel]:
     rows = max(units[0], -(-height // workers) // units[0] * units[0])
     box = Box(rows, max(units[1], width // units[1] * units[1]), frozenset(), True, units)
     boxed = replace(request, target=box_target(request.target), box=box, choice=None)
-    choice: Choice | None = select(boxed)
-    least: tuple[int, int] | None = None
-    while True:
-        kernel = build_kernel(replace(boxed, choice=choice))
-        smallest = boxed.box == replace(box, rows=units[0], columns=units[1])
-        if kernel.least != least:
-            least = kernel.least
-            yield kernel
-            fits = all(n <= unit for n, unit in zip(least, units))
-            if fits or _holds(request.group.outputs[0].shape[2:], least) is None:
-                return
-            choice = _smaller(choice, least)
-            columns = max(units[1], least[1] // SMALLER)
-        elif smallest:
-            raise Open(f"no kernel computes images smaller than {least[0]} x {least[1]}")
-        else:
-            choice, columns = None, units[1]
-        if choice is None:
-            boxed = replace(boxed, box=replace(box, rows=units[0], columns=columns))
-            choice = select(boxed)
-
-
-def _smaller(choice: Choice | None, least: tuple[int, int]) -> Choice | None:
-    """The next smaller register tile of the same algorithm, which reads the same weights; None if there is none."""
-    if choice is not None and choice.algorithm == Direct.name and isinstance(choice.plan, Tile):
-        plan = choice.plan
-        if plan.parts == 1:
-            columns = plan.columns if plan.rows > 1 else max(1, plan.columns // SMALLER)
-            return replace(choice, plan=replace(plan, rows=1, columns=columns))
-    if choice is not None and choice.algorithm == Depthwise.name:
-        return replace(choice, plan=max(1, least[1] // SMALLER))
-    return None
+    return box_kernels(boxed, lambda least: _holds(request.group.outputs[0].shape[2:], least) is None)
 
 
 def _bands(k: Any, kernel: Kernel, number: int, call: Any, size: tuple[Any, Any], unit: int, workers: int) -> None:

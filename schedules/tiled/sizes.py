@@ -6,13 +6,17 @@ A part's own scratch follows from its box; where only the kernel of a part tells
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..conv import held_in_box
 from ..dispatch import build_kernel
+from ..words.dims import maximum
 from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
+from ..words.open_tile_plan import OpenTilePlan
 from ..words.tile_plan import TilePlan
 from .box_support import box_opens
 from .kernel import Builder, aligned
+from .open_tiles import open_requests
 
 
 @dataclass
@@ -53,3 +57,15 @@ def sized_tiled(plan: TilePlan, whole: Request, workers: int, sizes: PartSizes) 
         bytes_ = aligned(plan.task_bytes) + most * plan.sharing
     operands: tuple[Value | Packed | Scratch, ...] = (*plan.inputs, *plan.outputs, Scratch(bytes_))
     return Kernel(None, operands, plan.outputs, "sized", workspace=workspace, takes=plan.takes)
+
+
+def sized_open_tiled(plan: OpenTilePlan, whole: Request, sizes: PartSizes) -> Kernel:
+    """The same for a plan of open sizes, of whose members the kernels for large boxes count."""
+    most: Any = 0
+    workspace: Any = 0
+    for request in open_requests(plan, whole):
+        scratch, work = sizes.of(request)
+        most, workspace = maximum(most, scratch), maximum(workspace, work)
+    room = (aligned(plan.task_bytes) + most) * plan.workers
+    operands: tuple[Value | Packed | Scratch, ...] = (*plan.inputs, *plan.outputs, Scratch(room))
+    return Kernel(None, operands, plan.outputs, "sized", workspace=workspace)

@@ -14,6 +14,7 @@ from tvm import tirx
 from ..emit.builder import KernelBuilder
 from ..kernel.context import Context
 from ..operators.te_graph import GroupGraph
+from ..words.dims import floor_div, is_dim
 from ..words.group import Group, Kernel, Request, Value
 from ..words.layout import Layout
 from ..words.sizes import product
@@ -103,8 +104,15 @@ def _planes(layout: Layout) -> Any:
     return product(layout.physical_shape[:2])
 
 
-def _run(k: KernelBuilder, length: int, body: Callable[[Any], None]) -> None:
+def _run(k: KernelBuilder, length: Any, body: Callable[[Any], None]) -> None:
     """``body`` at every position of a contiguous run, in vectors."""
+    if is_dim(length):
+        whole = floor_div(length, VECTOR)
+        with k.loop(whole, name="j") as j, k.loop(VECTOR, "vectorized", "v") as v:
+            body(j * VECTOR + v)
+        with k.loop(length - whole * VECTOR, name="v") as v:
+            body(whole * VECTOR + v)
+        return
     vectors, tail = divmod(length, VECTOR)
     if vectors:
         with k.loop(vectors, name="j") as j, k.loop(VECTOR, "vectorized", "v") as v:

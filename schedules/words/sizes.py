@@ -45,6 +45,16 @@ def no_symbols() -> Iterator[None]:
         TYPICAL.reset(tokens[1])
 
 
+@contextmanager
+def at_sizes(sizes: Mapping[str, int]) -> Iterator[None]:
+    """A scope in which the build plans for ``sizes``."""
+    token = TYPICAL.set(sizes)
+    try:
+        yield
+    finally:
+        TYPICAL.reset(token)
+
+
 def usual(dim: Any) -> int:
     """The number that a dim is at the sizes that the build plans for. Only estimates may depend on it."""
     return value_of(dim, TYPICAL.get()) if isinstance(dim, Dim) else int(dim)

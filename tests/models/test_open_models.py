@@ -65,6 +65,6 @@ def test_the_arena_is_that_of_a_fixed_build(built, target):
     assert own <= most
 
 
-def test_memory_budgets_ask_for_fixed_sizes():
-    with pytest.raises(halotile.HalotileError, match="memory budgets and tiles need fixed shapes"):
+def test_memory_budgets_ask_for_a_largest_shape():
+    with pytest.raises(halotile.HalotileError, match="a memory budget must hold at the largest shape, and 'batch' has"):
         halotile.compile(MODELS[0].build(), memory_budget="1MB")

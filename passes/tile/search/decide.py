@@ -208,6 +208,8 @@ def _plan(
     quanta = {}
     if shape.units:
         quanta = {v: model.cost(first + i, shape.room).unit[0] for i, g in enumerate(groups) for v in g.outputs}
+    if model.planner is not None:
+        return model.planner(model.program, first, first + len(groups) - 1, shape, quanta)  # type: ignore[no-any-return]
     width, taken = groups[-1].outputs[0].shape[3], {}
     dying = model.program.dying(first, first + len(groups) - 1)
     if shape.saves or dying:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 from ....schedules.conv import Beside, MemberCost, besides, chosen, overwritten_in_boxes
 from ....schedules.conv.box_cost import Known, Numbers
@@ -98,6 +100,8 @@ class Model:
     over: dict[tuple[Group, int | None], tuple[Value, ...]] = field(default_factory=dict)
     fits: Known = field(default_factory=dict)
     plans: dict[tuple[tuple[Group, ...], Shape, frozenset[Value]], TilePlan] = field(default_factory=dict)
+    planner: Callable[[Program, int, int, Shape, Mapping[Value, int]], Any] | None = None  # where sizes are open
+    refuses: Callable[[Program, int, int], str | None] = Program.joined  # why a run of groups can't be planned
     options: dict[int, list[tuple[float, Segment]]] | None = None  # what search found worth a look, by first group
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ....schedules.words.group import Value
+from ..plan.form import RING
 from .member_cost import value_bytes
 from .model import Model, Segment, shapes
 from .segments import Grown, segments
@@ -102,9 +103,13 @@ class Search:
                 continue
             height, width = program.groups[last].outputs[-1].shape[2:4]
             room = self.model.room if self.model.saving else 0
-            able = shapes(height, width, self.model.threads, large, self.model.tight, room, self.model.period(last))
+            open_ = self.model.planner is not None
+            tight = self.model.tight and not open_
+            able = shapes(height, width, self.model.threads, large, tight, room, self.model.period(last))
+            if open_:
+                able = [shape for shape in able if shape.mode == RING and not shape.others]
             for grown in segments(self.model, last, able):
-                if program.joined(grown.first, last) is not None:
+                if self.model.refuses(program, grown.first, last) is not None:
                     continue  # no shape of it can be lowered
                 between = memory.peak(grown.first, last, 0.0)
                 found[grown.first, last] = [(between + s.beside, s) for s in _worth(grown)]

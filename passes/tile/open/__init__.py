@@ -1,0 +1,1 @@
+"""Tile groups of models whose sizes are open."""

@@ -1,0 +1,121 @@
+"""How far the members of a tile group reach, as straight lines that hold at every size.
+
+The lines are read off the exact regions at two sizes, in the middle of large images: a line encloses what is needed at
+a whole period of positions, and must be the same at both sizes. What reads at other places when the image grows
+(a crop from the middle, resizing by no whole factor, a mirror at the edge) has no such line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from ....schedules.operators.regions.attributes import own
+from ....schedules.words.dims import is_dim
+from ....schedules.words.group import Group, Node, Value
+from ....schedules.words.open_tile_plan import Line
+from ....schedules.words.sizes import SYMBOLS, symbol_atoms
+from ..plan.form import Untileable
+from ..plan.needs import group_needs_of
+from .twin import Twins
+
+PROBES = 24  # positions: a multiple of the periods of strides and factors up to 4, 6, 8 and 12
+LARGE = 4096  # rows of an image in whose middle nothing is near an edge
+LEAST = 3 * PROBES  # positions of an output that can be probed
+SLOPES = 64  # the largest factor that a line may have
+
+
+@dataclass(eq=False)
+class Lines:
+    """The lines of readers, each found once."""
+
+    twins: tuple[Twins, Twins]
+    known: dict[tuple[Group, Value], tuple[Line, Line, bool]] = field(default_factory=dict)
+
+    @staticmethod
+    def of() -> Lines:
+        """The lines of the model whose symbols are known."""
+        return Lines((Twins(_sizes(LARGE)), Twins(_sizes(LARGE * 5 // 8))))
+
+    def between(self, group: Group, value: Value) -> tuple[Line, Line, bool]:
+        """What ``group`` needs of the rows and of the columns of ``value``, and whether it reads beyond its edges,
+        where zeros must be. Raises Untileable."""
+        key = group, value
+        if key not in self.known:
+            self.known[key] = self._between(group, value)
+        return self.known[key]
+
+    def _between(self, group: Group, value: Value) -> tuple[Line, Line, bool]:
+        for node in group.nodes:
+            why = _moving(node)
+            if why is not None:
+                raise Untileable(f"{group.name}: {why}")
+        found = [tuple(_line(twins, group, value, axis) for axis in (2, 3)) for twins in self.twins]
+        if found[0] != found[1]:
+            raise Untileable(f"{group.name} reads {value.name} at places that depend on the size of the image")
+        (rows, outside), (columns, beside) = found[0]
+        return rows, columns, outside or beside
+
+
+def _line(twins: Twins, group: Group, value: Value, axis: int) -> tuple[Line, bool]:
+    twin, read = twins.group(group), twins.value(value)
+    sizes = twin.outputs[0].shape
+    if sizes[axis] < LEAST or read.shape[axis] < LEAST:
+        what = "rows" if axis == 2 else "columns"
+        raise Untileable(f"{group.name}: images have too few {what} for tiles")
+    first = (sizes[axis] - 2 * PROBES) // 2
+    spans = []
+    outside = False
+    box = [(0, sizes[2]), (0, sizes[3])]
+    for at in range(first, first + 2 * PROBES + 1):
+        box[axis - 2] = (at, at + 1)
+        need = group_needs_of(twin, read, box[0], box[1])
+        if need is None:
+            raise Untileable(f"{group.name} reads nothing of {value.name} at some places")
+        outside = outside or need.outside is not None
+        spans.append((at, need.rows if axis == 2 else need.columns))
+    slope = Fraction(spans[PROBES][1][0] - spans[0][1][0], PROBES)
+    p, d = slope.numerator, slope.denominator
+    if not 0 < max(p, d) <= SLOPES or p <= 0:
+        raise Untileable(f"{group.name} reads {value.name} in no straight line")
+    before = min(d * low - p * at + d - 1 for at, (low, _) in spans)
+    line = Line(p, d, before, max(d * end - p * at for at, (_, end) in spans))
+    if any(line.start(at) + d < low or line.end(at + 1) - d > end for at, (low, end) in spans):
+        raise Untileable(f"{group.name} reads {value.name} in no straight line")
+    return line, outside
+
+
+def _moving(node: Node) -> str | None:
+    """Why what a node reads has no line that holds for every size; None if nothing is known against it."""
+    if node.operator == "relax.image.resize2d":
+        data, result = node.inputs[0].shape[2:], node.results[0].shape[2:]
+        if str(node.call.attrs.coordinate_transformation_mode) == "align_corners":
+            return "corners are aligned, so that places depend on the size of the image"
+        if not all(_factor(n, m) for n, m in zip(data, result)):
+            return "it resizes by no whole factor"
+    if node.operator == "relax.nn.pad" and str(node.call.attrs.pad_mode) != "constant":
+        return "it pads with what it mirrors"
+    if node.operator == "halotile.pad" and str(own(node).get("mode", "constant")) != "constant":
+        return "it pads with what it mirrors"
+    if node.operator in ("relax.take", "halotile.gather", "halotile.resample", "relax.tile"):
+        return "it reads by a table of positions"
+    return None
+
+
+def _factor(size: int, result: int) -> bool:
+    """True if ``result`` is a whole multiple of ``size`` at every size."""
+    return any(result - size * k == 0 for k in range(1, SLOPES) if not is_dim(result - size * k))
+
+
+def _sizes(large: int) -> Mapping[str, int]:
+    """Sizes of the symbols of at most about ``large``, as far as they may be."""
+    found = {}
+    for name, dim in SYMBOLS.get().items():
+        atom = next(iter(symbol_atoms(dim)), None)
+        if atom is None:  # one size is all that it may have
+            found[name] = int(dim)
+            continue
+        size = min(large // atom.multiple * atom.multiple, atom.high)
+        found[name] = int(max(size, atom.low))
+    return found

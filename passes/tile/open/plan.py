@@ -1,0 +1,259 @@
+"""From a run of groups to an open tile plan: who reads whom, how many rows each window holds, how it is filled.
+
+Where the last member has computed up to row b, member m has up to
+
+    end_m(b) = max over its readers r of line(r, m).end(end_r(b)),  rounded up to what m computes at a time
+    which lies within   scale_m b + [low_m, high_m]                 whatever b is
+
+and needs to keep what any reader that has computed up to end_r(b - rows) still reads. So the bounds of these two give
+rows that suffice in every stripe of every image; edges of the tensor only take away from them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from ....schedules.tiled.box_support import box_alignment
+from ....schedules.words.dims import floor_div, maximum
+from ....schedules.words.group import Group, Value, dtype_bytes
+from ....schedules.words.layout import Layout
+from ....schedules.words.open_tile_plan import Link, OpenTilePlan
+from ....schedules.words.sizes import usual
+from ....schedules.words.tile_plan import Window
+from ...memory.open_offsets import below
+from ...memory.placement import Life, place
+from ..plan.form import RING, Untileable
+from .lines import Lines
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a tile group is cut: stripes of ``rows``, blocks of ``columns`` (None: all), ``bands`` of rows; each of
+    ``cores`` computes a tile at a time. What members compute at a time are multiples of ``quanta`` rows (1 where none
+    are said). ``room``: see OpenTilePlan."""
+
+    rows: int
+    columns: int | None
+    bands: int = 1
+    cores: int = 1
+    quanta: Mapping[Value, int] | None = None
+    room: int | None = None
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """Where a member ends, as the last member ends at b: within ``scale * b + [low, high]``; where it begins, if the
+    last member begins at a: at ``scale * a + first`` or behind."""
+
+    scale: Fraction
+    low: Fraction
+    high: Fraction
+    first: Fraction
+
+
+def plan_open(
+    groups: Sequence[Group],
+    layouts: Mapping[Value, Layout],
+    tiles: Tiles,
+    leaving: frozenset[Value],
+    lines: Lines,
+    work: Sequence[float],
+) -> OpenTilePlan:
+    """The plan of ``groups``, of which the last one drives. ``leaving`` are values that others read as well; ``work``
+    is what a position of each group takes. Raises Untileable with the reason."""
+    links = _links(groups, leaving, lines)
+    alignments = tuple(map(box_alignment, groups))
+    rows = -(-tiles.rows // alignments[-1][0]) * alignments[-1][0]
+    columns = tiles.columns
+    if columns is not None:
+        columns = -(-columns // alignments[-1][1]) * alignments[-1][1]
+    quanta = tiles.quanta or {}
+    own = (max((quanta.get(v, 1) for v in g.outputs), default=1) for g in groups)
+    units = [math.lcm(rows_at_once, step) for rows_at_once, (step, _) in zip(own, alignments)]
+    if rows % units[-1]:  # else bands and stripes are of whole units
+        units[-1] = alignments[-1][0]
+    high = _bounds(links, units, lambda link: link.rows)
+    wide = _bounds(links, tuple(step for _, step in alignments), lambda link: link.columns)
+    held = _held(links, high, rows, alignments)
+    warm = max((math.ceil((b.high - b.first) / (b.scale * rows)) for b in high[:-1]), default=0)
+    workers = min(tiles.cores, tiles.bands) if columns is None else tiles.cores
+    windows, total = _windows(groups, layouts, links, units, held, _widths(groups, links, wide, columns, alignments))
+    return OpenTilePlan(
+        tuple(groups), links, rows, columns, tiles.bands, workers, warm, tuple(units), alignments, windows, total,
+        _expected(groups, high, wide, rows, columns, tiles.bands), tiles.room,
+        _extra(groups, work, high, wide, columns, tiles.bands), modes={v: RING for v in windows},
+    )  # fmt: skip
+
+
+def _links(groups: Sequence[Group], leaving: frozenset[Value], lines: Lines) -> tuple[tuple[Link, ...], ...]:
+    """The readers of every member but the last."""
+    producer = {v: i for i, g in enumerate(groups) for v in g.outputs}
+    found: list[list[Link]] = [[] for _ in groups]
+    for i, group in enumerate(groups):
+        for value in dict.fromkeys(group.inputs):
+            made = producer.get(value)
+            if made is None:
+                continue
+            if made >= i:
+                raise Untileable(f"{group.name} reads {value.name} before it is made")
+            found[made].append(Link(i, value, *lines.between(group, value)))
+    for links, group in zip(found[:-1], groups):
+        read = {link.value for link in links}
+        for value in group.outputs:
+            if value in leaving or value not in read:
+                raise Untileable(f"{value.name} is read by others as well, and must lie whole")
+    return tuple(map(tuple, found))
+
+
+def _bounds(links: Sequence[Sequence[Link]], units: Sequence[int], line: Any) -> list[_Bounds]:
+    """The bounds of every member along one axis. Raises Untileable where readers go at different paces."""
+    last = _Bounds(Fraction(1), Fraction(0), Fraction(0), Fraction(0))
+    found: list[_Bounds] = [last] * len(links)
+    for member in reversed(range(len(links) - 1)):
+        own = []
+        for link in links[member]:
+            reader, way = found[link.reader], line(link)
+            slope = Fraction(way.slope, way.divisor)
+            end = Fraction(way.after - way.slope, way.divisor)
+            loss = Fraction(way.divisor - 1, way.divisor)
+            own.append(
+                _Bounds(
+                    reader.scale * slope,
+                    slope * reader.low + end - loss,
+                    slope * reader.high + end,
+                    slope * reader.first + Fraction(way.before, way.divisor) - loss,
+                )
+            )
+        if len({b.scale for b in own}) != 1:
+            raise Untileable("members read one value at different scales")
+        more = units[member] - 1
+        found[member] = _Bounds(
+            own[0].scale, max(b.low for b in own), max(b.high for b in own) + more, min(b.first for b in own) - more
+        )
+    return found
+
+
+def _held(
+    links: Sequence[Sequence[Link]], bounds: Sequence[_Bounds], rows: int, alignments: Sequence[tuple[int, int]]
+) -> list[int]:
+    """The most rows of each member that any stripe has at once: from the first that is new, or that a reader still
+    needs, which has computed all of the stripe before, to the end of this one."""
+    found = []
+    for member, own in enumerate(links):
+        needs = [bounds[member].low]
+        for link in own:
+            reader, way = bounds[link.reader], link.rows
+            loss = Fraction(way.divisor - 1, way.divisor)
+            needs.append(Fraction(way.slope, way.divisor) * reader.low + Fraction(way.before, way.divisor) - loss)
+        most = bounds[member].high + bounds[member].scale * rows - min(needs) + alignments[member][0] - 1
+        found.append(max(1, math.floor(most)))
+    return found
+
+
+def _widths(
+    groups: Sequence[Group],
+    links: Sequence[Sequence[Link]],
+    bounds: Sequence[_Bounds],
+    columns: int | None,
+    alignments: Sequence[tuple[int, int]],
+) -> list[Any]:
+    """The columns of each member's window: as many as any block needs, or all, and what is read beyond the edges."""
+    if columns is not None:
+        return [max(1, math.floor(b.high + b.scale * columns - b.first)) for b in bounds]
+    starts = [0] * len(groups)
+    found: list[Any] = [g.outputs[0].shape[3] for g in groups]
+    for member in reversed(range(len(groups) - 1)):
+        width = groups[member].outputs[0].shape[3]
+        end = width
+        for link in links[member]:
+            if link.outside:
+                way, read = link.columns, groups[link.reader].outputs[0].shape[3]
+                step = alignments[member][1]
+                starts[member] = min(starts[member], way.start(0) // step * step)
+                end = maximum(end, floor_div(way.slope * (read - 1) + way.after, way.divisor))
+        found[member] = maximum(1, end - starts[member])
+    return found
+
+
+def _windows(
+    groups: Sequence[Group],
+    layouts: Mapping[Value, Layout],
+    links: Sequence[Sequence[Link]],
+    units: Sequence[int],
+    held: Sequence[int],
+    widths: Sequence[Any],
+) -> tuple[dict[Value, Window], Any]:
+    """The windows of all inner values, and the bytes that they take together. One that keeps nothing from stripe to
+    stripe lives from its producer to its reader, and shares bytes with others; any other has bytes of its own."""
+    shapes: list[Layout] = []
+    lives: list[Life] = []
+    sizes: list[Any] = []
+    values: list[Value] = []
+    for member, group in enumerate(groups[:-1]):
+        own = links[member]
+        brief = len(own) == 1 and own[0].rows.is_same and units[member] == units[own[0].reader]  # see keeps()
+        first, last = (member, own[0].reader) if brief else (0, len(groups))
+        for value in group.outputs:
+            known = layouts.get(value)
+            shape = (*value.shape[:2], held[member], widths[member])
+            layout = Layout.blocked(shape, known.block if known is not None else 0)
+            size = floor_div(layout.elements * dtype_bytes(value.dtype) + (ALIGNMENT - 1), ALIGNMENT) * ALIGNMENT
+            shapes.append(layout)
+            sizes.append(size)
+            values.append(value)
+            lives.append(Life(max(ALIGNMENT, usual(size)), first, last))
+    starts, _ = place(lives)
+    under, total = below(lives, starts), 0
+    offsets: dict[int, Any] = {}
+    for i in sorted(range(len(lives)), key=lambda i: starts[i]):
+        offsets[i] = 0
+        for j in under[i]:
+            offsets[i] = maximum(offsets[i], offsets[j] + sizes[j])
+        total = maximum(total, offsets[i] + sizes[i])
+    return {v: Window(v, layout, offsets[i]) for i, (v, layout) in enumerate(zip(values, shapes))}, total
+
+
+def _expected(
+    groups: Sequence[Group],
+    high: Sequence[_Bounds],
+    wide: Sequence[_Bounds],
+    rows: int,
+    columns: int | None,
+    bands: int,
+) -> tuple[tuple[int, int], ...]:
+    """Rows and columns that members compute at a time, at the sizes that are planned for."""
+    found = []
+    for group, h, w in zip(groups, high, wide):
+        height, width = (max(1, usual(d)) for d in group.outputs[0].shape[2:])
+        own = max(1, min(round(h.scale * rows), -(-height // bands)))
+        if columns is None:
+            across = width
+        else:
+            across = min(width, max(1, math.ceil(w.high + w.scale * columns - w.first)))
+        found.append((own, across))
+    return tuple(found)
+
+
+def _extra(
+    groups: Sequence[Group],
+    work: Sequence[float],
+    high: Sequence[_Bounds],
+    wide: Sequence[_Bounds],
+    columns: int | None,
+    bands: int,
+) -> float:
+    """Work of all computed boxes over that of the untiled groups, about."""
+    once = done = 0.0
+    blocks = 1 if columns is None else -(-max(1, usual(groups[-1].outputs[0].shape[3])) // columns)
+    for group, each, h, w in zip(groups, work, high, wide):
+        own, across = (max(1, usual(d)) for d in group.outputs[0].shape[2:])
+        halo, beside = float(h.high - h.first) * (bands - 1), float(w.high - w.first) * (blocks - 1)
+        once += each * own * across
+        done += each * (own + halo) * (across + beside)
+    return done / once if once else 1.0

@@ -1,0 +1,252 @@
+"""Tile groups and memory budgets of models whose sizes are open.
+
+What is tiled, and in which shape, is searched for on the program's twin at the sizes that matter: the largest, where a
+budget is to hold there, else the typical ones. Plans are then made for every size (plan.py), and the arena that decides
+is that of the open kernels, at those sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ....errors import HalotileError, ShapeError
+from ....schedules.tiled.box_support import any_box_opens, box_refusal
+from ....schedules.words.group import Group, Request, Value
+from ....schedules.words.layout import Layout
+from ....schedules.words.open_tile_plan import OpenTilePlan
+from ....schedules.words.policy import Policy
+from ....schedules.words.refusal import Refusal
+from ....schedules.words.sizes import TYPICAL, at_sizes, usual
+from ....targets.target import Target
+from ...memory.places import Places
+from ...memory.plan import plan_memory
+from ..plan.form import RING, Untileable
+from ..plan.work import work_per_element
+from ..search.decide import decide, points, untiled
+from ..search.model import Model, Shape
+from ..search.program import Program, separable
+from ..search.reinstate_concats import with_concatenations
+from ..search.search import Rooms
+from ..tile import Arena, Build, Size, TileResult, replaced
+from ..user_request import checked_shape, forced_run, wished
+from .lines import Lines
+from .plan import Tiles, plan_open
+from .twin import Twins
+
+Bounds = Mapping[str, int | None]  # the largest size of every symbol; None: whatever memory holds
+
+
+@dataclass(frozen=True)
+class OpenTile:
+    """``tile``, ``memory_budget``, ``optimize``, ``policy`` and ``closing`` are those of Tile. ``most`` are the largest
+    sizes of the symbols."""
+
+    tile: str | Mapping[str, Any]
+    memory_budget: int | None
+    optimize: str
+    policy: Policy
+    closing: frozenset[Value]
+    most: Bounds
+
+    def apply(
+        self,
+        groups: Sequence[Group],
+        layouts: Mapping[Value, Layout],
+        places: Places,
+        placed: Sequence[Value],
+        target: Target,
+        build: Build,
+        size: Size,
+        vanished: Mapping[Value, Group] | None = None,
+    ) -> TileResult:
+        """``groups`` with those tiled that a budget or a wish needs; arguments as those of Tile. Raises HalotileError
+        if it can't be met."""
+        if self.memory_budget is None and self.tile in ("auto", "off") and self.optimize == "speed":
+            return TileResult(tuple(groups), notes=("every group is computed whole: dimensions are open",))
+        sizes = largest(self.most) if self.memory_budget is not None else dict(TYPICAL.get())
+        threads = self.policy.threads or target.cores
+        source = Source(Twins(sizes), layouts, places, target, self.policy, threads)
+        program = source.program(groups, placed)
+        arena = OpenArena(placed, threads, build, size, self.memory_budget, source=source)
+        if not isinstance(self.tile, str):
+            return self._checked(replaced(groups, [_wished(source, program, self.tile, threads)]), arena)
+        if self.tile == "off":
+            return self._checked(TileResult(tuple(groups), {}, ("every group is computed whole",)), arena)
+        model = Model(
+            program, target, threads, self.policy, self.closing, tight=True, planner=source.plan, refuses=source.refuses
+        )
+        gone = {source.twins.value(v): source.known(g) for v, g in (vanished or {}).items()}
+        try:
+            variants = [model, *with_concatenations(model, gone, self.memory_budget, False)]
+            decision = decide(variants, self.optimize, self.memory_budget, arena)
+        except HalotileError as error:
+            raise HalotileError(f"{error}, at its largest shape, {sizes_text(sizes)}") from None
+        own = source.groups(decision.program)
+        result = replaced(own, decision.plans, decision.choice.rooms)
+        details = {
+            "untiled": points([untiled(program, model)])[0],
+            "chosen": points([decision.choice])[0],
+            "curve": points(decision.curve),
+            "arena": decision.bytes,
+            "at": sizes,
+        }
+        kernels = arena.kernels_of(result)
+        return replace(result, details=details, kernels=kernels, places=source.places_of(decision.program))
+
+    def _checked(self, result: TileResult, arena: OpenArena) -> TileResult:
+        """``result``, whose arena is within the budget."""
+        if self.memory_budget is None:
+            return result
+        needed = arena.of(result, arena.source.places)
+        if needed > self.memory_budget:
+            how = "with this tile=" if result.plans else "with tile='off'"
+            raise HalotileError(
+                f"the memory budget of {self.memory_budget} bytes can't be met {how}: the arena is {needed} bytes at "
+                f"the largest shape, {sizes_text(arena.source.twins.sizes)}"
+            )
+        return replace(result, kernels=arena.kernels_of(result))
+
+
+def largest(most: Bounds) -> dict[str, int]:
+    """The largest sizes, where all symbols have some. Raises ShapeError that names those without."""
+    unbounded = [name for name, size in most.items() if size is None]
+    if unbounded:
+        names = ", ".join(map(repr, unbounded))
+        have, them = ("has", "it") if len(unbounded) == 1 else ("have", "them")
+        raise ShapeError(
+            f"a memory budget must hold at the largest shape, and {names} {have} none: bound {them} with --shape, such "
+            f"as --shape {unbounded[0]}=1..1024"
+        )
+    return {name: size for name, size in most.items() if size is not None}
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Sizes as people write them."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+@dataclass
+class OpenArena(Arena):
+    """Arena bytes of plans for open sizes, at the sizes of the source's twins."""
+
+    source: Source = field(kw_only=True)
+
+    def __call__(self, program: Program, plans: Sequence[Any], rooms: Rooms, sized: bool) -> int:
+        result = replaced(self.source.groups(program), plans, rooms)
+        return self.of(result, self.source.places_of(program), sized)
+
+    def of(self, result: TileResult, places: Places, sized: bool = False) -> int:
+        """Arena bytes of the groups and plans of ``result``."""
+        kernels = [self._kernel(g, result.plans.get(g), result.rooms.get(g), sized) for g in result.groups]
+        with at_sizes(self.source.twins.sizes):
+            most = max((usual(kernel.workspace) for kernel in kernels), default=0)
+            slots = self.threads * (-(-most // 64) * 64)
+            enough = 0.0 if self.budget is None or not sized else float(self.budget - slots)
+            memory = plan_memory(kernels, self.source.layouts, places, set(self.placed), enough)
+        return memory.planned_bytes + slots
+
+
+@dataclass(eq=False)
+class Source:
+    """What programs of twins stand for. Makes them, and the open plans of what is searched for on them."""
+
+    twins: Twins
+    layouts: Mapping[Value, Layout]
+    places: Places
+    target: Target
+    policy: Policy
+    threads: int
+    opened: dict[Group, Group] = field(default_factory=dict)  # twin -> the group that it is one of
+    refusals: dict[Group, str | None] = field(default_factory=dict)  # by twin
+
+    def __post_init__(self) -> None:
+        self.lines = Lines.of()
+
+    def known(self, group: Group) -> Group:
+        """The twin of a group, of which it is then known whether it can be a member of a tile group."""
+        twin = self.twins.group(group)
+        if twin not in self.opened:
+            self.opened[twin] = group
+            self.refusals[twin] = self._refusal(twin, group)
+        return twin
+
+    def program(self, groups: Sequence[Group], placed: Sequence[Value]) -> Program:
+        """The twin of the program of ``groups``."""
+        own = [self.known(g) for g in groups]
+        outputs = frozenset(map(self.twins.value, placed))
+        layouts, places = self.twins.layouts(self.layouts), self.twins.places(self.places)
+        return Program(own, layouts, places, outputs, self.refusals)
+
+    def groups(self, program: Program) -> list[Group]:
+        """The groups that those of ``program`` are twins of."""
+        return [self.opened[g] for g in program.groups]
+
+    def places_of(self, program: Program) -> Places:
+        """The aliases of the groups that ``program`` has twins of."""
+        left = program.places.slices
+        return Places(self.places.views, {v: at for v, at in self.places.slices.items() if self.twins.value(v) in left})
+
+    def _refusal(self, twin: Group, group: Group) -> str | None:
+        """Why a group can't be a member of a tile group of open size, or None."""
+        if any(len(v.shape) != 4 for v in group.outputs) or len({v.shape[2:] for v in group.outputs}) != 1:
+            return "its outputs are not images of one size"
+        try:
+            why = box_refusal(group, self.layouts)
+            if why is None and not any_box_opens(Request(group, self.layouts, self.target, self.policy)):
+                why = "its results lie in rows, not in blocks of channels, of which no kernel takes boxes of any size"
+            return separable(twin) if why is None else why
+        except Refusal as refusal:
+            return str(refusal)
+
+    def refuses(self, program: Program, first: int, last: int) -> str | None:
+        """Why groups ``first`` to ``last`` can't be one tile group, or None."""
+        leaving = program.leaving(first, last)
+        if any(v in leaving for g in program.groups[first:last] for v in g.outputs):
+            return "others read what it makes on the way"
+        return program.joined(first, last)
+
+    def plan(
+        self, program: Program, first: int, last: int, shape: Shape, quanta: Mapping[Value, int]
+    ) -> OpenTilePlan:
+        """The plan of a segment in a shape. Raises Untileable."""
+        width = program.groups[last].outputs[0].shape[3]
+        columns = None if shape.columns >= width else shape.columns
+        return self.of(program, first, last, Tiles(shape.rows, columns, shape.bands, self.threads, quanta, shape.room))
+
+    def of(self, program: Program, first: int, last: int, tiles: Tiles) -> OpenTilePlan:
+        """The plan of groups ``first`` to ``last`` in ``tiles``, whose quanta are by twins. Raises Untileable."""
+        run = program.groups[first : last + 1]
+        for i, twin in enumerate(run):
+            why = program.refusal(first + i)
+            if why is not None:
+                raise Untileable(f"{twin.name} can't be tiled: {why}")
+        why = self.refuses(program, first, last)
+        if why is not None:
+            raise Untileable(why)
+        back = {t: v for w in run for v, t in zip(self.opened[w].outputs, w.outputs)}
+        leaving = frozenset(back[v] for v in program.leaving(first, last) if v in back)
+        quanta = {back[t]: number for t, number in (tiles.quanta or {}).items() if t in back}
+        work = [work_per_element(w) for w in run]
+        members = [self.opened[w] for w in run]
+        return plan_open(members, self.layouts, replace(tiles, quanta=quanta), leaving, self.lines, work)
+
+
+def _wished(source: Source, program: Program, wish: Mapping[str, Any], cores: int) -> tuple[int, int, OpenTilePlan]:
+    """The plan that a user's ``wish`` asks for (user_request.py), as (first group, last group, plan)."""
+    asked = wished(program, wish, cores)
+    rows, columns = checked_shape(wish.get("shape", (16, None)))
+    if any(mode != RING for mode in asked.modes.values()):
+        raise HalotileError("tile: where sizes are open all inner values are rings; leave modes out")
+    quanta = dict.fromkeys((v for g in program.groups for v in g.outputs), asked.quantum)
+    tiles = Tiles(rows, columns, asked.bands, cores, quanta)
+
+    def plan(first: int, last: int) -> OpenTilePlan:
+        try:
+            return source.of(program, first, last, tiles)
+        except Untileable as error:
+            names = f"{program.groups[first].name} to {program.groups[last].name}"
+            raise HalotileError(f"tile: {names}: {error}") from None
+
+    return forced_run(program, wish, plan)

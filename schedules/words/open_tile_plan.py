@@ -1,0 +1,114 @@
+"""The words of tiling where the size of images is open: what a planner decides once for all sizes.
+
+Tiles have a fixed size, and there are as many as the image takes: bands of rows times blocks of columns, each gone
+through in stripes from top to bottom. What a member computes in a stripe follows at run time from how far its readers
+reach, by the straight lines of :class:`Link`:
+
+    the last member ends at row b       a reader that ends at row e needs rows up to  floor((slope (e - 1) + after) / divisor)
+                                        one that begins at row a needs rows from      floor((slope a + before) / divisor)
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .group import Group, Value
+from .tile_plan import Window
+
+
+@dataclass(frozen=True)
+class Line:
+    """What outputs [a, b) of a reader need of one axis of a value, edges of the tensor aside."""
+
+    slope: int
+    divisor: int
+    before: int
+    after: int
+
+    def start(self, a: int) -> int:
+        """The first position that outputs from ``a`` on need."""
+        return (self.slope * a + self.before) // self.divisor
+
+    def end(self, b: int) -> int:
+        """The position behind the last that outputs up to ``b``, itself not included, need."""
+        return (self.slope * (b - 1) + self.after) // self.divisor
+
+    @property
+    def is_same(self) -> bool:
+        """True if the reader needs what lies where it writes."""
+        return (self.slope, self.divisor, self.before, self.after) == (1, 1, 0, 1)
+
+
+@dataclass(frozen=True)
+class Link:
+    """Member number ``reader`` reads ``value``, as its lines say. ``outside``: it reads beyond the edges as well, and
+    must find zeros there."""
+
+    reader: int
+    value: Value
+    rows: Line
+    columns: Line
+    outside: bool
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTilePlan:
+    """How one tile group is computed at every size.
+
+    ``links[m]`` are the readers of what member m makes; the last has none. Stripes have ``rows`` rows of the last
+    member's output, blocks at most ``columns`` (None: all columns); ``bands`` are computed independently. ``workers``
+    tiles are computed at a time, each with windows of its own. Each band begins with ``warm`` stripes in which the last
+    member computes nothing, so that windows fill at their usual pace.
+    Member m computes multiples of ``units[m]`` rows, but at the end, and begins and ends at multiples of
+    ``alignments[m]``. ``windows``: value -> its window, of as many rows as any stripe of any size needs; ``task_bytes``
+    of them together, which may be open. ``expected``: rows and columns that each member computes at a time, mostly.
+    """
+
+    members: tuple[Group, ...]
+    links: tuple[tuple[Link, ...], ...]
+    rows: int
+    columns: int | None
+    bands: int
+    workers: int
+    warm: int
+    units: tuple[int, ...]
+    alignments: tuple[tuple[int, int], ...]
+    windows: Mapping[Value, Window]
+    task_bytes: Any
+    expected: tuple[tuple[int, int], ...]
+    room: int | None = None
+    extra_work: float = 1.0  # at the sizes that were planned for
+    notes: tuple[str, ...] = ()
+    modes: Mapping[Value, str] = field(default_factory=dict)
+
+    @property
+    def most_bands(self) -> int:
+        """The bands of an image of fewer blocks than there are workers."""
+        return max(self.bands, self.workers)
+
+    @property
+    def column_step(self) -> int:
+        """Columns that blocks begin at multiples of."""
+        own = self.alignments[-1][1]
+        if self.columns is None:
+            return own
+        return next(s for s in (4 * own, 2 * own, own) if self.columns % s == 0)
+
+    def keeps(self, member: int) -> bool:
+        """True if the window of ``member`` may hold rows from one stripe to the next; False if its one reader computes
+        the very rows that it computes."""
+        own = self.links[member]
+        return not (len(own) == 1 and own[0].rows.is_same and self.units[member] == self.units[own[0].reader])
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """Values that the members write whole, to memory."""
+        return tuple(v for g in self.members for v in g.outputs if v not in self.windows)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """Values that the members read and others make."""
+        made = {v for g in self.members for v in g.outputs}
+        return tuple(dict.fromkeys(v for g in self.members for v in g.inputs if v not in made))

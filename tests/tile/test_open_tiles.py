@@ -1,0 +1,130 @@
+"""Tile groups of open images: right at every size, in windows that hold what their members read, within budgets."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+
+import halotile
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from halotile.passes.tile.open.at_size import plan_at
+from halotile.passes.tile.plan.checker import check_plan
+
+from ..support.open_models import Drawing, feeds
+from ..support.open_tile_models import MODELS, chain, prepared, residual
+
+CLOSE = 3e-5  # of the largest number of an output: sums in other orders, and Winograd's
+NAMED = "x86-64-v3"
+BOUNDED = {"h": "1..96", "w": "1..128"}
+EDGES = ((1, 1), (2, 3), (7, 9), (8, 16), (9, 17), (23, 32), (24, 31), (25, 33), (61, 47), (96, 128))
+
+
+def _sizes(model: onnx.ModelProto) -> list[dict[str, int]]:
+    batches = itertools.cycle((1, 3, 2))
+    named = {d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim}
+    return [{"h": h, "w": w, **({"n": n} if "n" in named else {})} for (h, w), n in zip(EDGES, batches)]
+
+
+def _compare(library: halotile.Model, model: onnx.ModelProto) -> None:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for number, sizes in enumerate(_sizes(model)):
+        given = feeds(model, sizes, number)
+        got, alone = library(given), library(given, threads=1)
+        for name, want in zip(got, session.run(None, given), strict=True):
+            assert got[name].shape == want.shape, sizes
+            assert np.abs(got[name] - want).max() <= CLOSE * np.abs(want).max(), sizes
+            assert np.array_equal(got[name], alone[name]), sizes
+
+
+def _fired(library: halotile.Model) -> list[str]:
+    return [k["schedule"] for k in library.report["kernels"] if k["schedule"].startswith("open tiles")]
+
+
+TILES = (("chain", (4, None), 1), ("residual", (3, 8), 2), ("enlarging", (8, 32), 1))
+
+
+@pytest.mark.parametrize(("name", "shape", "bands"), TILES)
+def test_numbers_at_every_size(name: str, shape: tuple[int, int | None], bands: int) -> None:
+    model = MODELS[name]()
+    library = halotile.compile(model, threads=2, tile={"shape": shape, "bands": bands})
+    assert len(_fired(library)) == 1
+    _compare(library, model)
+
+
+def test_the_bits_are_those_of_whole_layers_where_these_promise_them() -> None:
+    model = residual()
+    whole = halotile.compile(model, threads=2, exact=True)
+    tiled = halotile.compile(model, threads=2, exact=True, tile={"shape": (3, 8), "bands": 2})
+    assert _fired(tiled)
+    assert not any("winograd" in note for note in map(str, tiled.report["kernels"]))
+    for sizes in _sizes(model):
+        given = feeds(model, sizes)
+        one, other = whole(given), tiled(given)
+        assert all(np.array_equal(one[n], other[n]) for n in one), sizes
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_windows_hold_what_members_read_at_every_size(name: str) -> None:
+    """The plan at random sizes against the exact regions at these sizes, step by step."""
+    drawn = random.Random(name)
+    for model in prepared(MODELS[name]()):
+        for form in ((1, None, 1, 1), (3, None, 3, 6), (2, 7, 1, 1), (8, 1, 2, 4), (5, 12, 1, 6)):
+            plan = model.plan(*form)
+            assert len(plan.members) > 3
+            for _ in range(3):
+                sizes = model.sizes(drawn, 26)
+                assert check_plan(plan_at(plan, sizes)).problems == [], (form, sizes)
+
+
+@pytest.mark.parametrize("name", ["chain", "enlarging"])
+def test_a_budget_holds_at_the_largest_shape(name: str) -> None:
+    model = MODELS[name]()
+    whole = halotile.compile(model, NAMED, threads=2, shapes=BOUNDED)
+    most = {"h": 96, "w": 128}
+    budget = whole.arena_bytes(2, shape=most) // 6
+    library = halotile.compile(model, NAMED, threads=2, shapes=BOUNDED, memory_budget=budget)
+    assert _fired(library)
+    assert all(library.arena_bytes(2, shape=sizes) <= budget for sizes in [*_sizes(model), most])
+    assert any("budget" in note and "h=96" in note for note in library.report["notes"]["plan"])
+    _compare(library, model)
+
+
+def test_the_least_budget_that_a_refusal_names_can_be_had() -> None:
+    with pytest.raises(halotile.HalotileError, match=r"largest shape, h=96, w=128$") as refused:
+        halotile.compile(chain(), NAMED, threads=2, shapes=BOUNDED, memory_budget=1000)
+    least = int(re.search(r"(\d+) bytes, at", str(refused.value))[1])
+    library = halotile.compile(chain(), NAMED, threads=2, shapes=BOUNDED, memory_budget=least)
+    assert library.arena_bytes(2, shape={"h": 96, "w": 128}) == least
+
+
+def test_a_budget_asks_for_bounds() -> None:
+    with pytest.raises(halotile.errors.ShapeError, match="'w' has none: bound it with --shape, such as"):
+        halotile.compile(chain(), shapes={"h": "1..96"}, memory_budget="1MB")
+
+
+def test_the_smallest_arena_does_not_grow_with_the_image() -> None:
+    library = halotile.compile(chain(), NAMED, threads=1, optimize="memory")
+    assert _fired(library)
+    small, large = (library.arena_bytes(1, shape={"h": n, "w": n}) for n in (64, 1024))
+    assert small == large
+
+
+def test_what_can_not_be_tiled_says_why() -> None:
+    g = Drawing(4)
+    x = g("Relu", g.conv(g.input("x", 1, 3, "h", "w"), 3, 16, 3))
+    x = g("Resize", x, "", g.constant([1, 1, 2, 2]), mode="linear", coordinate_transformation_mode="align_corners")
+    g.output(g.conv(x, 16, 16, 3), 4)
+    with pytest.raises(halotile.HalotileError, match="corners are aligned"):
+        halotile.compile(g.model(), tile={"first": g.nodes[0].name, "shape": (4, None)})
+    with pytest.raises(halotile.HalotileError, match="leave modes out"):
+        halotile.compile(chain(), tile={"shape": (4, None), "modes": "recompute"})
+
+
+def test_without_a_budget_nothing_is_tiled() -> None:
+    library = halotile.compile(chain(), threads=1)
+    assert not _fired(library)
+    assert library.report["notes"]["tile"] == ["every group is computed whole: dimensions are open"]
