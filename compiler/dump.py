@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import OutputError
 
@@ -28,7 +28,7 @@ def _text(build: Build, stage: str) -> str:
     from .state import REWRITES
 
     if stage == "import" or stage in REWRITES:
-        return str(build.module.script())
+        return str(_printable(build.module).script())
     if stage == "select":
         return "\n".join(build.notes.get("select", []))
     if stage in ("fuse", "layout", "tile"):
@@ -44,3 +44,38 @@ def _text(build: Build, stage: str) -> str:
         ]
         return "\n".join([f"arena: {build.memory.planned_bytes} bytes", *lines])
     return json.dumps(build.report, indent=1, default=str)
+
+
+def _printable(module: Any) -> Any:
+    """The module with the bodies of its loops and branches as functions of their own, which their calls name."""
+    import tvm
+    from tvm import relax
+
+    from ..schedules.operators.registry import attributes
+    from ..schedules.words.group import CONTROL
+
+    functions: dict[str, Any] = {}
+
+    def without(function: Any) -> Any:
+        blocks = [type(b)([bound(binding) for binding in b.bindings]) for b in function.body.blocks]
+        body = relax.SeqExpr(blocks, function.body.body)
+        relax.expr._update_type(body, function.body.ty)
+        return relax.Function(list(function.params), body, function.ret_ty, True, function.attrs)
+
+    def bound(binding: Any) -> Any:
+        call = binding.value
+        if not isinstance(call, tvm.ir.Call) or call.op.name not in CONTROL:
+            return binding
+        given: dict[str, Any] = {}
+        for name, value in attributes(call).items():
+            if isinstance(value, relax.Function):
+                given[name] = f"body{len(functions)}"
+                functions[given[name]] = None  # its name is taken
+                functions[given[name]] = without(value)
+            elif name != "results":
+                given[name] = value
+        attrs = tvm.ir.make_node("ir.DictAttrs", **given)
+        return relax.VarBinding(binding.var, tvm.ir.Call(call.op, call.args, attrs, ret_ty=call.ty), binding.span)
+
+    main = without(module["main"])
+    return tvm.IRModule({"main": main, **functions}) if functions else module

@@ -198,8 +198,7 @@ def select(build: Build) -> None:
     build.choices = {}
     for group in build.groups:
         with naming(group):
-            request = _request(build, group)
-            in_boxes = builds_open_images(request)
+            in_boxes = builds_open_images(request := _request(build, group))
             build.choices[group] = Choice("boxes of open images") if in_boxes else select(request)
     if build.options.explain or build.options.dump_ir is not None:
         for group, choice in build.choices.items():
@@ -216,8 +215,7 @@ def tile(build: Build) -> None:
 
     options = build.options
     if _open(build):
-        _tile_open(build)
-        return
+        return _tile_open(build)
     if options.target.memory_kind == "scratchpad" and options.tile != "off":
         from ..passes.tile.scratchpad.stripes import Stripes
 
@@ -294,7 +292,10 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
     from ..schedules.tiled import build_open_images, build_open_tiled, build_tiled, builds_open_images
     from ..schedules.words.open_tile_plan import OpenTilePlan
     from ..schedules.words.stripe_plan import StripePlan
+    from .flow.compile import flow_kernel, is_flow
 
+    if is_flow(group):
+        return flow_kernel(build, group, _STAGE_FUNCTIONS)
     request = _request(build, group, room)
     if isinstance(plan, StripePlan):
         return build_striped(plan, request)

@@ -120,6 +120,7 @@ class Build:
     tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
     rooms: dict[Any, int] = field(default_factory=dict)  # whole group -> the most bytes that a core holds beside
     ready: dict[Any, Any] = field(default_factory=dict)  # group -> its kernel, where the tile stage had to know it
+    flows: dict[Any, Any] = field(default_factory=dict)  # group that is a loop or a branch -> its kernel
     repeats: Any = None  # kernels that groups of one form share
     kernels: tuple[Any, ...] = ()
     memory: Any = None

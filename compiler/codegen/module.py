@@ -36,6 +36,7 @@ from ...schedules.words.group import Kernel, Packed, Scratchpad, Value
 from ...schedules.words.sizes import usual
 from ...targets.target import Target
 from ..cache.store import Cache
+from ..flow.kernel import FlowKernel, kernels_of
 from .names import MAIN, SHAPES
 from .objects import build_object
 from .open_sizes import first_offset, open_sizes, shapes_function
@@ -150,22 +151,28 @@ def assemble(
         return name
 
     callers: dict[str, Any] = {}  # they only pass pointers on, so they may lie with main
+    flows: dict[str, Any] = {}  # these read memory
     called: dict[str, set[str]] = {}
-    names: list[str] = []
-    for kernel in kernels:
-        if isinstance(kernel, TiledKernel):
-            names.append(f"halotile_t{len(callers)}")
-            parts = tuple(named(part.function) for part in kernel.parts)
-            driver, called[names[-1]] = kernel.link(parts), set(parts)
-            callers[names[-1]] = driver.with_attrs({"global_symbol": names[-1], "calling_conv": C_CALL})
-        else:
-            names.append(named(kernel.function))
+
+    def callable_(kernel: Kernel) -> str:
+        """The name of the function that computes a kernel, which is entered where it belongs."""
+        if not isinstance(kernel, TiledKernel):
+            return named(kernel.function)
+        parts = tuple(map(callable_, kernel.parts))
+        own = flows if isinstance(kernel, FlowKernel) else callers
+        name = f"halotile_{'f' if own is flows else 't'}{len(own)}"
+        driver, called[name] = kernel.link(parts), set(parts).union(*(called.get(p, ()) for p in parts))
+        own[name] = driver.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
+        return name
+
+    names = [callable_(kernel) for kernel in kernels]
     main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights, timers, symbols)
     first = {MAIN: main}
     if symbols:
         first[SHAPES] = shapes_function(kernels, inputs, outputs, memory, symbols)
     if suffix:
         first = {n + suffix: f.with_attr("global_symbol", n + suffix) for n, f in first.items()}
+    functions.update(flows)
     modules = [tvm.IRModule({**first, **callers}), *(tvm.IRModule({n: f}) for n, f in functions.items())]
     workers = 1 if target.llvm_options else os.cpu_count()
     stores: dict[str, int] = {}
@@ -244,14 +251,12 @@ def _at(buffer: Any, offset: int) -> Any:
 
 def matrix_work(kernel: Kernel) -> int:
     """Multiply-adds of the matrix unit for each 64 terms of a kernel's sums, or the most of its parts'; 0 for none."""
-    functions = [p.function for p in kernel.parts] if isinstance(kernel, TiledKernel) else [kernel.function]
-    return max((work_of(f) for f in functions), default=0)
+    return max((work_of(k.function) for k in kernels_of(kernel)), default=0)
 
 
 def in_bfloat16(kernel: Kernel) -> bool:
     """Whether a kernel, or a part of it, has one product of bfloat16 for each of float32."""
-    functions = [p.function for p in kernel.parts] if isinstance(kernel, TiledKernel) else [kernel.function]
-    return any(work_of(f) == BFLOAT16_ONCE for f in functions)
+    return any(work_of(k.function) == BFLOAT16_ONCE for k in kernels_of(kernel))
 
 
 def workspace_bytes(kernels: Sequence[Kernel]) -> int:

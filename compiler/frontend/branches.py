@@ -1,15 +1,111 @@
-"""Results of two branches whose condition is only known at run time: both are computed, and one is taken."""
+"""Results of two branches whose condition is only known at run time.
+
+Where both have one form and little to do, both are computed, and one is taken. Else they become the two functions of a
+``halotile.branch``, of which a run takes one. Results that differ in the length of one axis have room for the longer
+one, of which a part is there (partial.py).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx
 from tvm import relax
 
-from ...schedules.words.dims import is_open
+from ...schedules.operators import registry
+from ...schedules.operators.control import BRANCH
+from ...schedules.words.dims import is_open, maximum, to_relax
+from ...schedules.words.refusal import Refusal
+from .bodies import Cutter, bound, results_of
+from .deciding import deciding, flags
 from .node import Node
-from .parts import with_part
-from .value import Value
+from .parts import held, with_part
+from .slot import Slot
+from .value import PLAIN, Value
 
 R = relax.op
+
+#: Operators of which one makes a branch worth being left out where it is not taken.
+HEAVY = frozenset(
+    "Conv ConvTranspose ConvInteger QLinearConv DeformConv MatMul Gemm MatMulInteger QLinearMatMul Einsum LSTM GRU RNN "
+    "Attention MultiHeadAttention STFT DFT GridSample NonMaxSuppression TopK Loop Scan TreeEnsemble "
+    "TreeEnsembleClassifier TreeEnsembleRegressor".split()
+)
+MANY = 64  # nodes of a branch that are as much
+
+
+def is_heavy(graph: onnx.GraphProto) -> bool:
+    """True for a branch that takes more than a choice between results does."""
+    inner = [a.g for n in graph.node for a in n.attribute if a.type == onnx.AttributeProto.GRAPH]
+    return len(graph.node) >= MANY or any(n.op_type in HEAVY for n in graph.node) or any(map(is_heavy, inner))
+
+
+def different(condition: Value, a: Slot, b: Slot, what: str = "which differ in form") -> Refusal:
+    """The refusal of two branches that give ``a`` and ``b``."""
+    names = deciding(condition.expr)
+    way = f"; it follows from {', '.join(map(repr, names))}, and {flags(names)} leaves one branch" if names else ""
+    return Refusal(f"its condition is computed at run time, and its branches give {a} and {b}, {what}{way}", names)
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Two branches of which a run takes one; ``cutter`` was made before they were written. ``alike``: only results of
+    one form will do."""
+
+    node: Node
+    condition: Value
+    cutter: Cutter
+    alike: bool = False
+
+    def write(self, one: Sequence[Slot], other: Sequence[Slot]) -> list[Slot]:
+        """The results."""
+        pairs = [self._pair(a, b) for a, b in zip(one, other)]
+        written = [(a, b, axis) for a, b, axis in pairs if a is not b]
+        sides: list[list[Value]] = [[], []]
+        for a, b, axis in written:
+            for side, value in zip(sides, (a, b)):
+                room = None if axis is None else maximum(a.shape[axis], b.shape[axis])
+                side += [value] if axis is None else held(self.node, value, axis, room)
+        made = self._emitted(*sides) if written else []
+        found: list[Slot] = []
+        for a, b, axis in pairs:
+            if a is b:
+                found.append(a)
+                continue
+            value = made.pop(0)
+            found.append(value if axis is None else with_part(value, axis, made.pop(0)))
+        return found
+
+    def _pair(self, a: Slot, b: Slot) -> tuple[Value, Value, int | None]:
+        """Two results, and the axis in whose length they differ; the same twice where nothing is to be chosen."""
+        if not isinstance(a, Value) or not isinstance(b, Value):
+            raise different(self.condition, a, b, "and only tensors can be chosen between")
+        if a.dtype != b.dtype:
+            raise different(self.condition, a, b, "which differ in type: cast one")
+        if a.dtype not in PLAIN:
+            raise Refusal(f"its branches give the type {a.dtype}, which is not supported")
+        if a.rank != b.rank:
+            raise different(self.condition, a, b, "which differ in rank: give both the same number of axes (Unsqueeze)")
+        axes = {i for i in range(a.rank) if a.shape[i] != b.shape[i]}
+        axes |= {v.part.axis for v in (a, b) if v.part is not None}
+        if axes and self.alike:
+            raise different(self.condition, a, b)
+        if len(axes) > 1:
+            raise different(self.condition, a, b, "which differ in more than one length: pad them to one form")
+        if not axes and not is_open(a.shape) and 0 in a.shape:
+            return a, a, None
+        return a, b, next(iter(axes), None)
+
+    def _emitted(self, one: Sequence[Value], other: Sequence[Value]) -> list[Value]:
+        node = self.node
+        bodies = self.cutter.branches([[bound(node, v) for v in side] for side in (one, other)])
+        types = [relax.TensorType([to_relax(d) for d in v.shape], v.dtype) for v in one]
+        call = registry.call(
+            BRANCH, self.condition.expr, *bodies[0].seen,
+            then=bodies[0].function, otherwise=bodies[1].function, results=relax.TupleType(types),
+        )  # fmt: skip
+        return results_of(node, call)
 
 
 def either(node: Node, condition: Value, a: Value, b: Value) -> Value | None:

@@ -1,12 +1,14 @@
-"""Control flow that import can decide: If with a known condition, Loop and Scan with a known number of rounds.
+"""Control flow: what import can decide it decides, and few rounds are written out.
 
 Loop(3, true, x) { y = f(x) }     becomes     f(f(f(x)))
 
-Where a condition is only known at run time, both branches are computed, and as many rounds as there can be.
+Where a condition is only known at run time, both branches of an If are computed where that is little work, else it
+stays a branch (branches.py). Rounds that are many, or whose number is not known, stay rounds (rolled.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,18 +17,20 @@ from tvm import relax
 
 from ...schedules.words.dims import Open, is_open
 from ...schedules.words.refusal import Refusal
-from ...schedules.words.sizes import symbols_of
-from .branches import either
+from .bodies import Cutter
+from .branches import Branches, different, either, is_heavy
 from .converters.movement import concatenated
-from .deciding import deciding, flags
+from .implied import require_equal
 from .lengths import most_of
-from .node import Node, normal_axis
-from .parts import with_part
+from .node import MOST, Node, normal_axis
+from .parts import counted, length, with_part
+from .rolled import Plan, Rolled, Scanned
 from .sequences import Operands, map_sequence
 from .slot import Slot
-from .value import POISON, Poison, Value, unknown
+from .value import POISON, Poison, Value
 
 LONGEST = 256  # rounds that are written out
+BRANCHES = ("then_branch", "else_branch")
 
 
 class Run(Protocol):
@@ -43,46 +47,94 @@ def graph_attribute(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
     raise Refusal(f"it has no {name}")
 
 
-def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node) -> list[Slot]:
-    """The branch that a known condition takes; for one of run time both, and a choice between their results."""
+def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, alike: bool = False) -> list[Slot]:
+    """The branch that a known condition takes; for one of run time both, and a choice between their results: of what
+    they compute, or where that is much or their results differ in form, of the branch that runs (branches.py).
+    ``alike``: their results must have one form."""
     condition = inputs[0].array if inputs and isinstance(inputs[0], Value) else None
-    if condition is None:
-        given = _tensor(inputs[0] if inputs else None)
-        if given.is_symbolic:
-            raise Open("its condition depends on open dimensions")
-        branches = [run(graph_attribute(proto, name), {}, name, True) for name in ("then_branch", "else_branch")]
-        return [_chosen(node, node.reshape(given, ()), a, b) for a, b in zip(*branches)]
-    return run_branch(proto, bool(condition.reshape(-1)[0]), run)
+    if condition is not None:
+        return run_branch(proto, bool(condition.reshape(-1)[0]), run)
+    given = node.reshape(_truth(node, _tensor(inputs[0] if inputs else None)), ())
+    cutter = Cutter(node.builder)
+    graphs = [graph_attribute(proto, name) for name in BRANCHES]
+    one, other = (run(g, {}, name, True) for g, name in zip(graphs, BRANCHES))
+    if any(isinstance(r, Poison) for r in (*one, *other)):
+        return [POISON] * len(proto.output)
+    if not any(map(is_heavy, graphs)):
+        found = [_either(node, given, a, b) for a, b in zip(one, other)]
+        if None not in found:
+            return [*found]
+    return Branches(node, given, cutter, alike).write(one, other)
+
+
+def _truth(node: Node, condition: Value) -> Value:
+    """The condition as a tensor of run time, where it is one of open dimensions."""
+    if not condition.is_symbolic:
+        return condition
+    numbers = Value.of_contents(condition.contents, "int64")
+    return node.do(relax.op.not_equal, numbers, node.scalar(0, numbers))
+
+
+def _either(node: Node, condition: Value, a: Slot, b: Slot) -> Value | None:
+    return either(node, condition, a, b) if isinstance(a, Value) and isinstance(b, Value) else None
 
 
 def run_branch(proto: onnx.NodeProto, truth: bool, run: Run) -> list[Slot]:
     """The branch that an If takes on a condition."""
-    wanted = "then_branch" if truth else "else_branch"
+    wanted = BRANCHES[0 if truth else 1]
     return run(graph_attribute(proto, wanted), {}, wanted)
 
 
 def _chosen(node: Node, condition: Value, a: Slot, b: Slot) -> Slot:
     if isinstance(a, Poison) or isinstance(b, Poison):
         return POISON
-    if isinstance(a, Value) and isinstance(b, Value):
-        result = either(node, condition, a, b)
-        if result is not None:
-            return result
-    names = deciding(condition.expr)
-    way = f"; it follows from {', '.join(map(repr, names))}, and {flags(names)} leaves one branch" if names else ""
-    what = f"its branches give {a} and {b}, which differ in form"
-    raise Refusal(f"its condition is computed at run time, and {what}{way}", names)
+    result = _either(node, condition, a, b)
+    if result is None:
+        raise different(condition, a, b)
+    return result
 
 
 def run_loop(
     proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node
 ) -> list[Slot]:
-    """Writes the rounds out, as many as there can be: the number, or a bound of it, must be known at import.
+    """Rounds that are few are written out, all others stay rounds (rolled.py)."""
+    limit, most, exact = _limit(node, inputs[0] if inputs else None)
+    few = isinstance(most, int) and most <= LONGEST
+    if few or most is None and limit is None or exact and isinstance(most, int) and not _goes_on(proto):
+        try:
+            return _written_out(proto, inputs, run, node, None if exact else limit, most)
+        except _Many:
+            pass
+    going = _condition(inputs[1] if len(inputs) > 1 else None)
+    if going is not None:
+        going = node.reshape(going, ())
+    loop = Rolled(proto, graph_attribute(proto, "body"), node, run, Plan(limit, most, exact, going))
+    return loop.write(list(inputs[2:]), [], [False] * len(proto.output))
+
+
+class _Many(Refusal):
+    """More rounds than are written out."""
+
+
+def _goes_on(proto: onnx.NodeProto) -> bool:
+    """Whether the condition that the body leaves is the same in all rounds, by its names alone."""
+    body = graph_attribute(proto, "body")
+    made = {o: n for n in body.node for o in n.output if o}
+    name = body.output[0].name
+    while name in made and made[name].op_type == "Identity":
+        name = made[name].input[0]
+    inputs = [i.name for i in body.input]
+    return made[name].op_type == "Constant" if name in made else name not in inputs or inputs.index(name) == 1
+
+
+def _written_out(
+    proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, limit: Value | None, most: int | None
+) -> list[Slot]:
+    """Writes the rounds out, as many as there can be; _Many where these are too many.
 
     What a round leaves is taken where it is run: where all conditions before it held, and the number is not reached.
     """
     body = graph_attribute(proto, "body")
-    limit, most = _limit(inputs[0])
     going: Slot = inputs[1] if len(inputs) > 1 else None
     state: list[Slot] = list(inputs[2:])
     names = [i.name for i in body.input]
@@ -95,14 +147,9 @@ def run_loop(
         if held is not None and held.array is not None:
             break  # a known condition is one that does not hold
         if held is not None and (most is None or most > LONGEST):
-            inputs_ = deciding(held.expr)
-            way = f"; {flags(inputs_)} makes the condition a constant" if inputs_ else ""
-            raise Refusal(
-                f"its condition is computed at run time, and the number of its rounds is no small constant{way}",
-                inputs_,
-            )
+            raise _Many("its condition is computed at run time")
         if number >= LONGEST:
-            raise Refusal(f"it has more than {LONGEST} rounds")
+            raise _Many(f"it has more than {LONGEST} rounds")
         here = held if limit is None else _and(node, held, node.do(relax.op.less, node.const(number, "int64"), limit))
         counter: list[Slot] = [node.const(number, "int64"), node.const(True, "bool")]
         results = run(body, dict(zip(names, [*counter, *state])), f"round {number}", here is not None)
@@ -136,13 +183,24 @@ def _none_of(node: Node, row: Value) -> Value:
     return node.const(np.empty((0, *row.shape), row.dtype))
 
 
-def _limit(value: Slot) -> tuple[Value | None, int | None]:
-    """The number of rounds of run time (int64 []), if it is one, and the most that it can be; None where it is open."""
+def _limit(node: Node, value: Slot) -> tuple[Value | None, Any, bool]:
+    """The number of rounds (int64 []), if there is one; the most that it can be, None where nothing says; and whether
+    it is known, as a number or by the open dimensions."""
     if not isinstance(value, Value):
-        return None, None
-    if value.array is not None or value.numbers is None:
-        return None, _scalar(value, "the number of its rounds")
-    return value, most_of(value.numbers.reshape(-1)[0])
+        return None, None, False
+    limit = node.reshape(node.cast(value.with_part(None), "int64"), ())
+    if value.array is not None:
+        most = int(value.array.reshape(-1)[0])
+        return limit, most, True
+    if value.contents is not None:
+        return limit, value.contents.reshape(-1)[0], True
+    if value.numbers is None:
+        high = value.between[1] if value.between is not None else None
+        return limit, high if isinstance(high, int) and high < MOST else None, False
+    try:
+        return limit, most_of(value.numbers.reshape(-1)[0]), False
+    except Refusal:
+        return limit, None, False
 
 
 def _condition(value: Slot) -> Value | None:
@@ -166,37 +224,104 @@ def _and(node: Node, a: Value | None, b: Value | None) -> Value | None:
 def run_scan(
     proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node
 ) -> list[Slot]:
-    """Writes the rounds out: round t sees the t-th slice of every scanned input, and leaves one of every output."""
+    """Round t sees the t-th slice of every scanned input, and leaves one of every output. Few rounds are written out,
+    all others stay rounds (rolled.py)."""
     body = graph_attribute(proto, "body")
     count = node.attr("num_scan_inputs")
-    given = [_tensor(v) for v in inputs]
-    state: list[Slot] = list(given[: len(given) - count])
-    scans = given[len(given) - count :]
+    state: list[Slot] = [*inputs[: len(inputs) - count]]
+    scans = [_scanned(v) for v in inputs[len(inputs) - count :]]
     outputs = len(body.output) - len(state)
     axes = [normal_axis(a, v.rank) for a, v in zip(node.attr("scan_input_axes", [0] * count), scans)]
-    backwards = node.attr("scan_input_directions", [0] * count)
+    backwards = [bool(b) for b in node.attr("scan_input_directions", [0] * count)]
+    out_axes = node.attr("scan_output_axes", [0] * outputs)
+    out_back = [bool(b) for b in node.attr("scan_output_directions", [0] * outputs)]
     rounds = scans[0].shape[axes[0]]
-    if is_open([rounds]):
-        raise _open_rounds(rounds)
-    if rounds > LONGEST:
-        raise Refusal(f"it has more than {LONGEST} rounds")
+    for value, axis in zip(scans, axes):
+        require_equal(value.shape[axis], rounds, "scanned inputs have as many slices")
+    partly = any(isinstance(v, Value) and v.part is not None for v in inputs)
+    if not partly and not is_open([rounds]) and rounds <= LONGEST:
+        return _scanned_out(body, run, node, state, list(zip(scans, axes, backwards)), (out_axes, out_back))
+    limit, exact = _rounds_of(node, list(zip(scans, axes, backwards)), any(out_back))
+    moved = [
+        Scanned(node.transpose(v.with_part(None), [a, *(i for i in range(v.rank) if i != a)]), b)
+        for v, a, b in zip(scans, axes, backwards)
+    ]
+    loop = Rolled(proto, body, node, run, Plan(limit, rounds, exact), asks=False)
+    results = loop.write(state, moved, out_back)
+    if any(isinstance(r, Poison) for r in results):
+        return results
+    kept = [_from_front(node, _whole(v), a) for v, a in zip(results[len(state) :], out_axes)]
+    return [*results[: len(state)], *kept]
+
+
+def _scanned_out(
+    body: onnx.GraphProto, run: Run, node: Node, state: list[Slot], scans: list[tuple[Value, int, bool]], out: Any
+) -> list[Slot]:
+    """Writes the rounds of a Scan out. ``out``: axes and directions of its outputs."""
+    first, axis, _ = scans[0]
+    rounds = first.shape[axis]
+    if not rounds:
+        return _no_rounds(body, run, node, state, scans, out[0])
     names = [i.name for i in body.input]
-    kept: list[list[Value]] = [[] for _ in range(outputs)]
+    kept: list[list[Value]] = [[] for _ in out[0]]
     for t in range(rounds):
-        slices = []
-        for value, axis, back in zip(scans, axes, backwards):
+        slices: list[Slot] = []
+        for value, axis, back in scans:
             at = rounds - 1 - t if back else t
             part = _slice(node, value, axis, at)
             slices.append(node.reshape(part, value.shape[:axis] + value.shape[axis + 1 :]))
         results = run(body, dict(zip(names, [*state, *slices])), f"round {t}")
         if any(isinstance(r, Poison) for r in results):
-            return [POISON] * len(proto.output)
+            return [POISON] * (len(state) + len(kept))
         state = results[: len(state)]
         for store, result in zip(kept, results[len(state) :]):
             store.append(_tensor(result))
-    out_axes = node.attr("scan_output_axes", [0] * outputs)
-    out_back = node.attr("scan_output_directions", [0] * outputs)
-    return [*state, *(_stacked(node, v, a, bool(b)) for v, a, b in zip(kept, out_axes, out_back))]
+    return [*state, *(_stacked(node, v, a, b) for v, a, b in zip(kept, *out))]
+
+
+def _no_rounds(
+    body: onnx.GraphProto, run: Run, node: Node, state: list[Slot], scans: list[tuple[Value, int, bool]],
+    axes: Sequence[int],
+) -> list[Slot]:  # fmt: skip
+    """A Scan over nothing: a round is looked at for the shapes."""
+    rows = [node.const(np.zeros(v.shape[:a] + v.shape[a + 1 :]), v.dtype) for v, a, _ in scans]
+    results = run(body, dict(zip([i.name for i in body.input], [*state, *rows])), "round 0", True)
+    if any(isinstance(r, Poison) for r in results):
+        return [POISON] * (len(state) + len(axes))
+    kept = [_from_front(node, _none_of(node, _tensor(r)), a) for r, a in zip(results[len(state) :], axes)]
+    return [*state, *kept]
+
+
+def _scanned(value: Slot) -> Value:
+    return value if isinstance(value, Value) else _tensor(value)
+
+
+def _rounds_of(node: Node, scans: list[tuple[Value, int, bool]], written_back: bool) -> tuple[Value, bool]:
+    """How many rounds a Scan has (int64 []), and whether open dimensions alone say that."""
+    first, axis, _ = scans[0]
+    parts = [(v.part, a, b) for v, a, b in scans if v.part is not None]
+    if not parts:
+        return node.reshape(counted(node, first.shape[axis]), ()), True
+    if any(p.axis != a for p, a, _ in parts):
+        raise Refusal("the length of a scanned input depends on the data, along another axis than that of its rounds")
+    if written_back or any(b for _, _, b in scans):
+        raise Refusal("the number of its rounds depends on the data, and it counts them from their end")
+    if len(parts) < len(scans) or any(length(v) != length(first) for v, _, _ in scans):
+        raise Refusal("the number of its rounds depends on the data, in different ways")
+    return node.reshape(parts[0][0].count, ()), False
+
+
+def _whole(slot: Slot) -> Value:
+    assert isinstance(slot, Value)
+    return slot
+
+
+def _from_front(node: Node, value: Value, axis: int) -> Value:
+    """The tensor with its first axis, that of the rounds, at ``axis``."""
+    axis = normal_axis(axis, value.rank)
+    order = [*range(1, axis + 1), 0, *range(axis + 1, value.rank)]
+    moved = node.transpose(value.with_part(None), order)
+    return moved if value.part is None else with_part(moved, axis, value.part.count)
 
 
 def run_map(proto: onnx.NodeProto, operands: Operands, run: Run) -> list[Slot]:
@@ -217,22 +342,6 @@ def _stacked(node: Node, values: list[Value], axis: int, backwards: bool) -> Val
         for v in (values[::-1] if backwards else values)
     ]
     return concatenated(node, rows, axis)
-
-
-def _scalar(value: Slot, what: str) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, Value) and value.contents is not None and is_open(value.contents.reshape(-1)):
-        raise _open_rounds(value.contents.reshape(-1)[0])
-    if not isinstance(value, Value) or value.array is None:
-        raise unknown(what, value) if isinstance(value, Value) else Refusal(f"{what} is computed at run time")
-    return int(value.array.reshape(-1)[0])
-
-
-def _open_rounds(rounds: Any) -> Open:
-    names = sorted(symbols_of(rounds))
-    listed = " and ".join(f"'{n}'" for n in names)
-    return Open(f"it has {rounds} rounds, which must be a number, as they are written out; fix {listed} with --shape")
 
 
 def _tensor(value: Slot) -> Value:

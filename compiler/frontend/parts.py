@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.dims import Dim, is_open
 from ...schedules.words.refusal import Refusal
 from .lengths import length_of
 from .node import Node
@@ -101,6 +102,25 @@ def in_one_room(node: Node, values: Sequence[Value | None]) -> list[Value | None
 def _with_room(node: Node, value: Value, room: int) -> Value:
     part = part_of(value)
     return with_part(node.slice(value.with_part(None), part.axis, 0, room), part.axis, part.count)
+
+
+def held(node: Node, value: Value, axis: int, room: Any) -> list[Value]:
+    """A tensor that is as long as ``room`` along the axis, or cut to that, and how much of it is there (int64 [1])."""
+    whole = value.with_part(None)
+    have = whole.shape[axis]
+    count = value.part.count if value.part is not None else counted(node, have)
+    if have != room and (not isinstance(have - room, Dim)) and have > room:
+        whole = node.slice(whole, axis, 0, room)
+    elif have != room:
+        gap = [room - have if i == axis else d for i, d in enumerate(whole.shape)]
+        zeros = node.broadcast(node.scalar(0, whole), gap)
+        whole = zeros if have == 0 else node.do(R.concat, [whole, zeros], axis=axis)
+    return [whole, count]
+
+
+def counted(node: Node, dim: Any) -> Value:
+    """A dim as a tensor (int64 [1])."""
+    return Value.of_contents(np.array([dim], object), "int64") if is_open([dim]) else node.const([dim], "int64")
 
 
 def wrapped(node: Node, indices: Value, part: Part, length: int, columns: np.ndarray | None = None) -> Value:

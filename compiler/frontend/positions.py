@@ -14,6 +14,8 @@ from .implied import require_at_most
 from .node import Node
 from .value import Value
 
+LEAST, MOST = -(1 << 63), (1 << 63) - 1  # of an integer of which nothing is known
+
 #: Operators whose results have elements of their first operand alone.
 _KEEP = frozenset("Identity Cast Reshape Squeeze Unsqueeze Flatten Expand Slice Transpose Tile".split())
 
@@ -25,6 +27,8 @@ def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Any]) -
         return
     if node.operator in _KEEP and first.is_integer:
         results[0].between = results[0].between or first.between
+    elif node.operator in ("Min", "Max", "Clip"):
+        results[0].between = results[0].between or _held(node.operator, inputs)
     elif node.operator in ("Add", "Sub") and len(inputs) == 2:
         results[0].between = _moved(node.operator, first, inputs[1])
 
@@ -39,6 +43,22 @@ def _moved(operator: str, a: Value, b: Value | None) -> tuple[Any, Any] | None:
         return None
     low, high = a.between
     return (low + offset, high + offset) if operator == "Add" else (low - offset, high - offset)
+
+
+def _held(operator: str, inputs: Sequence[Value | None]) -> tuple[Any, Any] | None:
+    """Between what the elements lie that a model holds within bounds: Min(n, 448), Clip(n, 1, 448)."""
+    ends = [(i, v) for i, v in enumerate(inputs) if v is not None]
+    known = [(i, int(v.array.reshape(-1)[0])) for i, v in ends if v.array is not None and v.size == 1]
+    spans = [v.between for _, v in ends if v.array is None and v.between is not None]
+    low, high = spans[0] if len(spans) == len(ends) - len(known) == 1 else (LEAST, MOST)
+    if not known or isinstance(low, Dim) or isinstance(high, Dim):
+        return None
+    for at, bound in known:
+        if operator == "Min" or operator == "Clip" and at == 2:
+            low, high = min(low, bound), min(high, bound)
+        elif operator == "Max" or at == 1:
+            low, high = max(low, bound), max(high, bound)
+    return low, high
 
 
 def _one(value: Value) -> Any:

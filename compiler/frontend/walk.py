@@ -274,7 +274,7 @@ class Walk:
         opsets: dict[str, int],
         where: str,
     ) -> list[Slot]:
-        if proto.op_type not in ("If", "Loop"):  # these follow lengths themselves
+        if proto.op_type not in ("If", "Loop", "Scan"):  # these follow lengths themselves
             _refuse_partial(proto, operands)
 
         def run(graph: onnx.GraphProto, given: dict[str, Slot], part: str, guarded: bool = False) -> list[Slot]:
@@ -291,7 +291,7 @@ class Walk:
         if proto.op_type == "If":
             before, asked = len(self.offenders), self._asked(operands)
             try:
-                results = control.run_if(proto, operands, run, node)
+                results = control.run_if(proto, operands, run, node, asked is not None)
                 differ = len(self.offenders) > before
             except Refusal:
                 if asked is None:

@@ -113,6 +113,7 @@ def plan_memory(
         offsets[value] = offsets[leader]
     offsets.update(dict.fromkeys(pads, offsets[pads[0]]) if pads else {})
     counts = tuple(dict.fromkeys(c for c in (_elements(v, layouts) for v in _values(kernels)) if is_open([c])))
+    counts = tuple(dict.fromkeys((*counts, *(c for k in kernels for c in k.counts))))
     if not open_:
         return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs), counts=counts)
     own = tuple(sizes[v] for v in leaders)

@@ -15,9 +15,10 @@ from tvm import relax
 from tvm.tirx import Var
 
 from ...errors import InternalError
+from ...schedules.words.group import CONTROL
 from .anchors import ANCHORS
-from .convert import constant, expression, read
-from .graph import CONST, INPUT, OPAQUE, Node
+from .convert import constant, expression, read, with_sizes
+from .graph import CONST, INPUT, ITEM, OPAQUE, Node
 from .interpret import interpret
 from .rule import EXACT, Rule
 
@@ -45,7 +46,7 @@ class TranslationCheck:
         function, symbols = _function(roots, cut)
         exact = self._mode == "exact" and rule.modes == EXACT
         for seed, lengths in enumerate(_lengths(symbols)):
-            bound = function.bind_symbolic_vars(lengths) if lengths else function
+            bound = with_sizes(function, {s.name: n for s, n in lengths.items()}) if lengths else function
             graph = read(bound)
             tensors = [i for i in graph.inputs if i.is_tensor]
             if not all(t.static for t in tensors):
@@ -113,7 +114,8 @@ def _cut(roots: Iterable[Node], touched: Collection[Node]) -> list[Node]:
         if node.op == CONST or depth.get(node, _DEEPEST + 1) <= level:
             continue
         depth[node] = level
-        far = node.op in ANCHORS or level >= _DEEPEST
+        source = node.inputs[0] if node.op == ITEM else node
+        far = source.op in ANCHORS | CONTROL or level >= _DEEPEST
         if node.op in (INPUT, OPAQUE) or node.is_tensor and far and node not in touched:
             cut[node] = None
         else:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call, GenericConst, IRModule, Op, Tuple, TupleGetItem, Var
+from tvm.ir import Call, GenericConst, IRModule, Op, Tuple, TupleGetItem, Var, make_node
 
+from ...schedules.operators.registry import attributes
+from ...schedules.words.group import CONTROL
 from ...schedules.words.provenance import names_of, span_of
+from ...schedules.words.sizes import dim_of, value_of
 from .graph import CONST, INPUT, ITEM, OPAQUE, TUPLE, Graph, Node
 
 
@@ -182,3 +186,28 @@ def replace_main(module: IRModule, function: relax.Function) -> IRModule:
     functions = {var: f for var, f in module.functions.items() if var.name_hint != "main"}
     functions[module.get_global_var("main")] = function
     return IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+
+
+def with_sizes(function: relax.Function, sizes: Mapping[str, int]) -> relax.Function:
+    """The function with numbers for its symbols, in the bodies of its loops and branches as well."""
+    blocks = [type(b)([_with_sizes(binding, sizes) for binding in b.bindings]) for b in function.body.blocks]
+    body = relax.SeqExpr(blocks, function.body.body)
+    relax.expr._update_type(body, function.body.ty)
+    whole = relax.Function(list(function.params), body, function.ret_ty, True, function.attrs)
+    own = {v.name for v in relax.analysis.defined_symbolic_vars(whole)}
+    return whole.bind_symbolic_vars({n: size for n, size in sizes.items() if n in own})
+
+
+def _with_sizes(binding: Any, sizes: Mapping[str, int]) -> Any:
+    call = binding.value
+    if not isinstance(call, Call) or getattr(call.op, "name", "") not in CONTROL:
+        return binding
+    given = attributes(call)
+    for name, value in given.items():
+        if isinstance(value, relax.Function):
+            given[name] = with_sizes(value, sizes)
+    types = given["results"].fields
+    shapes = [[value_of(dim_of(d), sizes) for d in t.shape.values] for t in types]
+    given["results"] = relax.TupleType([relax.TensorType(s, str(t.dtype.dtype)) for s, t in zip(shapes, types)])
+    attrs = make_node("ir.DictAttrs", **given)
+    return relax.VarBinding(binding.var, Call(call.op, call.args, attrs, ret_ty=call.ty), binding.span)

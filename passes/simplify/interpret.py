@@ -14,8 +14,10 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
+from ...schedules.operators import control
 from ...schedules.operators import registry as operator
-from .convert import expression
+from ...schedules.words.group import CONTROL
+from .convert import expression, read
 from .evaluate import evaluate
 from .graph import CONST, ITEM, OPAQUE, Node
 
@@ -47,12 +49,21 @@ def _value(node: Node, inputs: list[Any]) -> Any:
         return inputs[0]
     if node.op == ITEM and isinstance(inputs[0], (list, tuple)):
         return inputs[0][node.attrs]
+    if node.op in CONTROL:
+        results = control.evaluate(node.op, operator.attributes(node), inputs, _body)
+        return results[0] if node.is_tensor else results
     value = evaluate(node, inputs)
     if value is None and node.op in _TABLE:
         value = _TABLE[node.op](node, *inputs)
         if isinstance(value, np.ndarray):
             value = value.astype(inputs[0].dtype)
     return compiled(node, inputs) if value is None else value
+
+
+def _body(function: relax.Function, inputs: Sequence[Any]) -> list[np.ndarray]:
+    """The results of the body of a loop or a branch."""
+    graph = read(function)
+    return interpret(graph.outputs, dict(zip(graph.inputs, map(np.asarray, inputs))))
 
 
 def _windows(
@@ -248,7 +259,9 @@ _cache: dict[str, Any] = {}
 
 def compiled(node: Node, inputs: Sequence[np.ndarray], most: int | None = None) -> Any:
     """The operator's TE expression, compiled for these shapes and run. More than ``most`` steps of loops are a
-    ValueError."""
+    ValueError, and so are loops and branches, which are no expression."""
+    if node.op in CONTROL:
+        raise ValueError(f"{node.op} has no expression")
     variables = [
         relax.Var(f"p{k}", relax.TensorType(list(a.shape), str(a.dtype))) for k, a in enumerate(inputs)
     ]

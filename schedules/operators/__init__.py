@@ -9,6 +9,7 @@ from . import (  # noqa: F401
     activation,
     columns,
     contraction,
+    control,
     conv,
     copy,
     dots,

@@ -16,7 +16,9 @@ import tvm_ffi
 from tvm import relax, te
 from tvm.ir import Call, GlobalVar
 
-from .registry import expression
+from ..words.group import CONTROL
+from .control import evaluate
+from .registry import attributes, expression
 
 Run = Callable[..., "list[np.ndarray]"]
 
@@ -33,7 +35,9 @@ def compile_reference(module: tvm.IRModule) -> Run:
     for block in main.body.blocks:
         for binding in block.bindings:
             value = binding.value
-            if isinstance(value, Call):
+            if isinstance(value, Call) and value.op.name in CONTROL:
+                steps.append((binding.var, (_flow(value), value)))
+            elif isinstance(value, Call):
                 function = _prim_func(value)
                 name = known.setdefault(tvm_ffi.structural_hash(function), f"f{len(functions)}")
                 if name == f"f{len(functions)}":
@@ -61,20 +65,30 @@ def compile_reference(module: tvm.IRModule) -> Run:
             raise ValueError(f"{type(expr).__name__} can't be evaluated")
 
         for variable, step in steps:
-            if not isinstance(step, tuple):
-                values[variable] = of(step)
-                continue
-            name, call = step
-            assert library is not None
-            operands = [t for a in call.args if _is_data(a) for t in _flat(of(a))]
-            types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
-            outputs = [tvm.runtime.empty([int(d) for d in t.shape], str(t.dtype.dtype)) for t in types]
-            library[name](*operands, *outputs)
-            values[variable] = outputs if isinstance(call.ty, relax.TupleType) else outputs[0]
+            values[variable] = _result(step[0], step[1], of, library) if isinstance(step, tuple) else of(step)
         result = of(main.body.body)
         return [_array(t) for t in _flat(result)]
 
     return run
+
+
+def _result(name: Any, call: Call, of: Callable[[Any], Any], library: Any) -> Any:
+    """What a call gives by its compiled function, or of a loop or a branch, by what runs it."""
+    operands = [t for a in call.args if _is_data(a) for t in _flat(of(a))]
+    if isinstance(name, str):
+        types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
+        outputs = [tvm.runtime.empty([int(d) for d in t.shape], str(t.dtype.dtype)) for t in types]
+        library[name](*operands, *outputs)
+    else:
+        outputs = [_tensor(a) for a in name([_array(t) for t in operands])]
+    return outputs if isinstance(call.ty, relax.TupleType) else outputs[0]
+
+
+def _flow(call: Call) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
+    """A loop or a branch, whose bodies are compiled in the same way."""
+    given = attributes(call)
+    runs = {n: compile_reference(tvm.IRModule({"main": f})) for n, f in given.items() if isinstance(f, relax.Function)}
+    return lambda inputs: evaluate(call.op.name, {**given, **runs}, inputs, lambda body, values: body(*values))
 
 
 def _is_data(operand: Any) -> bool:

@@ -190,7 +190,7 @@ def _as_list(value: Any) -> list[te.Tensor]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, (bool, int, float, str)) or value is None:
+    if isinstance(value, (bool, int, float, str, relax.Function, relax.TupleType)) or value is None:
         return value
     if hasattr(value, "value") and not isinstance(value, (list, tuple)):
         return _plain(value.value)

@@ -18,6 +18,8 @@ from .layout import Layout
 from .policy import Policy
 from .sizes import product
 
+CONTROL = frozenset({"halotile.rounds", "halotile.branch"})  # hold bodies (schedules/operators/control.py)
+
 
 @dataclass(frozen=True, eq=False)
 class Value:
@@ -148,7 +150,8 @@ class Kernel:
     the int32 parameters after the pointers: "row" and "column" of a box's origin, "rows" and "columns" of an open box,
     and (value, 0 or 1) for the base row or column of a windowed value. ``least`` is the smallest box that an open
     kernel computes. ``decision`` is what its family chose, if there was a choice. ``takes``: outputs, each with the
-    input whose memory it may take over: no element is written that is read afterwards.
+    input whose memory it may take over: no element is written that is read afterwards. ``counts`` are the open numbers
+    of elements of what it holds beside in memory, where it calls other kernels.
     """
 
     function: Any
@@ -163,6 +166,7 @@ class Kernel:
     least: tuple[int, int] = (1, 1)
     decision: Decision | None = None
     takes: Mapping[Value, Value] = field(default_factory=dict)
+    counts: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

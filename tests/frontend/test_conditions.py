@@ -109,7 +109,7 @@ def test_rounds_of_run_time(limit: str, body: list[onnx.NodeProto]) -> None:
 
 
 def test_rounds_that_nothing_bounds_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="no small constant"):
+    with pytest.raises(UnsupportedError, match="nothing bounds the number of its rounds"):
         import_model(loop_of("", *SMALL))
 
 

@@ -311,29 +311,6 @@ def test_branches_of_one_form_stay_two() -> None:
     assert found["relax.where"] == 1 and shapes == ["n, 8"]
 
 
-@pytest.mark.parametrize("operator", ["Loop", "Scan"])
-def test_rounds_that_follow_from_a_dimension_are_refused_by_its_name(operator: str) -> None:
-    g = Raw(17)
-    x = g.input("x", ("steps", 3))
-    if operator == "Scan":
-        body = helper.make_graph(
-            [helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("Identity", ["c"], ["d"])], "body",
-            [helper.make_tensor_value_info(n, 1, [3]) for n in "ab"],
-            [helper.make_tensor_value_info(n, 1, [3]) for n in "cd"],
-        )  # fmt: skip
-        y = g("Scan", g.weight(3), x, outputs=2, body=body, num_scan_inputs=1)[1]
-    else:
-        body = helper.make_graph(
-            [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Add", ["a", "a"], ["b"])], "body",
-            [helper.make_tensor_value_info("i", 7, []), helper.make_tensor_value_info("go", 9, []),
-             helper.make_tensor_value_info("a", 1, [3])],
-            [helper.make_tensor_value_info("on", 9, []), helper.make_tensor_value_info("b", 1, [3])],
-        )  # fmt: skip
-        y = g("Loop", g.size(x, 0), "", g.weight(3), body=body)
-    with pytest.raises(UnsupportedError, match=f"{operator}.*it has steps rounds.*; fix 'steps' with --shape"):
-        operators(finished(g, y))
-
-
 def test_a_bound_of_a_slice_counts_from_the_front() -> None:
     """Where the length would make it negative, it would mean another place."""
     g = Raw(17)

@@ -72,7 +72,7 @@ def test_branches_of_other_forms() -> None:
     nodes = [EQUAL, helper.make_node("If", ["c"], ["y"], then_branch=one, else_branch=other)]
     with pytest.raises(UnsupportedError) as caught:
         import_model(made(nodes, info("sr", TensorProto.INT64, []), **RATE))
-    assert SR in str(caught.value) and "differ in form" in str(caught.value)
+    assert SR in str(caught.value) and "differ in rank" in str(caught.value)
 
 
 def test_a_length_that_follows_from_an_input() -> None:

@@ -1,0 +1,339 @@
+"""Loop and Scan whose rounds stay rounds: their number is known at run time only, or is too large to be written out.
+
+    Loop(n, go, s) { s = f(s, x); row = g(s) }     becomes     halotile.rounds(n, go, s, x), whose body is a function
+
+The body is written once, for carried values that are known by shape and type alone, and cut out (bodies.py). A carried
+value whose length changes from round to round is one of which a part is there (partial.py): where nothing else bounds
+it, by as many rounds as there can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from tvm import relax
+
+from ...schedules.operators import registry
+from ...schedules.operators.control import ENDLESS, ROUNDS
+from ...schedules.words.dims import Dim, is_open, maximum, to_relax
+from ...schedules.words.refusal import Refusal
+from .bodies import Cutter, bound, results_of
+from .deciding import deciding, flags
+from .lengths import length_of
+from .node import Node
+from .parts import held, length, part_of, with_part
+from .slot import Slot
+from .value import PLAIN, POISON, Poison, Value
+
+TRIES = 6  # times that a body is written until its carried values have the form that it leaves them in
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is known of a carried value in every round: how large it is, and the axis of which only a part is there."""
+
+    shape: tuple[Any, ...]
+    dtype: str
+    axis: int | None = None
+    still: bool = False  # it is what it was at the beginning
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A loop that is to be kept: its ``limit`` (int64 []), the ``most`` rounds that there can be (None: nothing says),
+    whether that is the number of rounds that every run has, and the condition before the first one."""
+
+    limit: Value | None
+    most: Any
+    exact: bool
+    go: Value | None = None
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What is read a row a round, the first axis being that of the rounds, and whether from its end."""
+
+    value: Value
+    back: bool = False
+
+
+@dataclass
+class Rolled:
+    """Writes one loop. ``run`` gives the body's outputs for its inputs by name: a condition first, if ``asks``."""
+
+    proto: onnx.NodeProto
+    body: onnx.GraphProto
+    node: Node
+    run: Any
+    plan: Plan
+    asks: bool = True
+
+    def write(self, state: Sequence[Slot], scans: Sequence[Scanned], backwards: Sequence[bool]) -> list[Slot]:
+        """The results: carried values, and kept ones, whose rounds lie along their first axis."""
+        for output in self.body.output[int(self.asks) + len(state) :]:
+            self._require_bound(output.name)
+        first = [self._carried(name, slot) for name, slot in zip(self._names()[1], state)]
+        forms = [_form(v) for v in first]
+        cutter = Cutter(self.node.builder)
+        for _ in range(TRIES):
+            written = self._once(forms, first, scans)
+            if written is None:
+                return [POISON] * len(self.proto.output)
+            wanted = self._settled(forms, first, written)
+            if wanted == forms:
+                return self._emitted(cutter, forms, first, scans, written, backwards)
+            forms = wanted
+        raise Refusal(f"its carried values take another form in every round: {', '.join(map(str, forms))}")
+
+    # ------------------------------------------------------------------ one writing of the body
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        """The body's inputs before the carried ones, and all others."""
+        names = [i.name for i in self.body.input]
+        return (names[:2], names[2:]) if self.asks else ([], names)
+
+    def _once(self, forms: Sequence[Form], first: Sequence[Value], scans: Sequence[Scanned]) -> Written | None:
+        node, builder = self.node, self.node.builder
+        params: list[Any] = [relax.Var("round", relax.TensorType([], "int64"))]
+        count = Value((), "int64", expr=params[0])
+        before, rest = self._names()
+        given: dict[str, Slot] = {}
+        if before:
+            given = {before[0]: self._counter(count), before[1]: node.const(True, "bool")}
+        values: list[Value] = []
+        for name, form, start in zip(rest, forms, first):
+            values.append(start if form.still else self._parameter(name, form, params))
+            given[name] = values[-1]
+        for name, scan in zip(rest[len(forms) :], scans):
+            form = Form(scan.value.shape[1:], scan.value.dtype)
+            given[name] = self._parameter(name, form, params)
+        results = self.run(self.body, given, "body", True)
+        if any(isinstance(r, Poison) for r in results):
+            return None
+        go = self._condition(results.pop(0)) if self.asks else None
+        outputs = [o.name for o in self.body.output][int(self.asks) :]
+        made = [self._carried(name, r) for name, r in zip(outputs, results)]
+        assert builder is node.builder
+        return Written(params, values, go, made[: len(forms)], made[len(forms) :], outputs)
+
+    def _counter(self, count: Value) -> Value:
+        most = self.plan.most
+        if isinstance(most, int) and most > 0:
+            count.between = (0, most - 1)
+            told = self.node.reshape(count, (1,))
+            length_of(told, most - 1)
+            count.told = None if told.told is None else told.told.reshape(())
+        return count
+
+    def _parameter(self, name: str, form: Form, params: list[Any]) -> Value:
+        if not is_open(form.shape) and 0 in form.shape:
+            return Value.of_array(np.empty(form.shape, form.dtype))
+        clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "value"
+        params.append(relax.Var(clean, relax.TensorType([to_relax(d) for d in form.shape], form.dtype)))
+        value = Value(form.shape, form.dtype, expr=params[-1])
+        if form.axis is None:
+            return value
+        params.append(relax.Var(f"{clean}_length", relax.TensorType([1], "int64")))
+        return with_part(value, form.axis, Value((1,), "int64", expr=params[-1]))
+
+    def _condition(self, slot: Slot) -> Value | None:
+        """The condition that the body leaves; None where it always holds."""
+        value = self._carried("the condition", slot)
+        if value.array is not None and bool(value.array.reshape(-1)[0]):
+            return None
+        return self.node.reshape(value, ())
+
+    def _carried(self, name: str, slot: Slot) -> Value:
+        if not isinstance(slot, Value):
+            what = "is left out" if slot is None else "is a sequence"
+            raise Refusal(
+                f"the number of its rounds is known at run time only, and its value '{name}' {what}; such a loop "
+                "carries tensors: stack what the sequence holds, or give the loop a constant number of rounds"
+            )
+        if slot.dtype not in PLAIN:
+            raise Refusal(f"its value '{name}' has the type {slot.dtype}, which is not supported")
+        return slot
+
+    # ------------------------------------------------------------------ forms
+
+    def _settled(self, forms: Sequence[Form], first: Sequence[Value], written: Written) -> list[Form]:
+        """The forms that carried values must have for what the body has left."""
+        found = []
+        for name, form, start, value, left in zip(
+            written.outputs, forms, first, written.values, written.state
+        ):
+            if left is value or _is_same(left, value):
+                found.append(form if form.still else replace(_form(start), still=True))
+            elif form.still:
+                found.append(_form(start))
+            else:
+                found.append(self._wider(name, form, start, value, left))
+        return found
+
+    def _wider(self, name: str, form: Form, start: Value, value: Value, left: Value) -> Form:
+        """The form that holds ``left`` as well, which a round leaves of ``value``."""
+        own = _form(left)
+        if own == form:
+            return form
+        if (own.dtype, len(own.shape)) != (form.dtype, len(form.shape)):
+            raise Refusal(
+                f"its carried value '{name}' is {form} before a round and {own} behind it; every round must leave "
+                "tensors of one type and rank"
+            )
+        axes = {i for i, (a, b) in enumerate(zip(form.shape, own.shape)) if a != b}
+        axes |= {a for a in (form.axis, own.axis) if a is not None}
+        if len(axes) > 1:
+            raise Refusal(
+                f"its carried value '{name}' is {form} before a round and {own} behind it; of tensors that change from "
+                "round to round one axis may change its length: pad the others to a fixed length"
+            )
+        (axis,) = axes
+        before, after = form.shape[axis], own.shape[axis]
+        if isinstance(before, Dim) or isinstance(after, Dim):
+            room = maximum(before, after)
+            if isinstance(after - before, int) and after - before > 0 or form.axis is not None:
+                raise self._unbounded(name, form, own)
+        elif form.axis is None or after <= before:
+            room = max(before, after)
+        else:
+            room = self._room(name, form, start, own, axis, _growth(value, left, axis))
+        if form.axis == axis and room == before:
+            return form
+        return Form(tuple(room if i == axis else d for i, d in enumerate(form.shape)), form.dtype, axis)
+
+    def _room(self, name: str, form: Form, start: Value, own: Form, axis: int, growth: int | None) -> int:
+        """The most that a length can be which grows in every round."""
+        if growth is None or not isinstance(self.plan.most, int):
+            raise self._unbounded(name, form, own)
+        return int(start.shape[axis]) + max(self.plan.most, 0) * growth
+
+    def _unbounded(self, name: str, form: Form, own: Form) -> Refusal:
+        inputs, way = self._way()
+        return Refusal(
+            f"its carried value '{name}' grows from round to round (it is {form} before a round and {own} behind it), "
+            f"and no constant bounds how large it becomes; bound the number of rounds (Min with a constant), or carry "
+            f"a tensor of a fixed length and write into it{way}",
+            inputs,
+        )
+
+    def _way(self) -> tuple[tuple[str, ...], str]:
+        limit = self.plan.limit
+        names = deciding(limit.expr) if limit is not None and limit.array is None else ()
+        return names, f"; {flags(names)} makes the number of rounds a constant" if names else ""
+
+    # ------------------------------------------------------------------ the operator
+
+    def _emitted(
+        self, cutter: Cutter, forms: Sequence[Form], first: Sequence[Value], scans: Sequence[Scanned],
+        written: Written, backwards: Sequence[bool],
+    ) -> list[Slot]:  # fmt: skip
+        node, plan = self.node, self.plan
+        counted = written.go is not None or not plan.exact or plan.go is not None
+        for name, row in zip(written.outputs[len(forms) :], written.kept):
+            self._require_row(name, row)
+        moving = [(i, f) for i, f in enumerate(forms) if _is_carried(f)]
+        kept = [(i, r) for i, r in enumerate(written.kept) if is_open(r.shape) or 0 not in r.shape]
+        results, starts = [], []
+        for i, form in moving:
+            results += self._parts_of(written.state[i], form)
+            starts += self._parts_of(first[i], form)
+        rows = [scan for scan in scans if is_open(scan.value.shape[1:]) or 0 not in scan.value.shape[1:]]
+        left = [*([] if written.go is None else [written.go]), *results, *(r for _, r in kept)]
+        body = cutter.rounds(written.params, [bound(node, v) for v in left])
+        limit = node.const(ENDLESS, "int64") if plan.limit is None else plan.limit
+        go = node.const(True, "bool") if plan.go is None else plan.go
+        most = maximum(plan.most, 0) if plan.most is not None else 0
+        shapes = [(tuple(v.shape), v.dtype) for v in results]
+        shapes += [((most, *r.shape), r.dtype) for _, r in kept] + ([((1,), "int64")] if counted else [])
+        call = registry.call(
+            ROUNDS,
+            *(v.expr for v in (limit, go, *starts, *(s.value for s in rows))),
+            *body.seen,
+            body=body.function, state=len(results), scans=len(rows), kept=len(kept), asks=int(written.go is not None),
+            counted=int(counted), backwards=[int(s.back) for s in rows] + [int(backwards[i]) for i, _ in kept],
+            results=relax.TupleType([relax.TensorType([to_relax(d) for d in s], t) for s, t in shapes]),
+        )  # fmt: skip
+        made = results_of(node, call) if shapes else []
+        count = made.pop() if counted else None
+        return self._given(forms, first, dict(moving), made, written, count, most)
+
+    def _given(
+        self, forms: Sequence[Form], first: Sequence[Value], moving: dict[int, Form], made: list[Value],
+        written: Written, count: Value | None, most: Any,
+    ) -> list[Slot]:  # fmt: skip
+        """The loop's results, of what the operator has made."""
+        node = self.node
+        found: list[Slot] = []
+        for i, form in enumerate(forms):
+            if i not in moving:
+                found.append(first[i])
+                continue
+            value = made.pop(0)
+            found.append(value if form.axis is None else with_part(value, form.axis, made.pop(0)))
+        for row in written.kept:
+            if not is_open(row.shape) and 0 in row.shape:
+                value = node.broadcast(node.const(np.empty(row.shape), row.dtype), (most, *row.shape))
+            else:
+                value = made.pop(0)
+            found.append(value if count is None else with_part(value, 0, count))
+        return found
+
+    def _require_row(self, name: str, row: Value) -> None:
+        if row.part is not None:
+            raise Refusal(
+                f"its scan output '{name}' has rows {row} whose length depends on the data; all rows have one length: "
+                "pad them"
+            )
+
+    def _require_bound(self, name: str) -> None:
+        if self.plan.most is None:
+            inputs, way = self._way()
+            raise Refusal(
+                f"nothing bounds the number of its rounds, each of which adds a row to scan output '{name}'; give it "
+                f"the Min of the number and a constant{way}",
+                inputs,
+            )
+
+    def _parts_of(self, value: Value, form: Form) -> list[Value]:
+        """A carried value as the tensors that stand for it: itself, and how much of it is there."""
+        return [value] if form.axis is None else held(self.node, value, form.axis, form.shape[form.axis])
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one writing of the body made: its parameters, carried values before and behind, the condition, and rows."""
+
+    params: list[Any]
+    values: list[Value]
+    go: Value | None
+    state: list[Value]
+    kept: list[Value]
+    outputs: list[str]
+
+
+def _form(value: Value) -> Form:
+    return Form(tuple(value.shape), value.dtype, None if value.part is None else value.part.axis)
+
+
+def _is_same(a: Value, b: Value) -> bool:
+    whole = a.part is None and b.part is None
+    return whole and a.array is None and a._expr is not None and a._expr is b._expr
+
+
+def _is_carried(form: Form) -> bool:
+    return not form.still and (is_open(form.shape) or 0 not in form.shape)
+
+
+def _growth(value: Value, left: Value, axis: int) -> int | None:
+    """By how much a round makes a length longer, at most; None where that is not known."""
+    if value.part is None or left.part is None or part_of(left).axis != axis:
+        return None
+    more = length(left) - length(value)
+    return int(more) if isinstance(more, int) and more > 0 else None
