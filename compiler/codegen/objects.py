@@ -26,7 +26,8 @@ from ...version import __version__
 from ..cache import keys
 from ..cache.keys import key_of
 from ..cache.store import Cache
-from . import streaming
+from . import held_sizes, streaming
+from .held_sizes import held
 from .streaming import ATTRIBUTE, stream
 
 
@@ -73,7 +74,7 @@ def _versions() -> str:
     return key_of(__version__, tvm.__version__, tvm_ffi.__version__, str(llvm), *sources)
 
 
-CODE = (streaming, builder, prefetch, keys)  # and this file: our part in what comes after the key
+CODE = (held_sizes, streaming, builder, prefetch, keys)  # and this file: our part in what comes after the key
 
 
 def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, int]]:
@@ -82,6 +83,7 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
     tvm_target = target.tvm()
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("s_tir")
     bound = target.tvm_of_loops()
+    module = tvm.IRModule({var: held(f) for var, f in module.functions.items()}, attrs=module.attrs)
     module = tirx.transform.BindTarget(bound.with_host(bound))(module)
     flat = {var: function for var, function in module.functions.items() if is_flat(function.body)}
     lowered = {}
