@@ -10,7 +10,7 @@ Register tiles are the target's, for the sizes that the build plans for (open_bo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -66,15 +66,11 @@ def build_open_images(request: Request) -> TiledKernel:
         if before is not None:
             call(len(kernels), [], tirx.IntImm("int32", 0))
         rows, columns = (to_index(d) for d in shape[2:])
-        larger: list[Any] = []
-        for number, kernel in enumerate(kernels):
-            inside = _holds(shape[2:], kernel.least)
-            conditions = [tirx.Not(c) for c in larger] + ([] if inside is None else [inside])
-            with k.when(tirx.all(*conditions)) if conditions else nullcontext():
-                _bands(k, kernel, number, call, (rows, columns), units[0], workers)
-            if inside is None:
-                break
-            larger.append(inside)
+        cases = _cases(kernels, shape[2:])
+        with _bands(k, (rows, columns), units[0], _least(kernels, cases, units[0]), workers) as (own, worker):
+            for number, case in enumerate(cases):
+                with nullcontext() if case is None else k.when(case):
+                    call(number, [own[str(name)] for name in kernels[number].scalars], worker)
         return k.finish({"tirx.noalias": False})
 
     names = " or ".join(dict.fromkeys(kernel.schedule for kernel in kernels))
@@ -101,22 +97,49 @@ def _kernels(request: Request, workers: int) -> Iterator[Kernel]:
     return box_kernels(boxed, lambda least: _holds(request.group.outputs[0].shape[2:], least) is None)
 
 
-def _bands(k: Any, kernel: Kernel, number: int, call: Any, size: tuple[Any, Any], unit: int, workers: int) -> None:
-    """Calls a kernel on bands of rows, one a core, none lower than it can be."""
+def _cases(kernels: list[Kernel], size: tuple[Any, Any]) -> list[Any]:
+    """When each of the kernels is called, up to the first that computes all images that are left: the image is large
+    enough for it, and not for those before it. None for one that computes all."""
+    cases: list[Any] = []
+    smaller: list[Any] = []  # than what the kernels before need
+    for kernel in kernels:
+        inside = _holds(size, kernel.least)
+        conditions = [*smaller, *([] if inside is None else [inside])]
+        cases.append(tirx.all(*conditions) if conditions else None)
+        if inside is None:
+            break
+        smaller.append(tirx.Not(inside))
+    return cases
+
+
+def _least(kernels: list[Kernel], cases: list[Any], unit: int) -> Any:
+    """Rows that a band of the kernel that is called has at least, in units."""
+    fewest = [-(-kernel.least[0] // unit) for kernel, _ in zip(kernels, cases)]
+    least: Any = tirx.IntImm("int32", fewest[-1])
+    if len(set(fewest)) > 1:
+        for case, own in reversed([*zip(cases, fewest)][:-1]):
+            least = tirx.Select(case, tirx.IntImm("int32", own), least)
+    return least
+
+
+@contextmanager
+def _bands(k: Any, size: tuple[Any, Any], unit: int, least: Any, workers: int) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Bands of rows, one a core, none lower than ``least`` units: what a kernel of boxes is told of one, and the core.
+    One loop for all kernels, as each parallel loop is a function of its own."""
     rows, columns = size
-    least = -(-kernel.least[0] // unit)  # in units of rows
     total = tirx.floordiv(rows, unit) if unit > 1 else rows
 
-    def band(first: Any, end: Any, worker: Any) -> None:
-        own = {"row": first * unit, "column": tirx.IntImm("int32", 0), "rows": (end - first) * unit, "columns": columns}
-        call(number, [own[str(name)] for name in kernel.scalars], worker)
+    def band(first: Any, end: Any) -> dict[str, Any]:
+        zero = tirx.IntImm("int32", 0)
+        return {"row": first * unit, "column": zero, "rows": (end - first) * unit, "columns": columns}
 
     if workers == 1:
-        band(tirx.IntImm("int32", 0), total, tirx.IntImm("int32", 0))
+        yield band(tirx.IntImm("int32", 0), total), tirx.IntImm("int32", 0)
         return
     parts = k.bind(tirx.min(tirx.floordiv(total, least), workers), "n")
     with k.loop(workers, "parallel", "w") as w, k.when(w < parts):
-        band(tirx.floordiv(w * total, parts), tirx.floordiv((w + 1) * total, parts), w)
+        first, end = (k.bind(tirx.floordiv(at * total, parts), "at") for at in (w, w + 1))
+        yield band(first, end), w
 
 
 def _holds(size: tuple[Any, Any], least: tuple[int, int]) -> Any:
