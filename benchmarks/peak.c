@@ -2,6 +2,8 @@
  *
  *   peak fma THREADS SECONDS                    prints FLOP/s
  *   peak matrix THREADS SECONDS                 the same of products of bfloat16 on the matrix unit, 0 where there is none
+ *   peak clock THREADS SECONDS                  prints dependent additions of whole numbers per second: a core's clock
+ *   peak latency THREADS SECONDS                the same of fused multiply-adds that wait for each other
  *   peak stream THREADS SECONDS BYTES SOURCES   prints bytes/s; BYTES is the working set of one thread: SOURCES arrays
  *                                               (0 to 8) that are read and added up, and one that the sum is written
  *                                               to. 2 is a triad, 1 a copy; with SOURCES -1 one array is only read
@@ -64,6 +66,28 @@ static float fma_loop(long n) {
     EACH(ADD)
     for (int l = 0; l < LANES; l++) total += sum[l];
     return total;
+}
+
+/* Additions that wait for each other, a cycle each. Of a constant, some cores would do several at once. */
+#define ADDITIONS 16
+static float clock_loop(long n) {
+    unsigned long sum = (unsigned long)n | 1, more = sum | 3;
+    __asm__ volatile("" : "+r"(more));
+    for (long i = 0; i < n; i++) {
+#define ONE sum += more; __asm__ volatile("" : "+r"(sum));
+#define FOUR ONE ONE ONE ONE
+        FOUR FOUR FOUR FOUR
+    }
+    return (float)sum;
+}
+
+#define WAITING 8
+static float latency_loop(long n) {
+    float seed = (float)(n & 1) + 1.0f;
+    vec zero = {0}, scale = zero + 0.999f * seed / seed, shift = zero + 1e-3f * seed, x = shift;
+#define NEXT x = x * scale + shift;
+    for (long i = 0; i < n; i++) { NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT }
+    return x[0];
 }
 
 #define TILE_FLOPS (2.0 * 16 * 16 * 32) /* of one multiply-add */
@@ -161,6 +185,8 @@ static void *work(void *argument) {
     double started = now();
     if (kind == 0) w->sink = fma_loop(steps);
     else if (kind == 2) matrix_loop(steps);
+    else if (kind == 3) w->sink = clock_loop(steps);
+    else if (kind == 4) w->sink = latency_loop(steps);
     else if (sources < 0) w->sink = read_loop(w->arrays.sum, elements(), steps);
     else stream_loop(&w->arrays, elements(), steps);
     w->seconds = now() - started;
@@ -209,7 +235,8 @@ double halotile_pulse(int threads, double seconds) {
 
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
-    kind = strcmp(argv[1], "fma") == 0 ? 0 : strcmp(argv[1], "matrix") == 0 ? 2 : 1;
+    static const char *const kinds[] = {"fma", "stream", "matrix", "clock", "latency"};
+    for (kind = 4; kind > 0 && strcmp(argv[1], kinds[kind]) != 0; kind--) {}
     int threads = atoi(argv[2]);
     double seconds = atof(argv[3]);
     bytes = argc > 4 ? (size_t)atoll(argv[4]) : 0;
@@ -235,7 +262,8 @@ int main(int argc, char **argv) {
      * touches the memory. */
     round_seconds(workers, threads);
     for (steps = 1; round_seconds(workers, threads) < 3e-3; steps *= 2) {}
-    double once = kind == 0 ? 2.0 * LANES * CHAINS : kind == 2 ? TILES * TILE_FLOPS : (double)(bytes / 64 * 64);
+    const double a_step[] = {2.0 * LANES * CHAINS, (double)(bytes / 64 * 64), TILES * TILE_FLOPS, ADDITIONS, WAITING};
+    double once = a_step[kind];
     double each = once * (double)steps;
     static double rates[4096];
     int count = 0;

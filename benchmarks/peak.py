@@ -121,6 +121,22 @@ class Meter:
             self._streams[key] = _run(self._program, "stream", threads, seconds, *key[1:])
         return self._streams[key]
 
+    def multiply_adds(self, seconds: float = 0.15) -> float:
+        """Fused multiply-adds of a number that one core starts in a second."""
+        return _run(self._program, "fma", 1, seconds) / 2
+
+    def matrix(self, seconds: float = 0.15) -> float:
+        """FLOP/s of products of bfloat16 on one core's matrix unit, 0 where there is none."""
+        return _run(self._program, "matrix", 1, seconds)
+
+    def clock(self, seconds: float = 0.15) -> float:
+        """Cycles a second of one core, by additions that wait for each other."""
+        return _run(self._program, "clock", 1, seconds)
+
+    def latency(self, seconds: float = 0.15) -> float:
+        """Seconds from a fused multiply-add to one that needs its result."""
+        return 1 / _run(self._program, "latency", 1, seconds)
+
     def pulse(self, threads: int, seconds: float = 3e-4) -> float:
         """FLOP/s at this moment, in this process: for one thread on the very core that the caller runs on."""
         if self._library is None:

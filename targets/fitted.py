@@ -34,6 +34,7 @@ def _of(group: str, name: str) -> Any:
 class Memory:
     """The group ``memory`` of ``fitted.toml``."""
 
+    near: float = _of("memory", "near")
     in_order: float = _of("memory", "in_order")
     moves: float = _of("memory", "moves")
     hidden: float = _of("memory", "hidden")

@@ -11,6 +11,7 @@ COMMANDS = {
     "tune": (".tune", "Measure a model's kernels on this machine, for later builds."),
     "targets": (".targets", "List, show and detect machines to compile for."),
     "doctor": (".doctor", "Check this installation."),
+    "calibrate": ("...benchmarks.calibrate.cli", "Measure this machine, for a target of its own."),
     "bench": ("...benchmarks.cli", "Measure beside other engines."),
     "completion": (".completion", "Print what makes a shell complete commands, files, targets and nodes."),
 }

@@ -49,3 +49,14 @@ def check_destination(final: Path) -> None:
         raise OutputError(f"output {final} can't be made: {folder} is a file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"output {final} can't be written: no permission for {folder}")
+
+
+def write_whole(final: Path, text: str) -> None:
+    """Writes a file, whole or not at all; OutputError where that can't be."""
+    part = final.with_name(f".{final.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8", errors="replace")
+        os.replace(part, final)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OutputError(f"can't write {final}: {error.strerror}; name a file that can be written") from None

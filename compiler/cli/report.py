@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ...errors import OutputError, ToolchainError
+from ...errors import ToolchainError
 from . import parameters
 from .console import StageProgress, emit, emit_json, size
 from .images import images_options, images_wanted
+from .places import write_whole
 from .shapes import shape_options
 from .verb import verb
 
@@ -86,7 +86,7 @@ def report(
         facts = gather(path, options, here, seconds, progress)
         if facts.seconds:
             facts.peak = _peak(facts.report["threads"])
-    _write(final, page(facts))
+    write_whole(final, page(facts))
     timed = bool(facts.seconds)
     if as_json:
         emit_json({"output": str(final), "kernels": len(facts.report["kernels"]), "timed": timed})
@@ -104,14 +104,3 @@ def _peak(threads: int) -> Any:
             return meter.now(threads, 0.05)
     except ToolchainError:
         return None
-
-
-def _write(final: Path, text: str) -> None:
-    """The page, whole or not at all."""
-    part = final.with_name(f".{final.name}.{os.getpid()}")
-    try:
-        part.write_text(text, encoding="utf-8", errors="replace")
-        os.replace(part, final)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OutputError(f"can't write {final}: {error.strerror}; name a file that can be written") from None

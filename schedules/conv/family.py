@@ -107,13 +107,14 @@ def _facts(request: Request) -> ConvFacts:
 
 
 def chosen(request: Request) -> Choice | None:
-    """What an estimate takes of the algorithms for convolutions; None for a group that none of them computes."""
+    """What an estimate takes of the algorithms for convolutions: the request's choice, else that of the fewest cycles;
+    None for a group that none of them computes."""
     anchor = request.group.anchor
     if anchor is None or anchor.operator == TRANSPOSED:
         return None
     if not builds_conv(request.group, lambda v: request.layout(v).block):
         return None
-    return select(request, _facts(request))
+    return request.choice or select(request, _facts(request))
 
 
 def times_loaded(request: Request) -> float | None:

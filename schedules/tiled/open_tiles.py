@@ -84,7 +84,8 @@ class _Builder:
         for request in requests:
             values = tuple(v for v in request.group.outputs if v not in plan.windows)
             if any(request.layout(v).margins for v in values):
-                before.append(self._part(build_margins(request.group, request, values)))
+                whole = replace(request, box=None)
+                before.append(self._part(build_margins(request.group, whole, values)))
         offsets, room = self._scratch()
         scratch = Scratch(room * plan.workers)
         operands: list[Value | Packed | Scratch] = []

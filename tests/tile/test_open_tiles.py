@@ -55,6 +55,15 @@ def test_numbers_at_every_size(name: str, shape: tuple[int, int | None], bands: 
     _compare(library, model)
 
 
+def test_a_group_in_the_middle_writes_the_margins_that_the_next_layer_reads() -> None:
+    model = chain()
+    convolutions = [n.name for n in model.graph.node if n.op_type == "Conv"]
+    wish = {"first": convolutions[1], "last": convolutions[2], "shape": (4, 16)}
+    library = halotile.compile(model, threads=1, tile=wish)
+    assert len(_fired(library)) == 1 < len(library.report["kernels"]) - 3
+    _compare(library, model)
+
+
 def test_the_bits_are_those_of_whole_layers_where_these_promise_them() -> None:
     model = residual()
     whole = halotile.compile(model, threads=2, exact=True)

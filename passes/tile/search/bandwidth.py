@@ -41,7 +41,8 @@ class Rates:
     def of(target: Target, threads: int) -> Rates:
         """The rates of ``threads`` cores of ``target``. A second level that is the last one counts as shared by the
         cores, as it is in all chips built so."""
-        fitted, near = target.fitted.memory, target.vector_bits / 16
+        fitted = target.fitted.memory
+        near = fitted.near * target.vector_bits / 16
         large = target.l3_bytes >= 2 * fitted.others  # large chips have as many channels more
         memory = 2 * fitted.shared if large else fitted.shared
         if target.bandwidth and not target.native:
