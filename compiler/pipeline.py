@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import HalotileError, TargetError
 from ..schedules.words.choice import Choice, Refusal
@@ -403,7 +403,7 @@ def assemble(build: Build) -> None:
         kernel_objects=kernels,
         timers=len(build.kernels) if options.timers else 0,
         scratchpad_bytes=max((p.bytes for p in pads), default=0),
-        scratchpad_offset=build.memory.offsets[pads[0]] if pads else 0,
+        scratchpad_offset=cast(int, build.memory.offsets[pads[0]]) if pads else 0,  # stripes have fixed sizes
         flush_denormals=options.flush_denormals,
         matrix_unit=any(map(module.matrix_work, build.kernels)),
         symbols=_open(build),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..schedules.words.policy import Policy, Tuning
 from ..targets.target import Target
@@ -15,6 +15,25 @@ from .cache.store import Cache
 from .images import Plain
 from .options import Fixed, Shapes
 
+if TYPE_CHECKING:  # most of these load TVM
+    from tvm import IRModule
+
+    from ..passes.fuse.graph import Graph
+    from ..passes.memory.places import Places
+    from ..passes.memory.plan import MemoryPlan
+    from ..schedules.kernel.cache import Repeats
+    from ..schedules.words.choice import Choice
+    from ..schedules.words.group import Group, Kernel, SharedWeights, Value
+    from ..schedules.words.layout import Layout
+    from ..schedules.words.stripe_plan import StripePlan
+    from ..schedules.words.tile_plan import TilePlan
+    from .codegen.module import Weights
+    from .codegen.spec import BuiltLibrary, LibrarySpec
+    from .flow.kernel import FlowKernel
+    from .frontend.importer import ImportedModel
+    from .stream.words import StreamPlan
+
+UNMADE: Any = None  # what a stage has yet to make
 REWRITES = ("simplify", "reassociate", "dots", "numbers", "merge")  # stages from a Relax module to another
 STAGES = ("import", *REWRITES, "fuse", "layout", "select", "tile", "schedule", "plan", "assemble", "link")
 Progress = Callable[[str, int, int], None]
@@ -102,33 +121,33 @@ class Build:
     options: Options
     output: Path | None = None
     level: int = 0  # of the library's levels of processors, the one that this is
-    beneath: Any = None  # the weights that the levels below it have
+    beneath: Weights | None = None  # the weights that the levels below it have
     progress: Progress | None = None
-    imported: Any = None
-    module: Any = None
-    stream: Any = None  # the plan of a network in steps (compiler/stream/words.py)
-    target: Any = None  # the options' one, as the choice of kernels for this model sees it
-    graph: Any = None
-    groups: tuple[Any, ...] = ()
-    views: dict[Any, Any] = field(default_factory=dict)
-    places: Any = None
-    closing: frozenset[Any] = frozenset()  # what the last sums of products before the outputs write
-    shared: Any = None  # the form of weights that several products read
-    layouts: dict[Any, Any] = field(default_factory=dict)
-    choices: dict[Any, Any] = field(default_factory=dict)  # group computed whole -> how
-    vanished: dict[Any, Any] = field(default_factory=dict)  # a first result -> the group that slices replaced
-    tiled: dict[Any, Any] = field(default_factory=dict)  # group (of several) -> the plan of its tiles
-    rooms: dict[Any, int] = field(default_factory=dict)  # whole group -> the most bytes that a core holds beside
-    ready: dict[Any, Any] = field(default_factory=dict)  # group -> its kernel, where the tile stage had to know it
-    flows: dict[Any, Any] = field(default_factory=dict)  # group that is a loop or a branch -> its kernel
-    repeats: Any = None  # kernels that groups of one form share
-    kernels: tuple[Any, ...] = ()
-    memory: Any = None
-    weights: Any = None
+    imported: ImportedModel = UNMADE
+    module: IRModule = UNMADE
+    stream: StreamPlan | None = None  # the plan of a network in steps (compiler/stream/words.py)
+    target: Target = UNMADE  # the options' one, as the choice of kernels for this model sees it
+    graph: Graph = UNMADE
+    groups: tuple[Group, ...] = ()
+    views: dict[Value, Value] = field(default_factory=dict)
+    places: Places = UNMADE
+    closing: frozenset[Value] = frozenset()  # what the last sums of products before the outputs write
+    shared: SharedWeights | None = None  # the form of weights that several products read
+    layouts: dict[Value, Layout] = field(default_factory=dict)
+    choices: dict[Group, Choice] = field(default_factory=dict)  # group computed whole -> how
+    vanished: dict[Value, Group] = field(default_factory=dict)  # a first result -> the group that slices replaced
+    tiled: dict[Group, TilePlan | StripePlan] = field(default_factory=dict)  # group of several -> the plan of its tiles
+    rooms: dict[Group, int] = field(default_factory=dict)  # whole group -> the most bytes that a core holds beside
+    ready: dict[Group, Kernel] = field(default_factory=dict)  # group -> its kernel, where the tile stage had to know it
+    flows: dict[Group, FlowKernel] = field(default_factory=dict)  # group that is a loop or a branch -> its kernel
+    repeats: Repeats | None = None  # kernels that groups of one form share
+    kernels: tuple[Kernel, ...] = ()
+    memory: MemoryPlan = UNMADE
+    weights: Weights = UNMADE
     symbols: list[str] = field(default_factory=list)
     streams: dict[str, int] = field(default_factory=dict)  # symbol -> its stores that go past the caches
-    library: Any = None
-    built: Any = None
+    library: LibrarySpec = UNMADE
+    built: BuiltLibrary | None = None
     notes: dict[str, list[str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     reach: tuple[dict[str, Any], ...] = ()  # what outputs need of inputs
