@@ -178,15 +178,15 @@ def fuse(build: Build) -> None:
 def layout(build: Build) -> None:
     from ..passes.fuse.closing import closing_values
     from ..passes.layout.assign import AssignLayouts
-    from ..passes.memory.places import Places
     from ..schedules.matmul.shared_weights import shared_weights
+    from .storage import placed
 
     result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.target)
     build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
-    build.places, build.vanished = Places(result.views, result.slices), result.vanished
     build.shared = shared_weights(build.groups, build.target)
     build.closing = closing_values(build.groups, build.graph.outputs, build.views)
     build.notes["layout"] = list(result.notes)
+    build.places, build.vanished = placed(build, result.slices), result.vanished
 
 
 def select(build: Build) -> None:

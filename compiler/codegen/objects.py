@@ -26,8 +26,9 @@ from ...version import __version__
 from ..cache import keys
 from ..cache.keys import key_of
 from ..cache.store import Cache
-from . import held_sizes, streaming
+from . import held_sizes, imported_ir, narrowing, streaming
 from .held_sizes import held
+from .narrowing import narrow, rounds_vectors
 from .streaming import ATTRIBUTE, stream
 
 
@@ -74,7 +75,7 @@ def _versions() -> str:
     return key_of(__version__, tvm.__version__, tvm_ffi.__version__, str(llvm), *sources)
 
 
-CODE = (held_sizes, streaming, builder, prefetch, keys)  # and this file: our part in what comes after the key
+CODE = (held_sizes, imported_ir, narrowing, streaming, builder, prefetch, keys)  # and this file: what follows the key
 
 
 def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, int]]:
@@ -99,6 +100,8 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
             lowered[var], count = stream(function)
             if count:
                 stores[var.name_hint] = count
+    if rounds_vectors(target):
+        lowered = {var: narrow(function) for var, function in lowered.items()}
     module = _on_cpu(tvm.IRModule(lowered, attrs=module.attrs))
     module = finalize()(module)
     built = tvm.get_global_func("target.build.llvm")(module, tvm_target)

@@ -29,6 +29,7 @@ from ...schedules.tiled import TiledKernel
 from ...schedules.words.dims import bounds, is_open
 from ...schedules.words.group import Kernel, Value
 from ...targets.target import Target
+from .imported_ir import importing
 
 ATTRIBUTE = "streamed"
 LANES = LINE // 4  # of float32, the only type of results so large that kernels write in vectors of a line
@@ -87,14 +88,14 @@ def stream(function: Any) -> tuple[Any, int]:
     wanted = [function.params[int(i)] for i in (function.attrs or {}).get(ATTRIBUTE, ())]
     declared = [s for s in _statements(function.body) if isinstance(s, tirx.DeclBuffer)]
     buffers = [s.buffer for s in declared if any(s.data.same_as(v) for v in wanted)]
-    rewriter = _Rewriter([b for b in buffers if _may(function.body, b)])
+    whole = [b for b in buffers if str(b.dtype) == "float32"]  # a vector of what is stored in fewer bits is no line
+    rewriter = _Rewriter([b for b in whole if _may(function.body, b)])
     body = rewriter.visit(function.body)
     if not rewriter.stores:
         return function, 0
     if rewriter.open:
         body = _with_fence(body)
-    body = tirx.AttrStmt("default", "pragma_import_llvm", tvm.ir.StringImm(IR), body)
-    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs), rewriter.stores
+    return tirx.PrimFunc(function.params, importing(body, IR), function.ret_type, function.attrs), rewriter.stores
 
 
 def _may(body: Any, buffer: Any) -> bool:

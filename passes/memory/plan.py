@@ -125,7 +125,9 @@ def _values(kernels: Sequence[Kernel]) -> dict[Value, None]:
 
 
 def _bytes(value: Value, layouts: Mapping[Value, Layout]) -> Any:
-    return maximum(1, _elements(value, layouts) * dtype_bytes(value.dtype))
+    layout = layouts.get(value)
+    held = layout.held(value.dtype) if layout is not None else value.dtype
+    return maximum(1, _elements(value, layouts) * dtype_bytes(held))
 
 
 def _elements(value: Value, layouts: Mapping[Value, Layout]) -> Any:

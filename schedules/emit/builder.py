@@ -20,16 +20,19 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 from tvm.tirx.stmt import ForKind
 
+from ..math.bfloat16 import ATTRIBUTE as NARROWS
+from ..math.bfloat16 import Narrow, bits_of, rounded, widened
 from ..math.wrapping import wraps
-from ..words.dims import Dim, is_dim, to_index, variable
+from ..words.dims import Dim, variable
 from .known_gathers import Written
 from .open_sizes import SIZES, symbols_in
 from .register_transpose import Square
+from .vector_reads import gathered, index, repeated, run, strided, undefined
 
 STACK_BYTES = 64 * 1024  # memory of a scope that lies on the stack; larger one is taken from the worker's workspace
 
@@ -131,6 +134,12 @@ class KernelBuilder:
         return buffer[offset]
 
     def store(self, buffer: Any, offset: Any, value: Any) -> None:
+        if isinstance(buffer, Narrow):
+            self.attributes[NARROWS] = 1
+            bits = bits_of(value)
+            made = not isinstance(value, prim.FloatImm) and value.ty.dtype.lanes == 1
+            value = rounded(self.bind(value) if made else value) if bits is None else bits
+            buffer = buffer.stored
         self.add(tirx.BufferStore(buffer, value, [index(offset)]))
 
     def bind(self, value: Any, name: str = "t") -> Any:
@@ -156,7 +165,7 @@ class KernelBuilder:
             before.append(tirx.AllocBuffer(buffer))
             made = None if self._conditions else self._in_whole_vectors(value, lane, width)
             if made is not None:
-                before.append(tirx.BufferStore(buffer, made, [_run(0, width)]))
+                before.append(tirx.BufferStore(buffer, made, [run(0, width)]))
             else:
                 self.store(buffer, lane, value)
             return buffer[lane]
@@ -172,6 +181,10 @@ class KernelBuilder:
     def _in_whole_vectors(self, value: Any, lane: Any, width: int) -> Any | None:
         """A read of every n-th element, or of every element n times, or in a line that is written out, as a shuffle of
         whole vectors; None for anything else."""
+        bits = bits_of(value)
+        if bits is not None:
+            made = self._in_whole_vectors(bits, lane, width)
+            return None if made is None else widened(made)
         if self.square is not None:
             column = self.square.vector(value, lane, width, self._vectors[-1].before, self.fresh)
             if column is not None:
@@ -187,7 +200,7 @@ class KernelBuilder:
         if base is None or any(v.same_as(u) for u in undefined(base) for v in self._inside):
             return None
         if times > 1:
-            short = value.source[_run(base, width // times)]
+            short = value.source[run(base, width // times)]
             order = [index(i // times) for i in range(width)]
             return tirx.Shuffle([short] * times, order)  # TVM wants as many lanes as come out
         return gathered(value.source, base, stride, width)
@@ -279,8 +292,8 @@ class KernelBuilder:
     def whole(self, vector: Any, dtype: str, width: int) -> Any:
         """``vector`` of ``width`` elements in memory of its own, so that it is computed once."""
         buffer = self.local("t", dtype, width)
-        self.add(tirx.BufferStore(buffer, vector, [_run(0, width)]))
-        return buffer[_run(0, width)]
+        self.add(tirx.BufferStore(buffer, vector, [run(0, width)]))
+        return buffer[run(0, width)]
 
     def _top(self, size: Any) -> Any | None:
         """The largest ``size`` of all lanes, found between two halves of the open vectorised loop; None where the
@@ -352,49 +365,6 @@ class KernelBuilder:
         return function.with_attrs({**attrs, **({SIZES: sizes} if sizes else {})})
 
 
-def strided(value: Any, lane: Any, width: int) -> tuple[Any, int]:
-    """(base, stride) of a read at base + stride * lane with a stride of two to four; (None, 1) for anything else, and
-    for vectors so short that those which hold the elements would end beyond the last."""
-    if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
-        return None, 1
-    linear = sym.detect_linear_equation(value.indices[0], [lane])
-    if not len(linear) or not isinstance(linear[0], prim.IntImm) or not 2 <= int(linear[0].value) <= 4:
-        return None, 1
-    return linear[1], int(linear[0].value)
-
-
-def repeated(value: Any, lane: Any, width: int) -> tuple[Any, int]:
-    """(base, times) of a read at base + lane // times, with two to four times; (None, 1) for anything else."""
-    if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
-        return None, 1
-    base: Any = index(0)
-    times, terms = 0, [value.indices[0]]
-    while terms:
-        term = terms.pop()
-        if isinstance(term, prim.Add):
-            terms += [term.a, term.b]
-        elif isinstance(term, prim.FloorDiv) and term.a.same_as(lane) and isinstance(term.b, prim.IntImm) and not times:
-            times = int(term.b.value)
-        elif any(lane.same_as(u) for u in undefined(term)):
-            return None, 1
-        else:
-            base = base + term
-    return (base, times) if 2 <= times <= 4 and width % times == 0 else (None, 1)
-
-
-def gathered(buffer: Any, base: Any, stride: int, width: int) -> Any:
-    """Every ``stride``-th of the elements from ``base``: as many whole vectors as hold them, and a shuffle.
-
-    TVM would read one element a lane. The last vector ends at the last element wanted, so nothing beyond it is read.
-    """
-    last = stride * (width - 1)
-    starts = [*(i * width for i in range(stride - 1)), last - width + 1]
-    vectors = [buffer[_run(base + s, width)] for s in starts]
-    order = [i * stride for i in range(width)]
-    picks = [min(at // width, stride - 1) for at in order]
-    return tirx.Shuffle(vectors, [index(p * width + at - starts[p]) for p, at in zip(picks, order)])
-
-
 def _allocates(statement: Any) -> bool:
     parts = statement.seq if isinstance(statement, tirx.SeqStmt) else [statement]
     return any(isinstance(part, tirx.AllocBuffer) for part in parts)
@@ -416,15 +386,6 @@ def made_by(statements: Sequence[Any]) -> Iterator[Any]:
             yield s.buffer
 
 
-def undefined(expr: Any) -> Any:
-    """The variables that ``expr`` uses and does not define."""
-    return tirx.analysis.undefined_vars(expr) if isinstance(expr, tvm.ir.Expr) else []
-
-
-def _run(start: Any, width: int) -> Any:
-    return tirx.Ramp(index(start), index(1), width)
-
-
 def sequence(statements: Sequence[Any]) -> Any:
     """One statement for all ``statements``, which may be none."""
     if len(statements) == 1:
@@ -441,8 +402,3 @@ def storage_dtype(dtype: str) -> str:
 def dtype_size(dtype: str) -> int:
     """Bytes of an element."""
     return max(1, tvm.DataType(dtype).bits // 8)
-
-
-def index(value: Any) -> Any:
-    """A number or a dim as an index expression; expressions as they are."""
-    return tirx.IntImm("int32", value) if isinstance(value, int) else to_index(value) if is_dim(value) else value

@@ -22,6 +22,7 @@ from tvm import tirx
 
 from ..kernel.context import Context
 from ..kernel.work_sharing import has_bands, image_rows
+from ..math.bfloat16 import BITS
 from ..operators.regions.attributes import integer, ints
 from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open
@@ -151,6 +152,7 @@ def build_shuffle(request: Request) -> Kernel:
     rows, columns = ctx.size if boxed else shape[2:4]
     work = usual(sum(v.elements for v in group.outputs))
     parallel = not boxed and work >= (LOCAL_WORK if has_bands(shape[2], request.workers) else PARALLEL_WORK)
+    stored = all(request.layout(v).stored for v in (*group.inputs, *group.outputs))  # are moved as they are
     with image_rows(ctx, shape[0], rows, parallel) as (n, y):
         for output, table in tables.items():
             lanes = request.layout(output).block
@@ -158,11 +160,12 @@ def build_shuffle(request: Request) -> Kernel:
                 with k.loop(columns, name="x") as column:
                     ctx.ranged(column, columns)
                     x = column if ctx.origin is None else column + ctx.origin[1]
-                    read = [_vector(ctx, v, [n, b * lanes, y, x], lanes) for v, b in sources]
+                    read = [_vector(_memory(ctx, v, stored), ctx, v, [n, b * lanes, y, x], lanes) for v, b in sources]
                     part = table[block * lanes : (block + 1) * lanes]
                     picks = [(sources.index((v, c // lanes)), c % lanes) for v, c in part]
                     to = tirx.Ramp(ctx.offset(output, [n, block * lanes, y, x]), 1, lanes)
-                    k.store(ctx.buffer(output), to, _permuted(ctx, read, picks, lanes, output.dtype))
+                    made = _permuted(ctx, read, picks, lanes, BITS if stored else output.dtype)
+                    k.store(_memory(ctx, output, stored), to, made)
     return Kernel(
         function=k.finish(),
         operands=tuple(ctx.operands),
@@ -173,8 +176,13 @@ def build_shuffle(request: Request) -> Kernel:
     )
 
 
-def _vector(ctx: Context, value: Value, indices: list[Any], lanes: int) -> Any:
-    return ctx.buffer(value)[tirx.Ramp(ctx.offset(value, indices), 1, lanes)]
+def _memory(ctx: Context, value: Value, stored: bool) -> Any:
+    """The buffer of ``value``; where it is ``stored`` in fewer bits, of these."""
+    return ctx.buffer(value).stored if stored else ctx.buffer(value)
+
+
+def _vector(memory: Any, ctx: Context, value: Value, indices: list[Any], lanes: int) -> Any:
+    return memory[tirx.Ramp(ctx.offset(value, indices), 1, lanes)]
 
 
 def _permuted(ctx: Context, read: list[Any], picks: list[tuple[int, int]], lanes: int, dtype: str) -> Any:

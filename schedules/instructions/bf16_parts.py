@@ -27,7 +27,8 @@ With precision ``bfloat16`` there is one part, and one product: each number is o
 numbers stay such, and those above 3.39e38 become so.
 
 A word holds the same part of two numbers, one of each of two vectors of sixteen: pairs of neighbouring vectors, not of
-neighbouring numbers, which takes no shuffle (:func:`order`).
+neighbouring numbers, which takes no shuffle (:func:`order`). Where there is one part, numbers stay in their order: what
+lies in memory as bfloat16 (schedules/math/bfloat16.py) is then copied as it is.
 """
 
 from __future__ import annotations
@@ -101,12 +102,24 @@ def split_array(numbers: np.ndarray, count: int) -> list[np.ndarray]:
     return found
 
 
-def order(depth: int) -> np.ndarray:
+def order(depth: int, parts: int = 2) -> np.ndarray:
     """Which term of a sum stands where in A and B: [steps][pair][2], -1 where there is none. Terms come in vectors of
-    sixteen, two of which are a step."""
-    steps = -(-depth // DEPTH)
-    terms = np.arange(steps * DEPTH).reshape(steps, 2, PAIRS).transpose(0, 2, 1)
-    return np.where(terms < depth, terms, -1)
+    sixteen, two of which are a step; where there is one part, one behind the other."""
+    terms = np.arange(-(-depth // DEPTH) * DEPTH)
+    return np.where(terms < depth, terms, -1)[_places(len(terms), parts)]
+
+
+def order_of_blocks(channels: int, taps: int, parts: int) -> np.ndarray:
+    """The same where terms are (channel, tap), and steps a pair of blocks of channels and a tap of it."""
+    number = np.arange(-(-channels // DEPTH) * DEPTH)[_places(-(-channels // DEPTH) * DEPTH, parts)][:, None]
+    terms = number * taps + np.arange(taps)[None, :, None, None]
+    return np.where(number < channels, terms, -1).reshape(-1, PAIRS, 2)
+
+
+def _places(terms: int, parts: int) -> np.ndarray:
+    """Which of the terms of its step stands where: [steps][pair][2]."""
+    places = np.arange(terms)
+    return places.reshape(-1, PAIRS, 2) if parts == 1 else places.reshape(-1, 2, PAIRS).transpose(0, 2, 1)
 
 
 def pack(matrix: np.ndarray, terms: np.ndarray, count: int) -> np.ndarray:

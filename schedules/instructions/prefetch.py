@@ -16,7 +16,7 @@ FIRST_LEVEL, SECOND_LEVEL = 3, 2  # where the line is wanted, as LLVM counts: 0 
 
 def hint(k: Any, buffer: Any, index: Any, level: int = SECOND_LEVEL, written: bool = False) -> None:
     """Adds to the kernel ``k`` that the line with element ``index`` of ``buffer`` will be read, or ``written``."""
-    place = tirx.address_of(buffer[index])
+    place = tirx.address_of(getattr(buffer, "stored", buffer)[index])
     k.add(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, int(written), level, 1)))
 
 

@@ -13,8 +13,10 @@ from tvm.ir import Range
 from tvm.ir.prim import expr as prim
 
 from ...errors import UnsupportedError
-from ..emit.builder import KernelBuilder, made_by, undefined
+from ..emit.builder import KernelBuilder, made_by
 from ..emit.inline import Inliner, Source, key, narrow
+from ..emit.vector_reads import undefined
+from ..math.bfloat16 import BITS, Narrow, load_of
 from ..math.float16 import Widened, narrowed
 from ..math.wrapping import is_whole
 from ..math.wrapping import number as whole
@@ -113,7 +115,10 @@ class Context:
                     f"{self.request.group.name}: {value} has {self.request.layout(value).elements} elements in memory; "
                     f"kernels index with 32 bits, up to {LARGEST - 1}"
                 )
-            found = self.k.pointer(f"b{len(self._buffers)}", value.dtype, self.request.layout(value).elements)
+            narrow = bool(self.request.layout(value).stored)
+            held = BITS if narrow else value.dtype
+            found = self.k.pointer(f"b{len(self._buffers)}", held, self.request.layout(value).elements)
+            found = Narrow(found) if narrow else found
             self._buffers[value] = found
             self.operands.append(value)
             if value.constant is not None and self.request.layout(value).is_plain:
@@ -197,7 +202,7 @@ class Context:
                 self.log.append(position)
             load = self.buffer(value)[position]
             if self.k.written is not None and layout.is_plain and indices and self.base(value) is None:
-                self.k.written.row = (load, indices[-1], value.shape[-1])
+                self.k.written.row = (load_of(load), indices[-1], value.shape[-1])
             return self._guarded(value, layout, indices, load)
 
         return read

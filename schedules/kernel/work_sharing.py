@@ -25,7 +25,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..emit.builder import index
+from ..emit.vector_reads import index
 from ..words.dims import is_open
 from ..words.sizes import usual
 from .context import Context

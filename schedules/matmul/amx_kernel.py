@@ -32,6 +32,7 @@ from tvm import tirx
 
 from ..instructions.amx import DEPTH, PAIRS, ROWS, SUMS, MatrixUnit, Rows, may_split
 from ..instructions.bf16_parts import WORDS, order, pack, parts_of, products_of, split
+from ..math.bfloat16 import BITS, Narrow
 from ..words.dims import to_index
 from ..words.group import Kernel, Packed, Request
 from ..words.sizes import product, usual
@@ -89,6 +90,7 @@ class _Matrix(_Matmul):
         super().__init__(request, facts, (ROWS, chosen.width))
         self.streams, self.chosen, self.shape = False, chosen, shape_of(request, facts)
         self.parts = parts_of(self.shape.products)
+        self.words = 2 if self.parts == 1 else 1  # elements of the split rows in one: numbers of one part lie in order
         self.unit = MatrixUnit(self.k)
         self.workspace = 0
         self.rows = to_index(facts.rows)
@@ -125,7 +127,7 @@ class _Matrix(_Matmul):
 
     def _registers_of_b(self) -> np.ndarray:
         """Panels one after the other: [panel][step][part][register][WORDS]."""
-        columns, found = pack(self._steps_of_b(), order(self.shape.depth), self.parts), []
+        columns, found = pack(self._steps_of_b(), order(self.shape.depth, self.parts), self.parts), []
         for region in self._regions():
             first, count = region.first // self.lanes, region.panels * region.vectors
             part = columns[first : first + count].reshape(region.panels, region.vectors, *columns.shape[1:])
@@ -138,7 +140,7 @@ class _Matrix(_Matmul):
         k, chosen, (batch, block, group) = self.k, self.chosen, place
         first = self.bind(block * (chosen.rows * ROWS), self.rows)
         words = chosen.rows * self.shape.steps * self.parts * WORDS
-        left = k.local("parts", "int32", words, "global")
+        left = k.local("parts", BITS if self.words == 2 else "int32", self.words * words, "global")
         if words * BYTES > STACK_BYTES:
             self.workspace = -(-words * BYTES // 64) * 64 + 64
         sums = k.local("sums", "float32", (2 * SUMS + 6) * ROWS * self.lanes, "global")
@@ -185,9 +187,22 @@ class _Matrix(_Matmul):
                 with k.loop(whole, name="s") as s:
                     self.ctx.ranged(s, whole)
                     self._ask_ahead(right[0], right[1], (g, self.chosen.rows), s)
-                    step(s, lambda element, left, at: self._split_run(element, left, at, (0, PAIRS), True))
+                    if self.words == 2:
+                        step(s, partial(self._round_step, DEPTH))
+                    else:
+                        step(s, lambda element, left, at: self._split_run(element, left, at, (0, PAIRS), True))
             if rest:
-                step(whole, partial(self._split_rest, rest))
+                step(whole, partial(self._round_step if self.words == 2 else self._split_rest, rest))
+
+    def _round_step(self, terms: int, element: Callable[[Any], Any], left: Any, at: Any) -> None:
+        """A step of so many terms, of one part; behind them, zeros."""
+        k, data = self.k, Narrow(left)
+        for begin, end in ((0, terms), (terms, DEPTH)):
+            if begin < end:
+                with k.loop(end - begin, "vectorized" if end - begin > 1 else "serial", "v") as v:
+                    self.ctx.ranged(v, end - begin)
+                    number = element(begin + v) if begin == 0 else tirx.FloatImm("float32", 0.0)
+                    k.store(data, at * 2 + begin + v, number)
 
     def _split_rest(self, rest: int, element: Callable[[Any], Any], left: Any, at: Any) -> None:
         """The last step, of fewer than DEPTH terms."""
@@ -305,7 +320,7 @@ class _Matrix(_Matmul):
                 unit.step(
                     (high, wide),
                     self.shape.products,
-                    lambda i, part: Rows(left, (((register + i) * steps + s) * self.parts + part) * WORDS),  # noqa: B023
+                    lambda i, part: Rows(left, self._place(register + i, s, part)),  # noqa: B023
                     lambda j, part: Rows(b, right + ((s * self.parts + part) * width + begin + j) * WORDS),  # noqa: B023
                 )
                 if turn is not None:
@@ -317,6 +332,10 @@ class _Matrix(_Matmul):
                 for j in range(wide):
                     begins = at + (i * ROWS * width + begin + j) * self.lanes
                     unit.store(i * wide + j, Rows(sums, begins, width * self.lanes * BYTES))
+
+    def _place(self, register: Any, step: Any, part: int) -> Any:
+        """Where a register of the split rows begins."""
+        return ((register * self.shape.steps + step) * self.parts + part) * (WORDS * self.words)
 
     def _ask_ahead(self, b: Any, column: Any, turn: tuple[Any, int], step: Any) -> None:
         """Hints for the share of the panel from register ``column`` on that falls to a step of one of the turns

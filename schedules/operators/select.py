@@ -14,8 +14,9 @@ from typing import Any
 from tvm import te, tirx
 from tvm.ir.prim import expr as prim
 
-from ..emit.builder import KernelBuilder, index
+from ..emit.builder import KernelBuilder
 from ..emit.inline import negation
+from ..emit.vector_reads import index
 from ..math.exponential import ordered
 from ..words.dims import minimum
 from ..words.sizes import product

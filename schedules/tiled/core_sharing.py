@@ -198,7 +198,7 @@ class _Phase:
         window = self.plan.windows.get(value)
         if window is None:
             return None
-        return window.offset, window.offset + window.layout.elements * dtype_bytes(value.dtype)
+        return window.offset, window.offset + window.layout.elements * dtype_bytes(window.layout.held(value.dtype))
 
 
 def _overlap(a: Span, b: Span) -> bool:

@@ -13,6 +13,7 @@ from tvm import tirx
 
 from ..emit.builder import KernelBuilder
 from ..kernel.context import Context
+from ..math.bfloat16 import BITS, Narrow
 from ..operators.te_graph import GroupGraph
 from ..words.dims import floor_div, is_dim
 from ..words.group import Group, Kernel, Request, Value
@@ -25,7 +26,7 @@ VECTOR = 16  # elements a copy moves at a time
 def build_fill(value: Value, layout: Layout, number: float) -> Kernel:
     """Sets ``rows x columns`` of a window from a row and a column on, counted from the window's first element."""
     k = KernelBuilder("fill", serial=True)
-    window = k.pointer("window", value.dtype, layout.elements)
+    window = _window(k, "window", value, layout)
     row, column, rows, columns = (k.scalar(name) for name in ("row", "column", "rows", "columns"))
     lanes, (row_step, column_step) = layout.block or 1, layout.strides[2:4]
     fill = tirx.Cast(value.dtype, tirx.FloatImm("float32", number))
@@ -39,7 +40,7 @@ def build_fill(value: Value, layout: Layout, number: float) -> Kernel:
 def build_shift(value: Value, layout: Layout) -> Kernel:
     """Moves ``rows`` rows of a window, from row ``source`` of the window on, to its first rows."""
     k = KernelBuilder("shift", serial=True)
-    window = k.pointer("window", value.dtype, layout.elements)
+    window = _window(k, "window", value, layout)
     source, rows = k.scalar("source"), k.scalar("rows")
     step = layout.strides[2]
     with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r:
@@ -55,7 +56,7 @@ def build_shift(value: Value, layout: Layout) -> Kernel:
 def build_part_shift(value: Value, layout: Layout) -> Kernel:
     """The same for ``columns`` of its columns from ``column`` on."""
     k = KernelBuilder("shift", serial=True)
-    window = k.pointer("window", value.dtype, layout.elements)
+    window = _window(k, "window", value, layout)
     source, rows, column, columns = (k.scalar(name) for name in ("source", "rows", "column", "columns"))
     lanes, (step, column_step) = layout.block or 1, layout.strides[2:4]
     with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r, k.loop(columns, name="c") as c:
@@ -68,7 +69,7 @@ def build_part_shift(value: Value, layout: Layout) -> Kernel:
 def build_copy(source: Value, target: Value, layout: Layout, to: Layout) -> Kernel:
     """Copies ``rows`` rows of a window, from row ``first`` of it on, to those of another's from ``at`` on."""
     k = KernelBuilder("copy", serial=True)
-    window, other = k.pointer("window", source.dtype, layout.elements), k.pointer("other", target.dtype, to.elements)
+    window, other = _window(k, "window", source, layout), _window(k, "other", target, to)
     first, rows, at = (k.scalar(name) for name in ("first", "rows", "at"))
     step = layout.strides[2]
     with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r:
@@ -80,7 +81,7 @@ def build_copy(source: Value, target: Value, layout: Layout, to: Layout) -> Kern
 def build_part_copy(source: Value, target: Value, layout: Layout, to: Layout) -> Kernel:
     """The same for ``columns`` of its columns from ``column`` on."""
     k = KernelBuilder("copy", serial=True)
-    window, other = k.pointer("window", source.dtype, layout.elements), k.pointer("other", target.dtype, to.elements)
+    window, other = _window(k, "window", source, layout), _window(k, "other", target, to)
     first, rows, to_row, column, columns = (k.scalar(name) for name in ("first", "rows", "at", "column", "columns"))
     lanes, (step, column_step) = layout.block or 1, layout.strides[2:4]
     with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r, k.loop(columns, name="c") as c:
@@ -98,6 +99,13 @@ def build_margins(group: Group, request: Request, values: tuple[Value, ...]) -> 
     for value in values:
         ctx.fill_margins(value)
     return Kernel(ctx.k.finish(), tuple(ctx.operands), values, "margins")
+
+
+def _window(k: KernelBuilder, name: str, value: Value, layout: Layout) -> Any:
+    """The pointer to a window of ``value``."""
+    if not layout.stored:
+        return k.pointer(name, value.dtype, layout.elements)
+    return Narrow(k.pointer(name, BITS, layout.elements))
 
 
 def _planes(layout: Layout) -> Any:

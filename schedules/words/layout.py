@@ -12,7 +12,7 @@ lanes always hold zeros, an invariant that every kernel which writes a blocked t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,13 @@ from .sizes import product
 class Layout:
     """The index map of a tensor of logical ``shape``. ``block`` splits axis 1 (channels) into blocks of that many
     lanes, 0 leaves it whole; ``margins`` has (before, after) for each axis, or is empty, and ``fill`` is the number
-    that margins hold."""
+    that margins hold. ``stored`` is the type that elements have in memory, where that is narrower than the value's."""
 
     shape: tuple[Any, ...]
     block: int = 0
     margins: tuple[tuple[int, int], ...] = ()
     fill: int = 0
+    stored: str = ""
 
     @staticmethod
     def plain(shape: Sequence[int]) -> Layout:
@@ -49,7 +50,19 @@ class Layout:
 
     def window(self, rows: int, columns: int) -> Layout:
         """The layout of a window of ``rows x columns`` (axes 2 and 3) of such a tensor: the same block, no margins."""
-        return Layout.blocked((*self.shape[:2], rows, columns), self.block)
+        return self.alike((*self.shape[:2], rows, columns))
+
+    def alike(self, shape: Sequence[Any]) -> Layout:
+        """The layout of another ``shape``: the same block, no margins, elements stored alike."""
+        return Layout.blocked(shape, self.block).storing(self.stored)
+
+    def storing(self, dtype: str) -> Layout:
+        """The same layout with elements of ``dtype`` in memory; empty: of the value's own."""
+        return self if dtype == self.stored else replace(self, stored=dtype)
+
+    def held(self, dtype: str) -> str:
+        """The type in memory of a value of ``dtype``."""
+        return self.stored or dtype
 
     @property
     def is_plain(self) -> bool:
@@ -127,8 +140,8 @@ class Layout:
 
     def __str__(self) -> str:
         if self.is_plain:
-            return "plain"
+            return f"plain {self.stored}".strip()
         text = f"C{self.block}" if self.block else "plain"
         if self.margins:
             text += " margins " + ",".join(f"{a}+{b}" for a, b in self.margins)
-        return text
+        return f"{text} {self.stored}" if self.stored else text

@@ -52,7 +52,8 @@ class _Checker:
         self.writes = {v: np.zeros(v.shape[2:4], np.int16) for v in plan.outputs}
         self.owner = {v: np.full(v.shape[2:4], NOTHING, np.int32) for v in plan.outputs}
         self.bytes = {
-            v: (w.offset, w.offset + w.layout.elements * dtype_bytes(v.dtype)) for v, w in plan.windows.items()
+            v: (w.offset, w.offset + w.layout.elements * dtype_bytes(w.layout.held(v.dtype)))
+            for v, w in plan.windows.items()
         }
         self.grids: dict[Value, np.ndarray] = {}
         self.task = 0
@@ -86,7 +87,7 @@ class _Checker:
                 self._problem(f"{group.name} has parts in its window, but not all")
                 continue
             window = self.plan.windows[whole].layout
-            plane = window.strides[1] * dtype_bytes(whole.dtype)  # of a block of channels
+            plane = window.strides[1] * dtype_bytes(window.held(whole.dtype))  # of a block of channels
             channel, start = 0, self.bytes[whole][0]
             for part in parts:
                 if channel % window.block or self.bytes[part][0] != start + channel // window.block * plane:

@@ -88,6 +88,6 @@ def joins_blocks(group: Group, layouts: Mapping[Value, Layout]) -> bool:
         return False
     if whole not in layouts or any(v.constant is not None or v not in layouts or v.dtype != whole.dtype for v in parts):
         return False
-    block = layouts[whole].block
-    blocked = block > 0 and all(layouts[v].block == block for v in parts)
+    block, stored = layouts[whole].block, layouts[whole].stored
+    blocked = block > 0 and all((layouts[v].block, layouts[v].stored) == (block, stored) for v in parts)
     return blocked and all(v.shape[1] % block == 0 for v in parts[:-1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ....schedules.words.group import Value, dtype_bytes
-from ....schedules.words.layout import Layout
 from ....schedules.words.tile_plan import Span, Window
 from .form import Untileable
 from .members import Members
@@ -22,11 +21,11 @@ def part_windows(windows: Mapping[Value, Window], wholes: Mapping[Value, Value])
     for part, whole in wholes.items():
         window = windows[whole]
         offset = ends.get(whole, window.offset)
-        layout = Layout.blocked((1, part.shape[1], *window.layout.shape[2:]), window.layout.block)
+        layout = window.layout.alike((1, part.shape[1], *window.layout.shape[2:]))
         if offset % ALIGNMENT:
             raise Untileable(f"{part.name} would not begin at a line of memory in {whole.name}")
         found[part] = Window(part, layout, offset)
-        ends[whole] = offset + layout.elements * dtype_bytes(part.dtype)
+        ends[whole] = offset + layout.elements * dtype_bytes(layout.held(part.dtype))
     return found
 
 

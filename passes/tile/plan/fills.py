@@ -51,7 +51,7 @@ class _Known:
             window = windows[wholes.get(value, value)]
             form = window.offset, window.layout, value.dtype
             if form not in same:
-                end = window.offset + window.layout.elements * dtype_bytes(value.dtype)
+                end = window.offset + window.layout.elements * dtype_bytes(window.layout.held(value.dtype))
                 numbers = np.full(window.layout.shape[2:4], np.nan)
                 same[form] = _Place(numbers, window.offset, end)
             self.places[value] = same[form]

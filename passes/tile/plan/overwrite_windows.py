@@ -64,7 +64,7 @@ def _fits(
     if any(len(g.outputs) > 1 for g in groups):
         return False
     own = [layouts.get(g.outputs[0]) for g in groups]
-    blocks = {known.block if known is not None else 0 for known in own}
+    blocks = {(known.block, known.stored) if known is not None else (0, "") for known in own}
     return len(blocks) == 1 and columns[member][0] == columns[before][0]
 
 

@@ -44,7 +44,7 @@ class _Wanted:
 
     @property
     def bytes(self) -> int:
-        return -(-self.layout.elements * dtype_bytes(self.value.dtype) // ALIGNMENT) * ALIGNMENT
+        return -(-self.layout.elements * dtype_bytes(self.layout.held(self.value.dtype)) // ALIGNMENT) * ALIGNMENT
 
     @property
     def saves(self) -> bool:
@@ -128,7 +128,7 @@ def _wanted(
         for value in group.outputs:
             known = layouts.get(value)
             shape = (*value.shape[:2], max(1, held), max(1, wide))
-            layout = Layout.blocked(shape, known.block if known is not None else 0)
+            layout = known.alike(shape) if known is not None else Layout.blocked(shape, 0)
             last = max((r for r, v in members.readers[member] if v is value), default=member)
             first = min(runs[m] for m in (member, *own))
             wanted.append(_Wanted(value, layout, first, runs[last], kept))
@@ -155,7 +155,7 @@ def _saving(wanted: Sequence[_Wanted], steps: int, rows: Rows) -> Placed:
     for w in wanted:
         if w.value in saved:
             shape = (*w.layout.shape[:2], w.kept, w.layout.shape[3])
-            parted.append(_Wanted(saved[w.value], Layout.blocked(shape, w.layout.block), 0, steps))
+            parted.append(_Wanted(saved[w.value], w.layout.alike(shape), 0, steps))
     windows, total = _placed(parted)
     return Placed(windows, total, rows, saved)
 

@@ -70,7 +70,9 @@ def _map_cycles(facts: Facts, lanes: int, fitted: Kernels) -> float:
 def value_bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:
     """Bytes of ``value`` in memory, padding lanes and margins included."""
     layout = layouts.get(value)
-    return (layout.elements if layout is not None else value.elements) * dtype_bytes(value.dtype)
+    if layout is None:
+        return value.elements * dtype_bytes(value.dtype)
+    return layout.elements * dtype_bytes(layout.held(value.dtype))
 
 
 def position_bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:
@@ -78,7 +80,8 @@ def position_bytes(value: Value, layouts: Mapping[Value, Layout]) -> int:
     layout = layouts.get(value)
     block = layout.block if layout is not None else 0
     channels = -(-value.shape[1] // block) * block if block else value.shape[1]
-    return value.shape[0] * channels * dtype_bytes(value.dtype)
+    held = layout.held(value.dtype) if layout is not None else value.dtype
+    return value.shape[0] * channels * dtype_bytes(held)
 
 
 def joined(arithmetic: Numbers, traffic: Numbers, exposed: Numbers) -> Numbers:

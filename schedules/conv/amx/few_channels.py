@@ -46,6 +46,10 @@ class _PixelConv(MatrixConv):
         self.phase = self.parts * self.plane
         self.taps = self.steps = len(self.strip.steps)
 
+    @property
+    def in_order(self) -> bool:
+        return False
+
     def _below(self) -> NextData | None:
         return None
 

@@ -25,7 +25,8 @@ import numpy as np
 from tvm import tirx
 
 from ...instructions.amx import COLUMNS, DEPTH, PAIRS, ROWS, Rows
-from ...instructions.bf16_parts import THREE, WORDS, pack, parts_of, split, told
+from ...instructions.bf16_parts import THREE, WORDS, order_of_blocks, pack, parts_of, split, told
+from ...math.bfloat16 import BITS, Narrow, bits_of
 from ...words.dims import is_open
 from ...words.group import Kernel, Packed, Request
 from ..facts import ConvFacts
@@ -51,12 +52,18 @@ class MatrixConv(Places):
         self.plan, self.parts = plan, plan.parts
         self.image = self.origin = tirx.IntImm("int32", 0)  # of the strip: its image, and its first row
         self.pairs = -(-self.facts.channels // DEPTH)
-        self.apart = PAIRS  # words from place to place
-        self.plane = self.strip.places * self.apart  # words of one part of one pair of blocks
+        self.words = 2 if self.in_order else 1  # elements of the scratch in one
+        self.apart = PAIRS * self.words  # elements from place to place
+        self.plane = self.strip.places * self.apart  # elements of one part of one pair of blocks
         self.phase = self.pairs * self.parts * self.plane
         self.taps = self.facts.taps  # of each pair of blocks
         self.first_tap = self.first_word = 0  # of these, among all whose places and weights there are
         self.steps = self.pairs * self.taps
+
+    @property
+    def in_order(self) -> bool:
+        """True if numbers of one part lie in scratch as they lie in memory, sixteen bits each."""
+        return self.parts == 1
 
     @property
     def _reach(self) -> int:
@@ -80,8 +87,8 @@ class MatrixConv(Places):
         offsets, self.offsets = self._offsets(), None
         if len(offsets) > 1 and not self._varies:
             self.offsets = ctx.packed(Packed("taps", offsets), narrow=False)
-        each = held_bytes(self.facts.channels, self.plan) // 4
-        self.data, self.below = ctx.scratch(each * workers, "int32"), self._below()
+        each = held_bytes(self.facts.channels, self.plan) // 4 * self.words
+        self.data, self.below = ctx.scratch(each * workers, BITS if self.in_order else "int32"), self._below()
         ctx.fill_pending()
         with ExitStack() as scopes:
             worker = scopes.enter_context(k.loop(workers, "parallel" if workers > 1 else "serial", "w"))
@@ -157,15 +164,28 @@ class MatrixConv(Places):
                         self.ctx.ranged(x, self.strip.pitch)
                         at = self._read_at(task, phase, y, x)
                         place = self.base + i * self.phase + pair * (self.parts * self.plane)
-                        place += (y * self.pitch + x) * ROWS
+                        place += (y * self.pitch + x) * self.apart
+                        if self.in_order:
+                            self._round(task.n, pair, at, place, both)
+                            continue
                         with k.loop(COLUMNS, "vectorized", "v") as v:
                             given = [self._number(task.n, 2 * pair + half, v, at) for half in range(1 + both)]
                             words = split(k, given[0], given[1] if both else None, self.parts)
                             for part, word in enumerate(words):
                                 k.store(self.data, place + part * self.plane + v, word)
 
+    def _round(self, n: Any, pair: Any, at: list[Any], place: Any, both: bool) -> None:
+        """The numbers of a place, of a pair of blocks or of the last one; behind that, zeros."""
+        data = Narrow(self.data)
+        for half in range(2):
+            with self.k.loop(COLUMNS, "vectorized", "v") as v:
+                there = both or half == 0
+                number = self._number(n, 2 * pair + half, v, at) if there else tirx.FloatImm("float32", 0.0)
+                self.k.store(data, place + half * COLUMNS + v, number)
+
     def _number(self, n: Any, block: Any, lane: Any, at: list[Any]) -> Any:
-        value = self.k.bind(self.conv.element_at(n, (block, lane), at))
+        value = self.conv.element_at(n, (block, lane), at)
+        value = value if bits_of(value) is not None else self.k.bind(value)
         if not self.conv.has_prologue or self.facts.channels % COLUMNS == 0:
             return value  # blocks hold zeros past the last channel
         inside = block * COLUMNS + lane < self.facts.channels
@@ -190,7 +210,7 @@ class MatrixConv(Places):
 
             def data(row: int, part: int) -> Rows:
                 begin = start + (part * self.plane + row * (ROWS * self.apart))  # noqa: B023
-                return Rows(self.data, begin, 4 * self.apart)
+                return Rows(self.data, begin, 4 // self.words * self.apart)
 
             def weights(column: int, part: int) -> Rows:
                 return Rows(self.weights, step + (column * self.steps * self.parts + part) * WORDS)  # noqa: B023
@@ -206,8 +226,4 @@ class MatrixConv(Places):
 def pack_weights(facts: ConvFacts, parts: int = parts_of(THREE)) -> np.ndarray:
     """Registers of outputs by steps, pair of channel blocks by pair and tap by tap."""
     weight = np.asarray(facts.weight.constant, np.float32).reshape(facts.outputs, facts.channels * facts.taps)
-    pairs = -(-facts.channels // DEPTH)
-    channels = np.arange(pairs * DEPTH).reshape(pairs, 1, 2, PAIRS).transpose(0, 1, 3, 2)
-    terms = channels * facts.taps + np.arange(facts.taps)[None, :, None, None]
-    terms = np.where(channels < facts.channels, terms, -1).reshape(pairs * facts.taps, PAIRS, 2)
-    return pack(weight.T, terms, parts)
+    return pack(weight.T, order_of_blocks(facts.channels, facts.taps, parts), parts)

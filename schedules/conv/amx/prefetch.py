@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 
 from ...instructions.amx import COLUMNS
-from ...instructions.prefetch import hint
+from ...instructions.prefetch import LINE, hint
 from ...words.group import dtype_bytes
 from ..kernel import ConvKernel
 
@@ -59,6 +59,7 @@ class NextData:
     conv: ConvKernel
     lines: int
     runs: int
+    line: int  # elements of one
 
     @staticmethod
     def of(conv: ConvKernel, rows: int, slots: int) -> NextData | None:
@@ -66,13 +67,14 @@ class NextData:
         is not read where it lies, or would come in bursts (256 channels to 64 at 56 x 56 take 1.09 of the time)."""
         facts = conv.facts
         layout = conv.request.layout(facts.data)
-        near = layout.elements * dtype_bytes(facts.data.dtype) // facts.batch <= conv.request.target.l2_bytes // 2
+        size = dtype_bytes(layout.held(facts.data.dtype))
+        near = layout.elements * size // facts.batch <= conv.request.target.l2_bytes // 2
         if near or conv.has_prologue or conv.is_windowed(facts.data) or len(facts.out_spatial) != 2:
             return None
-        run = rows * facts.strides[0] * layout.physical_shape[3]  # lines of a block
+        run = -(-rows * facts.strides[0] * layout.physical_shape[3] * COLUMNS * size // LINE)  # lines of a block
         blocks = layout.physical_shape[1]
         lines = -(-run * blocks // slots)
-        return NextData(conv, lines, -(-run // lines)) if lines <= FEW else None
+        return NextData(conv, lines, -(-run // lines), LINE // size) if lines <= FEW else None
 
     def ask(self, n: Any, row: Any, number: Any) -> None:
         """Emits the prefetches of step ``number`` of the strip; ``row`` is the first row of the input that is to
@@ -80,8 +82,8 @@ class NextData:
         conv, facts = self.conv, self.conv.facts
         layout = conv.request.layout(facts.data)
         block = tirx.floordiv(number, self.runs)
-        own = (number - block * self.runs) * (self.lines * COLUMNS)
+        own = (number - block * self.runs) * (self.lines * self.line)
         begin = layout.offset([n, 0, row, -facts.before[1]], block, 0) + own
         begin = conv.k.bind(tirx.min(begin, layout.elements - 1), "h")
         for line in range(self.lines):
-            hint(conv.k, conv.read(facts.data), begin + line * COLUMNS)
+            hint(conv.k, conv.read(facts.data), begin + line * self.line)

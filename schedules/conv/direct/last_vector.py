@@ -27,6 +27,7 @@ from ....targets.target import Target
 from ...instructions.load_order import keep_loads
 from ...kernel.half_sums import HALF
 from ...kernel.register_budget import free_registers
+from ...math.bfloat16 import load_of
 from ...matmul.folded_moves import producers
 from ...words.group import Request, dtype_bytes
 from ..facts import OPERATORS, ConvFacts
@@ -203,7 +204,7 @@ def _multiply(conv: ConvKernel, acc: Any, weights: Any, step: Any, at: Any) -> N
 
 def _repeated(conv: ConvKernel, first: Any) -> Any:
     """A vector of ``parts`` neighbouring input channels from the one that ``first`` reads, again and again."""
-    parts, at = conv.tile.parts, first.indices[0]
+    parts, at = conv.tile.parts, load_of(first).indices[0]
     found = conv.read(conv.facts.data)[tirx.Ramp(at, 1, parts)]
     vector = conv.k.local("x", conv.facts.data.dtype, conv.lanes)
     if parts < conv.lanes:

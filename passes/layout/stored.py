@@ -1,0 +1,104 @@
+"""Values between layers stored as bfloat16, where layers compute in it.
+
+    conv -> C16 float32 -> relu, pool -> C16 float32 -> conv      ->      the same in C16 bfloat16
+
+What a kernel reads is widened, what it writes is rounded; in between all is float32, as before. So arenas and traffic
+are halved, and nothing else is another: NaN and infinity stay, sums are as long.
+
+A value is stored so if it is off by bfloat16's rounding already: a layer that multiplies in it made it, or a map,
+pool, norm or move of what such a layer made. All others stay in float32:
+
+- what the model is given and gives, and all that has their memory;
+- the last sums before the outputs, whose rounding a user sees, or a softmax enlarges;
+- what operators read or make that find positions by numbers (samplings, the largest of many, indices);
+- what operators of loops of their own read and make, who know float32 alone;
+- open sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...schedules.math.bfloat16 import NAME
+from ...schedules.operators.kind import ANCHORS, Facts
+from ...schedules.words.dims import is_open
+from ...schedules.words.group import Group, Value
+from ...schedules.words.layout import Layout
+
+WIDE = "float32"
+POSITIONS = frozenset(
+    (
+        *("halotile.grid_sample", "halotile.deformed", "halotile.roi_align", "halotile.non_max_suppression"),
+        *("halotile.argmax", "halotile.argmin", "halotile.topk", "halotile.nonzero", "halotile.bitcast"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """``layouts`` and ``slices`` of all values, as the layout pass gives them, with those stored as bfloat16; ``count``
+    of ``of`` values between layers are."""
+
+    layouts: dict[Value, Layout]
+    slices: dict[Value, tuple[Value, int]]
+    count: int
+    of: int
+
+
+def store_narrow(
+    groups: Sequence[Group],
+    layouts: Mapping[Value, Layout],
+    views: Mapping[Value, Value],
+    slices: Mapping[Value, tuple[Value, int]],
+    fixed: Iterable[Value],
+) -> Stored:
+    """The layouts with all that may be stored as bfloat16. ``fixed``: inputs and outputs of the model, and what else
+    stays in float32."""
+    shared = _Shared()
+    for value, base in (*views.items(), *((v, base) for v, (base, _) in slices.items())):
+        shared.join(value, base)
+    values = dict.fromkeys(v for g in groups for v in (*g.inputs, *g.outputs) if v.constant is None)
+    values |= dict.fromkeys(shared.members)
+    rounded: set[Value] = set()  # by what stands for all that share memory
+    for group in groups:
+        if _multiplies(group) or any(shared.of(v) in rounded for v in group.inputs):
+            rounded.update(shared.of(v) for v in group.outputs)
+    left = {shared.of(v) for v in fixed}
+    left |= {shared.of(v) for g in groups if _is_exact(g) for v in (*g.inputs, *g.outputs)}
+    left |= {shared.of(v) for v in values if v.dtype != WIDE or v.constant is not None or is_open(v.shape)}
+    narrow = {v for v in values if shared.of(v) in rounded - left}
+    known = {v: layouts.get(v, Layout.plain(v.shape)).storing(NAME) for v in narrow}
+    at = {v: (base, offset // 2 if base in narrow else offset) for v, (base, offset) in slices.items()}
+    of = sum(1 for g in groups for v in g.outputs if v.dtype == WIDE)
+    count = sum(1 for g in groups for v in g.outputs if v in narrow)
+    return Stored({**layouts, **known}, at, count, of)
+
+
+@dataclass
+class _Shared:
+    """Values that share memory, and what stands for them."""
+
+    members: dict[Value, Value] = field(default_factory=dict)
+
+    def of(self, value: Value) -> Value:
+        while (found := self.members.get(value, value)) is not value:
+            value = found
+        return value
+
+    def join(self, one: Value, other: Value) -> None:
+        self.members.setdefault(one, one)
+        self.members.setdefault(other, other)
+        self.members[self.of(one)] = self.of(other)
+
+
+def _multiplies(group: Group) -> bool:
+    """True for layers that may multiply in bfloat16."""
+    return any(n.operator in ANCHORS and n.results[0].dtype == WIDE for n in group.nodes)
+
+
+def _is_exact(group: Group) -> bool:
+    """True for groups whose values stay as they are."""
+    found = any(n.operator in POSITIONS or Facts(n).kind == "opaque" for n in group.nodes)
+    whole = any(r.dtype.startswith(("int", "uint")) for n in group.nodes for r in n.results)
+    return found or whole and not _multiplies(group)
