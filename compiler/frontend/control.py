@@ -9,6 +9,7 @@ stays a branch (branches.py). Rounds that are many, or whose number is not known
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from .converters.movement import concatenated
 from .implied import require_equal
 from .lengths import most_of
 from .node import MOST, Node, normal_axis
-from .parts import counted, length, with_part
+from .parts import counted, from_front, length, with_part
 from .rolled import Plan, Rolled, Scanned
 from .sequences import Operands, map_sequence
 from .slot import Slot
@@ -95,20 +96,35 @@ def _chosen(node: Node, condition: Value, a: Slot, b: Slot) -> Slot:
 
 
 def run_loop(
-    proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node
+    proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, problems: list[Any] | None = None
 ) -> list[Slot]:
-    """Rounds that are few are written out, all others stay rounds (rolled.py)."""
+    """Few rounds are written out, all others stay rounds (rolled.py), as do those of run time that have much to do.
+    ``problems``: the nodes that can't be converted so far."""
     limit, most, exact = _limit(node, inputs[0] if inputs else None)
-    few = isinstance(most, int) and most <= LONGEST
+    known = None if exact else limit
+    few, heavy = isinstance(most, int) and most <= LONGEST, is_heavy(graph_attribute(proto, "body"))
     if few or most is None and limit is None or exact and isinstance(most, int) and not _goes_on(proto):
         try:
-            return _written_out(proto, inputs, run, node, None if exact else limit, most)
+            return _written_out(proto, inputs, run, node, known, most, heavy)
         except _Many:
             pass
+    before = len(problems or ())
+    try:
+        results = _rolled(proto, inputs, run, node, Plan(limit, most, exact))
+        if not few or len(problems or ()) == before:
+            return results
+    except Refusal:
+        if not few:
+            raise
+    if problems is not None:
+        del problems[before:]
+    return _written_out(proto, inputs, run, node, known, most)
+
+
+def _rolled(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, plan: Plan) -> list[Slot]:
     going = _condition(inputs[1] if len(inputs) > 1 else None)
-    if going is not None:
-        going = node.reshape(going, ())
-    loop = Rolled(proto, graph_attribute(proto, "body"), node, run, Plan(limit, most, exact, going))
+    plan = plan if going is None else replace(plan, go=node.reshape(going, ()))
+    loop = Rolled(proto, graph_attribute(proto, "body"), node, run, plan)
     return loop.write(list(inputs[2:]), [], [False] * len(proto.output))
 
 
@@ -128,9 +144,11 @@ def _goes_on(proto: onnx.NodeProto) -> bool:
 
 
 def _written_out(
-    proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, limit: Value | None, most: int | None
-) -> list[Slot]:
-    """Writes the rounds out, as many as there can be; _Many where these are too many.
+    proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, limit: Value | None, most: int | None,
+    heavy: bool = False,
+) -> list[Slot]:  # fmt: skip
+    """Writes the rounds out, as many as there can be; _Many where these are too many, or ``heavy`` and decided at run
+    time.
 
     What a round leaves is taken where it is run: where all conditions before it held, and the number is not reached.
     """
@@ -146,7 +164,7 @@ def _written_out(
         held = _and(node, held, _condition(going))
         if held is not None and held.array is not None:
             break  # a known condition is one that does not hold
-        if held is not None and (most is None or most > LONGEST):
+        if held is not None and (heavy or most is None or most > LONGEST) or limit is not None and heavy:
             raise _Many("its condition is computed at run time")
         if number >= LONGEST:
             raise _Many(f"it has more than {LONGEST} rounds")
@@ -250,7 +268,7 @@ def run_scan(
     results = loop.write(state, moved, out_back)
     if any(isinstance(r, Poison) for r in results):
         return results
-    kept = [_from_front(node, _whole(v), a) for v, a in zip(results[len(state) :], out_axes)]
+    kept = [from_front(node, _whole(v), a) for v, a in zip(results[len(state) :], out_axes)]
     return [*results[: len(state)], *kept]
 
 
@@ -288,7 +306,7 @@ def _no_rounds(
     results = run(body, dict(zip([i.name for i in body.input], [*state, *rows])), "round 0", True)
     if any(isinstance(r, Poison) for r in results):
         return [POISON] * (len(state) + len(axes))
-    kept = [_from_front(node, _none_of(node, _tensor(r)), a) for r, a in zip(results[len(state) :], axes)]
+    kept = [from_front(node, _none_of(node, _tensor(r)), a) for r, a in zip(results[len(state) :], axes)]
     return [*state, *kept]
 
 
@@ -314,14 +332,6 @@ def _rounds_of(node: Node, scans: list[tuple[Value, int, bool]], written_back: b
 def _whole(slot: Slot) -> Value:
     assert isinstance(slot, Value)
     return slot
-
-
-def _from_front(node: Node, value: Value, axis: int) -> Value:
-    """The tensor with its first axis, that of the rounds, at ``axis``."""
-    axis = normal_axis(axis, value.rank)
-    order = [*range(1, axis + 1), 0, *range(axis + 1, value.rank)]
-    moved = node.transpose(value.with_part(None), order)
-    return moved if value.part is None else with_part(moved, axis, value.part.count)
 
 
 def run_map(proto: onnx.NodeProto, operands: Operands, run: Run) -> list[Slot]:

@@ -12,7 +12,7 @@ from tvm import relax
 from ...schedules.words.dims import Dim, is_open
 from ...schedules.words.refusal import Refusal
 from .lengths import length_of
-from .node import Node
+from .node import Node, normal_axis
 from .value import Part, Value
 
 R = relax.op
@@ -121,6 +121,14 @@ def held(node: Node, value: Value, axis: int, room: Any) -> list[Value]:
 def counted(node: Node, dim: Any) -> Value:
     """A dim as a tensor (int64 [1])."""
     return Value.of_contents(np.array([dim], object), "int64") if is_open([dim]) else node.const([dim], "int64")
+
+
+def from_front(node: Node, value: Value, axis: int) -> Value:
+    """The tensor with its first axis, that of the rounds, at ``axis``."""
+    axis = normal_axis(axis, value.rank)
+    order = [*range(1, axis + 1), 0, *range(axis + 1, value.rank)]
+    moved = node.transpose(value.with_part(None), order)
+    return moved if value.part is None else with_part(moved, axis, value.part.count)
 
 
 def wrapped(node: Node, indices: Value, part: Part, length: int, columns: np.ndarray | None = None) -> Value:

@@ -10,7 +10,7 @@ it, by as many rounds as there can be.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,14 @@ from tvm import relax
 
 from ...schedules.operators import registry
 from ...schedules.operators.control import ENDLESS, ROUNDS
-from ...schedules.words.dims import Dim, is_open, maximum, to_relax
+from ...schedules.words.dims import Dim, bounds, is_open, maximum, to_relax
 from ...schedules.words.refusal import Refusal
 from .bodies import Cutter, bound, results_of
 from .deciding import deciding, flags
 from .lengths import length_of
 from .node import Node
 from .parts import held, length, part_of, with_part
-from .slot import Slot
+from .slot import Growing, Slot, TensorSequence
 from .value import PLAIN, POISON, Poison, Value
 
 TRIES = 6  # times that a body is written until its carried values have the form that it leaves them in
@@ -74,12 +74,17 @@ class Rolled:
     run: Any
     plan: Plan
     asks: bool = True
+    lists: dict[int, TensorSequence] = field(default_factory=dict)  # sequences among the carried values, by place
 
     def write(self, state: Sequence[Slot], scans: Sequence[Scanned], backwards: Sequence[bool]) -> list[Slot]:
         """The results: carried values, and kept ones, whose rounds lie along their first axis."""
-        for output in self.body.output[int(self.asks) + len(state) :]:
-            self._require_bound(output.name)
-        first = [self._carried(name, slot) for name, slot in zip(self._names()[1], state)]
+        self.lists = {i: s for i, s in enumerate(state) if isinstance(s, TensorSequence)}
+        outputs = self.body.output[int(self.asks) :]
+        for i, output in enumerate(outputs):
+            if i >= len(state) or i in self.lists:
+                self._require_bound(output.name, "scan output" if i >= len(state) else "sequence")
+        names = self._names()[1]
+        first = [self._carried(n, s) for i, (n, s) in enumerate(zip(names, state)) if i not in self.lists]
         forms = [_form(v) for v in first]
         cutter = Cutter(self.node.builder)
         for _ in range(TRIES):
@@ -88,7 +93,8 @@ class Rolled:
                 return [POISON] * len(self.proto.output)
             wanted = self._settled(forms, first, written)
             if wanted == forms:
-                return self._emitted(cutter, forms, first, scans, written, backwards)
+                back = [*backwards, *([False] * len(self.lists))]
+                return self._in_order(self._emitted(cutter, forms, first, scans, written, back), len(state))
             forms = wanted
         raise Refusal(f"its carried values take another form in every round: {', '.join(map(str, forms))}")
 
@@ -100,7 +106,7 @@ class Rolled:
         return (names[:2], names[2:]) if self.asks else ([], names)
 
     def _once(self, forms: Sequence[Form], first: Sequence[Value], scans: Sequence[Scanned]) -> Written | None:
-        node, builder = self.node, self.node.builder
+        node = self.node
         params: list[Any] = [relax.Var("round", relax.TensorType([], "int64"))]
         count = Value((), "int64", expr=params[0])
         before, rest = self._names()
@@ -108,10 +114,12 @@ class Rolled:
         if before:
             given = {before[0]: self._counter(count), before[1]: node.const(True, "bool")}
         values: list[Value] = []
-        for name, form, start in zip(rest, forms, first):
+        count_of_state = len(forms) + len(self.lists)
+        given |= {rest[i]: Growing() for i in self.lists}
+        for name, form, start in zip(self._tensors(rest[:count_of_state]), forms, first):
             values.append(start if form.still else self._parameter(name, form, params))
             given[name] = values[-1]
-        for name, scan in zip(rest[len(forms) :], scans):
+        for name, scan in zip(rest[count_of_state:], scans):
             form = Form(scan.value.shape[1:], scan.value.dtype)
             given[name] = self._parameter(name, form, params)
         results = self.run(self.body, given, "body", True)
@@ -119,9 +127,48 @@ class Rolled:
             return None
         go = self._condition(results.pop(0)) if self.asks else None
         outputs = [o.name for o in self.body.output][int(self.asks) :]
-        made = [self._carried(name, r) for name, r in zip(outputs, results)]
-        assert builder is node.builder
-        return Written(params, values, go, made[: len(forms)], made[len(forms) :], outputs)
+        items = [self._item(outputs[i], results[i]) for i in self.lists]
+        made = [self._carried(n, r) for n, r in zip(self._tensors(outputs), self._tensors(results))] + items
+        names_of = [*self._tensors(outputs), *(outputs[i] for i in self.lists)]
+        return Written(params, values, go, made[: len(forms)], made[len(forms) :], names_of)
+
+    def _tensors(self, slots: Sequence[Any]) -> list[Any]:
+        """Those that are no sequences."""
+        return [s for i, s in enumerate(slots) if i not in self.lists]
+
+    def _item(self, name: str, slot: Slot) -> Value:
+        """What a round has added to a sequence."""
+        if isinstance(slot, Growing) and len(slot.added) == 1:
+            return self._carried(name, slot.added[0])
+        raise Refusal(
+            f"the number of its rounds is known at run time only, and its sequence '{name}' is not made longer by one "
+            "tensor in each, at the end, which is what such a loop can do"
+        )
+
+    def _in_order(self, results: list[Slot], state: int) -> list[Slot]:
+        """The results in the order of the node's outputs: sequences are made of rows, which come last."""
+        if any(isinstance(r, Poison) for r in results):
+            return results
+        rows = results[len(results) - len(self.lists) :]
+        found = results[: len(results) - len(self.lists)]
+        for (place, start), row in zip(self.lists.items(), rows):
+            found.insert(place, Growing(rows=self._behind(start.items, self._carried("a sequence", row))))
+        assert len(found) >= state
+        return found
+
+    def _behind(self, items: Sequence[Value], rows: Value) -> Value:
+        """The rows of a sequence behind those tensors that it has at the beginning."""
+        if not items:
+            return rows
+        node = self.node
+        if any(v.part is not None or v.shape != rows.shape[1:] or v.dtype != rows.dtype for v in items):
+            listed = ", ".join(map(str, items))
+            raise Refusal(f"its sequence begins with {listed}, and grows by tensors of another form")
+        before = [node.reshape(v, (1, *v.shape)) for v in items]
+        whole = node.do(relax.op.concat, [*before, rows.with_part(None)], axis=0)
+        if rows.part is None:
+            return whole
+        return with_part(whole, 0, node.do(relax.op.add, rows.part.count, node.const([len(items)], "int64")))
 
     def _counter(self, count: Value) -> Value:
         most = self.plan.most
@@ -153,10 +200,7 @@ class Rolled:
     def _carried(self, name: str, slot: Slot) -> Value:
         if not isinstance(slot, Value):
             what = "is left out" if slot is None else "is a sequence"
-            raise Refusal(
-                f"the number of its rounds is known at run time only, and its value '{name}' {what}; such a loop "
-                "carries tensors: stack what the sequence holds, or give the loop a constant number of rounds"
-            )
+            raise Refusal(f"the number of its rounds is known at run time only, and its value '{name}' {what}")
         if slot.dtype not in PLAIN:
             raise Refusal(f"its value '{name}' has the type {slot.dtype}, which is not supported")
         return slot
@@ -196,23 +240,22 @@ class Rolled:
             )
         (axis,) = axes
         before, after = form.shape[axis], own.shape[axis]
-        if isinstance(before, Dim) or isinstance(after, Dim):
+        more = after - before
+        if isinstance(more, Dim) and form.axis is not None and bounds(more)[1] > 0:
+            raise self._unbounded(name, form, own)
+        if isinstance(more, Dim) or form.axis is None or more <= 0:
             room = maximum(before, after)
-            if isinstance(after - before, int) and after - before > 0 or form.axis is not None:
-                raise self._unbounded(name, form, own)
-        elif form.axis is None or after <= before:
-            room = max(before, after)
         else:
             room = self._room(name, form, start, own, axis, _growth(value, left, axis))
         if form.axis == axis and room == before:
             return form
         return Form(tuple(room if i == axis else d for i, d in enumerate(form.shape)), form.dtype, axis)
 
-    def _room(self, name: str, form: Form, start: Value, own: Form, axis: int, growth: int | None) -> int:
+    def _room(self, name: str, form: Form, start: Value, own: Form, axis: int, growth: int | None) -> Any:
         """The most that a length can be which grows in every round."""
-        if growth is None or not isinstance(self.plan.most, int):
+        if growth is None or self.plan.most is None:
             raise self._unbounded(name, form, own)
-        return int(start.shape[axis]) + max(self.plan.most, 0) * growth
+        return start.shape[axis] + maximum(self.plan.most, 0) * growth
 
     def _unbounded(self, name: str, form: Form, own: Form) -> Refusal:
         inputs, way = self._way()
@@ -292,11 +335,11 @@ class Rolled:
                 "pad them"
             )
 
-    def _require_bound(self, name: str) -> None:
+    def _require_bound(self, name: str, what: str) -> None:
         if self.plan.most is None:
             inputs, way = self._way()
             raise Refusal(
-                f"nothing bounds the number of its rounds, each of which adds a row to scan output '{name}'; give it "
+                f"nothing bounds the number of its rounds, each of which adds a row to {what} '{name}'; give it "
                 f"the Min of the number and a constant{way}",
                 inputs,
             )

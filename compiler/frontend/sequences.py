@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from tvm import relax
 
 from ...schedules.words.refusal import Refusal
 from .converters.movement import concatenated
 from .node import Node, normal_axis
-from .slot import Slot, TensorSequence
+from .parts import counted, from_front, with_part
+from .slot import Growing, Slot, TensorSequence
 from .value import Value, unknown
+
+R = relax.op
 
 Operands = Sequence["Value | TensorSequence | None"]
 PASS_THROUGH = ("Identity",)  # operators on tensors that take a sequence as it is
@@ -31,6 +35,11 @@ def _sequence(operands: Operands, index: int = 0) -> TensorSequence:
     value = operands[index] if index < len(operands) else None
     if not isinstance(value, TensorSequence):
         raise Refusal(f"operand {index} is not a sequence")
+    if isinstance(value, Growing):
+        raise Refusal(
+            "the length of its sequence is known at run time only; a loop of run time can add a tensor at its end, and "
+            "what follows the loop can stack or join all of them (ConcatFromSequence)"
+        )
     return value
 
 
@@ -74,10 +83,15 @@ def _at(node: Node, operands: Operands) -> Value:
 
 
 def _length(node: Node, operands: Operands) -> Value:
+    if isinstance(operands[0], Growing) and operands[0].rows is not None:
+        rows = operands[0].rows
+        return node.reshape(counted(node, rows.shape[0]) if rows.part is None else rows.part.count, ())
     return node.const(np.array(len(_sequence(operands).items), "int64"))
 
 
 def _insert(node: Node, operands: Operands) -> TensorSequence:
+    if isinstance(operands[0], Growing) and operands[0].rows is None and (len(operands) < 3 or operands[2] is None):
+        return Growing([*operands[0].added, _tensor(operands, 1)])
     items = list(_sequence(operands).items)
     new = _tensor(operands, 1)
     if items and items[0].dtype != new.dtype:
@@ -143,7 +157,24 @@ def _piece(node: Node, x: Value, axis: int, start: int, end: int) -> Value:
     return node.slice(x, axis, start, end)
 
 
+def _joined(node: Node, rows: Value, axis: int, new: bool) -> Value:
+    """Tensors that lie side by side along the first axis, stacked or joined along another."""
+    axis = normal_axis(axis, rows.rank - 1 + new)
+    if new:
+        return from_front(node, rows, axis)
+    apart = from_front(node, rows, axis)
+    length = apart.shape[axis + 1]
+    whole = node.reshape(
+        apart.with_part(None), (*apart.shape[:axis], apart.shape[axis] * length, *apart.shape[axis + 2 :])
+    )
+    if rows.part is None:
+        return whole
+    return with_part(whole, axis, node.do(R.multiply, rows.part.count, counted(node, length)))
+
+
 def _concat(node: Node, operands: Operands) -> Value:
+    if isinstance(operands[0], Growing) and operands[0].rows is not None:
+        return _joined(node, operands[0].rows, node.attr("axis"), bool(node.attr("new_axis", 0)))
     items = list(_sequence(operands).items)
     if not items:
         raise Refusal("its sequence is empty")

@@ -19,4 +19,19 @@ class TensorSequence:
         return f"sequence({', '.join(map(str, self.items))})"
 
 
+class Growing(TensorSequence):
+    """A sequence that a loop of run time makes longer by one tensor a round. In the loop it is known by what the round
+    has ``added`` to it; behind the loop ``rows`` has its tensors side by side, of which a part may be there."""
+
+    __slots__ = ("added", "rows")
+
+    def __init__(self, added: Sequence[Value] = (), rows: Value | None = None) -> None:
+        super().__init__(())
+        self.added = tuple(added)
+        self.rows = rows
+
+    def __str__(self) -> str:
+        return "a sequence whose length is known at run time"
+
+
 Slot = Value | TensorSequence | Poison | None  # Poison after an error, None for an operand left out

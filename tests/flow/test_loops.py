@@ -132,7 +132,7 @@ def test_loops_in_loops_read_values_around_them() -> None:
     agree(model, [{"m0": np.int64(m), "k0": np.int64(k), "x": floats(4), "s": floats(4)} for m, k in pairs])
 
 
-def grown(limit: str) -> ModelProto:
+def grown(limit: str, **more: object) -> ModelProto:
     return model_of(
         f"""g (int64 m, int64[1,p] t) => (int64[1,q] tokens) {{
         few = {limit}
@@ -159,6 +159,7 @@ def grown(limit: str) -> ModelProto:
         depth=np.int64(20),
         values=np.array([0, 0.5], np.float32),
         seven=np.int64(7),
+        **more,
     )
 
 
@@ -216,18 +217,17 @@ def test_a_state_of_two_lengths_that_change_is_refused() -> None:
     )
 
 
-def test_a_sequence_is_refused_by_its_name() -> None:
-    refused(
-        "Loop.*'q' is a sequence; such a loop carries tensors",
-        """g (int64 m, float[4] x) => (float[k] y) {
-        q0 = SequenceConstruct(x)
-        q9 = Loop <body = b (int64 i, bool c, seq(float[4]) q) => (bool d, seq(float[4]) r) {
-            d = Identity(c)
-            r = SequenceInsert(q, x)
-        }> (m, , q0)
-        y = ConcatFromSequence <axis = 0> (q9)
-    }""",
-    )
+def test_few_rounds_with_much_to_do_are_no_more_than_run() -> None:
+    """Where run time ends them, they are not written out one behind the other."""
+    feeds = [{"m": np.int64(m), "t": np.array([[3]])} for m in (0, 1, 30)]
+    built = agree(grown("Min(m, twenties)", twenties=np.int64(20)), feeds, shapes={"p": 1})
+    assert len(kernels(built)) < 6 and any(k.startswith("loop over") for k in kernels(built))
+
+
+def test_a_prompt_of_any_length_grows() -> None:
+    feeds = [{"m": np.int64(m), "t": np.full((1, p), 3)} for m in (0, 1, 5, 400) for p in (1, 2, 7)]
+    built = agree(grown("Min(m, most)"), feeds)
+    assert built.output_shapes(p=7)["tokens"] == (1, 407)
 
 
 def test_what_is_the_same_in_every_round_is_computed_once() -> None:

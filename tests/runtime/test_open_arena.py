@@ -62,7 +62,28 @@ def rows(tmp_path_factory):
         yield model
 
 
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory):
+    """A loop over time of any length, whose state lies in two versions, and which keeps rows from the end."""
+    node, info = helper.make_node, helper.make_tensor_value_info
+    shapes = {name: info(name, TensorProto.FLOAT, ["batch", 24]) for name in ("h", "xt", "next", "row")}
+    cell = [
+        node("MatMul", ["h", "u"], ["hu"]), node("Add", ["hu", "xt"], ["sum"]), node("Tanh", ["sum"], ["next"]),
+        node("Mul", ["next", "xt"], ["row"]),
+    ]  # fmt: skip
+    body = helper.make_graph(cell, "cell", [shapes["h"], shapes["xt"]], [shapes["next"], shapes["row"]])
+    nodes = [
+        node("ReduceMax", ["x"], ["h0"], axes=[0], keepdims=0), node("MatMul", ["x", "w"], ["xw"]),
+        node("Scan", ["h0", "xw"], ["last", "y"], body=body, num_scan_inputs=1, scan_output_directions=[1]),
+    ]  # fmt: skip
+    weights = [weight("w", 24, 24), weight("u", 24, 24)]
+    shape = {"x": ["length", "batch", 24]}
+    with built(tmp_path_factory.mktemp("rounds") / "out", nodes, shape, ("length", "batch", 24), weights) as model:
+        yield model
+
+
 SIZES = {
+    "rounds": [(1, 1), (2, 5), (7, 3), (16, 2), (31, 5), (127, 1)],
     "images": [(1, 1, 1), (1, 2, 7), (2, 8, 8), (1, 31, 17), (3, 13, 64), (1, 57, 3), (1, 96, 80)],
     "rows": [(1, 1), (1, 5), (3, 7), (2, 16), (5, 31), (1, 127), (7, 64)],
 }
@@ -108,7 +129,7 @@ def test_arenas_are_the_formula_and_their_contents_never_matter(kind, numbers, r
         assert np.array_equal(run_in(model, sizes, x, threads, poison), expected), threads
 
 
-@pytest.mark.parametrize("kind", ["images", "rows"])
+@pytest.mark.parametrize("kind", ["images", "rows", "rounds"])
 def test_memory_is_flat_over_many_sizes(kind, request):
     model = request.getfixturevalue(kind)
     rng, process = np.random.default_rng(0), psutil.Process()
