@@ -280,9 +280,9 @@ def schedule(build: Build) -> None:
             kernels.append(ready or _kernel(build, group, build.tiled.get(group), build.rooms.get(group)))
     build.kernels = tuple(kernels)
     if build.options.tuning:  # what is recorded with the library is what it has of the tuning
-        used = {k.decision.key for k in kernels if k.decision is not None}
-        taken = {key: name for key, name in build.options.tuning.items() if key in used}
-        build.options = replace(build.options, tuning=taken)
+        from .flow.kernel import kernels_of
+        used = {k.decision.key for whole in kernels for k in (whole, *kernels_of(whole)) if k.decision is not None}
+        build.options = replace(build.options, tuning={k: n for k, n in build.options.tuning.items() if k in used})
 
 
 def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any:

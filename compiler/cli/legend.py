@@ -16,6 +16,8 @@ LEGEND = (
     (r"\bstaged\b", "staged: loop nests one after the other, called phases"),
     (r"\bprefix \d+", "prefix 2: phases share the 2 outer loops; 0: each is finished before the next"),
     (r"\blanes \d+", "lanes 8: vectors of 8 channels, which lie side by side"),
+    (r"^loop over", "loop over: the kernels of a body, called once a round"),
+    (r"^branch over", "branch over: the kernels of two bodies, of which a condition takes one"),
     (r"\bplain\b", "plain: in the order of the ONNX tensor"),
     (r"\bin streams\b", "in streams: weights are read once, from beginning to end"),
 )

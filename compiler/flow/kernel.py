@@ -15,7 +15,7 @@ the tensors themselves: nothing is copied for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,11 +87,17 @@ class _Flow:
             schedule=f"{text} over {kernels} kernels",
             flops=times * max((sum(k.flops for k in p.kernels) for p in self.programs), default=0),
             workspace=workspace,
-            notes=tuple(dict.fromkeys(n for p in parts for n in p.notes)),
+            notes=tuple(dict.fromkeys((*self._told(), *(n for p in parts for n in p.notes)))),
             parts=everything,
             driver=driver,
             counts=tuple(dict.fromkeys(c for p in self.programs for c in p.memory.counts)),
         )
+
+    def _told(self) -> Iterator[str]:
+        """What the bodies are made of, for reports."""
+        whens = ("if so", "if not") if self.node.operator == BRANCH else ("in each round",)
+        for when, program in zip(whens, self.programs):
+            yield f"{when}: {'; '.join(k.schedule for k in program.kernels) or 'nothing'}"
 
     def _rows(self, given: Mapping[str, Any]) -> Sequence[Value]:
         """The tensors that have a row for each round."""

@@ -241,6 +241,11 @@ class Rolled:
         (axis,) = axes
         before, after = form.shape[axis], own.shape[axis]
         more = after - before
+        if before == 1 and isinstance(after, Dim):
+            raise Refusal(
+                f"its carried value '{name}' is {form} before the first round and {own} behind it; let it begin with "
+                "the shape that it has then (Expand)"
+            )
         if isinstance(more, Dim) and form.axis is not None and bounds(more)[1] > 0:
             raise self._unbounded(name, form, own)
         if isinstance(more, Dim) or form.axis is None or more <= 0:

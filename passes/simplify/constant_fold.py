@@ -49,6 +49,8 @@ class FoldConstants(Rule):
             return None
         if any(i.op != CONST for i in source.inputs) or not node.is_tensor or not node.static:
             return None
+        if source.op == "relax.shape_to_tensor":  # of open dimensions, or import had made it a constant
+            return None
         operands = {i: i.nbytes for i in source.inputs}
         grown = node.nbytes if node.nbytes > max(SIZE_LIMIT, *operands.values(), 0) else 0
         if node.nbytes > max(SIZE_LIMIT, sum(operands.values())) or grown > self._growth:

@@ -204,6 +204,71 @@ def test_a_state_that_changes_its_rank_is_refused() -> None:
     )
 
 
+def test_a_state_that_takes_its_shape_in_the_first_round_is_refused() -> None:
+    refused(
+        r"Loop.*'t' is float32\[1, 4\] before the first round and float32\[n, 4\] behind it.*Expand",
+        """g (float[n,4] x, int64 m, float[1,4] s) => (float[a,4] y) {
+        y = Loop <body = b (int64 i, bool c, float[p,4] s1) => (bool d, float[q,4] t) {
+            d = Identity(c)
+            t = Add(s1, x)
+        }> (m, , s)
+    }""",
+    )
+
+
+def test_a_state_that_gets_shorter() -> None:
+    """Its room is that of the beginning, and no number of rounds is too large."""
+    model = model_of(
+        """g (float[40,4] x, int64 m) => (float[p,4] y) {
+        y = Loop <body = b (int64 i, bool c, float[q,4] s1) => (bool d, float[r,4] t) {
+            d = Identity(c)
+            t = Slice(s1, one, last, zero)
+        }> (m, , x)
+    }""",
+        one=np.array([1]), last=np.array([1000]), zero=np.array([0]),
+    )  # fmt: skip
+    agree(model, [{"x": floats(40, 4), "m": np.int64(m)} for m in (0, 1, 5, 39, 50)])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "uint8", "int32", "double", "bool"])
+def test_states_and_rows_of_other_types(dtype: str) -> None:
+    combined = "Xor(s1, v)" if dtype == "bool" else "Add(s1, v)"
+    model = model_of(
+        f"""g (int64 m, {dtype}[5] s, {dtype}[5] v) => ({dtype}[5] y, {dtype}[n,5] rows) {{
+        few = Min(m, most)
+        y, rows = Loop <body = b (int64 i, bool c, {dtype}[5] s1) => (bool d, {dtype}[5] t, {dtype}[5] row) {{
+            d = Identity(c)
+            t = {combined}
+            row = Identity(s1)
+        }}> (few, , s)
+    }}""",
+        most=np.int64(400),
+    )
+    kind = {"double": "float64"}.get(dtype, dtype)
+    values = [(floats(2, 5) > 0 if kind == "bool" else (3 * floats(2, 5)).astype(kind)) for _ in range(4)]
+    agree(model, [{"m": np.int64(m), "s": s, "v": v} for m, (s, v) in zip((0, 1, 3, 13), values)])
+
+
+@pytest.mark.parametrize("kind", ["loop", "branch"])
+def test_a_size_that_no_tensor_of_the_body_has(kind: str) -> None:
+    """The body computes with an open dimension and reads nothing that is so long."""
+    body = """n = Shape <start = 0, end = 1> (x)
+            nf = Cast <to = 1> (n)
+            h = MatMul(s1, w)
+            t = Add(h, nf)"""
+    loop = f"""y = Loop <body = b (int64 i, bool c, float[4] s1) => (bool d, float[4] t) {{
+            d = Identity(c)
+            {body}
+        }}> (m, , s)"""
+    branch = f"""some = Cast <to = 9> (m)
+        s1 = Identity(s)
+        y = If (some) <then_branch = p () => (float[4] t) {{ {body} }},
+            else_branch = q () => (float[4] u) {{ u = Neg(s) }}>"""
+    text = loop if kind == "loop" else branch
+    model = model_of(f"g (float[n,3] x, int64 m, float[4] s) => (float[4] y) {{ {text} }}", w=floats(4, 4) / 3)
+    agree(model, [{"x": floats(n, 3), "m": np.int64(m), "s": floats(4)} for n in (1, 2, 9) for m in (0, 1, 2)])
+
+
 def test_a_state_of_two_lengths_that_change_is_refused() -> None:
     refused(
         r"Loop.*'t' is float32\[2, 3\] before a round and float32\[4, 6\] behind it.*one axis may change",
