@@ -1,14 +1,12 @@
-"""What every pass returns, and what every pass is."""
+"""What every pass returns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
-
-    from ..targets.target import Target
 
 
 @dataclass(frozen=True)
@@ -22,12 +20,3 @@ class Result:
     changed: bool
     notes: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
-
-
-class Pass(Protocol):
-    """A frozen dataclass with its options as fields; ``apply`` is pure and deterministic."""
-
-    @property
-    def name(self) -> str: ...
-
-    def apply(self, module: IRModule, target: Target | None = None) -> Result: ...

@@ -12,6 +12,8 @@ from typing import Any
 
 from tvm import relax
 
+from ...schedules.words.tvm_types import Expr
+
 SETTING = 16  # elements that an input, a scalar or a list, has which is a choice and no data
 
 
@@ -27,7 +29,7 @@ class Inputs:
 INPUTS: ContextVar[Inputs | None] = ContextVar("inputs", default=None)
 
 
-def deciding(expr: Any) -> tuple[str, ...]:
+def deciding(expr: Expr) -> tuple[str, ...]:
     """The names of the inputs that a Relax expression is computed from, in the model's order; none where one of them
     is more than a setting."""
     known = INPUTS.get()

@@ -18,6 +18,7 @@ from ...errors import ModelError, ShapeError, UnsupportedError
 from ...schedules.words.dims import is_open, to_relax
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import SYMBOLS
+from ...schedules.words.tvm_types import Expr
 from ..images import Plain
 from ..options import Fixed, Shapes
 from ..spec import Condition, Symbol, TensorSpec, length_name
@@ -352,7 +353,7 @@ def _without_unused(
     return tvm.IRModule({"main": smaller}), tuple(specs[i] for i in keep)
 
 
-def _with_parameters(main: Any, keep: Iterable[int]) -> Any:
+def _with_parameters(main: Expr, keep: Iterable[int]) -> Expr:
     return relax.Function([main.params[i] for i in keep], main.body, main.ret_ty, attrs=main.attrs)
 
 

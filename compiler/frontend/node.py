@@ -15,6 +15,7 @@ from ...schedules.operators import registry as own
 from ...schedules.words.dims import Dim, Open, as_dim, is_open, to_relax
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import SYMBOLS, dim_of
+from ...schedules.words.tvm_types import Expr
 from .ahead import LARGEST, computed, is_known, recipe
 from .origins import Writer
 from .value import Recipe, Value, unknown
@@ -107,12 +108,12 @@ class Node:
 
     # ------------------------------------------------------------------ writing Relax
 
-    def emit(self, expr: Any) -> Value:
+    def emit(self, expr: Expr) -> Value:
         value = Value.of_expr(self._emitted(expr))
         require_addressable(value.shape)
         return value
 
-    def _emitted(self, expr: Any) -> Any:
+    def _emitted(self, expr: Expr) -> Expr:
         """The variable of ``expr``, whose open dims are written in the one form that each has: Relax can't see that two
         forms are equal where that follows from what is known of the symbols."""
         if SYMBOLS.get():
@@ -124,7 +125,7 @@ class Node:
     def do(self, function: Callable[..., Any], *operands: Any, **attributes: Any) -> Value:
         """Emits ``function(*operands)``; values among the operands (also inside lists) become their expressions."""
 
-        def write(of: Callable[[Value], Any]) -> Any:
+        def write(of: Callable[[Value], Any]) -> Expr:
             return function(
                 *(_expr(o, of) for o in operands), **{k: _expr(v, of) for k, v in attributes.items()}
             )
@@ -279,7 +280,7 @@ def _repeated(y: Value, x: Value) -> Value:
     return y
 
 
-def _value_expr(value: Value) -> Any:
+def _value_expr(value: Value) -> Expr:
     return value.expr
 
 

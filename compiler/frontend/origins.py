@@ -13,6 +13,7 @@ from tvm import relax
 
 from ...errors import UnsupportedError
 from ...schedules.words.provenance import span_of
+from ...schedules.words.tvm_types import Expr
 from .ahead import Kept, Limits
 
 WRITTEN_OUT = 1 << 16  # steps: operators written, and twice the nodes looked at; some ten seconds of import
@@ -41,7 +42,7 @@ class Writer(relax.BlockBuilder):
                 "loop outside of the model"
             )
 
-    def emit(self, expr: Any, name_hint: str = "") -> relax.Var:
+    def emit(self, expr: Expr, name_hint: str = "") -> relax.Var:
         self.spend(1)
         variable = super().emit(expr, name_hint)
         self.origins[variable] = self.origin

@@ -15,6 +15,7 @@ from tvm import relax
 from ...schedules.words.dims import Dim, Open, as_dim, is_open, is_whole, to_relax
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import dim_of
+from ...schedules.words.tvm_types import Expr
 from .deciding import deciding, flags
 
 LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
@@ -65,7 +66,7 @@ class Value:
         "repeats", "shape", "told", "wide",
     )  # fmt: skip
 
-    def __init__(self, shape: Sequence[Any], dtype: str, expr: Any = None, array: np.ndarray | None = None):
+    def __init__(self, shape: Sequence[Any], dtype: str, expr: Expr | None = None, array: np.ndarray | None = None):
         self.shape: tuple[Any, ...] = tuple(as_dim(d) for d in shape)
         self.dtype = dtype
         self._expr = expr
@@ -98,7 +99,7 @@ class Value:
         return value
 
     @classmethod
-    def of_expr(cls, expr: Any) -> Value:
+    def of_expr(cls, expr: Expr) -> Value:
         """The value of a normalised Relax expression, whose type gives shape and dtype."""
         ty = expr.ty
         if not isinstance(ty.shape, relax.ShapeExpr):
@@ -142,7 +143,7 @@ class Value:
         return self._contents is not None
 
     @property
-    def expr(self) -> Any:
+    def expr(self) -> Expr:
         if self._expr is None and self._contents is not None:
             self._expr = _from_shape(self._contents, self.dtype)
         if self._expr is None:

@@ -17,6 +17,7 @@ from ...errors import UnsupportedError
 from ...schedules.words.group import Node, Value
 from ...schedules.words.provenance import names_of
 from ...schedules.words.sizes import dim_of
+from ...schedules.words.tvm_types import Expr
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class _Builder:
             return self._call(binding.var, expr, names_of(binding.span))
         return self._operand(expr)
 
-    def _call(self, var: Any, call: Call, sources: tuple[str, ...]) -> Any:
+    def _call(self, var: Expr, call: Call, sources: tuple[str, ...]) -> Any:
         name = var.name
         operands = tuple(self._operand(a) for a in call.args)
         ty = var.ty
@@ -71,7 +72,7 @@ class _Builder:
         self.nodes.append(Node(name, call.op.name, call, operands, results, sources))
         return results if len(results) > 1 or hasattr(ty, "fields") else results[0]
 
-    def _operand(self, expr: Any) -> Any:
+    def _operand(self, expr: Expr) -> Any:
         if isinstance(expr, relax.TupleGetItem):
             return self._operand(expr.tuple_value)[expr.index]
         if isinstance(expr, relax.Tuple):
@@ -82,7 +83,7 @@ class _Builder:
             return self._constant(expr)
         return expr
 
-    def _constant(self, expr: Any) -> Value:
+    def _constant(self, expr: Expr) -> Value:
         if expr in self.constants:
             return self.constants[expr]
         array = expr.value.numpy()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
+from ...schedules.words.tvm_types import Expr
 from .graph import CONST, INPUT, OPAQUE, Graph, Node, plain
 from .provenance import joined
 
@@ -70,7 +71,7 @@ def _call_key(node: Node, numbers: dict[Node, int]) -> Any:
     return (node.op, tuple(inputs), len(node.operands), literals, attrs)
 
 
-def _literal_key(literal: Any) -> Any:
+def _literal_key(literal: Expr) -> Any:
     """Equal for equal literals; slices of one tensor by the thousand differ in nothing else."""
     value = plain(literal)
     return np.float64(value).tobytes() if isinstance(value, float) else tvm_ffi.structural_hash(literal)
@@ -92,7 +93,7 @@ def _same_payload(a: Node, b: Node) -> bool:
     return bool(tvm_ffi.structural_equal(a.attrs, b.attrs))
 
 
-def _same_literal(a: Any, b: Any) -> bool:
+def _same_literal(a: Expr, b: Expr) -> bool:
     p, q = plain(a), plain(b)
     if isinstance(p, float) and isinstance(q, float):
         return bool(np.float64(p).tobytes() == np.float64(q).tobytes())

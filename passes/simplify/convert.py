@@ -13,6 +13,7 @@ from ...schedules.operators.registry import attributes
 from ...schedules.words.group import CONTROL
 from ...schedules.words.provenance import names_of, span_of
 from ...schedules.words.sizes import dim_of, value_of
+from ...schedules.words.tvm_types import Expr
 from .graph import CONST, INPUT, ITEM, OPAQUE, TUPLE, Graph, Node
 
 
@@ -61,7 +62,7 @@ def _read_binding(graph: Graph, table: dict[Any, Node], binding: Any) -> Node:
     return _lookup(graph, table, binding.value)
 
 
-def _lookup(graph: Graph, table: dict[Any, Node], expr: Any) -> Node:
+def _lookup(graph: Graph, table: dict[Any, Node], expr: Expr) -> Node:
     """The node of an expression; variables and constants are found in ``table``, calls become new nodes."""
     if isinstance(expr, Var):
         if expr not in table:
@@ -91,7 +92,7 @@ def from_call(call: Call, lookup: Any) -> Node:
     """An unlinked node for ``call``; ``lookup`` finds the node of a tensor expression."""
     inputs: list[Node] = []
 
-    def enter(expr: Any) -> int:
+    def enter(expr: Expr) -> int:
         inputs.append(lookup(expr))
         return len(inputs) - 1
 
@@ -116,7 +117,7 @@ def _is_runtime(var: Var) -> bool:
     return not type(var.ty).__name__ == "PrimType"
 
 
-def _is_tensor(expr: Any) -> bool:
+def _is_tensor(expr: Expr) -> bool:
     return isinstance(expr, (Var, GenericConst)) and isinstance(expr.ty, relax.TensorType)
 
 
@@ -152,7 +153,7 @@ def write(graph: Graph, function: relax.Function) -> relax.Function:
     return relax.Function(list(function.params), body, result.ty, True, function.attrs, function.span)
 
 
-def expression(node: Node, inputs: list[Any]) -> Any:
+def expression(node: Node, inputs: list[Expr]) -> Expr:
     """The Relax expression of an operator node on given input expressions."""
     if node.op == ITEM:
         return TupleGetItem(inputs[0], node.attrs)
@@ -167,7 +168,7 @@ def expression(node: Node, inputs: list[Any]) -> Any:
     return Call(Op.get(node.op), args, node.attrs, ret_ty=node.ty)
 
 
-def constant(node: Node) -> Any:
+def constant(node: Node) -> Expr:
     if isinstance(node.value, np.ndarray):
         return relax.const(np.ascontiguousarray(node.value).reshape(node.value.shape), node.dtype)
     return GenericConst(node.value, node.ty)

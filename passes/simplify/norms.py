@@ -11,6 +11,7 @@ from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators.registry import call
+from ...schedules.words.tvm_types import Expr
 from .graph import CONST, Graph, Node
 from .patterns import is_float, scalar, split_constant
 from .rule import STRICT, Declined, Rewrite, Rule
@@ -165,7 +166,7 @@ class RecogniseLayerNorm(_Norm):
         )
 
 
-def standardise(x: Any, **attributes: Any) -> Any:
+def standardise(x: Expr, **attributes: Any) -> Expr:
     """A call of ``halotile.standardise`` on ``x``."""
     return call("halotile.standardise", x, **attributes)
 

@@ -31,6 +31,7 @@ from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open, minimum, to_index
 from ..words.group import Kernel, Request, Scratch, Value, dtype_bytes
 from ..words.sizes import product, usual
+from ..words.tvm_types import Buffer, Expr
 from .facts import AttentionFacts
 from .panels import Panels, Region
 from .rows import Rows
@@ -170,7 +171,7 @@ class _Attention:
 
     # -- memory and coordinates ------------------------------------------------------------------
 
-    def _memory(self, name: str, elements: Any, task: bool) -> Any:
+    def _memory(self, name: str, elements: Any, task: bool) -> Buffer:
         """Memory of one task (the stack, or the worker's workspace), or of the whole kernel, from the plan."""
         size = elements * dtype_bytes(self.dtype)
         if task:
@@ -181,7 +182,7 @@ class _Attention:
         self.ctx.operands.append(Scratch(size))
         return buffer
 
-    def _operand_memory(self, heads: int, task: bool) -> tuple[Any, Any]:
+    def _operand_memory(self, heads: int, task: bool) -> tuple[Buffer, Buffer]:
         return (
             self._memory("keys", heads * self.keys.elements, task),
             self._memory("values", heads * self.values.elements, task),
@@ -199,13 +200,13 @@ class _Attention:
     def _split(self, p: Any, inner: Any, outer: Any) -> tuple[Any, Any]:
         return self._bind(tirx.floordiv(p, inner), outer), self._bind(tirx.floormod(p, inner), inner)
 
-    def _bind(self, value: Any, extent: Any) -> Any:
+    def _bind(self, value: Expr, extent: Any) -> Expr:
         value = self.ctx.analyzer.simplify(value)
         if isinstance(value, (int, tirx.IntImm, tirx.Var)):
             return value
         return self.ctx.ranged(self.k.bind(value, "o"), extent)
 
-    def _batch(self, head: Any) -> list[Any]:
+    def _batch(self, head: Expr) -> list[Expr]:
         """Indices of the batch axes from the number of a head."""
         found: list[Any] = []
         for extent in reversed(self.facts.batch):
@@ -215,27 +216,27 @@ class _Attention:
 
     # -- packing ---------------------------------------------------------------------------------
 
-    def _read(self, value: Value, batch: list[Any], row: Any, column: Any) -> Any:
+    def _read(self, value: Value, batch: list[Expr], row: Expr, column: Expr) -> Expr:
         """The element of an operand of a product; batch axes of size 1 broadcast, missing ones are not there."""
         lead = value.shape[:-2]
         own = batch[len(batch) - len(lead) :]
         indices = [tirx.IntImm("int32", 0) if e == 1 else i for e, i in zip(lead, own)]
         return self.ctx.inliner().at(self.graph.tensors[value], [*indices, row, column])
 
-    def _pack_keys(self, keys: Any, base: Any, batch: list[Any], first: Any, count: Any) -> None:
+    def _pack_keys(self, keys: Buffer, base: Any, batch: list[Expr], first: Expr, count: Any) -> None:
         """Depths ``first + [0, count)`` of all panels: squares that are turned where K lies along its depth, else a
         vector of keys at a time, so that lines serve all depths."""
         if self.turned:
             self._turn_keys(keys, base, batch, first, count)
             return
 
-        def line(start: Any, width: int, zero: bool) -> None:
+        def line(start: Expr, width: int, zero: bool) -> None:
             self._columns(keys, base, batch, first, count, start, width, zero)
 
         self._lines(self.keys, line)
 
     def _columns(
-        self, keys: Any, base: Any, batch: list[Any], first: Any, count: Any, start: Any, width: int, zero: bool
+        self, keys: Buffer, base: Any, batch: list[Expr], first: Expr, count: Any, start: Expr, width: int, zero: bool
     ) -> None:
         """``width`` keys from ``start`` on at the same depths, or zeros in their place."""
         with self.k.loop(count, name="d") as d:
@@ -248,11 +249,11 @@ class _Attention:
                 value = tirx.const(0, self.dtype) if zero else self._read(self.facts.k, batch, depth, start + v)
                 self.k.store(keys, at + v, value)
 
-    def _turn_keys(self, keys: Any, base: Any, batch: list[Any], first: Any, count: Any) -> None:
+    def _turn_keys(self, keys: Buffer, base: Any, batch: list[Expr], first: Expr, count: Any) -> None:
         """The last square of depths is moved back where lanes don't divide them."""
         k, depth, lanes = self.k, self.facts.depth, self.keys.lanes
 
-        def line(start: Any, width: int, zero: bool) -> None:
+        def line(start: Expr, width: int, zero: bool) -> None:
             if is_open([self.facts.keys]) and (zero or width == 1):
                 self._columns(keys, base, batch, first, count, start, width, zero)
                 return
@@ -263,25 +264,25 @@ class _Attention:
                 self.ctx.ranged(d, -(-depth // lanes))
                 at = self._bind(tirx.min(first + d * lanes, depth - lanes), depth - lanes + 1)
 
-                def read(i: int, local: Any) -> None:
+                def read(i: int, local: Buffer) -> None:
                     with k.loop(lanes, "vectorized", "v") as v:
                         self.ctx.ranged(v, lanes)
                         k.store(local, v, self._read(self.facts.k, batch, at + v, start + i))
 
-                def write(j: int, vector: Any) -> None:
+                def write(j: int, vector: Expr) -> None:
                     k.store(keys, tirx.Ramp(self.keys.position(base, at + j, start), 1, lanes), vector)
 
                 turn(k, lanes, self.dtype, width, read, write)
 
         self._lines(self.keys, line)
 
-    def _pack_values(self, values: Any, base: Any, batch: list[Any], first: Any, count: Any) -> None:
+    def _pack_values(self, values: Buffer, base: Any, batch: list[Expr], first: Expr, count: Any) -> None:
         """Rows ``first + [0, count)`` of V."""
         with self.k.loop(count, name="s") as s:
             if isinstance(count, int):
                 self.ctx.ranged(s, count)
 
-            def line(start: Any, width: int, zero: bool) -> None:
+            def line(start: Expr, width: int, zero: bool) -> None:
                 at = self.values.position(base, first + s, start)
                 with self.k.loop(width, "vectorized", "v") as v:
                     self.ctx.ranged(v, width)
@@ -316,7 +317,7 @@ class _Attention:
 
     # -- one block of queries --------------------------------------------------------------------
 
-    def _block(self, batch: list[Any], block: Any, keys: Any, values: Any, scratch: Any) -> None:
+    def _block(self, batch: list[Expr], block: Expr, keys: Any, values: Any, scratch: Any) -> None:
         k, facts, rows = self.k, self.facts, self.block_rows
         queries, scores, spare = scratch
         if is_open([facts.rows]):
@@ -330,7 +331,7 @@ class _Attention:
             self._pack_row(queries, r, batch, first + r)
         stride = self.stride
 
-        def keep(region: Region, acc: Any, panel: Any, row: Any, height: int) -> None:
+        def keep(region: Region, acc: Buffer, panel: Expr, row: Expr, height: int) -> None:
             lanes, width = self.keys.lanes, region.vectors
             with k.loop(height, "unroll", "r") as r, k.loop(width, "unroll", "b") as b:
                 with k.loop(lanes, "vectorized", "v") as v:
@@ -347,13 +348,13 @@ class _Attention:
             else:
                 self.rows.emit(indices, scores, r * stride, spare)
 
-        def write(region: Region, acc: Any, panel: Any, row: Any, height: int) -> None:
+        def write(region: Region, acc: Buffer, panel: Expr, row: Expr, height: int) -> None:
             self._out(region, acc, batch, panel, first, row, None if self.softmax is None else spare[0], height)
 
         for region in self.values.regions():
             self._product(self.values, region, (scores, stride), values, write)
 
-    def _pack_row(self, queries: Any, r: Any, batch: list[Any], row: Any) -> None:
+    def _pack_row(self, queries: Buffer, r: Expr, batch: list[Expr], row: Expr) -> None:
         depth, lanes = self.facts.depth, self.keys.lanes
         whole, rest = divmod(depth, lanes)
         for count, begin, width in ((whole, 0, lanes), (1, whole * lanes, rest)):
@@ -400,7 +401,7 @@ class _Attention:
             then(region, acc, panel, row, height)
 
     def _out(
-        self, region: Region, acc: Any, batch: list[Any], panel: Any, first: Any, row: Any, factors: Any, height: int
+        self, region: Region, acc: Any, batch: list[Any], panel: Expr, first: Expr, row: Expr, factors: Any, height: int
     ) -> None:
         """The tile of the output from ``row`` of the block on, each row times its factor, through the epilogue; columns
         past the last are left out."""
@@ -425,7 +426,7 @@ class _Attention:
                         column = (panel * panels.width + begin + b) * lanes + v
                         self._element(at, [*batch, first + row + r, column])
 
-    def _element(self, value: Any, indices: list[Any]) -> None:
+    def _element(self, value: Expr, indices: list[Expr]) -> None:
         made = self.graph.tensors[self.facts.output]
         inliner = self.ctx.inliner({key(made): lambda _indices: value})
         for output in self.request.group.outputs:

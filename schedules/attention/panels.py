@@ -8,6 +8,7 @@ from typing import Any
 from tvm import tirx
 
 from ..words.dims import is_open
+from ..words.tvm_types import Expr
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Panels:
     of ``lanes`` columns."""
 
     columns: Any
-    depth: Any
+    depth: Expr
     lanes: int
     width: int
     height: int
@@ -44,7 +45,7 @@ class Panels:
     def elements(self) -> Any:
         return self.padded * self.depth
 
-    def position(self, base: Any, depth: Any, column: Any) -> Any:
+    def position(self, base: Any, depth: Expr, column: Expr) -> Expr:
         """Where a vector lies that begins at ``column``, a multiple of the lanes."""
         size = self.width * self.lanes
         panel, inside = tirx.floordiv(column, size), tirx.floormod(column, size)

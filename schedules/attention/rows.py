@@ -19,6 +19,7 @@ from ..general.reduction_nest import ReductionNest
 from ..kernel.context import Context
 from ..operators.te_graph import GroupGraph
 from ..words.group import Request, Value
+from ..words.tvm_types import Buffer, Expr
 from .facts import AttentionFacts
 
 
@@ -80,7 +81,7 @@ class Rows:
         wide = [p for p, o in zip(self.plan.phases, self.owners) if o is None and p.shape == self.facts.scores.shape]
         return sum(len(p.tensors) for p in wide)
 
-    def emit(self, row: list[Any], scores: Any, offset: Any, spare: list[Any]) -> None:
+    def emit(self, row: list[Expr], scores: Buffer, offset: Expr, spare: list[Any]) -> None:
         """``row``: logical indices of all axes but the last; the row of scores begins at ``offset``. ``spare`` holds
         memory of one row for each of :attr:`own_rows`."""
         rank = len(self.facts.scores.shape)

@@ -28,6 +28,7 @@ from ..math.exponential import exp_of_negative
 from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open, to_index
 from ..words.group import Request, Value
+from ..words.tvm_types import Buffer, Expr
 from .facts import AttentionFacts
 from .rows import own_element
 
@@ -64,7 +65,7 @@ class SoftmaxRows:
         self.source, self.lanes = source, lanes
         self.vectors, self.rest = divmod(facts.keys, lanes)
 
-    def emit(self, row: list[Any], scores: Any, offset: Any, inverses: Any, number: Any) -> None:
+    def emit(self, row: list[Expr], scores: Buffer, offset: Expr, inverses: Buffer, number: Expr) -> None:
         """``row``: indices of all axes but the last; the row of scores begins at ``offset``, and its inverse sum goes
         to ``inverses[number]``."""
         k, lanes = self.k, self.lanes
@@ -76,7 +77,7 @@ class SoftmaxRows:
         top = self._folded(largest, chains, lambda a, b: tirx.Select(a > b, a, b))
         total = self._started(chains, 0.0)
 
-        def weight(at: Any, chain: Any, memory: Any = None) -> None:
+        def weight(at: Expr, chain: Expr, memory: Buffer | None = None) -> None:
             with k.loop(lanes, "vectorized", "v") as v:
                 score = scores[offset + at + v] if memory is None else memory[v]
                 e = k.bind(exp_of_negative(k.bind(score - top), k.bind))
@@ -92,13 +93,13 @@ class SoftmaxRows:
         whole = self._folded(total, chains, lambda a, b: a + b)
         k.store(inverses, number, tirx.FloatImm("float32", 1.0) / whole)
 
-    def _largest(self, row: list[Any], scores: Any, offset: Any, largest: Any, chains: int, tail: Any) -> None:
+    def _largest(self, row: list[Expr], scores: Buffer, offset: Expr, largest: Buffer, chains: int, tail: Any) -> None:
         k, lanes, source = self.k, self.lanes, self.graph.tensors[self.source]
         shape = self.facts.scores.shape
         memory = StageMemory(scores, shape, len(shape) - 1, 0, shape, offset)
         mapped = self.source is not self.facts.scores
 
-        def vector(at: Any, chain: Any, width: int, place: Any = 0) -> None:
+        def vector(at: Expr, chain: Expr, width: int, place: Any = 0) -> None:
             with k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
                 self.ctx.ranged(v, width)
                 value = scores[offset + at + v]
@@ -143,13 +144,13 @@ class SoftmaxRows:
                     self.ctx.ranged(u, side)
                     body((first + j * side + u) * self.lanes, u)
 
-    def _started(self, chains: int, value: float) -> Any:
+    def _started(self, chains: int, value: float) -> Buffer:
         memory = self.k.local("m", "float32", chains * self.lanes)
         with self.k.loop(chains, "unroll", "u") as u, self.k.loop(self.lanes, "vectorized", "v") as v:
             self.k.store(memory, u * self.lanes + v, tirx.FloatImm("float32", value))
         return memory
 
-    def _folded(self, memory: Any, chains: int, join: Any) -> Any:
+    def _folded(self, memory: Buffer, chains: int, join: Any) -> Expr:
         """All lanes of all chains in one, in halves: always in the same order."""
         k, lanes = self.k, self.lanes
         for chain in range(1, chains):

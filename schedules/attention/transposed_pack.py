@@ -22,6 +22,7 @@ from ..matmul.folded_moves import producers, step_of
 from ..operators.kind import Facts
 from ..operators.te_graph import GroupGraph
 from ..words.group import Group, Value
+from ..words.tvm_types import Expr
 
 CHOICES = {"relax.where", "relax.concat"}  # their branches may part a vector
 
@@ -42,7 +43,7 @@ def _steps(group: Group, graph: GroupGraph, value: Value, origin: Value) -> tupl
     found: list[list[Any]] = []
 
     def source(of: Value) -> Any:
-        def read(indices: Sequence[Any]) -> Any:
+        def read(indices: Sequence[Expr]) -> Expr:
             if of is origin:
                 found.append(list(indices))
             return tirx.Var("read", graph.tensors[of].expr_ty())
@@ -51,7 +52,7 @@ def _steps(group: Group, graph: GroupGraph, value: Value, origin: Value) -> tupl
 
     sources = {key(graph.tensors[v]): source(v) for v in group.inputs}
 
-    def place(indices: Sequence[Any]) -> list[Any]:
+    def place(indices: Sequence[Expr]) -> list[Expr]:
         found.clear()
         Inliner(sources).at(graph.tensors[value], list(indices))
         return found[0] if len(found) == 1 else []

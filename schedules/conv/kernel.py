@@ -18,6 +18,7 @@ from ..operators.kind import Facts, is_long
 from ..operators.te_graph import GroupGraph
 from ..words.group import Kernel, Request, Value, dtype_bytes
 from ..words.sizes import product, usual
+from ..words.tvm_types import Buffer, Expr
 from .facts import ConvFacts
 from .register_tile import Tile
 from .weight_prefetch import Next, Runs, ask
@@ -80,10 +81,10 @@ class ConvKernel:
     sums: Any = None  # where what one part has summed waits for the next
     sums_base: Any = 0  # where those of this core begin
     sums_room: int = 0  # elements that another part of the kernel needs there
-    across: Any = 0  # the tile that is being computed, counted over a row
+    across: Expr = 0  # the tile that is being computed, counted over a row
     row: Any = 0  # of tiles: the one that is being computed
-    number: Any = 0  # of the tile, counted over the rows of an image
-    first: Any = None  # where the first element of the input lies that a tile of a box reads
+    number: Expr = 0  # of the tile, counted over the rows of an image
+    first: Expr = None  # where the first element of the input lies that a tile of a box reads
 
     def __post_init__(self) -> None:
         anchor = self.request.group.anchor
@@ -110,7 +111,7 @@ class ConvKernel:
         """Makes this part of the kernel one of the tasks of ``other``."""
         self.row, self.sums, self.sums_base = other.row, other.sums, other.sums_base
 
-    def block_of(self, group: Any) -> Any:
+    def block_of(self, group: Expr) -> Expr:
         """Number of the first vector of outputs of group ``group`` of a register tile's vectors."""
         return self.begin + group * self.tile.blocks
 
@@ -133,23 +134,23 @@ class ConvKernel:
         """True if the extents of the kernel's outputs are given at run time, in a box or of the whole."""
         return self.is_open or self.facts.sizes is not None
 
-    def input(self, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
+    def input(self, n: Expr, channel: Any, position: list[Expr], taps: list[Expr]) -> Expr:
         """The input of ``channel`` (or, for blocked inputs, of a (block, lane) pair) that one tap of an output reads.
 
         Behind a prologue that is its expression; the padding around it is zero whatever the prologue makes of zero.
         """
         return self.element_at(n, channel, self._read_at(position, taps))
 
-    def place_of(self, n: Any, channel: Any, position: list[Any], taps: list[Any]) -> Any:
+    def place_of(self, n: Expr, channel: Any, position: list[Any], taps: list[Any]) -> Any:
         """Where that lies in the memory of an input without a prologue."""
         return self._parted(self.offset(n, channel, self._read_at(position, taps)))
 
-    def _read_at(self, position: list[Any], taps: list[Any]) -> list[Any]:
+    def _read_at(self, position: list[Expr], taps: list[Expr]) -> list[Expr]:
         facts = self.facts
         by_axis = zip(position, taps, facts.strides, facts.dilation, facts.before)
         return [p * s + t * d - b for p, t, s, d, b in by_axis]
 
-    def element_at(self, n: Any, channel: Any, at: list[Any]) -> Any:
+    def element_at(self, n: Expr, channel: Any, at: list[Expr]) -> Expr:
         """The input at coordinates of the tensor, which may lie in the padding."""
         data, layout = self.facts.data, self.request.layout(self.facts.data)
         block, lane = channel if isinstance(channel, tuple) else (None, None)
@@ -170,7 +171,7 @@ class ConvKernel:
         value = self.ctx.inliner().at(self.graph.tensors[data], [n, channel, *held])
         return tirx.Select(tirx.all(*inside), value, tirx.const(0, data.dtype)) if inside else value
 
-    def offset(self, n: Any, channel: Any, at: list[Any]) -> Any:
+    def offset(self, n: Expr, channel: Any, at: list[Expr]) -> Expr:
         """Where an element of the input lies in its memory."""
         data = self.facts.data
         block, lane = channel if isinstance(channel, tuple) else (None, None)
@@ -178,7 +179,7 @@ class ConvKernel:
         position = self.request.layout(data).offset(indices, block, lane)
         return self.ctx.begun(data, self.ctx.analyzer.simplify(position))
 
-    def _parted(self, offset: Any) -> Any:
+    def _parted(self, offset: Expr) -> Expr:
         """``offset`` as a sum of 64 bits: of ``first``, which stays through a box's reduction, and what its loops add.
         Behind numbers of run time, 32 bits are widened by two instructions a load, which take the slots of
         multiply-adds."""
@@ -187,7 +188,7 @@ class ConvKernel:
         rest = self.ctx.analyzer.simplify(offset - self.first)
         return tirx.Cast("int64", self.first) + tirx.Cast("int64", rest)
 
-    def begins(self, n: Any, channel: Any, origins: list[Any], column: Any) -> None:
+    def begins(self, n: Expr, channel: Any, origins: list[Expr], column: Expr) -> None:
         """Makes the element that a box's tile reads first, at ``channel`` and its first tap, the common start of
         positions in the input."""
         if self.request.box is None or self.has_prologue:
@@ -218,7 +219,7 @@ class ConvKernel:
         if len(self.output.shape) != 4:
             self.ctx.fill_pending()
 
-        def first(image: Any, part: Any, parts: int) -> None:
+        def first(image: Expr, part: Expr, parts: int) -> None:
             self.ctx.fill_parts(None, image, part, parts, self.order != "groups")
             if self.parts > 1:
                 self._make_sums(image * parts + part, batch * parts)
@@ -244,7 +245,7 @@ class ConvKernel:
         tiles = math.prod(-(-s // t) for s, t in zip(self.spatial, (self.tile.rows, self.tile.columns)))
         return tiles * self.tile.positions * self.tile.blocks * self.lanes
 
-    def _make_sums(self, task: Any, tasks: int) -> None:
+    def _make_sums(self, task: Expr, tasks: int) -> None:
         """A place for these of each task: on its stack, where there is room, else in the arena."""
         size, dtype = max(self.sums_elements, self.sums_room), self.facts.output.dtype
         if size * dtype_bytes(dtype) <= STACK_SUMS:
@@ -265,7 +266,7 @@ class ConvKernel:
                 origin = self.bind(tirx.min(y * step, rows - step), height) if step > 1 else y
                 yield n, group, [origin]
 
-    def bind(self, value: Any, extent: int) -> Any:
+    def bind(self, value: Expr, extent: int) -> Expr:
         """Names an index and tells the simplifier its range."""
         value = self.ctx.analyzer.simplify(value)
         if isinstance(value, (int, tirx.IntImm, tirx.Var)):
@@ -302,13 +303,13 @@ class ConvKernel:
             self._count(x)
             yield self.bind(start, width - step + 1)
 
-    def _count(self, across: Any) -> None:
+    def _count(self, across: Expr) -> None:
         """Numbers the tile: in its row, and in the image."""
         self.across = across
         self.number = self.row * -(-self.spatial[-1] // (self.whole or self.tile).columns) + across
 
     @contextmanager
-    def taps(self, index: Any) -> Iterator[tuple[Any, list[Any]]]:
+    def taps(self, index: Expr) -> Iterator[tuple[Any, list[Any]]]:
         """Loops over the taps; gives ``index * taps + tap``, and the tap of each axis. The taps of a tile's window are
         no loop: its steps are counted, and the last axis left out."""
         with ExitStack() as loops:
@@ -320,13 +321,13 @@ class ConvKernel:
                 index = index * size + tap
             yield index, taps
 
-    def positions(self, origins: list[Any], column: Any, dy: Any, dx: Any) -> list[Any]:
+    def positions(self, origins: list[Expr], column: Expr, dy: Expr, dx: Expr) -> list[Expr]:
         """Output coordinates of one position in the tile."""
         own = [column + dx] if not origins else [*origins[:-1], origins[-1] + dy, column + dx]
         return own if self.ctx.origin is None else [self.corner(i) + at for i, at in enumerate(own)]
 
     def epilogue(
-        self, accumulators: Any, n: Any, first_block: Any, origins: list[Any], column: Any, blocks: int
+        self, accumulators: Buffer, n: Expr, first_block: Expr, origins: list[Expr], column: Expr, blocks: int
     ) -> None:
         """Writes the group's output for every position of the tile, fused operators included."""
         k, lanes, tile = self.k, self.lanes, self.tile
@@ -342,7 +343,7 @@ class ConvKernel:
                 slot = ((dy * tile.columns + dx) * blocks + b) * lanes + v
                 self.element(lambda: source[slot], n, first_block + b, v, self.positions(origins, column, dy, dx))
 
-    def ask_for_results(self, n: Any, first_block: Any, origins: list[Any], column: Any, blocks: int) -> None:
+    def ask_for_results(self, n: Expr, first_block: Expr, origins: list[Expr], column: Expr, blocks: int) -> None:
         """Hints, before a tile's reduction starts, for the lines that its epilogue reads and writes: no cache holds
         them yet, and the wait for them would show after a short reduction."""
         k, tile = self.k, self.tile
@@ -353,7 +354,7 @@ class ConvKernel:
                     ask(k, self.ctx.buffer(value), place, written)
 
     def result_runs(
-        self, n: Any, first_block: Any, origins: list[Any], column: Any, run: Runs, step: Any
+        self, n: Expr, first_block: Expr, origins: list[Expr], column: Expr, run: Runs, step: Expr
     ) -> list[tuple[Any, Any, bool]]:
         """The same lines in runs along a row, for hints beside the reduction: (buffer, first element, written) of each
         of those that step ``step`` of the loops around the channels asks for."""
@@ -384,24 +385,24 @@ class ConvKernel:
         places = [(v, False) for v in reads] + [(v, True) for v in group.outputs]
         return [(v, w) for v, w in places if self.request.layout(v).block == self.lanes]
 
-    def result(self, value: Value, n: Any, block: Any, position: list[Any]) -> Any:
+    def result(self, value: Value, n: Expr, block: Expr, position: list[Expr]) -> Expr:
         channel, zero = block * self.lanes, tirx.IntImm("int32", 0)
         self.ctx.channel = Channel(channel, block, zero, self.lanes, self.outputs or self.facts.outputs)
         return self.ctx.offset(value, [n, channel, *self.place(position)])
 
-    def element(self, value: Callable[[], Any], n: Any, block: Any, lane: Any, position: list[Any]) -> None:
+    def element(self, value: Callable[[], Any], n: Expr, block: Expr, lane: Expr, position: list[Expr]) -> None:
         """Emits one vector of outputs: the epilogue on one accumulator, and its store."""
         channel = block * self.lanes + lane
         self.ctx.ranged(lane, self.lanes)
         self.ctx.channel = Channel(channel, block, lane, self.lanes, self.outputs or self.facts.outputs)
         self._write(value, [n, channel, *self.place(position)])
 
-    def plain_element(self, value: Callable[[], Any], n: Any, channel: Any, position: list[Any]) -> None:
+    def plain_element(self, value: Callable[[], Any], n: Expr, channel: Expr, position: list[Expr]) -> None:
         """Emits one element of outputs that are not in channel blocks."""
         self.ctx.channel = None
         self._write(value, [n, channel, *self.place(position)])
 
-    def _write(self, value: Callable[[], Any], indices: list[Any]) -> None:
+    def _write(self, value: Callable[[], Any], indices: list[Expr]) -> None:
         anchor = self.request.group.anchor
         assert anchor is not None
         made = self.graph.tensors[anchor.results[0]]
@@ -409,5 +410,5 @@ class ConvKernel:
         for output in self.request.group.outputs:
             self.ctx.write(output, indices, inliner.at(self.graph.tensors[output], indices))
 
-    def read(self, value: Value) -> Any:
+    def read(self, value: Value) -> Buffer:
         return self.ctx.buffer(value)

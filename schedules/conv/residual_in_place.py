@@ -18,6 +18,7 @@ from ..general.axes import is_axis
 from ..matmul.folded_moves import producers
 from ..operators.te_graph import GroupGraph
 from ..words.group import Request, Value
+from ..words.tvm_types import Expr
 from .facts import ConvFacts
 
 
@@ -59,7 +60,7 @@ def taken_over(request: Request, facts: ConvFacts, tile: tuple[int, int] | None)
     own = dict.fromkeys(fitting, True)
 
     def watch(value: Value) -> Any:
-        def read(indices: tuple[Any, ...]) -> Any:
+        def read(indices: tuple[Expr, ...]) -> Expr:
             if value in own:
                 same = all(e == 1 or is_axis(i, a) for i, a, e in zip(indices, axes, output.shape))
                 own[value] = own[value] and same

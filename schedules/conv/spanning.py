@@ -18,6 +18,7 @@ from typing import Any
 
 from tvm import tirx
 
+from ..words.tvm_types import Expr
 from .facts import ConvFacts
 from .kernel import ConvKernel
 
@@ -27,7 +28,7 @@ class Owners:
     """The groups that the lanes of a vector belong to: ``count`` of them from ``first`` on; ``group_of(lane)`` counts
     from there."""
 
-    first: Any
+    first: Expr
     count: int
     group_of: Callable[[Any], Any]
 

@@ -36,6 +36,7 @@ from ..kernel.work_sharing import has_bands
 from ..matmul.folded_moves import producers
 from ..matmul.strassen import PRODUCTS
 from ..words.group import Kernel, Packed, Request, Scratch, dtype_bytes
+from ..words.tvm_types import Expr
 from .direct.kernel import OWN_GROUPS, tile_space
 from .facts import ConvFacts
 from .kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
@@ -48,11 +49,6 @@ PANELS_GAIN = 0.90  # the same where they share panels: there is a launch more
 STATE_BYTES = 16 * 1024  # of U, and of W, on the stack
 ABOVE = (2, 3, 4, 5)  # left operands that are no part of the input; 0, 1 and 6 are
 DISTANCES = 16  # of a block's weights from one address: more have no registers for those that loads don't reach
-
-
-def halves_pay(request: Request, facts: ConvFacts) -> bool:
-    """True if Strassen's seven products are allowed and estimated to be faster."""
-    return halves_share(request, facts) is not None
 
 
 def halves_share(request: Request, facts: ConvFacts) -> float | None:
@@ -158,7 +154,7 @@ class _Positions(ConvKernel):
         position = pair * 2 + odd
         return tirx.min(position, height * width - 1) if height * width % 2 and odd else position
 
-    def positions(self, origins: list[Any], column: Any, dy: Any, dx: Any) -> list[Any]:
+    def positions(self, origins: list[Any], column: Expr, dy: Any, dx: Any) -> list[Any]:
         position, width = self.at(column + dx, origins[0]), self.facts.out_spatial[1]
         return [tirx.floordiv(position, width), tirx.floormod(position, width)]
 
@@ -253,7 +249,7 @@ class _Halves:
     def _bind(self, value: Any, extent: int) -> Any:
         return self.conv.bind(value, extent)
 
-    def _pair(self, first: Any, tile: Any) -> Any:
+    def _pair(self, first: Expr, tile: Any) -> Any:
         """The first pair of a tile; the last tile of a band is moved back."""
         inside: Any = tile * self.tile.columns
         if self.own % self.tile.columns:
@@ -272,11 +268,11 @@ class _Halves:
         seven = seven.reshape(PRODUCTS, self.depth * self.lanes, self.panels, self.tile.blocks * self.lanes)
         return np.ascontiguousarray(seven.transpose(2, 0, 1, 3)).reshape(-1)
 
-    def _place(self, slot: Any, tile: Any, block: Any) -> Any:
+    def _place(self, slot: Any, tile: Any, block: Expr) -> Any:
         """Where a tile of a left operand begins, within those of a block of tiles."""
         return ((slot * self.block_tiles + tile) * self.depth + block) * (self.tile.columns * self.lanes)
 
-    def _data(self, image: Any, block: Any, position: Any, lane: Any) -> Any:
+    def _data(self, image: Any, block: Expr, position: Any, lane: Any) -> Any:
         """An input that position ``position`` of the outputs reads."""
         layout, width = self.conv.request.layout(self.facts.data), self.facts.out_spatial[1]
         rows, columns = self.facts.strides
@@ -286,7 +282,7 @@ class _Halves:
         return self.conv.read(self.facts.data)[self.ctx.analyzer.simplify(layout.offset(at, block, lane))]
 
     def _sums(
-        self, image: Any, first: Any, start: Any, count: Any, depth: int, lefts: Any, base: Any, begin: Any = 0
+        self, image: Any, first: Expr, start: Expr, count: Any, depth: int, lefts: Any, base: Any, begin: Any = 0
     ) -> None:
         """Left operands of ``count`` tiles, ``depth`` blocks of channels of each half from ``begin`` on."""
         k, ctx = self.k, self.ctx
@@ -311,7 +307,7 @@ class _Halves:
                         place = base + self._place(slot, t, block) + x * self.lanes + v
                         k.store(lefts, place, values[number])
 
-    def _left(self, number: int, image: Any, pair: Any, t: Any, block: Any, c: Any, lefts: Any, base: Any) -> Any:
+    def _left(self, number: int, image: Any, pair: Any, t: Any, block: Expr, c: Any, lefts: Any, base: Any) -> Any:
         """How the elements of the left operand of a product are read, by pair of the tile."""
         slot = self.slots.get(number)
         if slot is not None:
@@ -323,7 +319,7 @@ class _Halves:
     # -- products --------------------------------------------------------------------------------
 
     def _panel(
-        self, image: Any, panel: Any, first: Any, start: Any, count: Any, lefts: Any, base: Any, weights: Any
+        self, image: Any, panel: Expr, first: Expr, start: Expr, count: Any, lefts: Any, base: Any, weights: Any
     ) -> None:
         """All products of a panel of the left half of the outputs and its counterpart in the right one."""
         k, ctx, lanes, blocks, columns = self.k, self.ctx, self.lanes, self.tile.blocks, self.tile.columns

@@ -33,6 +33,7 @@ from tvm import tirx
 from ...targets.target import Target
 from ..instructions.prefetch import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
 from ..math.float16 import Widened
+from ..words.tvm_types import Buffer, Expr
 from .register_tile import Tile, step_cycles
 
 AHEAD = 8192  # bytes
@@ -43,8 +44,8 @@ MANY = 96  # tiles that share a panel, to which waiting for it once counts for n
 
 def prefetch(
     k: Any,
-    buffer: Any,
-    offset: Any,
+    buffer: Buffer,
+    offset: Expr,
     vectors: int,
     lanes: int,
     element_bytes: int = 4,
@@ -77,7 +78,7 @@ class Next:
     lines: int
     line: int
 
-    def share(self, bind: Callable[[Any, int], Any], number: Any) -> Any:
+    def share(self, bind: Callable[[Any, int], Any], number: Expr) -> Expr:
         """Position where the share of tile ``number`` begins, from the start of the panel that it multiplies by."""
         last = max(0, -(-self.size // self.line) - self.steps * self.lines)
         first = tirx.min(tirx.floormod(number, self.tiles) * (self.steps * self.lines), last)
@@ -87,12 +88,12 @@ class Next:
         """True if the prefetches of a step can be emitted one by one, beside its channels."""
         return isinstance(channels, int) and channels >= self.lines and self.lines * self.line % channels == 0
 
-    def ask_beside(self, k: Any, buffer: Any, share: Any, step: Any, channel: Any, channels: int) -> None:
+    def ask_beside(self, k: Any, buffer: Buffer, share: Expr, step: Expr, channel: Expr, channels: int) -> None:
         """Emits the prefetch of one channel of a step."""
         stored = buffer.stored if isinstance(buffer, Widened) else buffer
         hint(k, stored, share + (step * channels + channel) * (self.lines * self.line // channels))
 
-    def ask(self, k: Any, buffer: Any, share: Any, step: Any) -> None:
+    def ask(self, k: Any, buffer: Buffer, share: Expr, step: Expr) -> None:
         """Emits all prefetches of one step. Weights stored as float16 have two of its lines in one."""
         narrow = isinstance(buffer, Widened)
         for line in range(0, self.lines, 2 if narrow else 1):
@@ -143,6 +144,6 @@ def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, el
     return Next(size, tiles, steps, lines, line) if lines <= MOST else None
 
 
-def ask(k: Any, buffer: Any, offset: Any, written: bool) -> None:
+def ask(k: Any, buffer: Buffer, offset: Expr, written: bool) -> None:
     """Emits a prefetch of the line at ``offset``, which will soon be read, or ``written``."""
     hint(k, buffer, offset, FIRST_LEVEL if written else SECOND_LEVEL, written)

@@ -26,6 +26,7 @@ from tvm.ir.prim import expr as prim
 
 from ..math import exponential, powers, remainder, trigonometry, wrapping
 from ..words.sizes import dim_of, narrowed, surely
+from ..words.tvm_types import Expr
 
 Source = Callable[[tuple[Any, ...]], Any]
 
@@ -91,12 +92,12 @@ class Inliner:
         self.values: list[Any] | None = None  # axis values used other than as an index, if somebody asks
         self._cache: dict[Any, list[tuple[tuple[Any, ...], Any]]] = {}
 
-    def bind(self, value: Any) -> Any:
+    def bind(self, value: Expr) -> Expr:
         if self._bind is None or self._guards or isinstance(value, (tirx.Var, prim.IntImm, prim.FloatImm)):
             return value
         return self._bind(value)
 
-    def at(self, tensor: te.Tensor, indices: Sequence[Any]) -> Any:
+    def at(self, tensor: te.Tensor, indices: Sequence[Expr]) -> Expr:
         """The element of ``tensor`` at ``indices``, as an expression."""
         source = self.sources.get(key(tensor))
         indices = tuple(indices)
@@ -131,7 +132,7 @@ class Inliner:
         for axis in (*op.axis, *op.reduce_axis):
             self._extents[axis.var] = dim_of(axis.dom.extent)
 
-    def expression(self, expr: Any, axes: dict[Any, Any]) -> Any:
+    def expression(self, expr: Expr, axes: dict[Any, Any]) -> Expr:
         """``expr`` with axes substituted and tensor reads inlined."""
         kind = type(expr)
         if kind is tirx.Var:
@@ -164,7 +165,7 @@ class Inliner:
             raise ValueError("a reduction can't be inlined")
         return expr
 
-    def _operation(self, kind: type, expr: Any, axes: dict[Any, Any]) -> Any:
+    def _operation(self, kind: type, expr: Expr, axes: dict[Any, Any]) -> Expr:
         """An operation of two operands; those that have a form of their own as a whole take it."""
         if kind is prim.Add and (x := _normal(expr)) is not None:
             return exponential.normal_cdf(self.bind(self.expression(x, axes)), self.bind)
@@ -172,7 +173,7 @@ class Inliner:
         a, b = (self.expression(e, axes) for e in gate or (expr.a, expr.b))
         return exponential.gated(self.bind(a), self.bind(b), self.bind) if gate else self._binary(kind, a, b)
 
-    def _extremum(self, kind: type, a: Any, b: Any) -> Any:
+    def _extremum(self, kind: type, a: Expr, b: Expr) -> Expr:
         """max/min that keep NaN whichever side it is on. TVM's own lowering drops it on one, and its simplifier
         turns ``not (a < b)`` and ``x != x`` into forms that are wrong for NaN, so neither may be written."""
         if not str(a.ty.dtype).startswith(("float", "bfloat")):
@@ -186,14 +187,14 @@ class Inliner:
             return keep_a
         return tirx.Select(exponential.ordered(b), keep_a, b)
 
-    def _binary(self, kind: type, a: Any, b: Any) -> Any:
+    def _binary(self, kind: type, a: Expr, b: Expr) -> Expr:
         if _is_float(a) and kind in _FLOAT_TRAPS:
             return self._float(kind, a, b)
         if kind in wrapping.DIVISIONS and not (_is_float(a) or _is_divisor(b) or wrapping.is_hidden(b)):
             return wrapping.combined(kind, self.bind(a), self.bind(b))
         return _BINARY[kind](a, b)
 
-    def _float(self, kind: type, a: Any, b: Any) -> Any:
+    def _float(self, kind: type, a: Expr, b: Expr) -> Expr:
         """Float arithmetic kept from TVM's simplifier, which takes ``x - x`` and ``0 * x`` for 0, ``x == x`` for true
         and ``x + 0`` for x, wrong for NaN, infinity and -0, refuses ``x / 0``, and compiles ``!=`` to false for NaN."""
         same = kind in (prim.Sub, prim.EQ, prim.NE) and tvm_ffi.structural_equal(a, b)
@@ -205,20 +206,20 @@ class Inliner:
             return equal if kind is prim.EQ else negation(equal)
         return kind(self._hidden(a), self._hidden(b))
 
-    def _hidden(self, expr: Any) -> Any:
+    def _hidden(self, expr: Expr) -> Expr:
         """A literal zero that no simplifier knows to be one: read from a local, which LLVM, who is right about
         floats, sees through. Anything else as it is."""
         if self._bind is None or not isinstance(expr, prim.FloatImm) or expr.value != 0:
             return expr
         return self._bind(expr)
 
-    def _selected(self, expr: Any, axes: dict[Any, Any]) -> Any:
+    def _selected(self, expr: Expr, axes: dict[Any, Any]) -> Expr:
         """A choice, or a division whose guards depend on what its operands are here."""
         if (found := wrapping.division(expr)) is not None:
             return self._binary(found[0], *(self.expression(e, axes) for e in found[1:]))
         return self._choice(expr.condition, expr.true_value, expr.false_value, axes)
 
-    def _choice(self, condition: Any, yes: Any, no: Any, axes: dict[Any, Any]) -> Any:
+    def _choice(self, condition: Expr, yes: Expr, no: Expr, axes: dict[Any, Any]) -> Expr:
         condition = self.expression(condition, axes)
         if self._simplify is not None and _on_indices(condition):
             condition = self._simplify(condition)  # block * 16 + lane < 64 becomes block < 4: the same for all lanes
@@ -238,7 +239,7 @@ class Inliner:
             self._guard(condition)
         return tirx.if_then_else(condition, a, b)
 
-    def _named_choice(self, condition: Any, yes: Any, no: Any, axes: dict[Any, Any]) -> Any:
+    def _named_choice(self, condition: Expr, yes: Expr, no: Expr, axes: dict[Any, Any]) -> Any:
         """A choice of which only the reads are guarded: both arms are computed, and their values have names."""
         if not _on_indices(condition):
             condition = self.bind(condition)
@@ -260,7 +261,7 @@ class Inliner:
         what they read until they are as long."""
         return sum(map(self._length, arms)) >= _LONG
 
-    def _length(self, expr: Any) -> int:
+    def _length(self, expr: Expr) -> int:
         """About how many nodes ``expr`` has without names: an extremum reads its operands three times, a division
         tests its divisor."""
         if not isinstance(expr, Call):
@@ -280,7 +281,7 @@ class Inliner:
             self._lengths[key(tensor)] = self._length(tensor.op.body[tensor.value_index])
         return self._lengths[key(tensor)]
 
-    def _may_escape(self, expr: Any) -> bool:
+    def _may_escape(self, expr: Expr) -> bool:
         """True if ``expr`` reads a tensor elsewhere than at bare axes that fit, and so perhaps outside it."""
         if isinstance(expr, Call):
             if isinstance(expr.op, tvm.ir.Op) and expr.op.name == "te.tensor_load":
@@ -288,7 +289,7 @@ class Inliner:
             return any(self._may_escape(a) for a in expr.args)
         return any(self._may_escape(part) for part in children(expr))
 
-    def _fits(self, index: Any, extent: Any) -> bool:
+    def _fits(self, index: Expr, extent: Expr) -> bool:
         while isinstance(index, prim.Cast):
             index = index.value
         if isinstance(index, prim.IntImm):
@@ -296,7 +297,7 @@ class Inliner:
         known = self._extents.get(index) if isinstance(index, tirx.Var) else None
         return known is not None and surely(lambda: known <= dim_of(extent))
 
-    def _call(self, expr: Any, axes: dict[Any, Any]) -> Any:
+    def _call(self, expr: Expr, axes: dict[Any, Any]) -> Expr:
         name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
         if name == "te.tensor_load":
             self._indexing += 1
@@ -321,14 +322,14 @@ class Inliner:
             return remainder.remainder(self.bind(args[1]), self.bind(args[2]), self.bind)
         return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
 
-    def _function(self, function: Callable[..., Any], x: Any) -> Any:
+    def _function(self, function: Callable[..., Any], x: Expr) -> Expr:
         """``function`` of ``x``, with what is seldom needed apart where values have names."""
         if function in trigonometry.REDUCED and self._bind is not None and not self._guards:
             return function(x, self.bind, self._amend)
         return function(x, self.bind)
 
 
-def _gate(product: Any) -> tuple[Any, Any] | None:
+def _gate(product: Expr) -> tuple[Any, Any] | None:
     """(a, x) of a product a * sigmoid(x)."""
     for value, factor in ((product.a, product.b), (product.b, product.a)):
         if isinstance(factor, Call) and getattr(factor.op, "name", "") == "tirx.sigmoid":
@@ -336,7 +337,7 @@ def _gate(product: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _normal(total: Any) -> Any | None:
+def _normal(total: Expr) -> Expr | None:
     """x of a sum 0.5 + erf(x * sqrt(0.5)) * 0.5 in float32, as Relax writes it."""
     half, term = total.a, total.b
     if not (_is(half, 0.5) and isinstance(term, prim.Mul) and _is(term.b, 0.5) and isinstance(term.a, Call)):
@@ -347,20 +348,20 @@ def _normal(total: Any) -> Any | None:
     return inside.a if isinstance(inside, prim.Mul) and _is(inside.b, 0.5**0.5) else None
 
 
-def _is(expr: Any, value: float) -> bool:
+def _is(expr: Expr, value: float) -> bool:
     return isinstance(expr, prim.FloatImm) and abs(expr.value - value) < 1e-7
 
 
-def _is_divisor(expr: Any) -> bool:
+def _is_divisor(expr: Expr) -> bool:
     """True for literals that divide any number without a guard."""
     return isinstance(expr, prim.IntImm) and expr.value not in (0, -1)
 
 
-def _is_float(expr: Any) -> bool:
+def _is_float(expr: Expr) -> bool:
     return str(expr.ty.dtype).startswith(("float", "bfloat"))
 
 
-def negation(condition: Any) -> Any:
+def negation(condition: Expr) -> Expr:
     """``not condition``. TVM's simplifier would turn ``not (a < b)`` into ``b <= a``, which is wrong for NaN; it does
     not look through the cast."""
     compares_floats = isinstance(condition, prim.CmpExpr) and _is_float(condition.a)
@@ -369,7 +370,7 @@ def negation(condition: Any) -> Any:
     return tirx.Not(condition)
 
 
-def match_type(value: Any, like: Any) -> Any:
+def match_type(value: Expr, like: Expr) -> Expr:
     """``value`` in the integer type of ``like``."""
     if isinstance(value, int):
         return tirx.IntImm(like.ty, value)
@@ -380,7 +381,7 @@ def match_type(value: Any, like: Any) -> Any:
     return tirx.Cast(like.ty, value)
 
 
-def narrow(expr: Any) -> Any:
+def narrow(expr: Expr) -> Expr:
     """An index expression in int32: casts to int64 of int32 parts vanish, other 64-bit leaves are cast down."""
     if isinstance(expr, int):
         return tirx.IntImm("int32", expr)
@@ -401,17 +402,17 @@ def narrow(expr: Any) -> Any:
     return tirx.Cast("int32", expr)
 
 
-def _thin(index: Any) -> Any:
+def _thin(index: Expr) -> Expr:
     """``index`` in int32 if it is arithmetic on axes: operators have axes of either width, and in a chain of them every
     change is two casts, through which TVM's simplifier looks twice."""
     return narrow(index) if not isinstance(index, int) and _on_indices(index) else index
 
 
-def _hash(indices: tuple[Any, ...]) -> tuple[int, ...]:
+def _hash(indices: tuple[Expr, ...]) -> tuple[int, ...]:
     return tuple(i if isinstance(i, int) else tvm_ffi.structural_hash(i) for i in indices)
 
 
-def _on_indices(expr: Any) -> bool:
+def _on_indices(expr: Expr) -> bool:
     """True for a comparison of index expressions, or several: integers without reads, on which TVM's simplifier is
     right."""
     if isinstance(expr, (prim.And, prim.Or, prim.CmpExpr)):
@@ -425,13 +426,13 @@ def _on_indices(expr: Any) -> bool:
     return False
 
 
-def _known(condition: Any) -> bool | None:
+def _known(condition: Expr) -> bool | None:
     if isinstance(condition, prim.IntImm):
         return bool(condition.value)
     return None
 
 
-def children(expr: Any) -> list[Any]:
+def children(expr: Expr) -> list[Expr]:
     """The sub-expressions of anything but a call."""
     if not isinstance(expr, tvm.ir.Expr) or isinstance(expr, (tirx.Var, prim.IntImm, prim.FloatImm)):
         return []

@@ -17,6 +17,8 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
+from ..words.tvm_types import Buffer, Expr
+
 MOST_VECTORS = 128  # of a line: beyond, its code would be too large for what it saves
 MOST_LOADS = 4  # whole vectors that hold the elements of one; with more, reading one by one is as fast
 
@@ -50,11 +52,11 @@ class Written:
         self.row: tuple[Any, Any, int] | None = None
         self.shuffles = 0
 
-    def known(self, value: Any, lane: Any, width: int) -> bool:
+    def known(self, value: Expr, lane: Expr, width: int) -> bool:
         """True for an integer of each lane that is a number: it needs no name."""
         return str(value.ty.dtype) in ("int32", "int64") and self._numbers(value, lane, width) is not None
 
-    def vector(self, value: Any, lane: Any, width: int) -> Any | None:
+    def vector(self, value: Expr, lane: Expr, width: int) -> Expr | None:
         """A read of every lane as a constant vector, a whole vector or a shuffle; None for anything else."""
         if width < 2 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
             return None
@@ -72,7 +74,7 @@ class Written:
         self.shuffles += made is not None
         return made
 
-    def _reach(self, value: Any, offsets: np.ndarray, lane: Any, width: int) -> tuple[int, int]:
+    def _reach(self, value: Expr, offsets: np.ndarray, lane: Expr, width: int) -> tuple[int, int]:
         """The first and the last offset that lie in memory for certain: those of the row, or of what is wanted."""
         if self.row is not None and value.same_as(self.row[0]):
             inside = self._numbers(self.row[1], lane, width)
@@ -81,7 +83,7 @@ class Written:
                 return int(first[0]), int(first[0]) + self.row[2] - 1
         return int(offsets.min()), int(offsets.max())
 
-    def _parts(self, index: Any, lane: Any, width: int) -> tuple[Any, np.ndarray | None]:
+    def _parts(self, index: Expr, lane: Expr, width: int) -> tuple[Any, np.ndarray | None]:
         """``index`` as a sum of what is the same for all lanes and of a number for each."""
         if not _has_lane(index, lane) and not isinstance(index, prim.IntImm):
             return index, np.zeros(width, np.int64)
@@ -98,7 +100,7 @@ class Written:
             return tirx.Cast(index.ty, base), offsets
         return tirx.IntImm(index.ty, 0), self._numbers(index, lane, width)
 
-    def _numbers(self, expr: Any, lane: Any, width: int) -> np.ndarray | None:
+    def _numbers(self, expr: Expr, lane: Expr, width: int) -> np.ndarray | None:
         """The value of an integer expression for each lane; None if it depends on anything else."""
         kind = type(expr)
         if isinstance(expr, prim.IntImm):
@@ -121,11 +123,11 @@ class Written:
         return None
 
 
-def _has_lane(expr: Any, lane: Any) -> bool:
+def _has_lane(expr: Expr, lane: Expr) -> bool:
     return isinstance(expr, tvm.ir.Expr) and any(lane.same_as(v) for v in tirx.analysis.undefined_vars(expr))
 
 
-def _plain(index: Any, lane: Any) -> bool:
+def _plain(index: Expr, lane: Expr) -> bool:
     """True if the lane is an addend: TVM makes such reads whole vectors itself, or KernelBuilder does."""
     if not _has_lane(index, lane) or index.same_as(lane):
         return True
@@ -134,7 +136,7 @@ def _plain(index: Any, lane: Any) -> bool:
     return isinstance(index, prim.Mul) and isinstance(index.b, prim.IntImm) and _plain(index.a, lane)
 
 
-def _picked(buffer: Any, base: Any, offsets: np.ndarray, reach: tuple[int, int]) -> Any | None:
+def _picked(buffer: Buffer, base: Expr, offsets: np.ndarray, reach: tuple[int, int]) -> Expr | None:
     """The elements at ``base + offsets``, from whole vectors within ``reach``."""
     width, first, last = len(offsets), int(offsets.min()), int(offsets.max())
     if first == last:
@@ -155,7 +157,7 @@ def _picked(buffer: Any, base: Any, offsets: np.ndarray, reach: tuple[int, int])
     return tirx.Shuffle(vectors, [tirx.IntImm("int32", o) for o in order])
 
 
-def _constants(values: np.ndarray, dtype: Any) -> Any:
+def _constants(values: np.ndarray, dtype: Any) -> Expr:
     make = tirx.FloatImm if values.dtype.kind == "f" else tirx.IntImm
     convert = float if values.dtype.kind == "f" else int
     if (values == values[0]).all():

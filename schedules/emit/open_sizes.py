@@ -9,6 +9,7 @@ from tvm import tirx
 
 from ..words.dims import variable
 from ..words.sizes import has_symbols, is_symbol
+from ..words.tvm_types import Stmt
 
 SIZES = "halotile.sizes"  # attribute of a function: the names of its symbols
 
@@ -18,7 +19,7 @@ def sizes_of(function: Any) -> list[Any]:
     return [variable(str(name), "int32") for name in (function.attrs or {}).get(SIZES, ())]
 
 
-def symbols_in(statement: Any) -> list[str]:
+def symbols_in(statement: Stmt) -> list[str]:
     """The symbols whose variables a statement uses. (No statement makes one. Others may be bound in several places:
     a kernel has the same expression for full and for short rows.)"""
     found: set[str] = set()

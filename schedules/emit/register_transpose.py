@@ -18,6 +18,8 @@ from tvm import sym, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
+from ..words.tvm_types import Buffer, Expr, Stmt
+
 PART = 16  # bytes of a register within which elements are interleaved
 
 
@@ -34,7 +36,7 @@ class Square:
         self.column = 0
         self.found: list[tuple[Any, Any, int, list[Any]]] = []  # buffer, base of column 0, stride, columns
 
-    def vector(self, value: Any, lane: Any, width: int, before: list[Any], fresh: Any) -> Any | None:
+    def vector(self, value: Expr, lane: Expr, width: int, before: list[Stmt], fresh: Any) -> Expr | None:
         """The vector of a read across rows; the whole square is read ``before`` where this is the first column of it
         that is wanted."""
         if width != self.side or not isinstance(value, TensorLoad) or len(value.indices) != 1:
@@ -58,7 +60,7 @@ class Square:
         self.found.append((value.source, base, stride, columns))
         return columns[column][tirx.Ramp(0, 1, width)]
 
-    def _column(self, base: Any, stride: int) -> int | None:
+    def _column(self, base: Expr, stride: int) -> int | None:
         """The column of its square that begins at ``base``."""
         return self.column
 
@@ -66,13 +68,13 @@ class Square:
         """True if a square may be read whose first wanted column is ``column``."""
         return column == 0
 
-    def _read(self, source: Any, base: Any, stride: int, before: list[Any], fresh: Any) -> list[Any]:
+    def _read(self, source: Buffer, base: Expr, stride: int, before: list[Stmt], fresh: Any) -> list[Buffer]:
         n, dtype = self.side, str(source.dtype)
         bits = int("".join(c for c in dtype if c.isdigit()))
         q = min(n, PART * 8 // bits)
         columns: list[Any] = []
 
-        def kept(value: Any) -> Any:
+        def kept(value: Expr) -> Buffer:
             buffer = tirx.decl_buffer((n,), dtype, name=fresh("q"), scope="local", layout=None)
             before.extend([tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [tirx.Ramp(0, 1, n)])])
             return buffer
@@ -95,7 +97,7 @@ class Aligned(Square):
     """Squares whose columns are the channels of a block: the first one lies at a multiple of ``side``. All of them are
     read within one scope, in which their columns may be wanted in any order."""
 
-    def _column(self, base: Any, stride: int) -> int | None:
+    def _column(self, base: Expr, stride: int) -> int | None:
         column = self.simplify(tirx.floormod(base, self.side))
         return int(column.value) if isinstance(column, prim.IntImm) and stride % self.side == 0 else None
 
@@ -103,11 +105,11 @@ class Aligned(Square):
         return True
 
 
-def _shuffled(pair: tuple[Any, Any], order: list[Any]) -> Any:
+def _shuffled(pair: tuple[Buffer, Buffer], order: list[Expr]) -> Expr:
     return tirx.Shuffle([v[tirx.Ramp(0, 1, len(order))] for v in pair], order)
 
 
-def _interleaved(n: int, q: int, half: int) -> list[Any]:
+def _interleaved(n: int, q: int, half: int) -> list[Expr]:
     """Elements of two vectors in turns, the lower or upper half of each part of ``q``."""
     picks = []
     for start in range(0, n, q):

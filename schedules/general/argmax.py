@@ -20,6 +20,7 @@ from tvm.ir.prim import expr as prim
 from ..emit.inline import negation
 from ..math.exponential import is_nan, ordered
 from ..operators.te_stages import EXTREME, FIRST, LARGEST
+from ..words.tvm_types import Expr
 
 
 def kind_of(op: Any) -> tuple[str, str] | None:
@@ -28,7 +29,7 @@ def kind_of(op: Any) -> tuple[str, str] | None:
     return None if kind is None else tuple(str(kind).split())  # type: ignore[return-value]
 
 
-def enters(kind: tuple[str, str], value: Any, best: Any) -> Any:
+def enters(kind: tuple[str, str], value: Expr, best: Expr) -> Expr:
     """True if ``value``, which lies behind ``best``, takes its place."""
     which, extreme = kind
     beats = _beats(extreme)

@@ -11,6 +11,7 @@ from tvm.ir.prim import expr as prim
 
 from ..words.dims import Open
 from ..words.sizes import dim_of
+from ..words.tvm_types import Expr
 
 
 @dataclass
@@ -22,13 +23,13 @@ class Merged:
     count: int
     contiguous: bool
 
-    def expand(self, loops: Sequence[Any], position: Any) -> list[Any]:
+    def expand(self, loops: Sequence[Expr], position: Expr) -> list[Expr]:
         """All axes' indices: merged axes are zero but the last, whose stride makes up for them."""
         zero = tirx.IntImm("int32", 0)
         return [*loops, *([zero] * (self.count - 1)), *([position] if self.count else [])]
 
 
-def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[Any]] | None:
+def linear_coefficients(log: Sequence[Expr], marks: list[Expr]) -> list[list[Any]] | None:
     """For each flat position in ``log`` its coefficient of each variable in ``marks``, a number or a dim; None if one
     of them is not linear with such coefficients."""
     result = []
@@ -45,12 +46,12 @@ def linear_coefficients(log: Sequence[Any], marks: list[Any]) -> list[list[Any]]
     return result
 
 
-def occurs(values: Sequence[Any], mark: Any) -> bool:
+def occurs(values: Sequence[Expr], mark: Expr) -> bool:
     """True if the variable ``mark`` occurs in one of ``values``."""
     return any(v.same_as(mark) for value in values for v in tirx.analysis.undefined_vars(value))
 
 
-def is_axis(index: Any, axis: Any) -> bool:
+def is_axis(index: Expr, axis: Expr) -> bool:
     """True if ``index`` is the variable ``axis``, casts aside."""
     while isinstance(index, prim.Cast):
         index = index.value

@@ -16,6 +16,7 @@ from tvm.ir.prim import expr as prim
 from ..emit.inline import Inliner, key, narrow
 from ..operators.te_graph import GroupGraph
 from ..words.group import Group, Value
+from ..words.tvm_types import Expr
 from .phases import plan_phases
 
 
@@ -49,16 +50,16 @@ def reads_own_channels(
         ranges.bind(axis, Range(0, extent))
     fine = True
 
-    def strict(indices: tuple[Any, ...]) -> None:
+    def strict(indices: tuple[Expr, ...]) -> None:
         nonlocal fine
         fine = fine and len(indices) > 1 and _is(indices[1], axes[1])
 
-    def loose(indices: tuple[Any, ...]) -> None:
+    def loose(indices: tuple[Expr, ...]) -> None:
         nonlocal fine
         fine = fine and len(indices) > 1 and _shifted(indices[1], axes[1], lanes, ranges)
 
     def reader(watch: Any, like: te.Tensor) -> Any:
-        def read(indices: tuple[Any, ...]) -> Any:
+        def read(indices: tuple[Expr, ...]) -> Expr:
             if watch is not None:
                 watch(indices)
             return tirx.Var("read", like.expr_ty())
@@ -80,18 +81,18 @@ def reads_own_channels(
     return fine
 
 
-def _bare(index: Any) -> Any:
+def _bare(index: Expr) -> Expr:
     while isinstance(index, prim.Cast):
         index = index.value
     return index
 
 
-def _is(index: Any, axis: Any) -> bool:
+def _is(index: Expr, axis: Expr) -> bool:
     index = _bare(index)
     return isinstance(index, tirx.Var) and index.same_as(axis)
 
 
-def _shifted(index: Any, axis: Any, lanes: int, ranges: Any) -> bool:
+def _shifted(index: Expr, axis: Expr, lanes: int, ranges: Any) -> bool:
     index = _bare(index)
     if isinstance(index, int | prim.IntImm) or _is(index, axis):
         return True

@@ -29,6 +29,7 @@ from ..operators.te_stages import is_reduce
 from ..words.dims import is_open
 from ..words.group import Group, Kernel, Node, Request, Value
 from ..words.sizes import dim_of, usual
+from ..words.tvm_types import Buffer, Expr
 from .axes import is_axis
 from .channel_lanes import reads_own_channels
 from .loop_nest import LOCAL_WORK, PARALLEL_WORK
@@ -69,7 +70,7 @@ def _is_map(graph: GroupGraph, tensor: te.Tensor, norm: te.Tensor, blocked: dict
     axes = [tirx.Var(f"a{i}", "int32") for i in range(4)]
     there = True
 
-    def read(indices: tuple[Any, ...]) -> Any:
+    def read(indices: tuple[Expr, ...]) -> Expr:
         nonlocal there
         there = there and all(is_axis(i, a) for i, a, e in zip(indices, axes, tensor.shape) if dim_of(e) != 1)
         return tirx.Var("read", norm.expr_ty())
@@ -123,41 +124,41 @@ class _ChannelNorm:
             scalars=tuple(ctx.scalars),
         )
 
-    def _places(self, n: Any, y: Any, x: Any, side: int) -> None:
+    def _places(self, n: Expr, y: Expr, x: Expr, side: int) -> None:
         """``side`` places from column ``x`` on."""
         k, data = self.k, self.graph.tensors[self.norm.inputs[0]]
         scale = tirx.FloatImm("float32", 1.0 / self.channels)
         epsilon = tirx.FloatImm("float32", float(own(self.norm)["epsilon"]))
         one, zero = tirx.FloatImm("float32", 1.0), tirx.FloatImm("float32", 0.0)
 
-        def value(inliner: Inliner, indices: list[Any]) -> Any:
+        def value(inliner: Inliner, indices: list[Expr]) -> Expr:
             return inliner.at(data, indices)
 
-        def counted(element: Any, inside: Any) -> Any:
+        def counted(element: Expr, inside: Expr | None) -> Expr:
             return element if inside is None else tirx.Select(inside, element, zero)  # no lanes past the last channel
 
-        def shifted(inliner: Inliner, indices: list[Any], u: Any, inside: Any) -> Any:
+        def shifted(inliner: Inliner, indices: list[Expr], u: Expr, inside: Expr | None) -> Expr:
             return counted(value(inliner, indices) - first[u], inside)
 
-        def squared(inliner: Inliner, indices: list[Any], u: Any, inside: Any) -> Any:
+        def squared(inliner: Inliner, indices: list[Expr], u: Expr, inside: Expr | None) -> Expr:
             near = k.bind(value(inliner, indices) - middle[u])
             return counted(near * near, inside)
 
         first = self._firsts(n, y, x, side, value)
         middle, rest, inverse, shift = (k.local(name, "float32", side) for name in ("m", "r", "s", "rs"))
 
-        def mean(u: Any, total: Any) -> None:
+        def mean(u: Expr, total: Expr) -> None:
             k.store(middle, u, first[u] + total * scale)
             k.store(rest, u, total * scale - (middle[u] - first[u]))
 
-        def deviation(u: Any, total: Any) -> None:
+        def deviation(u: Expr, total: Expr) -> None:
             k.store(inverse, u, one / tirx.sqrt(tirx.max(zero, total * scale - rest[u] * rest[u]) + epsilon))
             k.store(shift, u, rest[u] * inverse[u])
 
         self._summed(n, y, x, side, shifted, mean)
         self._summed(n, y, x, side, squared, deviation)
 
-        def normalised(indices: list[Any], u: Any) -> None:
+        def normalised(indices: list[Expr], u: Expr) -> None:
             inliner = self.ctx.inliner()
             result = k.bind((value(inliner, indices) - middle[u]) * inverse[u] - shift[u])
             inliner.sources[key(self.graph.tensors[self.norm.results[0]])] = lambda _: result
@@ -166,7 +167,7 @@ class _ChannelNorm:
 
         self._over_blocks(n, y, x, side, lambda indices, u, _v, _inside: normalised(indices, u))
 
-    def _firsts(self, n: Any, y: Any, x: Any, side: int, value: Callable[..., Any]) -> Any:
+    def _firsts(self, n: Expr, y: Expr, x: Expr, side: int, value: Callable[..., Any]) -> Buffer:
         """The first channel of each of the places."""
         k, ctx, block = self.k, self.ctx, tirx.IntImm("int32", 0)
         found = k.local("first", "float32", side)
@@ -177,7 +178,7 @@ class _ChannelNorm:
         return found
 
     def _summed(
-        self, n: Any, y: Any, x: Any, side: int, term: Callable[..., Any], close: Callable[[Any, Any], None]
+        self, n: Expr, y: Expr, x: Expr, side: int, term: Callable[..., Any], close: Callable[[Any, Any], None]
     ) -> None:
         """``close(place, sum)`` of the sum of ``term`` over all channels, for each of the places."""
         k, lanes = self.k, self.lanes
@@ -185,7 +186,7 @@ class _ChannelNorm:
         with k.loop(side, "unroll", "u") as u, k.loop(lanes, "vectorized", "v") as v:
             k.store(sums, u * lanes + v, tirx.FloatImm("float32", 0.0))
 
-        def add(indices: list[Any], u: Any, v: Any, inside: Any) -> None:
+        def add(indices: list[Expr], u: Expr, v: Expr, inside: Expr | None) -> None:
             k.store(sums, u * lanes + v, sums[u * lanes + v] + term(self.ctx.inliner(), indices, u, inside))
 
         self._over_blocks(n, y, x, side, add)
@@ -197,7 +198,7 @@ class _ChannelNorm:
         with k.loop(side, "unroll", "u") as u:
             close(u, sums[u * lanes])
 
-    def _over_blocks(self, n: Any, y: Any, x: Any, side: int, body: Callable[..., None]) -> None:
+    def _over_blocks(self, n: Expr, y: Expr, x: Expr, side: int, body: Callable[..., None]) -> None:
         """``body`` at the indices of every channel of the places, with the place, the lane, and what holds for lanes of
         channels that there are (None where there are all)."""
         k, ctx, lanes = self.k, self.ctx, self.lanes

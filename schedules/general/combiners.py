@@ -8,13 +8,15 @@ import numpy as np
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
+from ..words.tvm_types import Expr
+
 
 def is_extremum(combiner: Any) -> bool:
     """True if the combiner reads its operands more than once."""
     return isinstance(combiner.result[0], (prim.Max, prim.Min, prim.Select))
 
 
-def identities(reduce: Any) -> list[Any]:
+def identities(reduce: Expr) -> list[Expr]:
     """The combiner's identities; the largest finite number stands for infinity in TOPI's max and min."""
     result = []
     for identity in reduce.combiner.identity_element:

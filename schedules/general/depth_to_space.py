@@ -30,12 +30,13 @@ from tvm.ir.prim import expr as prim
 
 from ..emit.inline import children
 from ..kernel.context import Context
+from ..words.tvm_types import Expr
 
 MOST = 8  # elements of a period, which are written out
 CHUNK = 64  # periods of a row whose lines are near
 
 
-def period(positions: Sequence[Any], axis: Any) -> int:
+def period(positions: Sequence[Expr], axis: Expr) -> int:
     """After how many elements along the variable ``axis`` the accesses repeat, elsewhere: what all divisions and
     remainders of it divide by, if there are remainders; else 0."""
     divisors: set[int] = set()
@@ -48,7 +49,7 @@ def period(positions: Sequence[Any], axis: Any) -> int:
     return found if remainders and 1 < found <= MOST else 0
 
 
-def _innermost(expression: Any, axis: Any) -> list[Any]:
+def _innermost(expression: Expr, axis: Expr) -> list[Expr]:
     """Divisions and remainders of ``axis`` by constants in which there is no other one."""
     below = [node for part in children(expression) for node in _innermost(part, axis)]
     if below or not isinstance(expression, (prim.FloorDiv, prim.FloorMod)):
@@ -78,12 +79,12 @@ def chunks(
         with k.when(part >= whole):
             chunk(image, row, tirx.IntImm("int32", whole * size), rest)
 
-    def chunk(image: Any, row: Any, first: Any, count: int) -> None:
+    def chunk(image: Any, row: Any, first: Expr, count: int) -> None:
         with k.loop(channels, name="c") as c, k.loop(rows, name="i") as i:
             ctx.ranged(c, channels)
             ctx.ranged(i, rows)
 
-            def one(x: Any, j: int) -> None:
+            def one(x: Expr, j: int) -> None:
                 element([image, c, row * rows + i, (first + x) * columns + j])
 
             starts = [ctx.begins(partial(one, 0, j)) if ctx.origin is not None else {} for j in range(columns)]

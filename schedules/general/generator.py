@@ -29,6 +29,7 @@ from ..operators.te_graph import GroupGraph
 from ..words.dims import Dim
 from ..words.group import Group, Kernel, Request, Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
+from ..words.tvm_types import Expr, Tensor
 from .axes import is_axis
 from .loop_nest import PARALLEL_WORK, StageMemory, boxed
 from .maps import MapNest
@@ -135,7 +136,7 @@ class _Staged:
         identical: dict[Value, bool] = {}
 
         def watch(value: Value) -> Any:
-            def read(indices: tuple[Any, ...]) -> Any:
+            def read(indices: tuple[Expr, ...]) -> Expr:
                 same = len(indices) == len(axes) and all(
                     (e == 1) or is_axis(i, a) for i, a, e in zip(indices, axes, output.shape)
                 )
@@ -193,7 +194,7 @@ class _Staged:
                         self._ask_for_row(block * side + r + side, extents)
                     self._emit_phase(phase, row, [_at_row(t, r) for t in targets], parallel=False)
 
-    def _ask_for_row(self, number: Any, extents: list[int]) -> None:
+    def _ask_for_row(self, number: Expr, extents: list[int]) -> None:
         """Hints that the lines of all that lies in rows will be read or written at row ``number``, where pairs of rows
         leave room for the next two: between rows sums and lines of the output wait for the second-level cache. Longer
         rows wait for their arithmetic, and have been asked for by the processor."""
@@ -216,7 +217,7 @@ class _Staged:
         moved = [v for v in (*self.group.inputs, *self.group.outputs) if v.constant is None]
         return sum(v.elements * dtype_bytes(v.dtype) for v in moved) // rows
 
-    def _row(self, number: Any, extents: list[int]) -> list[Any]:
+    def _row(self, number: Expr, extents: list[int]) -> list[Expr]:
         """The indices of the row of that number. The first axis longer than 1 takes the whole rest, and those before it
         are 0: that the last block's numbers end with the rows is more than the simplifier knows."""
         indices: list[Any] = []
@@ -267,7 +268,7 @@ class _Staged:
         """One loop nest over the axes of ``phase`` beyond ``row`` (whose axis 1 is a block index if blocked)."""
         self._emit_phase(phase, row, self._targets(phase, len(row)), parallel)
 
-    def _emit_phase(self, phase: Phase, row: list[Any], targets: list[Value | StageMemory], parallel: bool) -> None:
+    def _emit_phase(self, phase: Phase, row: list[Expr], targets: list[Value | StageMemory], parallel: bool) -> None:
         if 0 in phase.shape:
             return
         if phase.reduce:
@@ -309,13 +310,13 @@ class _Staged:
             targets.append(scratch)
         return targets
 
-    def _keep(self, phase: Phase, tensor: Any, place: StageMemory | Value) -> None:
+    def _keep(self, phase: Phase, tensor: Tensor, place: StageMemory | Value) -> None:
         self.stored[key(tensor)] = place
         if phase.stands_for is not None:
             self.stored[key(phase.stands_for)] = place
 
 
-def _at_row(place: StageMemory | Value, row: Any) -> StageMemory | Value:
+def _at_row(place: StageMemory | Value, row: Expr) -> StageMemory | Value:
     """``place`` for one of the rows that share it."""
     if isinstance(place, Value) or place.step == 0:
         return place

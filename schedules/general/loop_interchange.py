@@ -20,6 +20,7 @@ from tvm import tirx
 from tvm.ir.prim import expr as prim
 
 from ..emit.register_transpose import Square
+from ..words.tvm_types import Expr
 from .axes import Merged
 from .loop_nest import Nest
 
@@ -50,7 +51,7 @@ def innermost_axis(extents: Sequence[int], vector_axis: int, positions: Position
 
 
 def _strides(
-    start: list[Any], extents: Sequence[int], axis: int, positions: Positions, simplify: Any
+    start: list[Expr], extents: Sequence[int], axis: int, positions: Positions, simplify: Any
 ) -> list[int] | None:
     unit = [tirx.IntImm("int32", 1 if i == axis else 0) for i in range(len(extents))]
     end = positions(unit)
@@ -75,7 +76,7 @@ def emit_interchanged(nest: Nest, merged: Merged, axis: int) -> None:
     block = block_of(extent)
     vectors, tail = divmod(merged.inner, nest.lanes)
 
-    def columns(loops: list[Any], part: Any, start: Any, width: int) -> None:
+    def columns(loops: list[Expr], part: Expr, start: Expr, width: int) -> None:
         with nest.k.loop(block, name="i") as i:
             nest.ctx.ranged(i, block)
             nest._vector(merged, [*loops[:axis], part * block + i, *loops[axis:]], start, width)
@@ -106,7 +107,7 @@ def emit_squares(nest: Nest, merged: Merged, axis: int) -> bool:
         return False
     k, overlaps = nest.k, extent % block > 0
 
-    def squares(loops: list[Any], part: Any, vector: Any) -> None:
+    def squares(loops: list[Expr], part: Expr, vector: Expr) -> None:
         first = k.hold(tirx.min(part * block, extent - block)) if overlaps else part * block
         start = tirx.min(vector * side, merged.inner - side) if merged.inner % side else vector * side
         with k.loop(block // side, name="i") as i:

@@ -21,6 +21,7 @@ from ..kernel.context import Channel, Context
 from ..kernel.work_sharing import bands, has_bands
 from ..words.group import Box, Request, Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
+from ..words.tvm_types import Expr
 from .axes import Merged, linear_coefficients, occurs
 from .phases import Phase
 
@@ -57,7 +58,7 @@ class Nest:
     """What the nests of maps (maps.py) and of reductions (reduction_nest.py) share."""
 
     def __init__(
-        self, staged: Owner, phase: Phase, row: list[Any], targets: list[Value | StageMemory], parallel: bool
+        self, staged: Owner, phase: Phase, row: list[Expr], targets: list[Value | StageMemory], parallel: bool
     ) -> None:
         self.s, self.phase, self.row, self.targets, self.parallel = staged, phase, row, targets, parallel
         self.ctx, self.k = staged.ctx, staged.k
@@ -79,7 +80,7 @@ class Nest:
             dims[1] = -(-dims[1] // self.lanes)
         return dims[len(self.row):]
 
-    def indices(self, loops: Sequence[Any], lane: Any) -> list[Any]:
+    def indices(self, loops: Sequence[Expr], lane: Expr | None) -> list[Expr]:
         """Logical indices from row and loop variables; sets the context's channel."""
         full = [*self.row, *loops]
         if self.ctx.origin is not None:
@@ -106,7 +107,7 @@ class Nest:
                 table[tensor_key] = self.ctx.source(place)
         return table
 
-    def _read(self, place: StageMemory, indices: Sequence[Any]) -> Any:
+    def _read(self, place: StageMemory, indices: Sequence[Expr]) -> Expr:
         position = self._address(place, indices)
         if self.ctx.log is not None:
             self.ctx.log.append(position)
@@ -115,7 +116,7 @@ class Nest:
             self.k.written.row = (load, indices[-1], place.dims[-1])
         return load
 
-    def _address(self, place: StageMemory, indices: Sequence[Any]) -> Any:
+    def _address(self, place: StageMemory, indices: Sequence[Expr]) -> Expr:
         total: Any = tirx.IntImm("int32", 0)
         lane: Any = None
         for axis, index in enumerate(indices):
@@ -132,7 +133,7 @@ class Nest:
             total = total * place.lanes + lane
         return self.ctx.analyzer.simplify(total + place.offset)
 
-    def store(self, target: Value | StageMemory, indices: Sequence[Any], value: Any) -> None:
+    def store(self, target: Value | StageMemory, indices: Sequence[Expr], value: Expr) -> None:
         if isinstance(target, Value):
             self.ctx.write(target, indices, value)
             return
@@ -143,7 +144,7 @@ class Nest:
 
     # -- maps ------------------------------------------------------------------------------------
 
-    def _positions(self, coordinates: Sequence[Any]) -> list[Any]:
+    def _positions(self, coordinates: Sequence[Expr]) -> list[Expr]:
         """The flat positions of all accesses of one element, as expressions."""
         log, _ = self._dry(list(coordinates), 0)
         return [tirx.IntImm("int32", p) if isinstance(p, int) else p for p in log]
@@ -157,17 +158,17 @@ class Nest:
         widest = max(dtype_bytes(v.dtype) for v in (*self.ctx.graph.group.inputs, *self.ctx.graph.group.outputs))
         return side_of(self.s.request.target.vector_bits, widest)
 
-    def _vector(self, merged: Merged, loops: list[Any], start: Any, width: int) -> None:
+    def _vector(self, merged: Merged, loops: list[Expr], start: Expr, width: int) -> None:
         with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
             self.ctx.ranged(v, width)
             self._element(self.indices(merged.expand(loops, start + v), None))
 
-    def _lanes(self, loops: list[Any]) -> None:
+    def _lanes(self, loops: list[Expr]) -> None:
         with self.k.loop(self.lanes, "vectorized", "v") as v:
             self.ctx.ranged(v, self.lanes)
             self._element(self.indices(loops, v))
 
-    def _element(self, indices: list[Any]) -> None:
+    def _element(self, indices: list[Expr]) -> None:
         inliner = self.ctx.inliner(self.sources())
         for tensor, target in zip(self.phase.tensors, self.targets):
             value = inliner.at(tensor, indices) if key(tensor) not in inliner.sources else None
@@ -220,14 +221,14 @@ class Nest:
         return self.phase.shape[2]
 
     def _banded_loops(self, extents: list[int], body: Any) -> None:
-        def first(image: Any, part: Any, parts: int) -> None:
+        def first(image: Expr, part: Expr, parts: int) -> None:
             if len(self.phase.shape) == 4:
                 self.ctx.fill_parts(self.targets, image, part, parts)
 
         with bands(self.ctx, extents[0], extents[1], extents[2], True, first=first) as (image, group, row):
             self._serial(extents[3:], [image, group, row], body)
 
-    def _serial(self, extents: list[int], done: list[Any], body: Any, kind: str = "serial") -> None:
+    def _serial(self, extents: list[int], done: list[Expr], body: Any, kind: str = "serial") -> None:
         if not extents:
             body(done)
             return
@@ -284,7 +285,7 @@ class Nest:
         steps = linear_coefficients(log, [lane])
         return steps is not None and all(s[0] in (0, 1) for s in steps) and any(s[0] == 1 for s in steps)
 
-    def _dry(self, marks: list[Any], which: int) -> tuple[list[Any], list[Any]]:
+    def _dry(self, marks: list[Expr], which: int) -> tuple[list[Any], list[Any]]:
         """All flat positions that one element touches, and all other values the axes flow into."""
         ctx = self.ctx
         ctx.log = []

@@ -9,6 +9,7 @@ from tvm import tirx
 from ..emit.known_gathers import MOST_VECTORS, Written
 from ..words.dims import Dim, is_open
 from ..words.sizes import product, usual
+from ..words.tvm_types import Expr
 from .axes import Merged
 from .concat_order import NOTE, joins, side_by_side
 from .depth_to_space import chunks, from_whole_periods, in_periods, period
@@ -78,7 +79,7 @@ class MapNest(Nest):
             body = in_squares or chunks(*given)
             self._loops(*body)
 
-    def _line(self, merged: Merged, loops: list[Any]) -> None:
+    def _line(self, merged: Merged, loops: list[Expr]) -> None:
         vectors, tail = divmod(merged.inner, self.lanes)
         if self._is_written_out(merged, loops):
             self.k.written = Written(self.k.tables)
@@ -101,7 +102,7 @@ class MapNest(Nest):
         with self.k.loop(columns - vectors * self.lanes, name="e") as e:
             self._element(self.indices([*loops, vectors * self.lanes + e], None))
 
-    def _tail(self, merged: Merged, loops: list[Any], start: Any, count: Any) -> None:
+    def _tail(self, merged: Merged, loops: list[Expr], start: Expr, count: Any) -> None:
         """The ``count`` last elements of a line: one short vector, or an open number of elements."""
         if isinstance(count, Dim):
             with self.k.loop(count, name="e") as e:
@@ -109,7 +110,7 @@ class MapNest(Nest):
         elif count:
             self._vector(merged, loops, tirx.IntImm("int32", start), count)
 
-    def _is_written_out(self, merged: Merged, loops: list[Any]) -> bool:
+    def _is_written_out(self, merged: Merged, loops: list[Expr]) -> bool:
         """True if reads jump along the line, and lie at places known at compile time once their vector's does."""
         if merged.count != 1 or isinstance(merged.inner, Dim) or self.ctx.origin is not None:
             return False

@@ -25,6 +25,7 @@ from ..operators.te_graph import GroupGraph
 from ..operators.te_stages import COSTLY, STORED, is_costly, is_reduce
 from ..words.group import Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
+from ..words.tvm_types import Expr
 
 STACK_BYTES = 32 * 1024  # scratch of one row kept on the worker's stack; beyond, in the arena
 
@@ -128,7 +129,7 @@ def _places(reader: te.Tensor) -> list[tuple[te.Tensor, list[Any]]]:
     """The tensors that an element of ``reader`` reads, each with the different places, as indices."""
     reads: dict[Any, tuple[te.Tensor, list[Any]]] = {}
 
-    def visit(expr: Any) -> None:
+    def visit(expr: Expr) -> None:
         if isinstance(expr, Call) and getattr(expr.op, "name", "") == "te.tensor_load":
             tensor, places = reads.setdefault(key(expr.args[0]), (expr.args[0], []))
             if not any(all(map(tvm_ffi.structural_equal, expr.args[1:], p)) for p in places):
@@ -240,7 +241,7 @@ def _shared_axes(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int, 
     return best
 
 
-def _runs_along(reads: list[tuple[te.Tensor, tuple[Any, ...]]], axis: Any, blocked: set[Any]) -> bool:
+def _runs_along(reads: list[tuple[te.Tensor, tuple[Any, ...]]], axis: Expr, blocked: set[Any]) -> bool:
     """True if ``axis`` is part of the innermost index of some read, alone or with a window's, and of no other index."""
     found = False
     for tensor, indices in reads:
@@ -252,18 +253,18 @@ def _runs_along(reads: list[tuple[te.Tensor, tuple[Any, ...]]], axis: Any, block
     return found
 
 
-def _uses(index: Any, axis: Any) -> bool:
+def _uses(index: Expr, axis: Expr) -> bool:
     return any(v.same_as(axis) for v in tirx.analysis.undefined_vars(index))
 
 
 def _reads(
-    graph: GroupGraph, phase: Phase, stored: set[Any], axes: list[Any]
+    graph: GroupGraph, phase: Phase, stored: set[Any], axes: list[Expr]
 ) -> list[tuple[te.Tensor, tuple[Any, ...]]]:
     """Every read of an input or a stored stage by one element of ``phase``, whose coordinates are ``axes``."""
     found: list[tuple[te.Tensor, tuple[Any, ...]]] = []
 
     def watch(tensor: te.Tensor) -> Any:
-        def read(indices: tuple[Any, ...]) -> Any:
+        def read(indices: tuple[Expr, ...]) -> Expr:
             found.append((tensor, indices))
             return tirx.Var("read", tensor.expr_ty())
 
@@ -282,7 +283,7 @@ def _reads(
     return found
 
 
-def _same(index: Any, axis: Any) -> bool:
+def _same(index: Expr, axis: Expr) -> bool:
     while type(index).__name__ == "Cast":
         index = index.value
     return hasattr(index, "same_as") and index.same_as(axis)

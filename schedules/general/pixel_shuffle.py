@@ -25,6 +25,7 @@ from ..emit.register_transpose import Aligned, side_of
 from ..instructions.prefetch import hint
 from ..kernel.context import Context
 from ..words.group import Value, dtype_bytes
+from ..words.tvm_types import Buffer, Expr
 
 MOST = 64  # elements of a period, of all channels, which are written out
 NOTE = "channels transposed in registers"
@@ -71,7 +72,7 @@ class _Squares:
             self.k.square = None
         return bool(square.found) and found is not None
 
-    def row(self, loops: list[Any]) -> None:
+    def row(self, loops: list[Expr]) -> None:
         """All of the rows of one period."""
         count = -(-self.periods // self.side)
         with self.k.loop(count, name="x") as part:
@@ -86,7 +87,7 @@ class _Squares:
                         self._store(buffer, base, vectors)
             self.k.square = None
 
-    def _line(self, image: Any, row: Any, first: Any, c: int, i: int) -> list[tuple[Any, Any, list[Any]]] | None:
+    def _line(self, image: Expr, row: Expr, first: Expr, c: int, i: int) -> list[tuple[Any, Any, list[Any]]] | None:
         """Row ``i`` of a period in channel ``c``: for each output its memory, the place of the first element, and the
         vectors that lie in turns from there on. None where they don't."""
         k, (rows, columns) = self.k, self.steps
@@ -110,7 +111,7 @@ class _Squares:
                 found[n][2].append(held.source[tirx.Ramp(0, 1, self.side)])
         return found
 
-    def _store(self, buffer: Any, base: Any, vectors: list[Any]) -> None:
+    def _store(self, buffer: Buffer, base: Expr, vectors: list[Expr]) -> None:
         for i in range(len(vectors)) if buffer in self.below else ():
             below = base + self.below[buffer] + i * self.side
             hint(self.k, buffer, self.ctx.analyzer.simplify(below), written=True)
@@ -118,7 +119,7 @@ class _Squares:
             at = tirx.Ramp(self.ctx.analyzer.simplify(base + i * self.side), 1, self.side)
             self.k.add(tirx.BufferStore(buffer, vector, [at]))
 
-    def _interleaved(self, vectors: list[Any]) -> list[Any]:
+    def _interleaved(self, vectors: list[Expr]) -> list[Expr]:
         """The elements of ``vectors`` in turns, as many vectors."""
         n, side = len(vectors), self.side
         if n == 1:
@@ -138,7 +139,7 @@ class _Squares:
             found.append(picked)
         return found
 
-    def _picked(self, pair: Sequence[Any], places: list[int]) -> Any:
+    def _picked(self, pair: Sequence[Expr], places: list[int]) -> Expr:
         order = [tirx.IntImm("int32", p) for p in places]
         return self.k.whole(tirx.Shuffle(list(pair), order), str(pair[0].source.dtype), self.side)
 
@@ -150,5 +151,5 @@ def _is_far(ctx: Context, value: Value) -> bool:
     return not windowed and not target.in_order and value.bytes > target.l2_bytes
 
 
-def _is(expression: Any, number: int) -> bool:
+def _is(expression: Expr, number: int) -> bool:
     return isinstance(expression, prim.IntImm) and int(expression.value) == number

@@ -20,6 +20,7 @@ from ..kernel.work_sharing import bands
 from ..words.dims import Dim, is_open
 from ..words.group import Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
+from ..words.tvm_types import Buffer, Expr
 from . import argmax
 from .axes import Merged
 from .combiners import identities, is_extremum
@@ -80,7 +81,7 @@ class ReductionNest(Nest):
         """Emits windows that are computed side by side (sliding_windows.py); False where these are none."""
         return False
 
-    def _constant(self, loops: list[Any], first: Any) -> None:
+    def _constant(self, loops: list[Any], first: Expr) -> None:
         width = self.lanes if self.blocked else 1
         with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
             indices = self.indices(loops, v)
@@ -107,14 +108,14 @@ class ReductionNest(Nest):
         dtype, extents = str(self.phase.tensors[0].dtype), self.extents()
         zero = tirx.IntImm("int32", 0)
 
-        def store(loops: list[Any], total: Any) -> None:
+        def store(loops: list[Expr], total: Buffer) -> None:
             with k.loop(lanes, "vectorized", "v") as v:
                 self.ctx.ranged(v, lanes)
                 self.store(self.targets[0], self.indices(loops, v), total[v])
 
         if not self.shares_images():
 
-            def image(loops: list[Any]) -> None:
+            def image(loops: list[Expr]) -> None:
                 total = self._started(dtype, 1)
                 with k.loop(height, name="y") as y:
                     self.ctx.ranged(y, height)
@@ -140,13 +141,13 @@ class ReductionNest(Nest):
 
         self._serial(extents, [], rows)
 
-    def _started(self, dtype: str, sets: int) -> Any:
+    def _started(self, dtype: str, sets: int) -> Buffer:
         acc = self.k.local("acc", dtype, sets * self.lanes)
         with self.k.loop(sets, "unroll", "u") as u, self.k.loop(self.lanes, "vectorized", "v") as v:
             self.k.store(acc, u * self.lanes + v, identities(self.phase.tensors[0].op.body[0])[0])
         return acc
 
-    def _row(self, loops: list[Any], y: Any, width: int, dtype: str) -> Any:
+    def _row(self, loops: list[Expr], y: Expr, width: int, dtype: str) -> Buffer:
         """The sum of one row of one channel block, in its first vector."""
         k, lanes = self.k, self.lanes
         chains = UNROLL if usual(width) >= 2 * UNROLL else 1
@@ -166,7 +167,7 @@ class ReductionNest(Nest):
                 self._combine([acc], v, [acc[c * lanes + v]])
         return acc
 
-    def _across_line(self, merged: Merged, loops: list[Any], kind: str = "serial") -> None:
+    def _across_line(self, merged: Merged, loops: list[Expr], kind: str = "serial") -> None:
         """All vectors of outputs along the (merged) last axis: in tiles of SIDE, then one by one, then the tail.
 
         Where a choice depends on the position (the padding beside a row), outputs are computed one by one. Lines whose
@@ -191,7 +192,7 @@ class ReductionNest(Nest):
         with self.k.when(tirx.any(line < whole[0], line >= whole[1])):
             self._line_of_outputs(merged, loops, kind)
 
-    def _line_of_outputs(self, merged: Merged, loops: list[Any], kind: str) -> None:
+    def _line_of_outputs(self, merged: Merged, loops: list[Expr], kind: str) -> None:
         first, last = self._inside(merged)
         vectors, tail = divmod(last - first, self.lanes)
         tiles, single = divmod(vectors, SIDE)
@@ -219,7 +220,7 @@ class ReductionNest(Nest):
             width = self.lanes if vectors and all(isinstance(t, Value) for t in self.targets) else tail
             self._across(self._vectors(merged, loops, done + tail - width), width, chained=chains)
 
-    def _whole_lines(self, merged: Merged, loops: list[Any]) -> tuple[int, int] | None:
+    def _whole_lines(self, merged: Merged, loops: list[Expr]) -> tuple[int, int] | None:
         """The indices of the axis before the last between its edges, if a choice depends on it beside those only."""
         if merged.count != 1 or not (loops or self.row) or self.ctx.origin is not None:
             return None
@@ -278,7 +279,7 @@ class ReductionNest(Nest):
         wanted = position if lines is None else line
         return any(v.same_as(wanted) for c in found for v in tirx.analysis.undefined_vars(c))
 
-    def _vectors(self, merged: Merged, loops: list[Any], start: Any) -> Place:
+    def _vectors(self, merged: Merged, loops: list[Expr], start: Expr) -> Place:
         """The vectors of outputs that lie behind one another from ``start``."""
         return lambda u, v: merged.expand(loops, start + u * self.lanes + v)
 
@@ -302,7 +303,7 @@ class ReductionNest(Nest):
             with self.k.loop(sets, "unroll", "u") as u, self.k.loop(width, kind, "v") as v:
                 self.k.store(acc, u * width + v, identity)
 
-        def element(u: Any, slot: Any, reduce_loops: list[Any]) -> None:
+        def element(u: Expr, slot: Expr, reduce_loops: list[Expr]) -> None:
             with self.k.loop(width, kind, "v") as v:
                 self.ctx.ranged(v, width)
                 self._accumulate(accumulators, slot * width + v, self.indices(place(u, v), v), reduce_loops)
@@ -317,7 +318,7 @@ class ReductionNest(Nest):
                     self.ctx.ranged(u, chains)
                     element(0, u, [*outer, rounds * chains + u])
 
-        def sided(reduce_loops: list[Any]) -> None:
+        def sided(reduce_loops: list[Expr]) -> None:
             with self.k.loop(side, "unroll", "u") as u:
                 self.ctx.ranged(u, side)
                 element(u, u, reduce_loops)
@@ -336,7 +337,7 @@ class ReductionNest(Nest):
             for tensor, target, acc in zip(self.phase.tensors, self.targets, accumulators):
                 self.store(target, full, tirx.Cast(str(tensor.dtype), acc[u * width + v]))
 
-    def _along(self, loops: list[Any], merged: Merged) -> None:
+    def _along(self, loops: list[Expr], merged: Merged) -> None:
         """One output: vectors run along the reduced axis, in UNROLL accumulators."""
         lanes = self.lanes if isinstance(merged.inner, Dim) else min(self.lanes, merged.inner)
         unroll = UNROLL if usual(merged.inner) >= 2 * UNROLL * lanes else 1
@@ -376,7 +377,7 @@ class ReductionNest(Nest):
         for tensor, target, acc in zip(self.phase.tensors, self.targets, accumulators):
             self.store(target, indices, tirx.Cast(str(tensor.dtype), acc[0]))
 
-    def _fold(self, accumulators: list[Any], unroll: int, lanes: int) -> None:
+    def _fold(self, accumulators: list[Buffer], unroll: int, lanes: int) -> None:
         """Combines all lanes into the first, in halves: log2(lanes) steps, always in the same order."""
         for u in range(1, unroll):
             with self.k.loop(lanes, "vectorized", "v") as v:
@@ -390,7 +391,7 @@ class ReductionNest(Nest):
                 self._combine(accumulators, v, [acc[half + v] for acc in accumulators])
             width = half
 
-    def _accumulate(self, accumulators: list[Any], slot: Any, indices: list[Any], reduce_loops: list[Any]) -> None:
+    def _accumulate(self, accumulators: list[Any], slot: Expr, indices: list[Expr], reduce_loops: list[Expr]) -> None:
         op = self.phase.tensors[0].op
         reduce = op.body[0]
         inliner = self.ctx.inliner(self.sources())
@@ -408,17 +409,17 @@ class ReductionNest(Nest):
         value, best = self.k.bind(values[1], "x"), self.k.bind(accumulators[1][slot], "a")
         self._keep(accumulators, slot, (narrow(values[0]), value), argmax.enters(self.extreme, value, best))
 
-    def _keep(self, accumulators: list[Any], slot: Any, values: Sequence[Any], wins: Any) -> None:
+    def _keep(self, accumulators: list[Buffer], slot: Expr, values: Sequence[Expr], wins: Expr) -> None:
         """Puts ``values`` in place of what is in the accumulators, where they win."""
         for acc, value in zip(accumulators, values):
             self.k.store(acc, slot, tirx.Select(wins, value, acc[slot]))
 
-    def _identities(self) -> list[Any]:
+    def _identities(self) -> list[Expr]:
         """What accumulators begin with; positions of extremes with 0, in 32 bits."""
         position, *rest = identities(self.phase.tensors[0].op.body[0])
         return [position if self.extreme is None else tirx.IntImm("int32", 0), *rest]
 
-    def _combine(self, accumulators: list[Any], slot: Any, values: list[Any]) -> None:
+    def _combine(self, accumulators: list[Buffer], slot: Expr, values: list[Expr]) -> None:
         if self.extreme is not None:
             pair = tuple(self.k.bind(v, "x") for v in values)
             own = tuple(self.k.bind(acc[slot], "a") for acc in accumulators)

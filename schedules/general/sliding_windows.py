@@ -22,6 +22,7 @@ from tvm.ir import Range
 
 from ..words.dims import is_open
 from ..words.sizes import dim_of, product
+from ..words.tvm_types import Expr
 from .reduction_nest import ReductionNest
 
 SIDE = 4  # outputs side by side
@@ -59,7 +60,7 @@ def emit_windows(nest: ReductionNest) -> None:
     nest._loops(outer, lambda loops: _row(nest, loops, width))
 
 
-def _row(nest: ReductionNest, loops: list[Any], width: int) -> None:
+def _row(nest: ReductionNest, loops: list[Expr], width: int) -> None:
     """One row of outputs, which may lie beside the edges of the image."""
     whole = _free(nest, 2, {})
     if whole is None or whole == (0, nest.phase.shape[2]):
@@ -80,11 +81,11 @@ def _row(nest: ReductionNest, loops: list[Any], width: int) -> None:
         _columns(nest, loops, width, {})
 
 
-def _columns(nest: ReductionNest, loops: list[Any], width: int, known: Bounds) -> None:
+def _columns(nest: ReductionNest, loops: list[Expr], width: int, known: Bounds) -> None:
     k, ctx = nest.k, nest.ctx
     first, last = _free(nest, 3, known) or (0, width)
 
-    def at(start: Any) -> Callable[[Any, Any], list[Any]]:
+    def at(start: Expr) -> Callable[[Any, Any], list[Any]]:
         return lambda u, _: [*loops, start + u]
 
     tiles, rest = divmod(last - first, SIDE)

@@ -16,7 +16,7 @@ from typing import Any
 
 import tvm_ffi
 
-from ..words.group import Group, Kernel, Packed, Request, Scratch, Value
+from ..words.group import Group, Kernel, Node, Packed, Request, Scratch, Value
 
 
 @dataclass
@@ -73,7 +73,7 @@ def _key(request: Request, values: list[Value]) -> Any:
     return key
 
 
-def _attributes(node: Any) -> list[Any]:
+def _attributes(node: Node) -> list[Any]:
     """What an operator is told beside its tensors: attributes, and operands that are none."""
 
     def others(operands: tuple[Any, ...]) -> Iterator[Any]:
@@ -86,7 +86,7 @@ def _attributes(node: Any) -> list[Any]:
     return [node.call.attrs, *others(node.operands)]
 
 
-def _hash(node: Any) -> tuple[int, ...]:
+def _hash(node: Node) -> tuple[int, ...]:
     return tuple(tvm_ffi.structural_hash(part) for part in _attributes(node))
 
 

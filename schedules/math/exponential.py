@@ -16,20 +16,22 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from ..words.tvm_types import Expr
+
 _F = "float32"
 Bind = Callable[[Any], Any]
 
 
-def f32(value: float) -> Any:
+def f32(value: float) -> Expr:
     return tirx.FloatImm(_F, float(np.float32(value)))
 
 
-def ordered(x: Any) -> Any:
+def ordered(x: Expr) -> Expr:
     """True unless ``x`` is NaN. Written as a comparison with infinity: TVM's simplifier takes ``x == x`` for true."""
     return x <= tirx.FloatImm(x.ty, float("inf"))
 
 
-def is_nan(x: Any) -> Any:
+def is_nan(x: Expr) -> Expr:
     """True for NaN, from the bits, which no simplifier looks through."""
     mantissa = {"float32": 23, "float64": 52, "float16": 10, "bfloat16": 7}[str(x.ty.dtype)]
     width = int("".join(c for c in str(x.ty.dtype) if c.isdigit()))
@@ -39,15 +41,15 @@ def is_nan(x: Any) -> Any:
     return magnitude > tirx.IntImm(kind, exponent)
 
 
-def bits_of(x: Any) -> Any:
+def bits_of(x: Expr) -> Expr:
     return tirx.reinterpret("int32", x)
 
 
-def float_of(x: Any) -> Any:
+def float_of(x: Expr) -> Expr:
     return tirx.reinterpret(_F, x)
 
 
-def poly(x: Any, coefficients: list[float]) -> Any:
+def poly(x: Expr, coefficients: list[float]) -> Expr:
     """Horner, highest power first."""
     total = f32(coefficients[0])
     for c in coefficients[1:]:
@@ -59,12 +61,12 @@ ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, which is then
 BIASED = ROUND + 127  # the same, and those low bits are the exponent's of a float32
 
 
-def _scale(m: Any) -> Any:
+def _scale(m: Expr) -> Expr:
     """2**k, where k + 127 is in the low bits of ``m``: what is above them is shifted out."""
     return float_of(m << tirx.IntImm("int32", 23))
 
 
-def _reduced(c: Any, bind: Bind) -> tuple[Any, Any]:
+def _reduced(c: Expr, bind: Bind) -> tuple[Expr, Expr]:
     """``(m, p)`` with exp(c) = 2**k * p and k in the low bits of the integer ``m``, for |c| below 2**21.
 
     The sum passes through an integer: in a guarded read nothing can be named, and TVM's simplifier would take a + b - b
@@ -79,13 +81,13 @@ def _reduced(c: Any, bind: Bind) -> tuple[Any, Any]:
     return m, bind(poly(r, tail))
 
 
-def _clamped(x: Any, low: float, high: float, bind: Bind) -> Any:
+def _clamped(x: Expr, low: float, high: float, bind: Bind) -> Expr:
     """``x`` held within the limits; NaN stays, since each choice keeps its second arm where it can't compare."""
     c = bind(tirx.Select(x < f32(low), f32(low), x))
     return bind(tirx.Select(c > f32(high), f32(high), c))
 
 
-def nearest(x: Any, bind: Bind) -> Any:
+def nearest(x: Expr, bind: Bind) -> Any:
     """The whole number nearest to ``x``, even where two are, as C's nearbyint to the bit: for machines that round no
     vectors. A sum of 2**23 and less than that is rounded to it; what is larger is whole."""
     sign, size = tirx.IntImm("int32", -(1 << 31)), tirx.IntImm("int32", 0x7FFFFFFF)
@@ -96,7 +98,7 @@ def nearest(x: Any, bind: Bind) -> Any:
     return float_of(bits_of(whole) | (bits & sign))
 
 
-def exp(x: Any, bind: Bind) -> Any:
+def exp(x: Expr, bind: Bind) -> Expr:
     """exp(x); relative error below 2e-7; 0 below -103.97, inf above 88.73, denormal results kept."""
     m, p = _reduced(_clamped(x, -104.0, 88.8, bind), bind)
     k = bind(m - tirx.IntImm("int32", int(np.float32(ROUND).view(np.int32))))
@@ -106,7 +108,7 @@ def exp(x: Any, bind: Bind) -> Any:
     return p * float_of((half + one) << shift) * float_of((k - half + one) << shift)
 
 
-def exp_of_negative(x: Any, bind: Bind) -> Any:
+def exp_of_negative(x: Expr, bind: Bind) -> Expr:
     """exp(x) for x <= 0 or NaN: relative error below 3e-7 down to -87.33, 0 below -87.69.
 
     For the weights of a softmax, which are set against their largest, 1: nothing above is held, ln 2 is taken away in
@@ -121,7 +123,7 @@ def exp_of_negative(x: Any, bind: Bind) -> Any:
     return p * _scale(m)
 
 
-def expm1(x: Any, bind: Bind) -> Any:
+def expm1(x: Expr, bind: Bind) -> Expr:
     """exp(x) - 1; relative error below 3e-7, also near zero; -1 below -25, inf above 88.73.
 
     2**n (1 + q) - 1 = 2 (h q + (h - 1/2)) with h = 2**(n - 1), which is finite wherever the result is; q = exp(r) - 1
@@ -132,7 +134,7 @@ def expm1(x: Any, bind: Bind) -> Any:
     return total + total
 
 
-def fraction(c: Any, less: int, bind: Bind) -> tuple[Any, Any]:
+def fraction(c: Expr, less: int, bind: Bind) -> tuple[Expr, Expr]:
     """``(h, q)`` with exp(c) = 2**less h (1 + q) and h a power of two."""
     m = bind(bits_of(c * f32(1.44269504088896341) + f32(BIASED - less)))
     n = bind(float_of(m) - f32(BIASED - less))
@@ -141,7 +143,7 @@ def fraction(c: Any, less: int, bind: Bind) -> tuple[Any, Any]:
     return bind(_scale(m)), bind(r * r * p + r)
 
 
-def atan(x: Any, bind: Bind) -> Any:
+def atan(x: Expr, bind: Bind) -> Any:
     """atan(x); absolute and relative error below 3e-7; odd to the bit.
 
     Beyond tan(3 pi / 8) it is pi / 2 - atan(1 / x), beyond tan(pi / 8) pi / 4 + atan((x - 1) / (x + 1)); the odd
@@ -160,7 +162,7 @@ def atan(x: Any, bind: Bind) -> Any:
     return tirx.Select(x == f32(0.0), x, signed)
 
 
-def log(x: Any, bind: Bind) -> Any:
+def log(x: Expr, bind: Bind) -> Expr:
     """Natural logarithm; -inf at 0, NaN below, inf at inf; relative error below 2e-7, denormals included."""
     tiny = f32(1.17549435e-38)
     small = x < tiny
@@ -196,7 +198,7 @@ def log(x: Any, bind: Bind) -> Any:
     return tirx.Select(x < f32(0.0), nan, result)
 
 
-def gated(a: Any, x: Any, bind: Bind) -> Any:
+def gated(a: Expr, x: Expr, bind: Bind) -> Expr:
     """a * sigmoid(x), as the quotient a / (1 + exp(-x)): relative error below 4e-7, 5e-7 for |x| above 40; 0 below
     -88.38 (sigmoid(x) is denormal there).
 
@@ -213,7 +215,7 @@ def gated(a: Any, x: Any, bind: Bind) -> Any:
     return a / bind(poly(r, coefficients) * _scale(m) + f32(1.0))
 
 
-def sigmoid(x: Any, bind: Bind) -> Any:
+def sigmoid(x: Expr, bind: Bind) -> Expr:
     """1 / (1 + exp(-x)); relative error below 2e-7 with and without fused multiply-add; 0 below -88.38 (the exact
     result is denormal there).
 
@@ -231,7 +233,7 @@ def sigmoid(x: Any, bind: Bind) -> Any:
     return upper / bind((d - r) * _scale(m) + upper)
 
 
-def tanh(x: Any, bind: Bind) -> Any:
+def tanh(x: Expr, bind: Bind) -> Expr:
     """tanh(x) = u / (u + 1) with 2 u = exp(2|x|) - 1; absolute and relative error below 2e-7; odd to the bit.
 
     u keeps its digits near zero (see :func:`expm1`), so there is one form for all x.
@@ -244,7 +246,7 @@ def tanh(x: Any, bind: Bind) -> Any:
     return float_of(large | (bits & tirx.IntImm("int32", -(1 << 31))))
 
 
-def erf(x: Any, bind: Bind) -> Any:
+def erf(x: Expr, bind: Bind) -> Any:
     """erf(x): x * P(x^2) / Q(x^2), with x held within 3.92, beyond which erf rounds to one; absolute and relative error
     below 3e-7; odd to the bit.
 
@@ -279,7 +281,7 @@ def erf(x: Any, bind: Bind) -> Any:
     return _clamped(bind(c * p / q), -1.0, 1.0, bind)  # rounding may end one step above
 
 
-def normal_cdf(x: Any, bind: Bind) -> Any:
+def normal_cdf(x: Expr, bind: Bind) -> Expr:
     """(1 + erf(x / sqrt 2)) / 2, the factor of GELU: the quotient of :func:`erf` with the factors within and before it
     in its coefficients; absolute error below 2e-7, 0 and 1 beyond 5.544."""
     c = _clamped(x, -5.5437171, 5.5437171, bind)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from ..words.tvm_types import Expr
+
 LEAST = 1024  # elements; below, there is nothing to gain
 ERROR = 2.0**-11  # of the largest element: more only where all of them are below the range's end
 
@@ -36,5 +38,5 @@ class Widened:
     def __init__(self, stored: Any) -> None:
         self.stored = stored
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Expr) -> Any:
         return tirx.Cast("float32", self.stored[index])

@@ -12,13 +12,14 @@ from typing import Any
 
 from tvm import tirx
 
+from ..words.tvm_types import Expr
 from .exponential import Bind, bits_of, f32, float_of, fraction
 
 _WIDE = "float64"
 _ROUND = 1.5 * 2.0**52  # adding it rounds to an integer, which is then in the low bits
 
 
-def sinh(x: Any, bind: Bind) -> Any:
+def sinh(x: Expr, bind: Bind) -> Expr:
     """sinh(x) = 2 (w + w / (1 + 4 w)) with 4 w = exp(|x|) - 1; relative error below 3e-7; odd to the bit."""
     half, q = _quarters(x, bind)
     w = bind(q * half + (half - f32(0.25)))
@@ -26,7 +27,7 @@ def sinh(x: Any, bind: Bind) -> Any:
     return float_of(bits_of(bind(total + total)) | _sign(x))
 
 
-def cosh(x: Any, bind: Bind) -> Any:
+def cosh(x: Expr, bind: Bind) -> Any:
     """cosh(x) = 2 (p + 1 / (16 p)) with 4 p = exp(|x|); relative error below 3e-7."""
     quarter, q = _quarters(x, bind)
     p = bind(q * quarter + quarter)
@@ -34,17 +35,17 @@ def cosh(x: Any, bind: Bind) -> Any:
     return total + total
 
 
-def _sign(x: Any) -> Any:
+def _sign(x: Expr) -> Expr:
     return bits_of(x) & tirx.IntImm("int32", -(1 << 31))
 
 
-def _quarters(x: Any, bind: Bind) -> tuple[Any, Any]:
+def _quarters(x: Expr, bind: Bind) -> tuple[Expr, Expr]:
     """``(h, q)`` with exp(|x|) = 4 h (1 + q) and h a power of two, which is finite wherever sinh(x) is."""
     a = bind(float_of(bits_of(x) & tirx.IntImm("int32", 0x7FFFFFFF)))
     return fraction(bind(tirx.Select(a > f32(89.6), f32(89.6), a)), 2, bind)
 
 
-def power(x: Any, y: Any, bind: Bind) -> Any:
+def power(x: Expr, y: Expr, bind: Bind) -> Expr:
     """x**y as C has it: half a unit in the last place and a thousandth more at most; a root or a quotient where ``y``
     is known to be one half or -1."""
     known = float(y.value) if isinstance(y, tirx.FloatImm) else math.nan
@@ -66,15 +67,15 @@ def power(x: Any, y: Any, bind: Bind) -> Any:
     return tirx.Select(one, f32(1.0), result)
 
 
-def _wide(value: float) -> Any:
+def _wide(value: float) -> Expr:
     return tirx.FloatImm(_WIDE, value)
 
 
-def _long(value: int) -> Any:
+def _long(value: int) -> Expr:
     return tirx.IntImm("int64", value)
 
 
-def _log2(a: Any, bind: Bind) -> Any:
+def _log2(a: Expr, bind: Bind) -> Expr:
     """log2(a) of a >= 0 or NaN, in float64: the exponent, and 2 atanh(f) / ln 2 with f = (m - 1) / (m + 1) for a
     mantissa m within sqrt(1/2) and sqrt(2); relative error below 1e-12."""
     bits = bind(tirx.reinterpret("int64", bind(tirx.Cast(_WIDE, a))))
@@ -92,7 +93,7 @@ def _log2(a: Any, bind: Bind) -> Any:
     return bind(tirx.Select(tirx.all(a > f32(0.0), a < f32(math.inf)), total, beyond))
 
 
-def _exp2(t: Any, bind: Bind) -> Any:
+def _exp2(t: Expr, bind: Bind) -> Expr:
     """2**t rounded to float32; NaN stays."""
     c = bind(tirx.Select(t < _wide(-200.0), _wide(-200.0), t))
     c = bind(tirx.Select(c > _wide(200.0), _wide(200.0), c))

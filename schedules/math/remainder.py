@@ -8,17 +8,17 @@ In float64 every step is exact: a quotient below 2**29 times 24 bits. Quotients 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tvm import tirx
 
+from ..words.tvm_types import Expr
 from .exponential import Bind, bits_of, f32, float_of
 
 _WIDE = "float64"
 _STEP, _STEPS = 28, 10
 
 
-def remainder(a: Any, b: Any, bind: Bind) -> Any:
+def remainder(a: Expr, b: Expr, bind: Bind) -> Expr:
     """fmod(a, b), with the sign of ``a``; NaN for an infinite ``a`` or a zero ``b``."""
     size, whole = (bind(float_of(bits_of(v) & tirx.IntImm("int32", 0x7FFFFFFF))) for v in (a, b))
     r, divisor = (bind(tirx.Cast(_WIDE, v)) for v in (size, whole))

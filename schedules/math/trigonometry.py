@@ -15,6 +15,7 @@ from typing import Any
 
 from tvm import tirx
 
+from ..words.tvm_types import Expr
 from .exponential import ROUND, Bind, bits_of, f32, float_of, poly
 
 _WIDE = "float64"
@@ -27,11 +28,11 @@ _NEAR = 0x47800000  # the bits of 2**16
 Amend = Callable[[Sequence[Any], Any, int, Callable[[], Sequence[Any]]], list[Any]]
 
 
-def _wide(value: float) -> Any:
+def _wide(value: float) -> Expr:
     return tirx.FloatImm(_WIDE, value)
 
 
-def _reduced(x: Any, bind: Bind, amend: Amend | None) -> tuple[Any, Any]:
+def _reduced(x: Expr, bind: Bind, amend: Amend | None) -> tuple[Expr, Expr]:
     """``(r, q)``: q in the low two bits of an integer; NaN for infinities. Without names, from all pieces or none."""
     size = bind(bits_of(x) & tirx.IntImm("int32", 0x7FFFFFFF))
     usual = _near(x, bind)
@@ -43,7 +44,7 @@ def _reduced(x: Any, bind: Bind, amend: Amend | None) -> tuple[Any, Any]:
     return r, q
 
 
-def _near(x: Any, bind: Bind) -> tuple[Any, Any]:
+def _near(x: Expr, bind: Bind) -> tuple[Expr, Expr]:
     """For |x| below 2**16: pi / 2 of 33 bits and of 53 more, so that the first product and the first difference are
     exact. The quarters are counted in float32, where |r| may reach 0.792."""
     q = bind(bits_of(x * f32(0.6366197723675814) + f32(ROUND)))
@@ -52,7 +53,7 @@ def _near(x: Any, bind: Bind) -> tuple[Any, Any]:
     return bind(tirx.Cast("float32", r)), q
 
 
-def _far(x: Any, bind: Bind) -> tuple[Any, Any]:
+def _far(x: Expr, bind: Bind) -> tuple[Expr, Expr]:
     d = bind(tirx.Cast(_WIDE, x))
     turns: Any = None
     for i, piece in enumerate(_PIECES):
@@ -65,7 +66,7 @@ def _far(x: Any, bind: Bind) -> tuple[Any, Any]:
     return bind(r), bind(bits_of(tirx.Cast("float32", whole) + f32(ROUND)))
 
 
-def _both(r: Any, bind: Bind) -> tuple[Any, Any]:
+def _both(r: Expr, bind: Bind) -> tuple[Expr, Expr]:
     """(sin(r), cos(r)) for |r| <= pi / 4."""
     z = bind(r * r)
     odd = poly(z, [-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1])
@@ -73,20 +74,20 @@ def _both(r: Any, bind: Bind) -> tuple[Any, Any]:
     return bind(r + r * (z * odd)), bind(z * (z * even - f32(0.5)) + f32(1.0))
 
 
-def _bit(q: Any, bit: int) -> Any:
+def _bit(q: Expr, bit: int) -> Expr:
     return q & tirx.IntImm("int32", bit)
 
 
-def _is_odd(q: Any) -> Any:
+def _is_odd(q: Expr) -> Expr:
     return tirx.NE(_bit(q, 1), tirx.IntImm("int32", 0))
 
 
-def _signed(value: Any, q: Any) -> Any:
+def _signed(value: Any, q: Expr) -> Any:
     """``value``, with the other sign where bit 1 of ``q`` is set."""
     return float_of(bits_of(value) ^ (_bit(q, 2) << tirx.IntImm("int32", 30)))
 
 
-def sin(x: Any, bind: Bind, amend: Amend | None = None) -> Any:
+def sin(x: Expr, bind: Bind, amend: Amend | None = None) -> Any:
     """sin(x); relative error below 1.3e-7, 1.6 units in the last place, for every x; odd to the bit."""
     r, q = _reduced(x, bind, amend)
     odd, even = _both(r, bind)
@@ -94,7 +95,7 @@ def sin(x: Any, bind: Bind, amend: Amend | None = None) -> Any:
     return tirx.Select(tirx.EQ(x, f32(0.0)), x, _signed(wave, q))  # -0 stays
 
 
-def cos(x: Any, bind: Bind, amend: Amend | None = None) -> Any:
+def cos(x: Expr, bind: Bind, amend: Amend | None = None) -> Any:
     """cos(x); relative error below 1.3e-7, 1.6 units in the last place, for every x."""
     r, q = _reduced(x, bind, amend)
     odd, even = _both(r, bind)
@@ -102,7 +103,7 @@ def cos(x: Any, bind: Bind, amend: Amend | None = None) -> Any:
     return _signed(wave, bind(q + tirx.IntImm("int32", 1)))
 
 
-def tan(x: Any, bind: Bind, amend: Amend | None = None) -> Any:
+def tan(x: Expr, bind: Bind, amend: Amend | None = None) -> Expr:
     """tan(x) = sin(r) / cos(r), or -cos(r) / sin(r); relative error below 2.5e-7 for every x."""
     r, q = _reduced(x, bind, amend)
     odd, even = _both(r, bind)
@@ -111,7 +112,7 @@ def tan(x: Any, bind: Bind, amend: Amend | None = None) -> Any:
     return tirx.Select(tirx.EQ(x, f32(0.0)), x, bind(quotient))
 
 
-def _halves(x: Any, bind: Bind) -> tuple[Any, Any]:
+def _halves(x: Expr, bind: Bind) -> tuple[Any, Any]:
     """``(far, s)``: s = asin(|x|) up to a half, asin(sqrt((1 - |x|) / 2)) where ``far``; NaN beyond one."""
     a = bind(float_of(bits_of(x) & tirx.IntImm("int32", 0x7FFFFFFF)))
     far = a > f32(0.5)
@@ -122,14 +123,14 @@ def _halves(x: Any, bind: Bind) -> tuple[Any, Any]:
     return far, bind(y + y * (z * p))
 
 
-def asin(x: Any, bind: Bind) -> Any:
+def asin(x: Expr, bind: Bind) -> Any:
     """asin(x): beyond a half pi / 2 - 2 asin(sqrt((1 - |x|) / 2)); relative error below 3e-7; odd to the bit."""
     far, s = _halves(x, bind)
     total = bind(tirx.Select(far, f32(1.5707963267948966) - (s + s), s))
     return float_of(bits_of(total) | (bits_of(x) & tirx.IntImm("int32", -(1 << 31))))
 
 
-def acos(x: Any, bind: Bind) -> Any:
+def acos(x: Expr, bind: Bind) -> Any:
     """acos(x) = pi / 2 - asin(x), or with s = asin(sqrt((1 - |x|) / 2)) 2 s and pi - 2 s; relative error below 3e-7."""
     far, s = _halves(x, bind)
     negative = x < f32(0.0)

@@ -22,6 +22,8 @@ from tvm import tirx
 from tvm.ir import Call, Op
 from tvm.ir.prim import expr as prim
 
+from ..words.tvm_types import Expr
+
 _PURE = Op.get("tirx.call_llvm_pure_intrin")
 _SHIFT = tirx.call_llvm_pure_intrin("int32", "llvm.fshl", *[tirx.IntImm("int32", 0)] * 3).args[0]
 _RING = (prim.Add, prim.Sub, prim.Mul)
@@ -37,7 +39,7 @@ def width(dtype: str) -> int:
     return int(dtype.lstrip("uint"))
 
 
-def number(value: int, dtype: str) -> Any:
+def number(value: int, dtype: str) -> Expr:
     """An immediate of an integer type, whose low bits are those of ``value``: also one of uint64 from 2**63 on, which
     TVM has no immediate for."""
     bits = width(dtype)
@@ -48,19 +50,19 @@ def number(value: int, dtype: str) -> Any:
     return tirx.IntImm(dtype, low if dtype.startswith("uint") else signed)
 
 
-def hidden(value: Any) -> Any:
+def hidden(value: Expr) -> Expr:
     """``value``, an integer, of which no simplifier knows where it comes from."""
     nothing = tirx.IntImm(value.ty, 0)
     return Call(_PURE, [_SHIFT, value, nothing, nothing], None, ret_ty=value.ty)
 
 
-def is_hidden(value: Any) -> bool:
+def is_hidden(value: Expr) -> bool:
     """True for what :func:`hidden` gives."""
     pure = isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == _PURE.name
     return pure and int(value.args[0]) == int(_SHIFT)
 
 
-def wraps(value: Any) -> bool:
+def wraps(value: Expr | None) -> bool:
     """True if something in ``value`` is hidden."""
     if not isinstance(value, tvm.ir.Expr) or is_hidden(value):
         return isinstance(value, tvm.ir.Expr)
@@ -70,17 +72,17 @@ def wraps(value: Any) -> bool:
     return not isinstance(value, prim.IntImm) and any(map(wraps, parts))
 
 
-def plus(a: Any, b: Any) -> Any:
+def plus(a: Expr, b: Expr) -> Expr:
     """The sum of two elements of any type."""
     return combined(prim.Add, a, b)
 
 
-def times(a: Any, b: Any) -> Any:
+def times(a: Expr, b: Expr) -> Any:
     """The product of two elements of any type."""
     return combined(prim.Mul, a, b)
 
 
-def combined(kind: type, a: Any, b: Any) -> Any:
+def combined(kind: type, a: Expr, b: Expr) -> Expr:
     """An operation of two elements of one type: any that TVM has a node for."""
     dtype = str(a.ty.dtype)
     if not is_whole(dtype):
@@ -96,7 +98,7 @@ def combined(kind: type, a: Any, b: Any) -> Any:
     return _divided(kind, a, b) if kind in DIVISIONS else kind(a, b)
 
 
-def _as(dtype: str, value: Any) -> Any:
+def _as(dtype: str, value: Expr) -> Expr:
     """The same bits as a type of the same width. TVM would cast immediates itself, if they fit, and knows bounds of
     casts that are wrong: neither may be seen."""
     if str(value.ty.dtype) == dtype:
@@ -104,7 +106,7 @@ def _as(dtype: str, value: Any) -> Any:
     return hidden(tirx.Cast(dtype, value if is_hidden(value) else hidden(value)))
 
 
-def _extended(value: Any, bits: int) -> Any:
+def _extended(value: Expr, bits: int) -> Expr:
     """``value`` with its sign repeated, also an unsigned one: as good for the low bits of sums and products."""
     own = width(str(value.ty.dtype))
     if isinstance(value, prim.IntImm):
@@ -112,13 +114,13 @@ def _extended(value: Any, bits: int) -> Any:
     return tirx.Cast(f"int{bits}", _as(f"int{own}", value))
 
 
-def _exact(value: Any, bits: int) -> Any:
+def _exact(value: Expr, bits: int) -> Expr:
     """An unsigned number as a signed one."""
     small = isinstance(value, prim.IntImm) and value.value < 1 << 63  # the most that TVM has immediates of
     return tirx.IntImm(f"int{bits}", value.value) if small else tirx.Cast(f"int{bits}", value)
 
 
-def _divided(kind: type, a: Any, b: Any) -> Any:
+def _divided(kind: type, a: Expr, b: Expr) -> Expr:
     """A division that never traps: ``a / 0`` and its remainder are 0, and the least number over -1 wraps.
 
     So it may stand in an arm of a choice that is not taken (``where(b == 0, a, a / b)``), and stays a vector there. The
@@ -144,7 +146,7 @@ def _divided(kind: type, a: Any, b: Any) -> Any:
     return tirx.Select(combined(prim.EQ, b, zero), zero, result)
 
 
-def division(value: Any) -> tuple[type, Any, Any] | None:
+def division(value: Expr) -> tuple[type, Any, Any] | None:
     """The operation and the operands of what :func:`combined` wrote for a division by no literal, guards left out."""
     inner = value
     while isinstance(inner, prim.Select):
@@ -158,7 +160,7 @@ def division(value: Any) -> tuple[type, Any, Any] | None:
     return (kind, a, b) if tvm_ffi.structural_equal(combined(kind, a, b), value) else None
 
 
-def converted(dtype: str, value: Any) -> Any:
+def converted(dtype: str, value: Expr) -> Expr:
     """A whole number as one of another type: its low bits, or as many more as that has."""
     own, bits = str(value.ty.dtype), width(dtype)
     if bits <= width(own):
@@ -169,7 +171,7 @@ def converted(dtype: str, value: Any) -> Any:
     return _as(dtype, tirx.Cast(f"int{bits}", value))
 
 
-def truncated(dtype: str, value: Any) -> Any:
+def truncated(dtype: str, value: Expr) -> Expr:
     """A float as a whole number, rounded towards zero: an int32, or int64 for types of more bits and uint32, of which
     narrower and unsigned types take the low bits; the least number for NaN and whatever that does not hold.
 
@@ -181,7 +183,7 @@ def truncated(dtype: str, value: Any) -> Any:
     wide = "int32" if width(dtype) < 32 or dtype == "int32" else "int64"
     bits = width(wide)
 
-    def below(power: int) -> Any:
+    def below(power: int) -> Expr:
         return tirx.abs(value) < tirx.FloatImm(value.ty, 2.0**power)
 
     held = converted(dtype, tirx.Select(below(bits - 1), tirx.Cast(wide, value), number(-1 << (bits - 1), wide)))

@@ -21,6 +21,7 @@ from ..operators.views import reshaped_indices
 from ..words.dims import is_open
 from ..words.group import Group, Node, Value
 from ..words.layout import Layout
+from ..words.tvm_types import Expr
 
 Place = Callable[[Sequence[Any]], list[Any]]
 
@@ -87,7 +88,7 @@ def _step(node: Node, value: Value) -> Place | None:
     return lambda given: [zero if o is None else given[o] for o in order]
 
 
-def _position(axis: Any, extent: int, indices: Sequence[Any]) -> int | None:
+def _position(axis: Expr, extent: int, indices: Sequence[Expr]) -> int | None:
     """Which index is ``axis`` itself."""
     if extent == 1:
         return None
@@ -99,11 +100,11 @@ def _position(axis: Any, extent: int, indices: Sequence[Any]) -> int | None:
     return None
 
 
-def _reshaped(indices: Sequence[Any], old: Sequence[int], new: Sequence[int]) -> list[Any]:
+def _reshaped(indices: Sequence[Expr], old: Sequence[int], new: Sequence[int]) -> list[Expr]:
     return reshaped_indices(indices, old, new) if is_open((*old, *new)) else _flattened(indices, old, new)
 
 
-def _flattened(indices: Sequence[Any], old: Sequence[int], new: Sequence[int]) -> list[Any]:
+def _flattened(indices: Sequence[Expr], old: Sequence[int], new: Sequence[int]) -> list[Expr]:
     flat: Any = tirx.IntImm("int32", 0)
     for index, extent in zip(indices, old):
         flat = flat * extent + index
@@ -142,7 +143,7 @@ def read_steps(group: Group, anchor: Node, value: Value) -> tuple[int | None, in
     found: list[tuple[Value, tuple[Any, ...]]] = []
 
     def source(of: Value) -> Any:
-        def read(indices: tuple[Any, ...]) -> Any:
+        def read(indices: tuple[Expr, ...]) -> Expr:
             found.append((of, indices))
             return tirx.Var("read", graph.tensors[of].expr_ty())
 
@@ -150,7 +151,7 @@ def read_steps(group: Group, anchor: Node, value: Value) -> tuple[int | None, in
 
     sources = {key(graph.tensors[v]): source(v) for v in group.inputs}
 
-    def place(indices: Sequence[Any]) -> list[Any]:
+    def place(indices: Sequence[Expr]) -> list[Expr]:
         found.clear()
         element = Inliner(sources).at(graph.tensors[value], list(indices))
         return list(found[0][1]) if len(found) == 1 and isinstance(element, tirx.Var) else []

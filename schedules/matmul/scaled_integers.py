@@ -21,6 +21,7 @@ from tvm import tirx
 from ..math.scaled_integers import Numbers, numbers_of
 from ..words.group import Kernel, Packed, Request, Scratch
 from ..words.sizes import usual
+from ..words.tvm_types import Buffer, Expr
 from .blocking import PARALLEL_FLOPS
 from .facts import MatmulFacts
 from .packed import Region, _Matmul
@@ -74,7 +75,7 @@ class _Numbers(_Matmul):
     def _steps_of_b(self) -> np.ndarray:
         return np.ascontiguousarray(self.found.numbers.T)
 
-    def _scale(self, column: Any) -> Any:
+    def _scale(self, column: Expr) -> Expr:
         """Of one column, or of all."""
         if self.found.scales.size == 1:
             return tirx.FloatImm("float32", float(self.found.scales[0]))
@@ -84,7 +85,7 @@ class _Numbers(_Matmul):
             self.scales = self.ctx.packed(Packed(f"s_{self.facts.b.name}", whole), narrow=False)
         return self.scales[column]
 
-    def _pack(self, b: Any) -> Any:
+    def _pack(self, b: Buffer) -> Any:
         """Widens all panels in the arena, a run of a panel's steps a task; returns their buffer."""
         k, facts, lanes = self.k, self.facts, self.lanes
         packed = k.pointer("panels", "float32", self._panel_elements)
@@ -106,11 +107,11 @@ class _Numbers(_Matmul):
                         k.store(packed, at + j * lanes + v, number * self._scale(column + j * lanes + v))
         return packed
 
-    def _tile(self, region: Region, a: Any, b: Any, batch: Any, panel: Any, *rest: Any) -> Any:
+    def _tile(self, region: Region, a: Buffer, b: Buffer, batch: Expr, panel: Expr, *rest: Any) -> Buffer:
         self.column = region.first + panel * (region.vectors * self.lanes)
         return super()._tile(region, a, b, batch, panel, *rest)
 
-    def _multiply(self, region: Region, acc: Any, r: Any, left: Any, right: tuple[Any, Any]) -> None:
+    def _multiply(self, region: Region, acc: Buffer, r: Expr, left: Expr, right: tuple[Expr, Expr]) -> None:
         if self.packs_first:
             super()._multiply(region, acc, r, left, right)
             return

@@ -31,6 +31,7 @@ from ...targets.target import Target
 from ..kernel.half_sums import HALF
 from ..kernel.unrolled_steps import each_step
 from ..words.group import Kernel, Packed, Request, Scratch
+from ..words.tvm_types import Expr
 from .blocking import PARALLEL_FLOPS, SUMS_BYTES, Blocks
 from .facts import MatmulFacts
 from .folded_moves import producers
@@ -184,13 +185,13 @@ class _Strassen(_Matmul):
         with self.k.loop(self.images * chunks, "parallel" if parallel else "serial", "p") as p:
             self.ctx.ranged(p, self.images * chunks)
             image = self.bind(tirx.floordiv(p, chunks), self.images)
-            start: Any = tirx.floormod(p, chunks) * chunk
+            start: Expr = tirx.floormod(p, chunks) * chunk
             first = self.bind(tirx.min(start, self.half - chunk) if self.half % chunk else start, self.half)
             base = image * image_size + first * self.stride
             self._combine(a, image, first, chunk, lefts, base, self.half)
         return lefts
 
-    def _combine(self, a: Any, image: Any, first: Any, count: int, lefts: Any, base: Any, rows: int) -> None:
+    def _combine(self, a: Any, image: Any, first: Expr, count: int, lefts: Any, base: Any, rows: int) -> None:
         """Rows ``first + [0, count)`` of the left operands, each matrix of ``rows`` rows from ``base`` on. The row that
         an odd lower half lacks repeats the one before."""
         facts, k, depth = self.facts, self.k, self.depth
@@ -229,7 +230,7 @@ class _Strassen(_Matmul):
             group = self.bind(tirx.floormod(p, groups), groups)
             block = self.bind(tirx.floormod(tirx.floordiv(p, groups), blocks.row_blocks), blocks.row_blocks)
             image = self.bind(tirx.floordiv(p, groups * blocks.row_blocks), self.images)
-            start: Any = block * blocks.rows
+            start: Expr = block * blocks.rows
             if self.half % blocks.rows:
                 start = tirx.min(start, self.half - blocks.rows)
             first = self.bind(start, self.half - blocks.rows + 1)
@@ -249,7 +250,7 @@ class _Strassen(_Matmul):
                 lines = [self._source(n, a, image * self.m + first, (memory, base, rows)) for n in range(PRODUCTS)]
                 self._panel_products(region, blocks, lines, b, state, (image, panel, first))
 
-    def _source(self, number: int, a: Any, first: Any, copies: Any) -> Callable[[Any, Any], Any]:
+    def _source(self, number: int, a: Any, first: Expr, copies: Any) -> Callable[[Any, Any], Any]:
         """How the left operand of a product is read: by row of the block, and step."""
         memory, base, rows = copies
         slot = self.slots.get(number)
@@ -310,7 +311,7 @@ class _Strassen(_Matmul):
             k.store(acc, z * lanes + v, value)
         return acc
 
-    def _accumulate(self, region: Region, acc: Any, left: Any, b: Any, panel: Any, number: int, tile: Any) -> None:
+    def _accumulate(self, region: Region, acc: Any, left: Any, b: Any, panel: Expr, number: int, tile: Any) -> None:
         k, lanes, vectors, size = self.k, self.lanes, region.vectors, region.vectors * self.lanes
         first = region.first * self.depth * PRODUCTS
         asks = follows_late(self.request.target, b, self.element, self.height)
@@ -332,7 +333,7 @@ class _Strassen(_Matmul):
         with k.loop(self.height * region.vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             k.store(memory, place + z * lanes + v, acc[z * lanes + v])
 
-    def _out(self, region: Region, acc: Any, image: Any, panel: Any, row: Any, below: bool) -> None:
+    def _out(self, region: Region, acc: Any, image: Any, panel: Expr, row: Any, below: bool) -> None:
         self.below = below
         self._epilogue(region, acc, image, panel, row + self.half if below else row)
 
@@ -340,7 +341,7 @@ class _Strassen(_Matmul):
         """``batch`` is the image's number, ``row`` counts within it."""
         return super()._lead(batch, self.ctx.analyzer.simplify(batch * self.m + row))
 
-    def _element(self, value: Any, batch: Any, row: Any, column: Any) -> None:
+    def _element(self, value: Any, batch: Any, row: Any, column: Expr) -> None:
         if not (self.below and self.odd):
             super()._element(value, batch, row, column)
             return

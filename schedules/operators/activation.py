@@ -10,12 +10,13 @@ from typing import Any
 from tvm import te, tirx
 
 from ..words.sizes import dim_of
+from ..words.tvm_types import Expr
 from .common import dtype_of, elementwise, larger, share_of, smaller
 from .registry import define
 from .standardised import centred, standardised
 
 
-def _number(value: float, like: Any) -> Any:
+def _number(value: float, like: Expr) -> Expr:
     return tirx.const(value, dtype_of(like))
 
 
@@ -23,7 +24,7 @@ def _number(value: float, like: Any) -> Any:
 def hard_sigmoid(x: te.Tensor, *, alpha: float, beta: float) -> te.Tensor:
     """min(1, max(0, alpha x + beta)); constants first, so that a NaN stays one."""
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Expr:
         line = v * _number(alpha, v) + _number(beta, v)
         return tirx.min(_number(1.0, v), tirx.max(_number(0.0, v), line))
 
@@ -34,7 +35,7 @@ def hard_sigmoid(x: te.Tensor, *, alpha: float, beta: float) -> te.Tensor:
 def hard_swish(x: te.Tensor) -> te.Tensor:
     """x * min(1, max(0, x / 6 + 1/2))"""
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Any:
         line = v * _number(1.0 / 6.0, v) + _number(0.5, v)
         return v * tirx.min(_number(1.0, v), tirx.max(_number(0.0, v), line))
 
@@ -49,7 +50,7 @@ def softplus(x: te.Tensor) -> te.Tensor:
     term is below half a unit in the last place of float32 (7 terms) or float64 (17).
     """
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Any:
         t = tirx.exp(-tirx.abs(v))
         s = t / (t + _number(2.0, v))
         q = s * s
@@ -66,7 +67,7 @@ def softplus(x: te.Tensor) -> te.Tensor:
 def mish(x: te.Tensor) -> te.Tensor:
     """x tanh(log(1 + e^x)) = x n / (n + 2) with n = e^x (e^x + 2); from x = 20 on the quotient is 1."""
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Any:
         e = tirx.exp(smaller(v, _number(20.0, v)))
         n = e * (e + _number(2.0, v))
         return v * (n / (n + _number(2.0, v)))

@@ -17,6 +17,7 @@ from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
 from ..math.wrapping import plus
+from ..words.tvm_types import Expr
 from .common import dtype_of, shape_of
 from .loops import kind_of, written
 from .registry import define
@@ -117,7 +118,7 @@ def col2im(
     length = -(-image[-1] // stride)  # places of a phase
     part = min(length, max(1, LINE // stride))
 
-    def line_of(k: KernelBuilder, y: Any, tap: Any) -> tuple[Any, list[Any]]:
+    def line_of(k: KernelBuilder, y: Expr, tap: Any) -> tuple[Any, list[Any]]:
         """The line of counts that gives something to the places of line ``y`` by a tap of all axes but the last, and
         whether there is one."""
         inside, line, step = [], tirx.IntImm("int32", 0), 1

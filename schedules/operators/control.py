@@ -24,6 +24,7 @@ import numpy as np
 from tvm import relax, te
 
 from ..words.sizes import dim_of
+from ..words.tvm_types import Expr
 from .loops import written
 from .registry import attributes, define
 
@@ -66,7 +67,7 @@ class Rounds:
         return self.backwards[self.scans :]
 
 
-def bodies_of(call: Any) -> tuple[Any, ...]:
+def bodies_of(call: Expr) -> tuple[Any, ...]:
     """The functions that a call of control flow holds."""
     given = attributes(call)
     return (given["body"],) if call.op.name == ROUNDS else (given["then"], given["otherwise"])

@@ -9,6 +9,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ..words.dims import is_open
+from ..words.tvm_types import Expr
 from .common import shape_of, transposed_extents
 from .registry import define
 
@@ -44,7 +45,7 @@ def conv_transpose(
     low = [max(-a.first_read, 0) for a in axes]
     high = [max(a.last_read - (a.size - 1), 0) for a in axes]
 
-    def padded(*i: Any) -> Any:
+    def padded(*i: Any) -> Expr:
         inside = [c for p, a, pad in zip(i[2:], axes, low) for c in (p >= pad, p < pad + a.size)]
         return tirx.if_then_else(
             tirx.all(*inside), x(*i[:2], *[p - pad for p, pad in zip(i[2:], low)]), tirx.const(0, x.dtype)
@@ -65,7 +66,7 @@ def conv_transpose(
     inner = te.reduce_axis((0, channels // groups), name="rc")
     steps = [te.reduce_axis((0, a.taps), name=f"rj{d}") for d, a in enumerate(axes)]
 
-    def result(b: Any, m: Any, *o: Any) -> Any:
+    def result(b: Expr, m: Expr, *o: Any) -> Expr:
         group = tirx.floordiv(m, per_group) if groups > 1 else 0
         c = group * (channels // groups) + inner
         at, tap, meets = [], [], []
@@ -107,19 +108,19 @@ class _Axis:
         ]
         self.first_read, self.last_read = min(reads, default=0), max(reads, default=0)
 
-    def _t(self, o: Any) -> Any:
+    def _t(self, o: Expr) -> Any:
         return (o + self.begin) // self.divisor
 
     def _read(self, o: int, j: int) -> int:
         k = (self._t(o) * self.inverse) % self.step + self.step * j if self.step > 1 else j
         return (self._t(o) - k * self.dilation) // self.step
 
-    def first_tap(self, o: Any) -> Any:
+    def first_tap(self, o: Expr) -> Expr:
         if self.step == 1:
             return 0
         t = tirx.floordiv(o + self.begin, self.divisor) if self.divisor > 1 else o + self.begin
         return tirx.floormod(t * self.inverse if self.inverse > 1 else t, self.step)
 
-    def read(self, o: Any, k: Any) -> Any:
+    def read(self, o: Expr, k: Expr) -> Expr:
         t = tirx.floordiv(o + self.begin, self.divisor) if self.divisor > 1 else o + self.begin
         return tirx.floordiv(t - k * self.dilation, self.step) if self.step > 1 else t - k * self.dilation

@@ -7,6 +7,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ..math.wrapping import number, width
+from ..words.tvm_types import Expr
 from .common import broadcast_read, broadcast_shape, dtype_of, elementwise, shape_of
 from .registry import define
 from .wrapping_elements import WITHIN
@@ -16,7 +17,7 @@ from .wrapping_elements import WITHIN
 def libm(x: te.Tensor, *, function: str) -> te.Tensor:
     """A function of the C library, by its name (``expm1``, ``log1p``, ``tan`` ...), at full precision."""
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Expr:
         dtype = dtype_of(v)
         if dtype == "float64":
             return tirx.call_pure_extern("float64", function, v)
@@ -37,10 +38,10 @@ def quotient(x: te.Tensor, divisor: te.Tensor, inverse: te.Tensor) -> te.Tensor:
     """x / divisor, ``inverse`` being 1 / divisor rounded once: a product, what it lacks, and the product of that. Every
     bit is a division's where no step leaves the range of normal numbers."""
 
-    def fused(x: Any, y: Any, z: Any) -> Any:
+    def fused(x: Expr, y: Expr, z: Any) -> Any:
         return tirx.call_llvm_pure_intrin("float32", "llvm.fma", x, y, z)
 
-    def apply(v: Any, d: Any, r: Any) -> Any:
+    def apply(v: Expr, d: Any, r: Any) -> Any:
         near = v * r
         return fused(fused(-near, d, v), r, near)
 
@@ -56,7 +57,7 @@ def saturated(x: te.Tensor, *, low: float, high: float, dtype: str) -> te.Tensor
     """
     bottom, top = tirx.const(low, dtype_of(x)), tirx.const(high, dtype_of(x))
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Expr:
         held = tirx.min(tirx.Select(v > bottom, v, bottom), top)
         return held.astype(dtype)
 
@@ -67,7 +68,7 @@ def saturated(x: te.Tensor, *, low: float, high: float, dtype: str) -> te.Tensor
 def rounded(x: te.Tensor, *, zero: int, low: int, high: int, dtype: str) -> te.Tensor:
     """The whole number next to x, of two the even one, and ``zero``, from ``low`` to ``high``. It must be an int32."""
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Any:
         whole = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", v) + tirx.const(zero, "int32")
         return tirx.min(tirx.max(whole, tirx.const(low, "int32")), tirx.const(high, "int32")).astype(dtype)
 
@@ -79,7 +80,7 @@ def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
     """The remainder: with the sign of ``a`` when ``truncate`` (C), else with the sign of ``b`` (Python); of integers
     and zero, zero."""
 
-    def remainder(x: Any, y: Any) -> Any:
+    def remainder(x: Expr, y: Expr) -> Expr:
         dtype = dtype_of(x)
         if "float" in dtype:
             wide = "float64" if dtype == "float64" else "float32"
@@ -99,7 +100,7 @@ def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
 def bit_shift(a: te.Tensor, b: te.Tensor, *, left: bool) -> te.Tensor:
     """a << b or a >> b (arithmetic for signed types); a shift outside the type's width leaves only the sign's fill."""
 
-    def shift(x: Any, y: Any) -> Any:
+    def shift(x: Expr, y: Expr) -> Expr:
         dtype = dtype_of(x)
         bits = int("".join(c for c in dtype if c.isdigit()))
         wide = y.astype("int64")  # an unsigned comparison with a constant trips TVM's simplifier

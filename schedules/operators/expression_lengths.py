@@ -22,6 +22,7 @@ from tvm.ir.prim import expr as prim
 from ..emit.inline import children, key
 from ..math.wrapping import division, wraps
 from ..words.group import Node, Value
+from ..words.tvm_types import Expr
 from .kind import Facts
 
 LONGEST = 2000  # nodes of a group's expressions: a pixel shuffle by three with a sum and a function takes 1,139
@@ -81,7 +82,7 @@ class Lengths:
         return found
 
 
-def _form(expr: Any, axes: dict[Any, int]) -> _Form:
+def _form(expr: Expr, axes: dict[Any, int]) -> _Form:
     if isinstance(expr, tirx.Var):
         place = axes.get(expr)
         return ("var", expr.name) if place is None else ("axis", place)

@@ -18,6 +18,7 @@ from tvm.ir.prim import expr as prim
 from ..emit.builder import KernelBuilder
 from ..emit.inline import negation
 from ..words.sizes import usual
+from ..words.tvm_types import Expr
 from .common import is_float
 from .heap import RankHeap
 from .loops import cast
@@ -34,18 +35,18 @@ def offer_all(
     chunk = 2 * LANES if usual(end) >= LONG else LANES
     limit = b.local("limit", wide, 1)
 
-    def element(p: Any) -> Any:
+    def element(p: Expr) -> Any:
         return cast(wide, value(p))
 
     def look() -> None:
         b.store(limit, 0, element(heap.position(0)))
 
-    def beats(p: Any) -> Any:
+    def beats(p: Expr) -> Any:
         if not is_float(dtype):
             return element(p) > limit[0] if largest else element(p) < limit[0]
         return negation((prim.LE if largest else prim.GE)(element(p), limit[0]))
 
-    def offer(p: Any) -> None:
+    def offer(p: Expr) -> None:
         with b.when(beats(p)):
             heap.offer(p, begin)
             look()

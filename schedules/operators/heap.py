@@ -9,6 +9,7 @@ from tvm import tirx
 
 from ..emit.builder import KernelBuilder, sequence
 from ..words.sizes import surely
+from ..words.tvm_types import Buffer, Expr
 from .common import is_float, is_nan
 from .loops import cast, until
 
@@ -20,7 +21,7 @@ Before = Callable[[Any, Any, Any, Any], Any]
 def order(floats: bool, largest: bool) -> Before:
     """True when element a at position p comes before b at q: larger (smaller), or equal and earlier."""
 
-    def before(a: Any, p: Any, b: Any, q: Any) -> Any:
+    def before(a: Expr, p: Expr, b: Expr, q: Expr) -> Expr:
         wins = a > b if largest else a < b
         same = a == b
         if floats:
@@ -39,7 +40,7 @@ def rank_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any, Any], An
     if dtype not in ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint16", "uint8"):
         return None
 
-    def rank(b: KernelBuilder, value: Any, position: Any) -> Any:
+    def rank(b: KernelBuilder, value: Expr, position: Expr) -> Expr:
         bits = value
         if is_float(dtype):
             zero, value = tirx.const(0, "float32"), b.bind(cast("float32", value))
@@ -53,7 +54,7 @@ def rank_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any, Any], An
     return rank
 
 
-def position_of(rank: Any) -> Any:
+def position_of(rank: Expr) -> Expr:
     """The position that a number of :func:`rank_of` tells. As a difference from ``LOW`` it would be index arithmetic:
     TVM's simplifier adds ``LOW`` to where a row begins, beyond int32, and LLVM takes every row for the first."""
     low = tirx.bitwise_and(rank, tirx.IntImm("int64", LOW))
@@ -64,21 +65,21 @@ class Heap:
     """Positions at ``target``, ``stride`` apart; every parent comes after its two children in the order."""
 
     def __init__(
-        self, b: KernelBuilder, store: Any, target: Any, stride: int, value: Callable[[Any], Any], before: Before
+        self, b: KernelBuilder, store: Buffer, target: Expr, stride: int, value: Callable[[Any], Any], before: Before
     ) -> None:
         self.b, self.store, self.target, self.stride = b, store, target, stride
         self.value, self.before = value, before
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Expr) -> Expr:
         return tirx.Cast("int32", self.b.load(self.store, self.target + index * self.stride))
 
-    def put(self, index: Any, position: Any) -> None:
+    def put(self, index: Expr, position: Expr) -> None:
         self.b.store(self.store, self.target + index * self.stride, cast(str(self.store.dtype), position))
 
-    def position(self, index: Any) -> Any:
+    def position(self, index: Expr) -> Expr:
         return self[index]
 
-    def fill(self, size: Any) -> None:
+    def fill(self, size: Expr) -> None:
         """The first ``size`` positions, made a heap from the last parent up."""
         with self.b.loop(size, name="f") as i:
             self.put(i, i)
@@ -86,13 +87,13 @@ class Heap:
             with self.b.loop(size // 2, name="h") as i:
                 self.sink(size // 2 - 1 - i, size)
 
-    def offer(self, candidate: Any, size: Any) -> None:
+    def offer(self, candidate: Any, size: Expr) -> None:
         """Puts the position in place of the root if it comes before that."""
         with self.b.when(self._before(candidate, self[0])):
             self.put(0, candidate)
             self.sink(0, size)
 
-    def take(self, last: Any) -> None:
+    def take(self, last: Expr) -> None:
         """Moves the root behind the heap, to ``last``, and makes one of what is left."""
         worst = self.b.local("worst", "int32", 1)
         self.b.store(worst, 0, self[0])
@@ -100,7 +101,7 @@ class Heap:
         self.put(last, worst[0])
         self.sink(0, last)
 
-    def sink(self, start: Any, size: Any) -> None:
+    def sink(self, start: Expr, size: Expr) -> None:
         """Moves the position at ``start`` down until both its children, below ``size``, come before it."""
         b = self.b
         at = b.local("at", "int32", 1)
@@ -121,7 +122,7 @@ class Heap:
                     b.store(done, 0, tirx.IntImm("int32", 0))
         self.put(at[0], moving[0])
 
-    def _before(self, p: Any, q: Any) -> Any:
+    def _before(self, p: Expr, q: Expr) -> Expr:
         return self.before(self.value(p), p, self.value(q), q)
 
 
@@ -130,19 +131,19 @@ class RankHeap:
     is greater than its two children. The hole that a moving one leaves goes down to the leaves by the lesser child, and
     from there up to its place, which is near: the way down has no branch that could be mistaken."""
 
-    def __init__(self, b: KernelBuilder, store: Any, target: Any, stride: int, rank: Callable[[Any], Any]) -> None:
+    def __init__(self, b: KernelBuilder, store: Buffer, target: Expr, stride: int, rank: Callable[[Any], Any]) -> None:
         self.b, self.store, self.target, self.stride, self.rank = b, store, target, stride, rank
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Expr) -> Expr:
         return self.b.load(self.store, self.target + index * self.stride)
 
-    def put(self, index: Any, rank: Any) -> None:
+    def put(self, index: Expr, rank: Expr) -> None:
         self.b.store(self.store, self.target + index * self.stride, rank)
 
-    def position(self, index: Any) -> Any:
+    def position(self, index: Expr) -> Expr:
         return position_of(self[index])
 
-    def fill(self, size: Any) -> None:
+    def fill(self, size: Expr) -> None:
         with self.b.loop(size, name="f") as i:
             self.put(i, self.rank(i))
         if not surely(lambda: size <= 1):
@@ -150,12 +151,12 @@ class RankHeap:
                 start = self.b.bind(size // 2 - 1 - i)
                 self.sink(start, size, self[start])
 
-    def offer(self, candidate: Any, size: Any) -> None:
+    def offer(self, candidate: Any, size: Expr) -> None:
         rank = self.b.bind(self.rank(candidate))
         with self.b.when(rank > self[0]):
             self.sink(0, size, rank)
 
-    def take(self, last: Any) -> None:
+    def take(self, last: Expr) -> None:
         worst = self.b.local("worst", "int64", 1)
         self.b.store(worst, 0, self[0])
         moving = self.b.local("freed", "int64", 1)
@@ -163,7 +164,7 @@ class RankHeap:
         self.put(last, worst[0])
         self.sink(0, last, moving[0])
 
-    def sink(self, start: Any, size: Any, rank: Any) -> None:
+    def sink(self, start: Expr, size: Expr, rank: Expr) -> None:
         """Puts ``rank`` into the heap below the hole at ``start``."""
         b = self.b
         moving, at, child = b.local("moving", "int64", 1), b.local("at", "int32", 1), b.local("child", "int32", 1)
@@ -172,7 +173,7 @@ class RankHeap:
         b.store(at, 0, start)
         b.store(child, 0, start * 2 + 1)
 
-        def loop(condition: Any, body: Callable[[], None]) -> None:
+        def loop(condition: Expr, body: Callable[[], None]) -> None:
             with b.capture() as statements:
                 body()
             b.add(tirx.While(condition, sequence(statements)))

@@ -6,12 +6,13 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..words.tvm_types import Expr
 from .common import highest, is_float, is_nan, lowest, shape_of, wide
 from .registry import define
 from .te_stages import EXTREME, FIRST, LARGEST, LAST, SMALLEST
 
 
-def wrapped(index: Any, length: Any) -> Any:
+def wrapped(index: Expr, length: Any) -> Expr:
     """A run-time index as int64: negative ones count from the end, the rest is clamped so that no read strays."""
     signed = index.astype("int64")
     size = wide(length)
@@ -30,7 +31,7 @@ def gathered(x: te.Tensor, indices: te.Tensor, axis: int, inside: bool) -> te.Te
     shape, index_shape = shape_of(x), shape_of(indices)
     rank = len(index_shape)
 
-    def read(*i: Any) -> Any:
+    def read(*i: Any) -> Expr:
         at = indices(*i[axis : axis + rank])
         at = at.astype("int64") if inside else wrapped(at, shape[axis])
         return x(*i[:axis], at, *i[axis + rank :])
@@ -42,7 +43,7 @@ def _extreme(x: te.Tensor, axis: int, keepdims: bool, last: bool, largest: bool)
     shape = shape_of(x)
     along = te.reduce_axis((0, shape[axis]), name="rk")
 
-    def better(a: Any, b: Any) -> Any:
+    def better(a: Any, b: Any) -> Expr:
         """True when the pair a (position, value) wins over b."""
         earlier = a[0] > b[0] if last else a[0] < b[0]
         wins = a[1] > b[1] if largest else a[1] < b[1]
@@ -52,7 +53,7 @@ def _extreme(x: te.Tensor, axis: int, keepdims: bool, last: bool, largest: bool)
         same = tirx.any(a[1] == b[1], tirx.all(nan_a, nan_b))
         return tirx.any(wins, tirx.all(nan_a, tirx.Not(nan_b)), tirx.all(same, earlier))
 
-    def combine(a: Any, b: Any) -> tuple[Any, Any]:
+    def combine(a: Any, b: Any) -> tuple[Expr, Expr]:
         wins = better(a, b)
         return tirx.Select(wins, a[0], b[0]), tirx.Select(wins, a[1], b[1])
 
@@ -88,7 +89,7 @@ def gather_elements(x: te.Tensor, indices: te.Tensor, *, axis: int) -> te.Tensor
     """y[i] = x[i with indices[i] in place of i[axis]]; the shape is that of indices."""
     length = shape_of(x)[axis]
 
-    def read(*i: Any) -> Any:
+    def read(*i: Any) -> Expr:
         at = list(i)
         at[axis] = wrapped(indices(*i), length)
         return x(*at)
@@ -103,7 +104,7 @@ def gather_nd(x: te.Tensor, indices: te.Tensor, *, batch_dims: int) -> te.Tensor
     depth = index_shape[-1]
     outer = len(index_shape) - 1
 
-    def read(*i: Any) -> Any:
+    def read(*i: Any) -> Expr:
         at = [wrapped(indices(*i[:outer], d), shape[batch_dims + d]) for d in range(depth)]
         return x(*i[:batch_dims], *at, *i[outer:])
 

@@ -20,6 +20,7 @@ from tvm import te, tirx
 from ..emit.inline import Inliner, key
 from ..words.group import Group, Node, Value
 from ..words.sizes import dim_of, product, usual
+from ..words.tvm_types import Expr
 from .te_graph import GroupGraph
 from .te_stages import COSTLY, is_costly, is_reduce
 
@@ -100,7 +101,7 @@ class Facts:
         for result in self.node.results:
             axes = [tirx.Var(f"a{i}", "int32") for i in range(len(result.shape))]
 
-            def watch(indices: tuple[Any, ...], axes: list[Any] = axes) -> Any:
+            def watch(indices: tuple[Expr, ...], axes: list[Expr] = axes) -> Expr:
                 found.append((axes, indices))
                 return tirx.Var("read", self.graph.tensors[value].expr_ty())
 
@@ -133,7 +134,7 @@ def is_long(nodes: Iterable[Node]) -> bool:
     return any(f.costly for f in facts) or sum(f.kind == "injective" for f in facts) > MOST_WRITTEN_OUT
 
 
-def _is_axis(index: Any, axis: Any) -> bool:
+def _is_axis(index: Expr, axis: Expr) -> bool:
     while type(index).__name__ == "Cast":
         index = index.value
     return hasattr(index, "same_as") and index.same_as(axis)

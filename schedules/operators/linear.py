@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm import te
 
+from ..words.tvm_types import Expr
 from .common import shape_of
 from .registry import define
 
@@ -51,7 +52,7 @@ def einsum(*operands: te.Tensor, equation: str) -> te.Tensor:
     summed = [label for label in size if label not in output]
     axes = {label: te.reduce_axis((0, size[label]), name=f"r{n}") for n, label in enumerate(summed)}
 
-    def product(*i: Any) -> Any:
+    def product(*i: Any) -> Expr:
         at = dict(zip(output, i)) | {label: axis.var for label, axis in axes.items()}
         value = None
         for term, x in zip(terms, operands):
@@ -69,7 +70,7 @@ def determinant(x: te.Tensor) -> te.Tensor:
     shape = shape_of(x)
     size = shape[-1]
 
-    def minor(at: Any, row: int, columns: list[int]) -> Any:
+    def minor(at: Any, row: int, columns: list[int]) -> Expr:
         if len(columns) == 1:
             return x(*at, row, columns[0])
         total = None

@@ -20,6 +20,7 @@ from tvm import te, tirx
 from ..emit.builder import KernelBuilder, dtype_size, sequence
 from ..words.dims import is_dim, to_index
 from ..words.sizes import dim_of, product, usual
+from ..words.tvm_types import Buffer, Expr, Stmt
 from .common import shape_of
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
@@ -63,7 +64,7 @@ def written(
 ) -> list[te.Tensor]:
     """One stage that computes ``outputs`` (shape and dtype each) by the statements that ``write`` emits."""
 
-    def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
+    def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         k = KernelBuilder(name)
         with k.capture() as statements:
             write(k, [_flat(k, b) for b in ins], [_flat(k, b) for b in outs])
@@ -80,7 +81,7 @@ def written(
     return [result] if isinstance(result, te.Tensor) else list(result)
 
 
-def _flat(k: KernelBuilder, buffer: Any) -> Any:
+def _flat(k: KernelBuilder, buffer: Buffer) -> Buffer:
     elements = product(map(dim_of, buffer.shape))
     dtype = str(buffer.dtype)
     size = dtype_size(dtype)  # aligned to one element only
@@ -127,7 +128,7 @@ def accumulator(dtype: str) -> str:
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
-def cast(dtype: str, value: Any) -> Any:
+def cast(dtype: str, value: Expr) -> Expr:
     return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..words.tvm_types import Expr
 from .common import shape_of
 from .registry import define
 
@@ -27,7 +28,7 @@ def pad(x: te.Tensor, fill: te.Tensor, *, begin: Sequence[int], end: Sequence[in
     """x with the scalar ``fill`` before and after every axis."""
     size = shape_of(x)
 
-    def read(*i: Any) -> Any:
+    def read(*i: Any) -> Expr:
         inside = [t for p, b, s, e in zip(i, begin, size, end) if b or e for t in (p >= b, p < b + s)]
         value = x(*[p - b for p, b in zip(i, begin)])
         return tirx.if_then_else(tirx.all(*inside), value, fill()) if inside else value

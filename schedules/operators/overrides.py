@@ -14,6 +14,7 @@ from tvm import te, tirx, topi
 
 from ..math.exponential import BELOW_ZERO
 from ..words.sizes import dim_of, surely
+from ..words.tvm_types import Expr
 from .common import (
     dtype_of,
     elementwise,
@@ -31,27 +32,27 @@ from .standardised import standardised
 
 
 @override("relax.maximum")
-def maximum(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def maximum(_call: Expr, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return elementwise("maximum", larger, a, b)
 
 
 @override("relax.minimum")
-def minimum(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def minimum(_call: Expr, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return elementwise("minimum", smaller, a, b)
 
 
 @override("relax.nn.relu")
-def relu(_call: Any, x: te.Tensor) -> te.Tensor:
+def relu(_call: Expr, x: te.Tensor) -> te.Tensor:
     """max(0, x): one instruction, and with the constant first it keeps a NaN (a > b ? a : b takes b then)."""
     return elementwise("relu", lambda v: tirx.max(tirx.const(0, dtype_of(v)), v), x)
 
 
 @override("relax.clip")
-def clip(call: Any, x: te.Tensor, _low: Any, _high: Any) -> te.Tensor:
+def clip(call: Expr, x: te.Tensor, _low: Expr, _high: Expr) -> te.Tensor:
     """min(high, max(low, x)), constants first for the same reason."""
     low, high = (_number(b) for b in call.args[1:3])
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Expr:
         bottom, top = tirx.const(low, dtype_of(v)), tirx.const(high, dtype_of(v))
         return tirx.min(top, tirx.max(bottom, v))
 
@@ -59,16 +60,16 @@ def clip(call: Any, x: te.Tensor, _low: Any, _high: Any) -> te.Tensor:
 
 
 @override("relax.nn.silu")
-def silu(_call: Any, x: te.Tensor) -> te.Tensor:
+def silu(_call: Expr, x: te.Tensor) -> te.Tensor:
     """x * sigmoid(x) as one expression, which becomes one quotient (mathlib.gated)."""
     return elementwise("silu", lambda v: v * tirx.sigmoid(v), x)
 
 
 @override("relax.nn.gelu")
-def gelu(_call: Any, x: te.Tensor) -> te.Tensor:
+def gelu(_call: Expr, x: te.Tensor) -> te.Tensor:
     """x * (1 + erf(x / sqrt 2)) / 2 as one expression, whose sum becomes one quotient (mathlib.normal_cdf)."""
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Expr:
         kind = dtype_of(v)
         wide = v.astype("float32") if kind in ("float16", "bfloat16") else v
         half, root = (tirx.const(c, dtype_of(wide)) for c in (0.5, 0.5**0.5))
@@ -78,11 +79,11 @@ def gelu(_call: Any, x: te.Tensor) -> te.Tensor:
 
 
 @override("relax.nn.gelu_tanh")
-def gelu_tanh(_call: Any, x: te.Tensor) -> te.Tensor:
+def gelu_tanh(_call: Expr, x: te.Tensor) -> te.Tensor:
     """x * (1 + tanh(u)) / 2 with u = sqrt(2 / pi) * (x + 0.044715 x^3), which is x * sigmoid(2 u): one quotient, and no
     digits lost where the tanh nears -1."""
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Expr:
         kind = dtype_of(v)
         wide = v.astype("float32") if kind in ("float16", "bfloat16") else v
         linear, cubic = (tirx.const(c * 2 * (2 / math.pi) ** 0.5, dtype_of(wide)) for c in (1.0, 0.044715))
@@ -92,7 +93,7 @@ def gelu_tanh(_call: Any, x: te.Tensor) -> te.Tensor:
 
 
 @override("relax.nn.softmax")
-def softmax(call: Any, x: te.Tensor) -> te.Tensor:
+def softmax(call: Expr, x: te.Tensor) -> te.Tensor:
     """exp(x - max) / sum: one quotient a row, an exponential for what is never above 0, and a maximum that may lose a
     NaN, since the sum does not."""
     if str(x.dtype) != "float32":
@@ -102,7 +103,7 @@ def softmax(call: Any, x: te.Tensor) -> te.Tensor:
 
 
 @override("relax.nn.log_softmax")
-def log_softmax(call: Any, x: te.Tensor) -> te.Tensor:
+def log_softmax(call: Expr, x: te.Tensor) -> te.Tensor:
     """(x - max) - log(sum of exp(x - max)), with the sum of :func:`softmax`; the logarithm once a row."""
     if str(x.dtype) != "float32":
         return topi.nn.log_softmax(x, int(call.attrs.axis))
@@ -116,7 +117,7 @@ def _exponentials(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Ten
     shape = [d for a, d in enumerate(x.shape) if a != axis]
     largest = largest_number("float32")
 
-    def row(i: Any) -> list[Any]:
+    def row(i: Any) -> list[Expr]:
         return [p for a, p in enumerate(i) if a != axis]
 
     def along(k: Any, i: Any) -> list[Any]:
@@ -130,38 +131,38 @@ def _exponentials(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Ten
     return top, weights, total, row
 
 
-def _number(value: Any) -> float | int:
+def _number(value: Expr) -> float | int:
     return value.value if hasattr(value, "value") else value
 
 
 @override("relax.power")
-def power(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def power(_call: Expr, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """The same as Relax's, without a warning on standard error for every constant exponent."""
     return elementwise("power", lambda x, y: tirx.call_intrin(dtype_of(x), "tirx.pow", x, y), a, b)
 
 
 @override("relax.equal")
-def equal(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def equal(_call: Expr, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return elementwise("equal", lambda x, y: _comparable(x) == _comparable(y), a, b)
 
 
 @override("relax.not_equal")
-def not_equal(_call: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def not_equal(_call: Expr, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return elementwise("not_equal", lambda x, y: _comparable(x) != _comparable(y), a, b)
 
 
-def _comparable(x: Any) -> Any:
+def _comparable(x: Expr) -> Expr:
     """Booleans as bytes: for vectors of them TVM would write a comparison of floats, which LLVM refuses."""
     return x.astype("uint8") if dtype_of(x) == "bool" else x
 
 
 @override("relax.sign")
-def sign(_call: Any, x: te.Tensor) -> te.Tensor:
+def sign(_call: Expr, x: te.Tensor) -> te.Tensor:
     """-1, 0 or 1, and NaN of a NaN, as in numpy; Relax's own takes it for 0."""
     if not is_float(x.dtype):
         return topi.sign(x)
 
-    def apply(v: Any) -> Any:
+    def apply(v: Expr) -> Expr:
         up, down, none = (tirx.const(c, dtype_of(v)) for c in (1, -1, 0))
         return tirx.Select(v > 0, up, tirx.Select(v < 0, down, tirx.Select(v.equal(0), none, v)))
 
@@ -169,7 +170,7 @@ def sign(_call: Any, x: te.Tensor) -> te.Tensor:
 
 
 @override("relax.take")
-def take(call: Any, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+def take(call: Expr, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
     """x at ``indices`` along an axis; an index outside the tensor reads the nearest element instead of stray memory."""
     if call.attrs.axis is None:
         return topi.take(x, indices, mode="clip")
@@ -186,16 +187,16 @@ def _inside(indices: Any, length: Any) -> bool:
 
 
 @override("relax.max")
-def reduce_max(call: Any, x: te.Tensor) -> te.Tensor:
+def reduce_max(call: Expr, x: te.Tensor) -> te.Tensor:
     return _reduce(call, x, larger, lowest, "max")
 
 
 @override("relax.min")
-def reduce_min(call: Any, x: te.Tensor) -> te.Tensor:
+def reduce_min(call: Expr, x: te.Tensor) -> te.Tensor:
     return _reduce(call, x, smaller, highest, "min")
 
 
-def _reduce(call: Any, x: te.Tensor, combine: Any, identity: Any, name: str) -> te.Tensor:
+def _reduce(call: Expr, x: te.Tensor, combine: Any, identity: Any, name: str) -> te.Tensor:
     rank = len(x.shape)
     axes = list(range(rank)) if call.attrs.axis is None else [int(a) % rank for a in call.attrs.axis]
     keep = bool(call.attrs.keepdims)
@@ -205,7 +206,7 @@ def _reduce(call: Any, x: te.Tensor, combine: Any, identity: Any, name: str) -> 
     along = {a: te.reduce_axis((0, x.shape[a]), name=f"k{a}") for a in axes}
     shape = [1 if a in along else d for a, d in enumerate(x.shape) if keep or a not in along]
 
-    def body(*i: Any) -> Any:
+    def body(*i: Any) -> Expr:
         own = iter(i)
         at = []
         for a in range(rank):
@@ -221,12 +222,12 @@ def _reduce(call: Any, x: te.Tensor, combine: Any, identity: Any, name: str) -> 
 
 
 @override("relax.nn.layer_norm")
-def layer_norm(call: Any, x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te.Tensor:
+def layer_norm(call: Expr, x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te.Tensor:
     """(x - mean) / sqrt(mean((x - mean)^2) + eps) * gamma + beta over the trailing axes."""
     rank = len(x.shape)
     axes = sorted(int(a) % rank for a in call.attrs.axes)
 
-    def scaled(value: Any, i: tuple[Any, ...]) -> Any:
+    def scaled(value: Expr, i: tuple[Expr, ...]) -> Expr:
         own = [i[a] for a in axes]
         return value * gamma(*own) + beta(*own)
 
@@ -234,7 +235,7 @@ def layer_norm(call: Any, x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te
 
 
 @override("relax.nn.rms_norm")
-def rms_norm(call: Any, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def rms_norm(call: Expr, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight, where weight has the axes that the mean goes over."""
     rank = len(x.shape)
     axes = sorted(int(a) % rank for a in call.attrs.axes)
@@ -244,13 +245,13 @@ def rms_norm(call: Any, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     dtype = str(x.dtype)
     along = {a: te.reduce_axis((0, x.shape[a]), name=f"square{a}") for a in axes}
 
-    def squares(*i: Any) -> Any:
+    def squares(*i: Any) -> Expr:
         value = x(*[along.get(a, p) for a, p in enumerate(i)])
         return te.sum(value * value, axis=list(along.values()))
 
     total = te.compute([1 if a in axes else d for a, d in enumerate(x.shape)], squares, name="square")
 
-    def normalised(*i: Any) -> Any:
+    def normalised(*i: Any) -> Expr:
         mean = total(*[0 if a in axes else p for a, p in enumerate(i)]) * share_of(count, dtype)
         inverse = tirx.const(1.0, dtype) / tirx.sqrt(mean + tirx.const(float(call.attrs.epsilon), dtype))
         return x(*i) * inverse * weight(*[i[a] for a in axes])

@@ -10,17 +10,18 @@ from tvm import te, tirx, topi
 
 from ..words.dims import maximum
 from ..words.sizes import dim_of
+from ..words.tvm_types import Expr
 from .common import largest_number, lowest, shape_of
 from .registry import define, override
 
 
-def _padded(x: te.Tensor, begin: Sequence[int], end: Sequence[int], fill: Any) -> te.Tensor:
+def _padded(x: te.Tensor, begin: Sequence[int], end: Sequence[int], fill: Expr) -> te.Tensor:
     """x with ``fill`` around its spatial axes (from the third on)."""
     if all(e == 0 for e in (*begin, *end)):
         return x
     n, c, *size = shape_of(x)
 
-    def read(*i: Any) -> Any:
+    def read(*i: Any) -> Expr:
         sides = zip(i[2:], begin, end, size)
         inside = [t for p, b, e, s in sides for t, pad in ((p >= b, b), (p < b + s, e)) if pad != 0]
         return tirx.if_then_else(tirx.all(*inside), x(*i[:2], *[p - b for p, b in zip(i[2:], begin)]), fill)
@@ -41,7 +42,7 @@ def _reach(
     return [maximum((o - 1) * s + (k - 1) * d + 1 - n - b, 0) for n, k, s, d, b, o in spans]
 
 
-def _largest(call: Any, x: te.Tensor) -> te.Tensor:
+def _largest(call: Expr, x: te.Tensor) -> te.Tensor:
     """The largest element of every window that is no NaN, -inf outside and of a window of nothing else. (Relax's own
     pads with the lowest finite number, which is more than all of a window of -inf.)"""
     attrs, spatial = call.attrs, len(x.shape) - 2
@@ -61,7 +62,7 @@ def _largest(call: Any, x: te.Tensor) -> te.Tensor:
         taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(kernel)]
         largest = largest_number(x.dtype)
 
-        def best(b: Any, ch: Any, *o: Any) -> Any:
+        def best(b: Expr, ch: Expr, *o: Any) -> Expr:
             return largest(data(b, ch, *[p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]), axis=taps)
 
         return te.compute([*shape_of(x)[:2], *size], best, name="max_pool")
@@ -106,7 +107,7 @@ def window_sum(
     data = _padded(x, begin, end, tirx.const(0, x.dtype))
     taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(kernel)]
 
-    def total(b: Any, ch: Any, *o: Any) -> Any:
+    def total(b: Expr, ch: Expr, *o: Any) -> Expr:
         at = [p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]
         return te.sum(data(b, ch, *at), axis=taps)
 
@@ -120,7 +121,7 @@ def channel_window_sum(x: te.Tensor, *, size: int) -> te.Tensor:
     before = (size - 1) // 2
     tap = te.reduce_axis((0, size), name="rk")
 
-    def read(b: Any, ch: Any, *i: Any) -> Any:
+    def read(b: Expr, ch: Expr, *i: Any) -> Expr:
         inside = tirx.all(ch >= before, ch < before + c)
         return tirx.if_then_else(inside, x(b, ch - before, *i), tirx.const(0, x.dtype))
 
@@ -158,7 +159,7 @@ def max_pool_with_indices(
     for s in size:
         space *= s
 
-    def best(b: Any, ch: Any, *o: Any) -> Any:
+    def best(b: Expr, ch: Expr, *o: Any) -> Any:
         at = [p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]
         real = [a - f for a, f in zip(at, begin)]
         flat: Any = tirx.const(0, "int64")
@@ -176,7 +177,7 @@ def max_pool_with_indices(
 @override("relax.nn.avg_pool1d")
 @override("relax.nn.avg_pool2d")
 @override("relax.nn.avg_pool3d")
-def average_pool(call: Any, x: te.Tensor) -> te.Tensor:
+def average_pool(call: Expr, x: te.Tensor) -> te.Tensor:
     """The sum over a window times the reciprocal of its size, which is known at compile time but beside the edges: a
     division of vectors takes as long as twenty additions."""
     attrs, spatial = call.attrs, len(x.shape) - 2
@@ -190,7 +191,7 @@ def average_pool(call: Any, x: te.Tensor) -> te.Tensor:
     (total,) = pooled.op.input_tensors
     whole = tirx.const(1.0 / math.prod(kernel), x.dtype)
 
-    def mean(*i: Any) -> Any:
+    def mean(*i: Any) -> Expr:
         if include or not any(pads):
             return total(*i) * whole
         count: Any = tirx.const(1, "int32")

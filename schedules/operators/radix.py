@@ -17,6 +17,7 @@ from typing import Any
 from tvm import tirx
 
 from ..emit.builder import KernelBuilder
+from ..words.tvm_types import Expr
 from .common import is_float, is_nan
 from .heap import position_of
 from .loops import cast
@@ -91,13 +92,13 @@ def sort_descending(
                 b.store(counts, slot, counts[slot] + 1)
             b.store(given, 0, length - given[0])
 
-    def stood(n: Any) -> Any:
+    def stood(n: Expr) -> Any:
         return position_of(numbers[given[0] + n]) if positions is None else positions[given[0] + n]
 
     return stood
 
 
-def _byte(number: Any, place: int) -> Any:
+def _byte(number: Expr, place: int) -> Any:
     """A number's byte at a place, greater ones first."""
     byte = tirx.bitwise_and(cast("int32", tirx.shift_right(number, tirx.IntImm("int64", 8 * place))), BYTES - 1)
     return tirx.bitwise_xor(byte, 0x7F if place == 7 else 0xFF)  # the sign is the other way round

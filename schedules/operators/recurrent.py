@@ -25,6 +25,7 @@ from ..emit.builder import KernelBuilder
 from ..math import exponential
 from ..words.dims import is_dim
 from ..words.sizes import usual
+from ..words.tvm_types import Expr
 from .common import dtype_of, larger, shape_of, smaller
 from .loops import PARALLEL_WORK, accumulator, cast, written
 from .registry import define
@@ -55,7 +56,7 @@ def packed(weights: np.ndarray, hidden: int) -> np.ndarray:
 def _known(name: str) -> Function:
     """One of the transcendental functions: a plain form in float32, the C library's in float64."""
 
-    def apply(k: KernelBuilder, x: Any) -> Any:
+    def apply(k: KernelBuilder, x: Expr) -> Any:
         if str(x.ty.dtype) == "float32":
             return exponential.FLOAT32[f"tirx.{name}"](k.bind(x), k.bind)
         return getattr(tirx, name)(x)
@@ -71,19 +72,19 @@ def _affine(a: float, b: float) -> Function:
     return lambda k, x: x * _const(a, x) + _const(b, x)
 
 
-def _held(k: KernelBuilder, x: Any, low: float, high: float) -> Any:
+def _held(k: KernelBuilder, x: Expr, low: float, high: float) -> Any:
     """``x`` within the limits; NaN stays."""
     return smaller(k.bind(larger(k.bind(x), _const(low, x))), _const(high, x))
 
 
-def _softplus(k: KernelBuilder, x: Any) -> Any:
+def _softplus(k: KernelBuilder, x: Expr) -> Any:
     """log(1 + e**x), whose exponential can't overflow."""
     decay = _known("exp")(k, -tirx.abs(x))
     return larger(x, _const(0, x)) + _known("log")(k, decay + _const(1, x))
 
 
 def _elu(a: float) -> Function:
-    def apply(k: KernelBuilder, x: Any) -> Any:
+    def apply(k: KernelBuilder, x: Expr) -> Any:
         below = (_known("exp")(k, smaller(x, _const(0, x))) - _const(1, x)) * _const(a, x)
         return tirx.Select(x < _const(0, x), below, x)
 
@@ -144,14 +145,14 @@ class _Layer:
         work = self.batch * self.hidden * self.hidden * gates
         self.kind = "parallel" if usual(work) >= 4 * PARALLEL_WORK and self.blocks > 1 else "serial"
 
-    def clip(self, x: Any) -> Any:
+    def clip(self, x: Expr) -> Any:
         return _held(self.k, x, -self.limit, self.limit) if self.limit else x
 
-    def unit(self, block: Any, v: Any) -> Any:
+    def unit(self, block: Expr, v: Expr) -> Any:
         return tirx.min(block * self.lanes, self.hidden - self.lanes) + v
 
     def product(
-        self, block: Any, first: Any, weights: tuple[Any, Any], gates: int, source: Callable[[Any, Any], Any]
+        self, block: Expr, first: Expr, weights: tuple[Any, Any], gates: int, source: Callable[[Any, Any], Any]
     ) -> Any:
         """acc[row, gate, lane] = sum over k of source(row, k) * weights: a register tile, k rolled. ``weights`` come
         with their scales, if they are whole numbers."""
@@ -307,7 +308,7 @@ def _rnn(
 ) -> None:  # fmt: skip
     k = layer.k
 
-    def block(block: Any, first: Any) -> None:
+    def block(block: Expr, first: Expr) -> None:
         acc = layer.product(block, first, _scaled(given, "w"), 1, lambda row, i: state(0, row, i))
         for r in range(layer.rows):
             with k.loop(layer.lanes, "vectorized") as v:
@@ -325,7 +326,7 @@ def _lstm(
     """Gates i, o, f, c; peepholes i, o, f."""
     k = layer.k
 
-    def block(block: Any, first: Any) -> None:
+    def block(block: Expr, first: Expr) -> None:
         acc = layer.product(block, first, _scaled(given, "w"), 4, layer.seen or (lambda row, i: state(0, row, i)))
         for r in range(layer.rows):
             row = first + r
@@ -356,7 +357,7 @@ def _gru_after(
     """Gates z, r, h; the reset gate scales the product: h~ = g(x + r * (h R + b))."""
     k = layer.k
 
-    def block(block: Any, first: Any) -> None:
+    def block(block: Expr, first: Expr) -> None:
         acc = layer.product(block, first, _scaled(given, "w"), 3, lambda row, i: state(0, row, i))
         for r in range(layer.rows):
             row = first + r
@@ -381,7 +382,7 @@ def _gru(
     """Gates z, r, h; the reset gate scales the state before the product: h~ = g(x + (r * h) R), so there are two."""
     k, size = layer.k, layer.batch * layer.hidden
 
-    def gates(block: Any, first: Any) -> None:
+    def gates(block: Expr, first: Expr) -> None:
         acc = layer.product(block, first, _scaled(given, "w"), 2, lambda row, i: state(0, row, i))
         for r in range(layer.rows):
             row = first + r
@@ -393,7 +394,7 @@ def _gru(
                 k.store(work, free + row * layer.hidden + unit, reset * state(0, row, unit))
                 k.store(work, free + size + row * layer.hidden + unit, z)
 
-    def fresh(block: Any, first: Any) -> None:
+    def fresh(block: Expr, first: Expr) -> None:
         scaled = lambda row, i: k.load(work, free + row * layer.hidden + i)  # noqa: E731
         acc = layer.product(block, first, _scaled(given, "u"), 1, scaled)
         for r in range(layer.rows):

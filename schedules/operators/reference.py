@@ -17,6 +17,7 @@ from tvm import relax, te
 from tvm.ir import Call, GlobalVar
 
 from ..words.group import CONTROL
+from ..words.tvm_types import Expr
 from .control import evaluate
 from .registry import attributes, expression
 
@@ -53,7 +54,7 @@ def compile_reference(module: tvm.IRModule) -> Run:
     def run(*inputs: np.ndarray) -> list[np.ndarray]:
         values: dict[Any, Any] = {p: _tensor(a) for p, a in zip(main.params, inputs)}
 
-        def of(expr: Any) -> Any:
+        def of(expr: Expr) -> Any:
             if expr in values:
                 return values[expr]
             if isinstance(expr, relax.Tuple):

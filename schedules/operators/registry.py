@@ -26,6 +26,7 @@ from tvm.ir import _ffi_api as _ir_ffi
 
 from ..words.dims import to_relax
 from ..words.sizes import dim_of
+from ..words.tvm_types import Expr, Tensor
 from . import open_shapes
 from .loops import types_alone
 from .wrapping_elements import with_wrapping
@@ -133,19 +134,19 @@ class _Recorder:
                     return tensor
         return value
 
-    def call_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
         kwargs = {k: v for k, v in kwargs.items() if k not in ("primfunc_name_hint", "primfunc_attrs", "te_grad_name")}
         self.result = func(*map(self._lookup, args), **{k: self._lookup(v) for k, v in kwargs.items()})
         return self.result
 
-    def normalize(self, expr: Any) -> Any:
+    def normalize(self, expr: Expr) -> Any:
         return expr
 
-    def emit(self, expr: Any, name_hint: str = "") -> Any:
+    def emit(self, expr: Expr, name_hint: str = "") -> Any:
         return expr
 
 
-def _from_legalize(call_: Call, inputs: Sequence[Any]) -> Any:
+def _from_legalize(call_: Call, inputs: Sequence[Any]) -> Tensor:
     rule = call_.op.get_attr("FLegalize")
     if rule is None:
         raise ValueError(f"{call_.op.name} has no TE expression")

@@ -10,6 +10,7 @@ import numpy as np
 from tvm import te, tirx
 
 from ..instructions.opaque_numbers import fence
+from ..words.tvm_types import Expr
 from .common import dtype_of, shape_of
 from .registry import define
 
@@ -34,14 +35,14 @@ def resample(x: te.Tensor, index: te.Tensor, weight: te.Tensor, *, axis: int) ->
     length, taps = shape_of(index)
     shape[axis] = length
 
-    def term(i: Sequence[Any], k: Any) -> Any:
+    def term(i: Sequence[Expr], k: Any) -> Expr:
         at = list(i)
         at[axis] = index(i[axis], k)
         return weight(i[axis], k) * x(*at)
 
     if taps <= UNROLLED:
 
-        def total(*i: Any) -> Any:
+        def total(*i: Any) -> Expr:
             result = term(i, 0)
             for k in range(1, taps):
                 result = result + term(i, k)

@@ -21,6 +21,7 @@ from tvm import te, tirx
 from ..emit.builder import KernelBuilder
 from ..words.dims import Open, is_dim
 from ..words.sizes import surely
+from ..words.tvm_types import Expr
 from .common import dtype_of, larger, lowest, number, shape_of
 from .loops import cast, kind_of, written
 from .registry import define
@@ -106,7 +107,7 @@ class _Taps:
             for buffer, value in zip(self.kept, self._around(s // bins.ratio, s % bins.ratio)):
                 k.store(buffer, s, value)
 
-    def __call__(self, index: Any, sample: Any) -> list[tuple[Any, Any]]:
+    def __call__(self, index: Expr, sample: Any) -> list[tuple[Any, Any]]:
         """(place, weight) of the lower and of the upper element around a sample of bin ``index``."""
         if self.bins.ratio:
             values = [buffer[index * self.bins.ratio + sample] for buffer in self.kept]
@@ -114,7 +115,7 @@ class _Taps:
             values = [self.k.bind(v) for v in self._around(index, sample)]
         return [(values[0], values[2]), (values[1], values[3])]
 
-    def _around(self, index: Any, sample: Any) -> list[Any]:
+    def _around(self, index: Expr, sample: Any) -> list[Any]:
         """Two places and two weights."""
 
         def const(v: float) -> Any:
@@ -138,7 +139,7 @@ class _Taps:
 
 
 def _sum(
-    k: KernelBuilder, x: Any, start: Any, stride: int, taps: Sequence[_Taps], largest: bool, out: Any,
+    k: KernelBuilder, x: Expr, start: Expr, stride: int, taps: Sequence[_Taps], largest: bool, out: Any,
     place: tuple[Any, int],
 ) -> None:  # fmt: skip
     """Every bin of a region, a group of vectors of channels at a time; the last ones overlap those before them."""
@@ -193,7 +194,7 @@ def _sum(
                 k.store(out, ((region * channels + begin + v) * high + y) * wide + xx, value)
 
 
-def turn_channels(k: KernelBuilder, x: Any, turned: Any, shape: tuple[int, int, int]) -> None:
+def turn_channels(k: KernelBuilder, x: Expr, turned: Any, shape: tuple[int, int, int]) -> None:
     """x [images, channels, pixels] -> turned [images, pixels, channels], in squares of vectors that may overlap."""
     images, channels, pixels = shape
     wide, high = min(pixels, LANES), min(channels, LANES)

@@ -11,6 +11,7 @@ from tvm import te, tirx
 from ..emit.builder import KernelBuilder
 from ..words.dims import is_dim, to_index
 from ..words.sizes import surely
+from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, is_nan, number, shape_of
 from .loops import Run, kind_of, runs, written
 from .registry import define
@@ -19,11 +20,11 @@ FAR = 2.0**22  # a position beyond which is taken for that one, so that it can b
 LANES = 16  # positions side by side, whose places and weights all channels share
 
 
-def _clamped(i: Any, length: Any) -> Any:
+def _clamped(i: Expr, length: Any) -> Expr:
     return tirx.max(tirx.min(i, number(length - 1, dtype_of(i))), tirx.const(0, dtype_of(i)))
 
 
-def _inside(i: Any, length: Any) -> Any:
+def _inside(i: Expr, length: Any) -> Expr:
     return tirx.all(i >= 0, i < to_index(length))
 
 
@@ -36,12 +37,12 @@ def _where_positive(extent: Any, dtype: str, value: Callable[[Any], Any]) -> Any
     return value(number(extent, dtype)) if extent > 0 else zero
 
 
-def _reflected(x: Any, low: float, high: Any) -> Any:
+def _reflected(x: Expr, low: float, high: Any) -> Any:
     """x mirrored at the borders until it lies between them."""
     return _where_positive(high - low, dtype_of(x), lambda width: _mirrored(x, low, high, width))
 
 
-def _mirrored(x: Any, low: float, high: Any, width: Any) -> Any:
+def _mirrored(x: Expr, low: float, high: Any, width: Any) -> Any:
     dtype = dtype_of(x)
     bottom, top = number(low, dtype), number(high, dtype)
     distance = tirx.Select(x < bottom, bottom - x, x - top)
@@ -55,30 +56,30 @@ def _mirrored(x: Any, low: float, high: Any, width: Any) -> Any:
     return tirx.Select(x < bottom, below, tirx.Select(x > top, above, x))
 
 
-def _within_a_period(x: Any, low: float, period: Any) -> Any:
+def _within_a_period(x: Expr, low: float, period: Any) -> Any:
     """x in [low, low + period), where what repeats in periods is the same; zero where they have no length."""
     start = tirx.const(low, dtype_of(x))
     return _where_positive(period, dtype_of(x), lambda length: x - tirx.floor((x - start) / length) * length)
 
 
-def _linear_weights(t: Any) -> list[Any]:
+def _linear_weights(t: Expr) -> list[Expr]:
     return [tirx.const(1, dtype_of(t)) - t, t]
 
 
-def _shared(weights: list[Any], t: Any) -> list[Any]:
+def _shared(weights: list[Expr], t: Expr) -> list[Expr]:
     """``weights`` of neighbours; equal parts where ``t`` is 0 and all of them are the element itself (:func:`_apart`),
     so that none is 0, and infinite elements stay what they are."""
     part = tirx.const(1.0 / len(weights), dtype_of(t))
     return [tirx.Select(t > tirx.const(0, dtype_of(t)), w, part) for w in weights]
 
 
-def _apart(offset: int, t: Any) -> Any:
+def _apart(offset: int, t: Expr) -> Expr:
     """How far a neighbour lies from the element that a position is ``t`` above: nowhere, where only that one counts."""
     zero = tirx.IntImm("int32", 0)
     return tirx.Select(t > tirx.const(0, dtype_of(t)), tirx.IntImm("int32", offset), zero) if offset else zero
 
 
-def _cubic_weights(t: Any) -> list[Any]:
+def _cubic_weights(t: Expr) -> list[Any]:
     """Keys' kernel with a = -0.75 at distances t + 1, t, 1 - t, 2 - t."""
     dtype = dtype_of(t)
     a = -0.75
@@ -107,7 +108,7 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
     rank = len(size)
     dtype = dtype_of(grid)
 
-    def position(b: Any, *rest: Any) -> Any:
+    def position(b: Expr, *rest: Any) -> Expr:
         *at, d = rest
         value = None
         for axis in range(rank):  # the axis is the innermost index, unrolled as a choice
@@ -117,7 +118,7 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
 
     where = te.compute([n, *out, rank], position, name="position")
 
-    def read(b: Any, ch: Any, index: Sequence[Any]) -> Any:
+    def read(b: Expr, ch: Expr, index: Sequence[Expr]) -> Expr:
         resolved, inside = [], []
         for i, length in zip(index, size):
             if padding == "zeros":
@@ -129,7 +130,7 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
         value = x(b, ch, *resolved)
         return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, dtype_of(x))) if inside else value
 
-    def sample(b: Any, ch: Any, *at: Any) -> Any:
+    def sample(b: Expr, ch: Expr, *at: Any) -> Expr:
         point = [where(b, *at, d) for d in range(rank)]
         if mode == "nearest":
             return read(b, ch, [p.astype("int32") for p in point])
@@ -150,7 +151,7 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
     return te.compute([n, c, *out], sample, name="grid_sample")
 
 
-def _source(g: Any, length: Any, dtype: str, mode: str, padding: str, align_corners: bool) -> Any:
+def _source(g: Expr, length: Any, dtype: str, mode: str, padding: str, align_corners: bool) -> Expr:
     """The position in elements of the normalised coordinate ``g``; of the only element, whatever ``g`` is: between the
     corners of one lies nothing, and infinity times that is no number."""
     if align_corners and length == 1:
@@ -172,7 +173,7 @@ def _source(g: Any, length: Any, dtype: str, mode: str, padding: str, align_corn
     return tirx.max(tirx.min(p, size + two), tirx.const(-3, dtype))
 
 
-def _sum(terms: Sequence[Any]) -> Any:
+def _sum(terms: Sequence[Expr]) -> Expr:
     result = terms[0]
     for term in terms[1:]:
         result = result + term
@@ -199,11 +200,11 @@ def deformed(
     dtype, positions, taps = dtype_of(x), oh * ow, kh * kw
     share = channels // offset_groups
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         for run in runs(positions, LANES):
             sample(k, ins, outs, run)
 
-    def sample(k: KernelBuilder, ins: list[Any], outs: list[Any], run: Run) -> None:
+    def sample(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer], run: Run) -> None:
         blocks, lanes = run.blocks, run.lanes
         kind = kind_of(n * channels * taps * positions)
         with k.loop(n * offset_groups * taps * blocks, kind, "row") as row:
@@ -236,7 +237,7 @@ def deformed(
     return written("deformed", [x, offset, *mask], [((n, channels * taps, positions), dtype)], write)[0]
 
 
-def _around(y: Any, x: Any, rows: Any, columns: Any, dtype: str, bind: Any) -> Iterator[tuple[Any, Any, Any]]:
+def _around(y: Expr, x: Expr, rows: Any, columns: Any, dtype: str, bind: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Weight, whether it lies inside, and place of the four elements around (y, x) of one image."""
     limit = [
         bind(tirx.max(tirx.min(p, number(m + 1, dtype)), tirx.const(-2, dtype)))

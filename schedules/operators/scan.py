@@ -10,6 +10,7 @@ from ..emit.builder import KernelBuilder
 from ..math.wrapping import plus, times
 from ..words.dims import is_dim, to_index
 from ..words.sizes import surely, usual
+from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, is_float, shape_of
 from .filtered import offer_all
 from .heap import Before, Heap, RankHeap, order, rank_of
@@ -25,11 +26,11 @@ def _running(x: te.Tensor, axis: int, exclusive: bool, reverse: bool, product: b
     outer, length, inner = split_at(x, axis)
     dtype, wide = dtype_of(x), accumulator(dtype_of(x))
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         for run in runs(inner, LANES):
             columns(k, ins[0], outs[0], run)
 
-    def columns(k: KernelBuilder, source: Any, target: Any, run: Run) -> None:
+    def columns(k: KernelBuilder, source: Buffer, target: Buffer, run: Run) -> None:
         with k.loop(outer * run.blocks, kind_of(outer * length * inner), "row") as row:
             before, first = row // run.blocks, run.first(row % run.blocks)
             total = k.local("total", wide, run.lanes)
@@ -78,17 +79,17 @@ def topk(x: te.Tensor, *, k: int | None = None, axis: int, largest: bool) -> lis
     wide: Any = key_of(dtype_of(x), largest) if rank is None else None
     before = order(is_float(dtype_of(x)), largest)
 
-    def write(b: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(b: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         values, positions = outs
         sorts = (rank or wide) is not None and radix_pays(usual(length), usual(k), rank is None)
         with b.loop(outer * inner, kind_of(outer * length * inner), "row") as row:
             source = row // inner * (length * inner) + row % inner
             target = row // inner * (k * inner) + row % inner
 
-            def value(p: Any) -> Any:
+            def value(p: Expr) -> Expr:
                 return b.load(ins[0], source + p * inner)
 
-            def put(o: Any, at: Any) -> None:
+            def put(o: Expr, at: Expr) -> None:
                 b.store(values, target + o * inner, value(at))
                 b.store(positions, target + o * inner, cast("int64", at))
 
@@ -123,7 +124,7 @@ def first_of(x: te.Tensor, axis: int, before: Before) -> list[te.Tensor]:
     dtype = dtype_of(x)
     along = inner == 1
 
-    def write(b: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(b: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         if not along:
             for run in runs(inner, LANES):
                 find(b, ins, outs, run)
@@ -135,7 +136,7 @@ def first_of(x: te.Tensor, axis: int, before: Before) -> list[te.Tensor]:
                 with b.when(condition):
                     find(b, ins, outs, Run(1, lanes, lambda _: tirx.IntImm("int32", 0)))
 
-    def find(b: KernelBuilder, ins: list[Any], outs: list[Any], run: Run) -> None:
+    def find(b: KernelBuilder, ins: list[Buffer], outs: list[Buffer], run: Run) -> None:
         blocks, lanes = run.blocks, run.lanes
         with b.loop(outer * blocks, kind_of(outer * length * inner), "row") as row:
             start, column = row // blocks * (length * inner), run.first(row % blocks)

@@ -15,6 +15,7 @@ from ..emit.builder import KernelBuilder
 from ..math.wrapping import plus, times
 from ..words.dims import is_dim, to_index
 from ..words.sizes import product
+from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, larger, shape_of, smaller, wide
 from .loops import kind_of, split_at, written
 from .registry import define
@@ -23,7 +24,7 @@ LANES = 16
 COLUMNS = 64  # neighbouring columns that one task takes, so that it reads whole cache lines
 
 
-def _combine(reduction: str, a: Any, b: Any) -> Any:
+def _combine(reduction: str, a: Expr, b: Expr) -> Expr:
     if reduction == "none":
         return b
     if reduction in ("add", "mul"):
@@ -31,13 +32,13 @@ def _combine(reduction: str, a: Any, b: Any) -> Any:
     return larger(a, b) if reduction == "max" else smaller(a, b)
 
 
-def _resolve(index: Any, length: Any) -> Any:
+def _resolve(index: Expr, length: Any) -> Expr:
     """A position as int64, negative ones counted from the end."""
     signed = index.astype("int64")
     return tirx.Select(signed < 0, signed + wide(length), signed)
 
 
-def _copy(k: KernelBuilder, source: Any, target: Any, elements: Any) -> None:
+def _copy(k: KernelBuilder, source: Buffer, target: Buffer, elements: Any) -> None:
     whole, rest = divmod(elements, LANES)
     if whole != 0:
         with k.loop(whole, kind_of(elements), "c") as block:
@@ -48,7 +49,7 @@ def _copy(k: KernelBuilder, source: Any, target: Any, elements: Any) -> None:
             k.store(target, whole * LANES + i, k.load(source, whole * LANES + i))
 
 
-def _offset(index: Any, extent: Sequence[Any], shape: Sequence[Any]) -> Any:
+def _offset(index: Expr, extent: Sequence[Any], shape: Sequence[Any]) -> Any:
     """Where element ``index`` of a corner of size ``extent`` lies in a tensor of size ``shape``."""
     if list(extent[1:]) == list(shape[1:]):
         return index
@@ -87,7 +88,7 @@ def scatter_elements(
     return written("scatter_elements", [x, indices, updates], [(shape, dtype_of(x))], write)[0]
 
 
-def _inside(k: KernelBuilder, index: Any, length: Any, needed: bool) -> Any:
+def _inside(k: KernelBuilder, index: Expr, length: Any, needed: bool) -> Any:
     return k.when(index < to_index(length) if needed else tirx.IntImm("bool", 1))
 
 
@@ -109,11 +110,11 @@ def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reductio
     size = product(shape[depth:])
     whole, rest = divmod(size, LANES)
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
-        def one(u: Any, update: Callable[[Any], None]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
+        def one(u: Expr, update: Callable[[Any], None]) -> None:
             """``update(start of the slice)``, if update ``u`` lies inside."""
             inside: Any = tirx.IntImm("bool", 1)
-            start: Any = tirx.IntImm("int32", 0)
+            start: Expr = tirx.IntImm("int32", 0)
             for d in range(depth):
                 found = k.bind(_resolve(k.load(ins[1], u * depth + d), shape[d]))
                 inside = tirx.all(inside, found >= 0, found < wide(shape[d]))
@@ -121,14 +122,14 @@ def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reductio
             with k.when(inside):
                 update(start * size)
 
-        def element(u: Any, start: Any, i: Any) -> None:
+        def element(u: Expr, start: Expr, i: Expr) -> None:
             k.store(outs[0], start + i, _combine(reduction, k.load(outs[0], start + i), k.load(ins[2], u * size + i)))
 
         _copy(k, ins[0], outs[0], product(shape))
         if whole != 0:
             with k.loop(whole, kind_of(count * size), "block") as block, k.loop(count, name="u") as u:
 
-                def lanes(start: Any) -> None:
+                def lanes(start: Expr) -> None:
                     with k.loop(LANES, "vectorized") as v:
                         element(u, start, block * LANES + v)
 
@@ -136,7 +137,7 @@ def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reductio
         if rest != 0:
             with k.loop(count, name="u") as u:
 
-                def remaining(start: Any) -> None:
+                def remaining(start: Expr) -> None:
                     with k.loop(rest, name="i") as i:
                         element(u, start, whole * LANES + i)
 
@@ -153,7 +154,7 @@ def scatter_known(x: te.Tensor, table: te.Tensor, updates: te.Tensor, *, reducti
     """
     shape = shape_of(x)
 
-    def pick(p: Any, r: Any) -> Any:
+    def pick(p: Expr, r: Any) -> Any:
         k = table(p)
         value = updates(tirx.max(k, 0), r)
         old = x(p, r)

@@ -19,6 +19,7 @@ from tvm.ir.prim import expr as prim
 
 from ..words.dims import is_open
 from ..words.sizes import dim_of
+from ..words.tvm_types import Expr
 
 GAIN = 1.4  # how many times fewer taps pay for the row that is stored
 
@@ -34,7 +35,7 @@ class _Windows(NamedTuple):
     stride: int
     step: int
 
-    def over(self, value: Any, axis: Any) -> Any:
+    def over(self, value: Expr, axis: Any) -> Expr:
         return tirx.Reduce(self.reduce.combiner, [value], [axis], self.reduce.condition, 0, [])
 
 
@@ -69,7 +70,7 @@ def folded(tensor: te.Tensor) -> te.Tensor:
     if not isinstance(combiner.result[0], prim.Add):
         return tensor
 
-    def column(n: Any, c: Any, y: Any, x: Any) -> Any:
+    def column(n: Expr, c: Expr, y: Expr, x: Expr) -> Any:
         value, place = combiner.identity_element[0], x * found.stride + along.var * found.step
         for k in range(found.lines):
             value = value + found.read(n, c, y, k, place)
@@ -104,13 +105,13 @@ def _windows(tensor: te.Tensor) -> _Windows | None:
     if stride < 1 or step < 1 or start or taps < 2 or lines * taps < GAIN * (lines * stride + taps):
         return None
 
-    def read(n: Any, c: Any, y: Any, k: Any, p: Any) -> Any:
+    def read(n: Expr, c: Expr, y: Expr, k: Expr, p: Expr) -> Expr:
         return data(n, c, _replaced(at[2], {axes[2]: y, first.var: k}), p)
 
     return _Windows(reduce, read, lines, taps, stride, step)
 
 
-def _replaced(index: Any, values: dict[Any, Any]) -> Any:
+def _replaced(index: Expr, values: dict[Any, Any]) -> Expr:
     """A linear index with other variables."""
     linear = sym.detect_linear_equation(index, list(values))
     result = linear[len(values)]
@@ -119,9 +120,9 @@ def _replaced(index: Any, values: dict[Any, Any]) -> Any:
     return result
 
 
-def _is_load(expr: Any) -> bool:
+def _is_load(expr: Expr) -> bool:
     return isinstance(expr, Call) and getattr(expr.op, "name", "") == "te.tensor_load"
 
 
-def _uses(index: Any, *variables: Any) -> bool:
+def _uses(index: Expr, *variables: Any) -> bool:
     return any(v.same_as(u) for v in variables for u in tirx.analysis.undefined_vars(index))

@@ -19,6 +19,7 @@ from tvm import te, tirx
 
 from ..words.dims import maximum, to_index
 from ..words.sizes import dim_of, product, surely
+from ..words.tvm_types import Expr
 from .common import share_of
 from .te_stages import STORED
 
@@ -38,32 +39,32 @@ class Moments:
         square = self._sum("square", lambda i: self.near(i) * self.near(i))
         self._share, self._first, self._total, self._square = share, first, total, square
 
-    def number(self, value: float) -> Any:
+    def number(self, value: float) -> Expr:
         return tirx.const(value, self.dtype)
 
-    def wide(self, i: Sequence[Any]) -> Any:
+    def wide(self, i: Sequence[Any]) -> Expr:
         return self.x(*i).astype(self.dtype)
 
-    def _first_of(self, i: Sequence[Any], count: Any) -> Any:
+    def _first_of(self, i: Sequence[Expr], count: Any) -> Expr:
         if surely(lambda: count > 0):
             return self.wide(i)
         zero = self.number(0.0)
         return zero if count == 0 else tirx.if_then_else(to_index(count) > 0, self.wide(i), zero)
 
-    def at(self, i: Sequence[Any]) -> list[Any]:
+    def at(self, i: Sequence[Any]) -> list[Expr]:
         """The place of the sums that the element at ``i`` is part of."""
         return [0 if a in self.axes else p for a, p in enumerate(i)]
 
-    def near(self, i: Sequence[Any]) -> Any:
+    def near(self, i: Sequence[Any]) -> Expr:
         """x less its mean as it is rounded."""
         return self.wide(i) - self.mean(*self.at(i))
 
-    def rest(self, i: Sequence[Any]) -> Any:
+    def rest(self, i: Sequence[Expr]) -> Expr:
         """What the mean has beyond that."""
         at = self.at(i)
         return self._total(*at) * self._share - (self.mean(*at) - self._first(*at))
 
-    def variance(self, i: Sequence[Any]) -> Any:
+    def variance(self, i: Sequence[Expr]) -> Expr:
         rest = self.rest(i)
         return tirx.max(self.number(0.0), self._square(*self.at(i)) * self._share - rest * rest)  # a NaN stays one
 
@@ -73,7 +74,7 @@ class Moments:
     def _sum(self, name: str, value: Callable[[Any], Any]) -> te.Tensor:
         along = {a: te.reduce_axis((0, self.x.shape[a]), name=f"{name}{a}") for a in self.axes}
 
-        def total(*i: Any) -> Any:
+        def total(*i: Any) -> Expr:
             return te.sum(value([along.get(a, p) for a, p in enumerate(i)]), axis=list(along.values()))
 
         return te.compute(self.shape, total, name=name)
@@ -91,7 +92,7 @@ def standardised(
     inverse = m.stored("inverse", lambda i: m.number(1.0) / tirx.sqrt(m.variance(i) + m.number(epsilon)))
     shift = m.stored("shift", lambda i: m.rest(i) * inverse(*i))
 
-    def normalised(*i: Any) -> Any:
+    def normalised(*i: Any) -> Expr:
         at = m.at(i)
         return after(m.near(i) * inverse(*at) - shift(*at), i).astype(str(x.dtype))
 

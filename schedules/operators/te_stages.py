@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import te, tirx
 from tvm.ir import Call
+
+from ..words.tvm_types import Expr
 
 COSTLY = {"exp", "log", "sqrt", "rsqrt", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "if_then_else"}
 COSTLY |= {"call_pure_extern"}  # of the C library's, or their plain forms
@@ -26,7 +26,7 @@ def is_costly(tensor: te.Tensor, functions: set[str] = COSTLY) -> bool:
     return any(_has_costly(b, functions) for b in tensor.op.body)
 
 
-def _has_costly(expr: Any, functions: set[str]) -> bool:
+def _has_costly(expr: Expr, functions: set[str]) -> bool:
     if isinstance(expr, Call):
         name = getattr(expr.op, "name", "").rsplit(".", 1)[-1]
         return name in functions or any(_has_costly(a, functions) for a in expr.args)

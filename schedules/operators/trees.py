@@ -18,6 +18,7 @@ from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
 from ..words.dims import is_dim
+from ..words.tvm_types import Expr
 from .common import shape_of
 from .loops import kind_of, until, written
 from .registry import define
@@ -67,7 +68,7 @@ def forest(
         way = _Way(k, values, table, splits, mode, nan)
         weighed = _Weighed(k, leaves, tables[-1] if alone else None, function, results, dtype)
 
-        def in_tree(first: Any, count: int) -> None:
+        def in_tree(first: Expr, count: int) -> None:
             """``count`` rows, LANES at a time through each tree."""
             sums = weighed.begin(count)
             with k.loop(trees, name="tree") as tree, k.loop(count // LANES, name="part") as part:
@@ -186,7 +187,7 @@ class _Weighed:
             place = row * self.results + r
             self.k.store(sums, place, self._join(sums[place], self.leaves[leaf * self.results + r]))
 
-    def end(self, sums: Any, rows: int, out: Any, first: Any) -> None:
+    def end(self, sums: Any, rows: int, out: Any, first: Expr) -> None:
         with self.k.loop(rows * self.results, name="z") as z:
             self.k.store(out, first * self.results + z, sums[z])
 

@@ -15,6 +15,7 @@ from tvm import te, tirx
 
 from ..words.dims import is_open, to_index
 from ..words.sizes import dim_of
+from ..words.tvm_types import Expr
 from .common import shape_of
 from .registry import override
 
@@ -62,7 +63,7 @@ def _counts(shape: Sequence[Any]) -> list[Any]:
 
 
 @override("relax.reshape")
-def reshape(call: Any, x: te.Tensor, _shape: Any) -> te.Tensor:
+def reshape(call: Expr, x: te.Tensor, _shape: Expr) -> te.Tensor:
     """The same elements in the order of memory."""
     from tvm import topi
 
@@ -73,7 +74,7 @@ def reshape(call: Any, x: te.Tensor, _shape: Any) -> te.Tensor:
 
 
 @override("relax.broadcast_to")
-def broadcast_to(call: Any, x: te.Tensor, _shape: Any) -> te.Tensor:
+def broadcast_to(call: Expr, x: te.Tensor, _shape: Expr) -> te.Tensor:
     """Every element as often as the shape says. An open dim that becomes another one is that long, or one."""
     from tvm import topi
 
@@ -89,7 +90,7 @@ def broadcast_to(call: Any, x: te.Tensor, _shape: Any) -> te.Tensor:
 
 
 @override("relax.tile")
-def tile(call: Any, x: te.Tensor) -> te.Tensor:
+def tile(call: Expr, x: te.Tensor) -> te.Tensor:
     """The tensor as often side by side, along each axis, as the repeats say."""
     from tvm import topi
 

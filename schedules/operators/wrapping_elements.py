@@ -20,6 +20,7 @@ from tvm.ir.prim import expr as prim
 from tvm.te import _ffi_api
 
 from ..math.wrapping import combined, converted, is_hidden, is_whole, number, truncated
+from ..words.tvm_types import Expr
 
 _BINARY = (
     prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod, prim.LShift, prim.RShift,
@@ -82,7 +83,7 @@ class _Elements:
             return combiner
         return tirx.CommReducer(combiner.lhs, combiner.rhs, result, combiner.identity_element)
 
-    def _element(self, expr: Any, index: bool = False) -> tuple[Any, bool]:
+    def _element(self, expr: Expr, index: bool = False) -> tuple[Any, bool]:
         """``expr`` as it is to be, and whether it is an element; in an ``index`` only the tensors change."""
         kind, index = type(expr), index or is_hidden(expr)  # what is hidden wraps already
         if kind is tirx.Var:
@@ -110,7 +111,7 @@ class _Elements:
 
     def _made_of(
         self,
-        expr: Any,
+        expr: Expr,
         parts: Sequence[Any],
         index: bool,
         make: Callable[..., Any],
@@ -123,14 +124,14 @@ class _Elements:
             return wrapped(*new), True
         return _again(expr, parts, new, make), element
 
-    def _call(self, expr: Any, index: bool) -> tuple[Any, bool]:
+    def _call(self, expr: Expr, index: bool) -> tuple[Any, bool]:
         if not (isinstance(expr.op, Op) and expr.op.name == "te.tensor_load"):
             return self._made_of(expr, expr.args, index, lambda *a: Call(expr.op, list(a), expr.attrs, ret_ty=expr.ty))
         tensor, *places = expr.args
         new = [self.tensor(tensor), *(self._element(p, True)[0] for p in places)]
         return _again(expr, expr.args, new, lambda *a: Call(expr.op, list(a), expr.attrs, ret_ty=expr.ty)), True
 
-    def _cast(self, expr: Any) -> Callable[[Any], Any]:
+    def _cast(self, expr: Expr) -> Callable[[Any], Any]:
         """How an element becomes another type, an integer above all."""
         dtype, source = str(expr.ty.dtype), str(expr.value.ty.dtype)
         if not is_whole(dtype):
@@ -141,7 +142,7 @@ class _Elements:
             return lambda value: tirx.Cast(expr.ty, value)
         return lambda value: truncated(dtype, value)
 
-    def _limited(self, value: Any, dtype: str) -> bool:
+    def _limited(self, value: Expr, dtype: str) -> bool:
         """True for a float that the operator itself holds within what ``dtype`` holds: min and max with such constants,
         then rounded. It sees to NaN; what came before it does not."""
         low, high = self._range(value)
@@ -149,7 +150,7 @@ class _Elements:
         least, most = (0, 2**bits) if dtype.startswith("uint") else (-(2 ** (bits - 1)), 2 ** (bits - 1))
         return low >= least and high < most
 
-    def _range(self, value: Any) -> tuple[float, float]:
+    def _range(self, value: Expr) -> tuple[float, float]:
         whatever = -float("inf"), float("inf")
         if isinstance(value, prim.FloatImm):
             return value.value, value.value
@@ -169,16 +170,16 @@ class _Elements:
         return whatever
 
 
-def _is_arithmetic(expr: Any, first: Any) -> bool:
+def _is_arithmetic(expr: Expr, first: Expr) -> bool:
     """True for what integers do otherwise than TVM thinks: operations on them, and casts from and to them."""
     if isinstance(expr, prim.Cast):
         return is_whole(str(expr.ty.dtype)) and str(first.ty.dtype) != "bool"
     return is_whole(str(first.ty.dtype))
 
 
-def _again(expr: Any, old: Sequence[Any], new: Sequence[Any], make: Callable[..., Any]) -> Any:
+def _again(expr: Expr, old: Sequence[Any], new: Sequence[Expr], make: Callable[..., Any]) -> Expr:
     return expr if _same(new, old) else make(*new)
 
 
-def _same(new: Sequence[Any], old: Sequence[Any]) -> bool:
+def _same(new: Sequence[Expr], old: Sequence[Any]) -> bool:
     return all(a.same_as(b) for a, b in zip(new, old))

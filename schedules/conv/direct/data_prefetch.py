@@ -13,6 +13,7 @@ from tvm import tirx
 from ...instructions.prefetch import FIRST_LEVEL, hint
 from ...words.group import dtype_bytes
 from ...words.sizes import usual
+from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
 from ..register_tile import step_cycles
 from ..weight_prefetch import Next, next_panel
@@ -51,7 +52,7 @@ def below_of(conv: ConvKernel, groups: int) -> Next | None:
     return next_panel(request.target, tile, size, tiles, 1, dtype_bytes(facts.output.dtype))
 
 
-def row_below(conv: ConvKernel, n: Any, group: Any, origins: list[Any]) -> Callable[[Any], Any]:
+def row_below(conv: ConvKernel, n: Expr, group: Any, origins: list[Any]) -> Callable[[Any], Any]:
     """A function that gives, for a block of channels, the position where this tile's share of the next row's input
     begins: rows that this row of tiles doesn't read. Those of the image's last row lie behind it, which is harmless."""
     facts, tile, below = conv.facts, conv.tile, conv.below
@@ -61,7 +62,7 @@ def row_below(conv: ConvKernel, n: Any, group: Any, origins: list[Any]) -> Calla
     tiles = -(-conv.spatial[-1] // (conv.whole or tile).columns)
     own = below.share(conv.bind, group * tiles + conv.across) - below.size
 
-    def begin(block: Any) -> Any:
+    def begin(block: Expr) -> Any:
         return layout.offset([n, 0, first, -facts.before[1]], block, 0) + own
 
     return begin
@@ -92,7 +93,7 @@ def data_distance(conv: ConvKernel) -> int:
     return max(1, round(REMOTE / (conv.lanes * step_cycles(target, conv.tile))))
 
 
-def ask_for_data(conv: ConvKernel, n: Any, block: Any, origins: list[Any], column: Any) -> None:
+def ask_for_data(conv: ConvKernel, n: Expr, block: Expr, origins: list[Expr], column: Expr) -> None:
     """Emits prefetches of one block of channels at all positions of a tile. Past the last block they are without
     effect."""
     k, tile, facts = conv.k, conv.tile, conv.facts
@@ -103,7 +104,7 @@ def ask_for_data(conv: ConvKernel, n: Any, block: Any, origins: list[Any], colum
         hint(k, conv.read(facts.data), conv.ctx.analyzer.simplify(place), FIRST_LEVEL)
 
 
-def next_data(conv: ConvKernel, n: Any, block: Any, blocks: int, origins: list[Any], column: Any) -> Any | None:
+def next_data(conv: ConvKernel, n: Expr, block: Expr, blocks: int, origins: list[Expr], column: Expr) -> Expr | None:
     """The position where the data of the next of ``blocks`` channel blocks begins, or behind the last one that of the
     next tile, for a tile of a 1x1 convolution to prefetch beside the channels of this block (:func:`ask_beside`). None
     where its lines don't lie in one run, or a vector of channels is no line.
@@ -126,7 +127,7 @@ def next_data(conv: ConvKernel, n: Any, block: Any, blocks: int, origins: list[A
     return conv.bind(tirx.Select(block + 1 < blocks, here, beyond), 2 * layout.elements)
 
 
-def ask_beside(conv: ConvKernel, begin: Any, channel: Any) -> None:
+def ask_beside(conv: ConvKernel, begin: Expr, channel: Expr) -> None:
     """Emits the prefetches that fall to one channel of a block, of lines from ``begin`` on, one for each position of
     the tile."""
     facts, lanes = conv.facts, conv.lanes

@@ -14,7 +14,6 @@ the 1x1 layer that widens it before (:mod:`.kernel`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -23,6 +22,7 @@ from ...kernel.work_sharing import has_long_bands
 from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Packed, Request
 from ...words.sizes import usual
+from ...words.tvm_types import Expr
 from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
@@ -76,8 +76,8 @@ def _emit(conv: ConvKernel) -> None:
         with k.loop(tile.positions, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             k.store(acc, z * lanes + v, tirx.const(0, dtype))
 
-        def body(taps: list[Any]) -> None:
-            index: Any = block
+        def body(taps: list[Expr]) -> None:
+            index: Expr = block
             for i, tap in enumerate(taps):
                 index = index * facts.kernel[i] + tap
             with k.loop(tile.columns, "unroll", "dx") as dx:
@@ -87,7 +87,7 @@ def _emit(conv: ConvKernel) -> None:
                     slot = dx * lanes + v
                     k.store(acc, slot, acc[slot] + value * weights[index * lanes + v])
 
-        def nest(i: int, taps: list[Any]) -> None:
+        def nest(i: int, taps: list[Expr]) -> None:
             if i == len(facts.kernel):
                 body(taps)
                 return

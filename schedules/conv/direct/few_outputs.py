@@ -31,6 +31,7 @@ from ...matmul.folded_moves import producers
 from ...words.choice import Choice, Refusal
 from ...words.dims import is_open
 from ...words.group import Group, Kernel, Packed, Request, Value
+from ...words.tvm_types import Buffer, Expr
 from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import OPERATORS, ConvFacts
@@ -134,7 +135,7 @@ def _emit(conv: ConvKernel, plain: bool) -> None:
             with k.loop(lanes, "vectorized", "v") as v:
                 k.store(acc, slot * lanes + v, tirx.const(0, dtype))
 
-        def step(block: Any, index: Any, taps: list[Any]) -> None:
+        def step(block: Expr, index: Expr, taps: list[Expr]) -> None:
             for position in range(tile.positions):
                 dy, dx = divmod(position, tile.columns)
                 at = conv.positions(origins, column, dy, dx)
@@ -144,7 +145,7 @@ def _emit(conv: ConvKernel, plain: bool) -> None:
                         value = conv.input(n, (block, v), at, taps)
                         k.store(acc, slot, acc[slot] + value * weights[(index * outputs + output) * lanes + v])
 
-        def nest(i: int, block: Any, index: Any, taps: list[Any]) -> None:
+        def nest(i: int, block: Expr, index: Expr, taps: list[Expr]) -> None:
             if i == len(facts.kernel):
                 step(block, index, taps)
                 return
@@ -162,7 +163,7 @@ def _emit(conv: ConvKernel, plain: bool) -> None:
             conv.epilogue(_sums(conv, acc), n, tirx.IntImm("int32", 0), origins, column, 1)
 
 
-def _sums(conv: ConvKernel, acc: Any) -> Any:
+def _sums(conv: ConvKernel, acc: Buffer) -> Buffer:
     """[position][lane = output], zero in the lanes past the last: each accumulator added across its lanes."""
     k, lanes, outputs = conv.k, conv.lanes, conv.facts.outputs
     dtype = conv.facts.output.dtype
@@ -179,7 +180,7 @@ def _sums(conv: ConvKernel, acc: Any) -> Any:
     return sums
 
 
-def _write_rows(conv: ConvKernel, acc: Any, n: Any, origins: list[Any], column: Any) -> None:
+def _write_rows(conv: ConvKernel, acc: Buffer, n: Expr, origins: list[Expr], column: Expr) -> None:
     """The epilogue of plain outputs: a vector holds neighbouring columns of an output."""
     k, lanes, columns = conv.k, conv.lanes, conv.tile.columns
     run = lanes // _padded(conv.facts.outputs)
@@ -194,7 +195,7 @@ def _write_rows(conv: ConvKernel, acc: Any, n: Any, origins: list[Any], column: 
                 conv.plain_element(lambda: sums[output * run + v], n, output, place)  # noqa: B023
 
 
-def _gathered(conv: ConvKernel, acc: Any, sums: list[tuple[int, int]]) -> Any:
+def _gathered(conv: ConvKernel, acc: Buffer, sums: list[tuple[int, int]]) -> Expr:
     """One vector of ``sums``, each the (position, output) of an accumulator that is added across its lanes; zero for
     those that the tile hasn't."""
     lanes, outputs, positions = conv.lanes, conv.facts.outputs, conv.tile.positions
@@ -216,11 +217,11 @@ def _padded(outputs: int) -> int:
     return 1 << (outputs - 1).bit_length()
 
 
-def _vector(buffer: Any, offset: int, lanes: int) -> Any:
+def _vector(buffer: Buffer, offset: int, lanes: int) -> Expr:
     return buffer[tirx.Ramp(offset, 1, lanes)]
 
 
-def _merge(k: Any, a: Any, b: Any, parts: int, lanes: int, zero: Any) -> Any:
+def _merge(k: Any, a: Expr | None, b: Expr | None, parts: int, lanes: int, zero: Expr) -> Expr | None:
     """Two vectors of sums in ``parts`` parts each as one in half as many, those of ``a`` first."""
     if a is None and b is None:
         return None

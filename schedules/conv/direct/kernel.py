@@ -51,6 +51,7 @@ from ...kernel.context import Context
 from ...kernel.half_sums import HalfSums, in_runs, run_steps
 from ...kernel.work_sharing import has_long_bands
 from ...words.group import Kernel, Packed, Request, dtype_bytes
+from ...words.tvm_types import Buffer, Expr
 from ..facts import OPERATORS, ConvFacts
 from ..kernel import SHORT, ConvKernel, finish, new_context
 from ..narrower import each_width
@@ -198,7 +199,7 @@ def _blocks_per_group(facts: ConvFacts, lanes: int) -> int:
     return facts.group_out // lanes if facts.group_out % lanes == 0 else 1
 
 
-def _start(facts: ConvFacts, first_output: Any) -> Any:
+def _start(facts: ConvFacts, first_output: Expr) -> Expr:
     """First input channel that the outputs from ``first_output`` on read."""
     return first_output // facts.group_out * facts.group_in
 
@@ -302,7 +303,7 @@ def _emit(conv: ConvKernel, segments: list[Segment], tail: ConvKernel | None = N
     return [t for t in (tiles[:2] + [last] + tiles[2:]) if t is not None]
 
 
-def _cut(conv: ConvKernel, group: Any, groups: int) -> tuple[Any, Any]:
+def _cut(conv: ConvKernel, group: Expr, groups: int) -> tuple[Expr, Expr]:
     """The group of vectors, and which part of its weights."""
     if conv.parts == 1:
         return group, 0
@@ -310,7 +311,7 @@ def _cut(conv: ConvKernel, group: Any, groups: int) -> tuple[Any, Any]:
     return conv.bind(tirx.floordiv(group, conv.parts), groups), part
 
 
-def _rows(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -> None:
+def _rows(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Any) -> None:
     """One row of tiles of one group of vectors, which may be that of the rows that are left over."""
     tile, height = conv.tile, conv.facts.out_spatial[0]
     left = left_over(tile, height) if conv.mixed else None
@@ -333,7 +334,7 @@ def _emit_joined(conv: ConvKernel) -> None:
         emit_tail(conv, weights, 0, n, origins)
 
 
-def _columns(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -> None:
+def _columns(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Any) -> None:
     """All columns of one row of tiles of one group of vectors."""
     _tiles(conv, segments, weights, at)
     if conv.narrow is not None:
@@ -341,7 +342,7 @@ def _columns(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -
         _tiles(part, segments, weights, at)
 
 
-def _tiles(conv: ConvKernel, segments: list[Segment], weights: Any, at: Any) -> None:
+def _tiles(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Any) -> None:
     """The tiles of one size in one row of these, of one group of vectors."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
     (n, group, part, origins), dtype, width = at, facts.output.dtype, tile.blocks * lanes
@@ -413,7 +414,7 @@ def _blocks(conv: ConvKernel, wide: HalfSums | None, begin: int, count: Any, run
         wide.add()
 
 
-def _forms(conv: ConvKernel, group: Any) -> Iterator[Owners | None]:
+def _forms(conv: ConvKernel, group: Expr) -> Iterator[Owners | None]:
     """The forms of a step, each where it applies: for vectors that lie in one group of channels, and for others."""
     if not spans_groups(conv.facts, conv.lanes):
         yield None

@@ -16,6 +16,7 @@ from tvm import tirx
 from ...instructions.load_order import keep_loads
 from ...kernel.unrolled_steps import unrolled
 from ...words.group import dtype_bytes
+from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
 from ..spanning import Owners, chosen
 from ..weight_prefetch import Next, Runs, ask, prefetch
@@ -34,7 +35,7 @@ class Segment:
     aligned: bool = True
 
 
-def _meets_image(conv: ConvKernel, origins: list[Any], column: Any, taps: list[Any]) -> Any:
+def _meets_image(conv: ConvKernel, origins: list[Expr], column: Expr, taps: list[Expr]) -> Expr:
     """True if a position of the tile reads the image at these taps."""
     facts, tile = conv.facts, conv.tile
     parts = []
@@ -48,11 +49,11 @@ def emit_steps(
     conv: ConvKernel,
     segment: Segment,
     block: int,
-    acc: Any,
-    weights: Any,
+    acc: Buffer,
+    weights: Buffer,
     where: Any,
-    base: Any,
-    share: Any,
+    base: Expr,
+    share: Expr | None,
     below: Any,
     runs: Runs | None,
     owners: Owners | None = None,
@@ -98,7 +99,7 @@ def emit_steps(
 
 
 def _multiply(
-    conv: ConvKernel, acc: Any, weights: Any, step: Any, at: Any, block: int, owners: Owners | None
+    conv: ConvKernel, acc: Buffer, weights: Buffer, step: Expr, at: Any, block: int, owners: Owners | None
 ) -> None:
     """The products of one channel and tap, or of one channel and the taps that share their data."""
     k, tile, lanes, (n, channel, number, origins, column, taps) = conv.k, conv.tile, conv.lanes, at
@@ -123,7 +124,7 @@ def _multiply(
             k.store(acc, slot, acc[slot] + value(v) * weights[step + b * lanes + v])
 
 
-def _ask_for_data(conv: ConvKernel, segment: Segment, where: Any) -> Any | None:
+def _ask_for_data(conv: ConvKernel, segment: Segment, where: Any) -> Expr | None:
     """Where the data begins that the channels of this block ask for; None where they don't, but for all at once."""
     n, own, origins, column = where
     if segment.lanes == conv.lanes:
@@ -135,7 +136,7 @@ def _ask_for_data(conv: ConvKernel, segment: Segment, where: Any) -> Any | None:
     return None
 
 
-def _channel(segment: Segment, block: int, start: Any, cb: Any, c: Any) -> Any:
+def _channel(segment: Segment, block: int, start: Expr, cb: Expr, c: Expr) -> Any:
     """The channel as the input's layout wants it: (block, lane), or an index."""
     if not block:
         return start + segment.first + c

@@ -15,8 +15,6 @@ columns: 42 multiply-adds beside 16 shuffles.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import tirx
 
@@ -24,6 +22,7 @@ from ....targets.target import Target
 from ...matmul.folded_moves import producers
 from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Packed, Request
+from ...words.tvm_types import Expr
 from ..algorithm import Algorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
@@ -117,7 +116,7 @@ def _emit(conv: ConvKernel) -> None:
         with k.loop(tile.positions, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             k.store(acc, z * lanes + v, tirx.const(0, dtype))
 
-        def step(index: Any, taps: list[Any]) -> None:
+        def step(index: Expr, taps: list[Expr]) -> None:
             """All channels and taps of the last axis, for one tap of each axis before it."""
             for channel in range(size):
                 picked = [i // size * size + channel for i in range(lanes)]
@@ -140,7 +139,7 @@ def _emit(conv: ConvKernel) -> None:
                                 weight = weights[first + tap * lanes + v]
                                 k.store(acc, slot + v, acc[slot + v] + shared[v] * weight)
 
-        def nest(i: int, index: Any, taps: list[Any]) -> None:
+        def nest(i: int, index: Expr, taps: list[Expr]) -> None:
             if i == len(facts.kernel) - 1:
                 step(index, taps)
                 return

@@ -27,6 +27,7 @@ from ...instructions.amx import COLUMNS, PAIRS, ROW_BYTES, ROWS, SUMS, MatrixUni
 from ...instructions.bf16_parts import WORDS, pack, parts_of, split
 from ...instructions.prefetch import LINE, hint
 from ...words.group import Packed
+from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
 from .plan import Plan
 from .prefetch import Ahead
@@ -92,21 +93,21 @@ class MatrixProducts(Products):
         whole = [Run(0, pairs, 2)] if pairs else []
         return [*whole, Run(2 * pairs, 1, rest, tail)] if rest else whole
 
-    def place(self, slot: Any, block: Any) -> Any:
+    def place(self, slot: Expr, block: Expr) -> Expr:
         panel = self.conv.bind(tirx.floordiv(slot, ROWS), self.plan.row_tiles)
         row = self.conv.bind(tirx.floormod(slot, ROWS), ROWS)
         step = tirx.floordiv(block, 2)
         at = ((panel * self.steps + step) * self.parts) * WORDS + row * PAIRS
         return self.conv.bind(at, self.data_plane)
 
-    def keep(self, data: Part, place: Any, xi: int, values: Sequence[Any], lane: Any) -> None:
+    def keep(self, data: Part, place: Expr, xi: int, values: Sequence[Expr], lane: Expr) -> None:
         words = split(self.k, values[0], values[1] if len(values) > 1 else None, self.parts)
         for part, word in enumerate(words):
             self.k.store(data.buffer, data.base + place + (xi * self.data_plane + part * WORDS) + lane, word)
 
     # -- the products -----------------------------------------------------------------------------
 
-    def multiply(self, data: Part, products: Part, chunk: Any, count: Any, hints: tuple[Ahead, Any]) -> None:
+    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Any]) -> None:
         k, plan = self.k, self.plan
         high = SUMS // plan.vectors
         registers: Any = plan.row_tiles
@@ -131,7 +132,7 @@ class MatrixProducts(Products):
                 with k.when(tirx.EQ(rest, tirx.IntImm("int32", fewer))):
                     block(self.conv.bind(whole * high, plan.row_tiles), fewer)
 
-    def _block(self, data: Part, products: Part, xi: Any, right: Any, blocks: int, first: Any, high: int) -> None:
+    def _block(self, data: Part, products: Part, xi: Expr, right: Expr, blocks: int, first: Expr, high: int) -> None:
         """The sums of ``high`` registers of tiles from ``first`` on, by the chunk's outputs."""
         k, unit, vectors, parts = self.k, self.unit, self.plan.vectors, self.parts
         for i in range(high * vectors):
@@ -158,7 +159,7 @@ class MatrixProducts(Products):
                 at = begin + (i * ROWS * vectors + j) * COLUMNS
                 unit.store(i * vectors + j, Rows(products.buffer, at, vectors * ROW_BYTES))
 
-    def _hints(self, right: Any, number: Any, blocks: int) -> Callable[[Any], Iterator[None]]:
+    def _hints(self, right: Expr, number: Expr, blocks: int) -> Callable[[Any], Iterator[None]]:
         """Hints for the weights that follow, some before each load of a register. The ``blocks`` of registers of tiles
         that share a matrix of weights ask for the next one, each for its part."""
         size, loads = self._matrix_words // self.steps, self.parts * (1 + self.plan.vectors)
@@ -168,7 +169,7 @@ class MatrixProducts(Products):
         if blocks > 1:
             right = self.conv.bind(right + number * (self.steps * lines * WORDS_OF_LINE), FAR)
 
-        def ask(step: Any) -> Iterator[None]:
+        def ask(step: Expr) -> Iterator[None]:
             for first in range(0, lines, each):
                 for line in range(first, min(first + each, lines)):
                     hint(self.k, self.weights, right + step * (lines * WORDS_OF_LINE) + (begin + line * WORDS_OF_LINE))

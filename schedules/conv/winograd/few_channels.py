@@ -23,6 +23,7 @@ import numpy as np
 from tvm import tirx
 
 from ...words.group import Kernel, Packed, Request
+from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel
 from .kernel import Place, Winograd, build_winograd
@@ -51,11 +52,11 @@ class _FewTiles(RegisterTiles):
     def data_elements(self) -> int:
         return self.t.across.extent * self.data_plane
 
-    def place_of(self, slot: Any, term: Any) -> Any:
+    def place_of(self, slot: Expr, term: Expr) -> Expr:
         """Where a tile's numbers of one term of the sums begin."""
         return self.conv.bind(slot * self.apart + term * self.plan.column, self.data_plane)
 
-    def _clear(self, data: Part, slot: Any) -> None:
+    def _clear(self, data: Part, slot: Expr) -> None:
         k, column = self.k, self.plan.column
         with k.loop(self.t.across.extent, name="j") as j, k.loop(self.depth, name="term") as term:
             self.ctx.ranged(j, self.t.across.extent)
@@ -64,7 +65,7 @@ class _FewTiles(RegisterTiles):
             with k.loop(column, "vectorized", "v") as v:
                 k.store(data.buffer, at + v, tirx.const(0, "float32"))
 
-    def _left(self, xi: Any, panel: Any, block: Any, channel: Any) -> Any:
+    def _left(self, xi: Expr, panel: Expr, block: Expr, channel: Expr) -> Expr:
         width = self.t.across.extent
         row, column = tirx.floordiv(xi, width), tirx.floormod(xi, width)
         return column * self.data_plane + panel * (self.plan.rows * self.apart) + channel * self.plan.column + row
@@ -72,7 +73,7 @@ class _FewTiles(RegisterTiles):
     def _runs(self) -> list[tuple[int, int, int, int]]:
         return [(0, 1, 1, self.depth)]
 
-    def _channel(self, block: Any, lane: Any) -> Any:
+    def _channel(self, block: Expr, lane: Expr) -> Expr:
         return lane
 
 
@@ -89,7 +90,7 @@ class _FewWinograd(Winograd):
         self.factors = self.ctx.packed(Packed("bt", lying), narrow=False)
         super().emit()
 
-    def _transform(self, data: Part, first: Any, count: Any) -> None:
+    def _transform(self, data: Part, first: Expr, count: Expr) -> None:
         k, channels = self.k, self.facts.channels
         with k.loop(count, name="tile") as tile:
             self.ctx.ranged(tile, self.plan.strip)
@@ -100,7 +101,7 @@ class _FewWinograd(Winograd):
                 place = self.products.place_of(tile, plane * channels + channel)
                 self._transform_channel(data, place, at, plane, channel)
 
-    def _transform_channel(self, data: Part, place: Any, at: Place, plane: Any, channel: Any) -> None:
+    def _transform_channel(self, data: Part, place: Expr, at: Place, plane: Expr, channel: Expr) -> None:
         k, column, across = self.k, self.plan.column, self.t.across
         height, width = self.t.extents
         held = k.local("t", "float32", width * column)
@@ -121,7 +122,7 @@ class _FewWinograd(Winograd):
             for j, value in enumerate(across.apply_data(row, number, k.bind)):
                 k.store(data.buffer, data.base + place + j * self.products.data_plane + v, value)
 
-    def _within(self, at: list[Any], i: int, j: int) -> list[Any]:
+    def _within(self, at: list[Expr], i: int, j: int) -> list[Expr]:
         """The last inputs of a part may meet taps of zero."""
         facts, found = self.facts, list(at)
         pairs = zip((i, j), self.t.extents, self.t.kernel, self.plane.kernel)

@@ -27,6 +27,7 @@ from ....targets.target import Target
 from ...instructions.prefetch import LINE, hint
 from ...words.group import Value, dtype_bytes
 from ...words.sizes import usual
+from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel
 from ..weight_bandwidth import kept_bytes
@@ -62,9 +63,9 @@ class Run:
     begin: Any
     step: int
     length: int
-    first: Any
+    first: Expr
 
-    def ask(self, k: Any, channel: Any) -> None:
+    def ask(self, k: Any, channel: Expr) -> None:
         """Emits the prefetch of the step of ``channel``."""
         hint(k, self.buffer, self.begin + channel * self.step)
 
@@ -87,7 +88,7 @@ class Ahead:
     origin: Callable[[Any], Any]
     total: Any
 
-    def of(self, where: tuple[Any, Any, Any], xi: Any, panel: Any) -> Callable[[Any], list[Run]]:
+    def of(self, where: tuple[Expr, Expr, Expr], xi: Expr, panel: Expr) -> Callable[[Any], list[Run]]:
         """A function from a block of channels to the runs that products ``xi`` of register tile ``panel`` prefetch.
         ``where``: the first tile of the strip, the chunk of outputs, and its number in its group."""
         if self.plan.plain:
@@ -96,7 +97,7 @@ class Ahead:
         inputs = self._inputs(first, within, xi, panel) if self._asks_next else []
         values = [v for v in self._residuals() if 0 < self._residual_rows <= MOST]
 
-        def runs(block: Any) -> list[Run]:
+        def runs(block: Expr) -> list[Run]:
             found = [replace(run, begin=run.begin + block * apart) for run, apart in inputs]
             for number in range(self._residual_rows if values else 0):
                 found += self._adds(values, first, chunk, xi, panel, block * self._residual_rows + number)
@@ -122,7 +123,7 @@ class Ahead:
     def _bytes(self, value: Value) -> int:
         return usual(self.conv.request.layout(value).elements) * dtype_bytes(value.dtype)
 
-    def _tile(self, number: Any) -> Any:
+    def _tile(self, number: Expr) -> Any:
         """The place of a tile that may lie behind the last."""
         number = tirx.min(number, self.total - 1)
         return self.origin(self.conv.bind(number, self.total if isinstance(self.total, int) else FAR))
@@ -135,7 +136,7 @@ class Ahead:
         able = asks_next(conv.request.target, conv.facts, self.plan, conv.lanes)
         return able and not conv.has_prologue and self._is_far(conv.facts.data)
 
-    def _inputs(self, first: Any, within: Any, xi: Any, panel: Any) -> list[tuple[Run, int]]:
+    def _inputs(self, first: Expr, within: Expr, xi: Expr, panel: Expr) -> list[tuple[Run, int]]:
         """Rows of the next strip's tiles in the first block of channels, and elements between blocks."""
         conv, facts = self.conv, self.conv.facts
         down, across = self.plan.transform.axes
@@ -171,7 +172,7 @@ class Ahead:
         return -(-self.plan.rows * self.plan.vectors // (self.plan.transform.across.extent * blocks))
 
     def _adds(
-        self, values: list[Value], first: Any, chunk: Any, xi: Any, panel: Any, slot: Any
+        self, values: list[Value], first: Expr, chunk: Any, xi: Expr, panel: Expr, slot: Any
     ) -> list[Run]:
         """Rows of ``values`` that share of a row of xi asks for."""
         conv, plan, t = self.conv, self.plan, self.plan.transform

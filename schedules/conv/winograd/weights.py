@@ -14,6 +14,7 @@ from tvm import tirx
 
 from ...instructions.prefetch import wanted_level
 from ...words.group import Packed
+from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
 from ..weight_prefetch import prefetch
 from .plan import Plan
@@ -42,14 +43,14 @@ class Weights:
         make = partial(pack_weights, np.asarray(weight.constant), plan.transform, chunks, width)
         return Packed(f"w_{weight.name}", make, elements)
 
-    def matrix(self, chunk: Any, number: Any) -> Any:
+    def matrix(self, chunk: Expr, number: Expr) -> Expr:
         """Which of all chunks' matrices is ``number`` of this ``chunk``'s."""
         return self.conv.bind(chunk * self.plan.transform.matrices + number, 1 << 24)
 
-    def at(self, matrix: Any, channel: Any) -> Any:
+    def at(self, matrix: Expr, channel: Expr) -> Expr:
         return (matrix * self.depth + channel) * (self.plan.vectors * self.conv.lanes)
 
-    def hints(self, panel: Any, matrix: Any) -> Callable[[Any, Any], None]:
+    def hints(self, panel: Expr, matrix: Expr) -> Callable[[Any, Any], None]:
         """Hints for the weights that follow, once a step of the reduction. Where several register tiles share a matrix
         of weights, they ask for the next one, each for its part, so that it arrives at an even rate. Steps ask for
         whole elements further on, not for whole lines: a place that needs a division costs as many instructions as the
@@ -64,7 +65,7 @@ class Weights:
         each = -(-vectors * lanes // tiles)  # elements of a step
         begin = conv.bind(self.at(matrix, 0) + size + tirx.floordiv(panel * size, tiles), FAR)
 
-        def ask(step: Any, channel: Any) -> None:
+        def ask(step: Any, channel: Expr) -> None:
             vectors_of_step = -(-each // lanes)
             prefetch(conv.k, self.given, begin + channel * each, vectors_of_step, lanes, ahead=0, level=level)
 

@@ -12,6 +12,7 @@ from typing import Any
 from tvm.ir.prim import expr as prim
 
 from ...words.group import Node, Value
+from ...words.tvm_types import Expr
 from ..kind import VIEWS, Facts
 from .attributes import once
 from .box import Box, Needs, Refusal, need
@@ -58,7 +59,7 @@ def _aligned(read: tuple[list[Any], tuple[Any, ...]], shape: tuple[int, ...]) ->
     )
 
 
-def _is(index: Any, axis: Any) -> bool:
+def _is(index: Expr, axis: Expr) -> bool:
     while isinstance(index, prim.Cast):
         index = index.value
     return hasattr(index, "same_as") and bool(index.same_as(axis))
