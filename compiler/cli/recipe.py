@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import OutputError, TargetError
+from ...targets.target import Target
 from . import parameters
 from .console import note
 from .models import find_model
@@ -55,7 +56,7 @@ class GlibcType(click.ParamType):
         return str(value)
 
 
-def linked_target(target: Any, static: bool, glibc: str | None) -> Any:
+def linked_target(target: Target, static: bool, glibc: str | None) -> Any:
     """The target with the C library that the options ask for."""
     from ..codegen.toolchain import musl
 
@@ -68,7 +69,7 @@ def linked_target(target: Any, static: bool, glibc: str | None) -> Any:
     return replace(target, glibc=glibc) if glibc else target
 
 
-def chosen_formats(target: Any, formats: tuple[str, ...] | None, static: bool, cc: str | None) -> tuple[str, ...]:
+def chosen_formats(target: Target, formats: tuple[str, ...] | None, static: bool, cc: str | None) -> tuple[str, ...]:
     """The formats that were asked for; by default all that can be made."""
     from ..codegen.toolchain import find_static_toolchain
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ...errors import did_you_mean
+from ...targets.target import Target
 from . import completers, parameters
 from .console import columns, emit, emit_json, size
 from .verb import Verb
@@ -61,7 +62,7 @@ def detect(as_json: bool) -> None:
     _show(resolve("native"), as_json)
 
 
-def _show(target: Any, as_json: bool) -> None:
+def _show(target: Target, as_json: bool) -> None:
     from ...schedules.instructions.amx import has_matrix_unit
 
     facts = _data(target)
@@ -79,7 +80,7 @@ def _show(target: Any, as_json: bool) -> None:
     emit(columns([*rows, *(("note", n) for n in notes)]))
 
 
-def _instructions(target: Any) -> list[str]:
+def _instructions(target: Target) -> list[str]:
     """LLVM's names of what the processor computes with beyond its architecture's first version; ``features`` are the
     switches on top of what its name implies."""
     from ...targets import flags, llvm
@@ -89,7 +90,7 @@ def _instructions(target: Any) -> list[str]:
     return sorted(flags.computing(here & flags.visible(arch)))
 
 
-def _data(target: Any) -> dict[str, Any]:
+def _data(target: Target) -> dict[str, Any]:
     return asdict(target)
 
 

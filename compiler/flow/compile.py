@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...schedules.words.group import CONTROL
+from ...schedules.words.group import CONTROL, Group
 from ..invariants import check_stage
 from ..state import STAGES, Build
 from .kernel import FlowKernel, build_flow
 from .program import Program
 
 
-def is_flow(group: Any) -> bool:
+def is_flow(group: Group) -> bool:
     """True for a group that is a loop or a branch."""
     return group.anchor is not None and group.anchor.operator in CONTROL
 
 
-def flow_kernel(build: Build, group: Any, stages: Mapping[str, Callable[[Build], None]]) -> FlowKernel:
+def flow_kernel(build: Build, group: Group, stages: Mapping[str, Callable[[Build], None]]) -> FlowKernel:
     """The kernel of ``group`` in ``build``; ``stages`` are the pipeline's, by name. A group that is asked for twice is
     compiled once."""
     if group not in build.flows:

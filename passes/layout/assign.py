@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...schedules.conv import input_needs, supports_conv
 from ...schedules.conv.direct.few_outputs import is_few
@@ -27,6 +26,8 @@ from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Value
 from ...schedules.words.layout import Layout
 from ...schedules.words.sizes import product, usual
+from ...targets.target import Target
+from ..fuse.graph import Graph
 from ..fuse.outputs import copy_group, root_of
 from .moves import without_moves
 from .rename import anchor_reading, reading, result_renamed
@@ -56,7 +57,7 @@ class AssignLayouts:
     enabled: bool = True
     name: str = "layout"
 
-    def apply(self, graph: Any, groups: Sequence[Group], views: dict[Value, Value], target: Any) -> LayoutResult:
+    def apply(self, graph: Graph, groups: Sequence[Group], views: dict[Value, Value], target: Target) -> LayoutResult:
         if not self.enabled:
             return LayoutResult(tuple(groups), {}, dict(views))
         return _Assigner(graph, list(groups), dict(views), target).run()
@@ -64,10 +65,10 @@ class AssignLayouts:
 
 @dataclass
 class _Assigner:
-    graph: Any
+    graph: Graph
     groups: list[Group]
     views: dict[Value, Value]
-    target: Any
+    target: Target
     blocks: dict[Value, int] = field(default_factory=dict)
     margins: dict[Value, list[tuple[int, int]]] = field(default_factory=dict)
     fills: dict[Value, int] = field(default_factory=dict)  # what lies in these margins

@@ -31,6 +31,7 @@ from typing import Any
 from tvm import tirx
 
 from ...targets.target import Target
+from ..emit.builder import KernelBuilder
 from ..instructions.prefetch import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
 from ..math.float16 import Widened
 from ..words.tvm_types import Buffer, Expr
@@ -43,7 +44,7 @@ MANY = 96  # tiles that share a panel, to which waiting for it once counts for n
 
 
 def prefetch(
-    k: Any,
+    k: KernelBuilder,
     buffer: Buffer,
     offset: Expr,
     vectors: int,
@@ -93,7 +94,7 @@ class Next:
         stored = buffer.stored if isinstance(buffer, Widened) else buffer
         hint(k, stored, share + (step * channels + channel) * (self.lines * self.line // channels))
 
-    def ask(self, k: Any, buffer: Buffer, share: Expr, step: Expr) -> None:
+    def ask(self, k: KernelBuilder, buffer: Buffer, share: Expr, step: Expr) -> None:
         """Emits all prefetches of one step. Weights stored as float16 have two of its lines in one."""
         narrow = isinstance(buffer, Widened)
         for line in range(0, self.lines, 2 if narrow else 1):
@@ -144,6 +145,6 @@ def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, el
     return Next(size, tiles, steps, lines, line) if lines <= MOST else None
 
 
-def ask(k: Any, buffer: Buffer, offset: Expr, written: bool) -> None:
+def ask(k: KernelBuilder, buffer: Buffer, offset: Expr, written: bool) -> None:
     """Emits a prefetch of the line at ``offset``, which will soon be read, or ``written``."""
     hint(k, buffer, offset, FIRST_LEVEL if written else SECOND_LEVEL, written)

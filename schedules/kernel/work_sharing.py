@@ -28,6 +28,7 @@ from tvm import tirx
 from ..emit.vector_reads import index
 from ..words.dims import is_open
 from ..words.sizes import usual
+from ..words.tvm_types import Expr
 from .context import Context
 
 LEAST_ROWS = 4  # of a core: with fewer, neighbouring cores would read most of each other's rows
@@ -73,7 +74,7 @@ def bands(
         step, short = 1, 0
     height = rows * step - short
 
-    def named(value: Any, extent: int) -> Any:
+    def named(value: Expr, extent: int) -> Expr:
         value = simplify(value)
         return value if isinstance(value, (tirx.Var, tirx.IntImm)) else ctx.ranged(k.bind(value, "o"), extent)
 
@@ -122,7 +123,7 @@ def image_rows(ctx: Context, images: int, rows: int, parallel: bool) -> Iterator
     if ctx.origin is None:
         ctx.expect_margins()
 
-        def margins(image: Any, part: Any, parts: int) -> None:
+        def margins(image: Expr, part: Expr, parts: int) -> None:
             ctx.fill_parts(None, image, part, parts)
 
         with bands(ctx, images, 1, rows, parallel, first=margins) as (image, _, row):

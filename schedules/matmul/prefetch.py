@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...targets.target import Target
+from ..emit.builder import KernelBuilder
 from ..instructions.prefetch import LINE, hint
 from ..math.float16 import Widened
 
@@ -32,7 +33,7 @@ def follows_late(target: Target, b: Any, element: int, height: int) -> bool:
     return bytes_wanted > CLOSE * rows * target.far_bytes
 
 
-def follow(k: Any, b: Any, behind: Any, step: Any, elements: int, tiles: int, element: int) -> None:
+def follow(k: KernelBuilder, b: Any, behind: Any, step: Any, elements: int, tiles: int, element: int) -> None:
     """Emits the prefetches of the next part of B that fall to one step: ``elements`` of B are read in a step, ``tiles``
     times. ``behind`` is where the next part starts, ``step`` counts from the beginning of the present one."""
     stored, size = (b.stored, 2) if isinstance(b, Widened) else (b, element)
@@ -41,7 +42,7 @@ def follow(k: Any, b: Any, behind: Any, step: Any, elements: int, tiles: int, el
         hint(k, stored, behind + step * each + first)
 
 
-def ask_for_rows(k: Any, a: Any, behind: Any, step: Any, elements: int, element: int) -> None:
+def ask_for_rows(k: KernelBuilder, a: Any, behind: Any, step: Any, elements: int, element: int) -> None:
     """Emits the prefetches of the next ``elements`` of A, from ``behind`` on, that fall to one ``step`` (number, of how
     many); none where that is a burst."""
     line = LINE // element

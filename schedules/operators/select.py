@@ -20,6 +20,7 @@ from ..emit.vector_reads import index
 from ..math.exponential import ordered
 from ..words.dims import minimum
 from ..words.sizes import product
+from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, shape_of, wide
 from .heap import Heap, order
 from .loops import cast, kind_of, until, written
@@ -33,7 +34,7 @@ def nonzero(x: te.Tensor) -> list[te.Tensor]:
     shape = shape_of(x)
     elements, rank = product(shape), len(shape)
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         positions, count = outs
         k.store(count, 0, tirx.IntImm("int64", 0))
         with k.loop(elements, name="e") as e:
@@ -82,7 +83,7 @@ def non_max_suppression(
     most = count if most is None else minimum(most, count)
     later = order(True, True)
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         selected, total, heaps, kept, counts = outs
         given = dict(zip(names, ins[2:]))
         available: Any = index(count)
@@ -96,7 +97,7 @@ def non_max_suppression(
         with k.loop(rows, kind_of(rows * count), "row") as row:
             corner = row // classes * (count * 4)
 
-            def score(p: Any) -> Any:
+            def score(p: Expr) -> Expr:
                 return k.load(ins[1], row * count + p)
 
             heap = Heap(k, heaps, row * count, 1, score, lambda a, p, b, q: later(b, q, a, p))
@@ -146,7 +147,7 @@ def non_max_suppression(
 
 @contextmanager
 def _overlapping(
-    k: KernelBuilder, boxes: Any, a: Any, b: Any, overlap: Any, centre: bool, dtype: str
+    k: KernelBuilder, boxes: Buffer, a: Expr, b: Expr, overlap: Expr, centre: bool, dtype: str
 ) -> Iterator[None]:
     """A scope for when two boxes share more than ``overlap`` of their union; those without area share nothing.
 
@@ -167,7 +168,7 @@ def _overlapping(
             yield
 
 
-def _sides(k: KernelBuilder, boxes: Any, at: Any, centre: bool, dtype: str) -> tuple[Any, Any, Any, Any]:
+def _sides(k: KernelBuilder, boxes: Buffer, at: Expr, centre: bool, dtype: str) -> tuple[Expr, Expr, Expr, Expr]:
     """Low and high y, low and high x: of [y, x, y, x] of any two opposite corners, or of [x, y, width, height]."""
     v = [k.bind(k.load(boxes, at + i)) for i in range(4)]
     if centre:

@@ -18,6 +18,7 @@ from tvm import relax
 
 from ....schedules.words.dims import Dim, Open, is_open, quotient, to_relax
 from ....schedules.words.refusal import Refusal
+from ....targets.target import Target
 from ..node import Node, normal_axes
 from ..registry import converts
 from ..value import Value
@@ -210,7 +211,7 @@ def _scaled(length: Any, scale: float) -> Any:
     return length * int(scale)
 
 
-def _ratio(target: Any, length: Any) -> float:
+def _ratio(target: Target, length: Any) -> float:
     if target == length:
         return 1.0
     if length == 0:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ....schedules.words.group import Group, Value
 from ....schedules.words.layout import Layout
 from ....schedules.words.tile_plan import Compute, Copy, Fill, Shift, Span, Step, Task, TilePlan
+from ....targets.target import Target
 from .concat_parts import Parts, parts_of
 from .concat_windows import check_parts
 from .fills import without_repeats
@@ -29,7 +29,7 @@ from .work import work_per_element
 def plan_group(
     groups: Sequence[Group],
     layouts: Mapping[Value, Layout],
-    target: Any,
+    target: Target,
     stripe_rows: int,
     column_width: int | None = None,
     bands: int | None = None,

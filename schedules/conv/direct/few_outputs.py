@@ -26,6 +26,7 @@ import numpy as np
 from tvm import tirx
 
 from ....targets.target import Target
+from ...emit.builder import KernelBuilder
 from ...kernel.half_sums import HALF
 from ...matmul.folded_moves import producers
 from ...words.choice import Choice, Refusal
@@ -221,7 +222,7 @@ def _vector(buffer: Buffer, offset: int, lanes: int) -> Expr:
     return buffer[tirx.Ramp(offset, 1, lanes)]
 
 
-def _merge(k: Any, a: Expr | None, b: Expr | None, parts: int, lanes: int, zero: Expr) -> Expr | None:
+def _merge(k: KernelBuilder, a: Expr | None, b: Expr | None, parts: int, lanes: int, zero: Expr) -> Expr | None:
     """Two vectors of sums in ``parts`` parts each as one in half as many, those of ``a`` first."""
     if a is None and b is None:
         return None

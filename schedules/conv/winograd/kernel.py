@@ -35,6 +35,7 @@ from tvm import tirx
 
 from ...instructions.opaque_numbers import fence
 from ...words.group import Kernel, Request, Scratch
+from ...words.tvm_types import Buffer, Expr
 from ..facts import ConvFacts
 from ..kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
 from ..register_tile import Tile
@@ -74,14 +75,14 @@ class Place:
     """A tile's image of the batch, its position along further axes, the first of its outputs, and how far back along
     rows and columns it was moved (None where tiles divide the axis); outputs are ``dilation`` apart, along ``axes``."""
 
-    n: Any
+    n: Expr
     deep: list[Any]
     origins: list[Any]
     moved: list[Any]
     dilation: tuple[int, int]
     axes: int
 
-    def position(self, own: tuple[Any, Any]) -> list[Any]:
+    def position(self, own: tuple[Expr, Expr]) -> list[Expr]:
         """Coordinates of one of its outputs."""
         return [*self.deep, *(o + at * d for o, at, d in zip(self.origins, own, self.dilation))][-self.axes :]
 
@@ -137,10 +138,10 @@ class Winograd:
                 self._strip(worker, group, first, total, ahead)
             self.products.end()
 
-    def _strip(self, worker: Any, group: Any, first: Any, total: Any, ahead: Ahead) -> None:
+    def _strip(self, worker: Expr, group: Expr, first: Expr, total: Any, ahead: Ahead) -> None:
         """The tiles from ``first`` on, and a group of output channels."""
         k, plan, made = self.k, self.plan, self.products
-        count: Any = plan.strip
+        count: Expr = plan.strip
         if self.conv.is_open or total % plan.strip:
             count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
         data = self._scratch("data", made.data_elements, worker, made.dtype)
@@ -155,7 +156,7 @@ class Winograd:
                 self.ctx.ranged(tile, plan.strip)
                 self._transform_products(products, first + tile, tile, chunk)
 
-    def _scratch(self, name: str, elements: int, worker: Any, dtype: str = "float32") -> Part:
+    def _scratch(self, name: str, elements: int, worker: Expr, dtype: str = "float32") -> Part:
         """Memory of one task: on the stack if small, else in the plan, which gives it bytes that no value needs just
         then, a part for each worker."""
         if elements * 4 <= STACK_BYTES:
@@ -183,7 +184,7 @@ class Winograd:
 
     # -- where a tile lies -----------------------------------------------------------------------
 
-    def _origin(self, tile: Any) -> Place:
+    def _origin(self, tile: Expr) -> Place:
         """Where a tile lies that is counted over all images: the batch's, and the positions along further axes."""
         rows, columns = self.tiles
         images = self.images
@@ -217,7 +218,7 @@ class Winograd:
 
     # -- the three steps -------------------------------------------------------------------------
 
-    def _transform(self, data: Part, first: Any, count: Any) -> None:
+    def _transform(self, data: Part, first: Expr, count: Expr) -> None:
         """V of ``count`` tiles from ``first`` on."""
         k = self.k
         for run in self.products.runs():
@@ -226,7 +227,7 @@ class Winograd:
                 self.ctx.ranged(tile, self.plan.strip)
                 self._transform_data(data, first + tile, tile, run.blocks(block), run.tail)
 
-    def _transform_data(self, data: Part, tile: Any, slot: Any, blocks: list[Any], tail: bool) -> None:
+    def _transform_data(self, data: Part, tile: Expr, slot: Expr, blocks: list[Expr], tail: bool) -> None:
         """V[xi] = BT d B of one tile, for blocks of channels that are kept together."""
         k, lanes, down, across = self.k, self.lanes, *self.t.axes
         at = self._origin(tile)
@@ -239,7 +240,7 @@ class Winograd:
                 for j, values in enumerate(zip(*made)):
                     self.products.keep(data, place, i * across.extent + j, values, v)
 
-    def _columns(self, at: Place, block: Any, tail: bool) -> Any:
+    def _columns(self, at: Place, block: Expr, tail: bool) -> Buffer:
         """BT d of one tile, for one block of channels."""
         k, lanes, facts = self.k, self.lanes, self.facts
         down, width = self.t.down, self.t.across.extent
@@ -263,12 +264,12 @@ class Winograd:
         self.ctx.starts.clear()
         return held
 
-    def _begin(self, n: Any, channel: Any, first: list[Any]) -> None:
+    def _begin(self, n: Expr, channel: Any, first: list[Expr]) -> None:
         """What is read from here on lies behind ``first``, if in a window."""
         if self.conv.is_windowed(self.facts.data) and not self.conv.has_prologue:
             self.ctx.begin(self.facts.data, self.conv.offset(n, channel, first))
 
-    def _places(self, at: Place, plane: Any) -> Callable[[int, int], list[Any]]:
+    def _places(self, at: Place, plane: Expr) -> Callable[[int, int], list[Any]]:
         """Coordinates of a tile's inputs, by row and column, for a plane or part of the kernel."""
         facts = self.facts
         corner = [o * s - b for o, s, b in zip(at.origins, self.plane.strides, self.plane.before)]
@@ -281,19 +282,19 @@ class Winograd:
             deep.insert(0, at.deep[axis] * facts.strides[axis] + tap * facts.dilation[axis] - facts.before[axis])
         steps = [d * s for d, s in zip(self.dilation, self.t.steps)]
 
-        def place(i: int, j: int) -> list[Any]:
+        def place(i: int, j: int) -> list[Expr]:
             return [*deep, corner[0] + i * steps[0], corner[1] + j * steps[1]][-at.axes :]
 
         return place
 
-    def _further(self, corner: list[Any], part: Any) -> list[Any]:
+    def _further(self, corner: list[Expr], part: Expr) -> list[Expr]:
         """Where the inputs of a part of the kernel begin."""
         along = self.t.parts[1]
         numbers = tirx.floordiv(part, along), tirx.floormod(part, along)
         starts = (self.t.start(axis, number, tirx.min) for axis, number in enumerate(numbers))
         return [c + self.conv.bind(s * d, k * d) for c, s, d, k in zip(corner, starts, self.dilation, self.t.kernel)]
 
-    def _transform_products(self, products: Part, tile: Any, slot: Any, chunk: Any) -> None:
+    def _transform_products(self, products: Part, tile: Expr, slot: Expr, chunk: Expr) -> None:
         """y = AT M A of one tile and the epilogue, for each vector of the chunk."""
         k, lanes, t, vectors = self.k, self.lanes, self.t, self.plan.vectors
         at = self._origin(tile)
@@ -333,7 +334,7 @@ class Winograd:
         found = {x: self.k.bind(fence(_constant(x))) for x in sorted(set(used))}
         return found.__getitem__
 
-    def _finish(self, held: Any, at: Place, block: Any) -> None:
+    def _finish(self, held: Buffer, at: Place, block: Expr) -> None:
         """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
         first = at.position((0, 0))
         for value in dict.fromkeys(v for v, _ in self.conv.places() if self.conv.is_windowed(v)):
@@ -341,7 +342,7 @@ class Winograd:
         self._finish_at(held, at, block)
         self.ctx.starts.clear()
 
-    def _finish_at(self, held: Any, at: Place, block: Any) -> None:
+    def _finish_at(self, held: Buffer, at: Place, block: Expr) -> None:
         k = self.k
         shifts = [m for m in at.moved if m is not None]
         if self.conv.costly:
@@ -356,7 +357,7 @@ class Winograd:
         with k.when(tirx.GT(total, tirx.IntImm("int32", 0))):
             self._finish_part(held, at, block)
 
-    def _finish_part(self, held: Any, at: Place, block: Any) -> None:
+    def _finish_part(self, held: Buffer, at: Place, block: Expr) -> None:
         """A tile that may have been moved back: the outputs that the tile before it did not make."""
         k, lanes, t = self.k, self.lanes, self.t
         (down, across), width = t.tile, t.across.extent
@@ -373,7 +374,7 @@ class Winograd:
                 element = outputs[(y * across + x) * lanes + v]
                 self.conv.element(lambda: element, at.n, block, v, at.position((y, x)))
 
-    def _finish_whole(self, held: Any, at: Place, block: Any) -> None:
+    def _finish_whole(self, held: Buffer, at: Place, block: Expr) -> None:
         k, lanes, t = self.k, self.lanes, self.t
         width = t.across.extent
         for i in range(t.down.m):
@@ -383,5 +384,5 @@ class Winograd:
                     self.conv.element(partial(k.bind, value), at.n, block, v, at.position((i, j)))
 
 
-def _constant(number: float) -> Any:
+def _constant(number: float) -> Expr:
     return tirx.FloatImm("float32", float(number))

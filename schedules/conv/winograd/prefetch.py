@@ -24,6 +24,7 @@ from typing import Any
 from tvm import tirx
 
 from ....targets.target import Target
+from ...emit.builder import KernelBuilder
 from ...instructions.prefetch import LINE, hint
 from ...words.group import Value, dtype_bytes
 from ...words.sizes import usual
@@ -65,11 +66,11 @@ class Run:
     length: int
     first: Expr
 
-    def ask(self, k: Any, channel: Expr) -> None:
+    def ask(self, k: KernelBuilder, channel: Expr) -> None:
         """Emits the prefetch of the step of ``channel``."""
         hint(k, self.buffer, self.begin + channel * self.step)
 
-    def ask_for_lines(self, k: Any) -> None:
+    def ask_for_lines(self, k: KernelBuilder) -> None:
         """Emits all prefetches at once, each line once. With 16 registers that is better than beside the channels,
         where LLVM schedules the long way to the addresses together with the products, starts loads too soon, and sums
         fall out of the registers; and half as many multiply-adds a step leave less room for prefetches of lines that

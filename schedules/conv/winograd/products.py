@@ -15,6 +15,7 @@ from tvm import tirx
 
 from ...instructions.prefetch import FIRST_LEVEL, hint, wanted_level
 from ...kernel.unrolled_steps import unrolled
+from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
 from .plan import Plan
 from .prefetch import Ahead
@@ -39,7 +40,7 @@ class Run:
     together: int = 1
     tail: bool = False
 
-    def blocks(self, number: Any) -> list[Any]:
+    def blocks(self, number: Expr) -> list[Expr]:
         """The blocks of channels of iteration ``number``."""
         return [self.first + number * self.together + i for i in range(self.together)]
 
@@ -85,25 +86,25 @@ class Products:
         """All blocks of channels, in the order in which their data is transformed."""
         raise NotImplementedError
 
-    def place(self, slot: Any, block: Any) -> Any:
+    def place(self, slot: Expr, block: Expr) -> Any:
         """Position where the transformed data of tile ``slot`` of the strip begins, of one block of channels or of
         several from it on."""
         raise NotImplementedError
 
-    def keep(self, data: Part, place: Any, xi: int, values: Sequence[Any], lane: Any) -> None:
+    def keep(self, data: Part, place: Expr, xi: int, values: Sequence[Any], lane: Expr) -> None:
         """Emits the stores of the transformed ``values`` for ``xi``: a vector for each of the blocks that are
         transformed together."""
         raise NotImplementedError
 
-    def fill(self, data: Part, count: Any) -> None:
+    def fill(self, data: Part, count: Expr) -> None:
         """Emits what products read behind V of ``count`` tiles."""
 
-    def multiply(self, data: Part, products: Part, chunk: Any, count: Any, hints: tuple[Ahead, Any]) -> None:
+    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Any]) -> None:
         """Emits M[xi] = V[xi] * U[xi] for one chunk of output channels and ``count`` tiles; ``hints`` gives the
         prefetches beside them."""
         raise NotImplementedError
 
-    def _matrix(self, xi: Any) -> Any:
+    def _matrix(self, xi: Expr) -> Expr:
         """The matrix of weights for the products ``xi``."""
         down, across = self.t.axes
         if self.t.matrices == self.t.products:
@@ -126,17 +127,17 @@ class RegisterTiles(Products):
     def runs(self) -> list[Run]:
         return [Run(0, self.blocks_in)]
 
-    def place(self, slot: Any, block: Any) -> Any:
+    def place(self, slot: Expr, block: Expr) -> Expr:
         rows = self.plan.rows
         panel = self.conv.bind(tirx.floordiv(slot, rows), self.plan.row_tiles)
         row = self.conv.bind(tirx.floormod(slot, rows), rows)
         at = ((panel * self.blocks_in + block) * rows + row) * self.lanes
         return self.conv.bind(at, self.data_plane - self.lanes + 1)
 
-    def keep(self, data: Part, place: Any, xi: int, values: Sequence[Any], lane: Any) -> None:
+    def keep(self, data: Part, place: Expr, xi: int, values: Sequence[Expr], lane: Expr) -> None:
         self.k.store(data.buffer, data.base + place + xi * self.data_plane + lane, values[0])
 
-    def fill(self, data: Part, count: Any) -> None:
+    def fill(self, data: Part, count: Expr) -> None:
         """Zeros in the slots of the last register tile that have no tile. Whatever lay there does no harm to results,
         but x86 processors take a hundred times as long for products of numbers below the normal ones (7x7/2 of two
         channels, whose V lies on the stack, took 2.5 of the time)."""
@@ -152,7 +153,7 @@ class RegisterTiles(Products):
             self.ctx.ranged(slot, rows)
             self._clear(data, count + slot)
 
-    def _clear(self, data: Part, slot: Any) -> None:
+    def _clear(self, data: Part, slot: Expr) -> None:
         """Zeros for one tile's V."""
         k = self.k
         with k.loop(self.blocks_in, name="cb") as block, k.loop(self.t.products, name="xi") as xi:
@@ -162,7 +163,7 @@ class RegisterTiles(Products):
             with k.loop(self.lanes, "vectorized", "v") as v:
                 k.store(data.buffer, at + v, tirx.const(0, "float32"))
 
-    def multiply(self, data: Part, products: Part, chunk: Any, count: Any, hints: tuple[Ahead, Any]) -> None:
+    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Any]) -> None:
         k, plan, lanes = self.k, self.plan, self.lanes
         rows, vectors = plan.rows, plan.vectors
         width = vectors * lanes
@@ -204,7 +205,7 @@ class RegisterTiles(Products):
                     at = products.base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
                     k.store(products.buffer, at, acc[e * lanes + v])
 
-    def _ask_for_block(self, data: Part, left: Any, channel: Any) -> None:
+    def _ask_for_block(self, data: Part, left: Expr, channel: Expr) -> None:
         """Hints, beside the channels of a block of V, for the next one, which lies behind it (and behind the last of a
         xi that of the next): its rows are read at once, when the first channel's turn comes. 0.985 of the time of 64
         channels at 640 x 360 (Emerald Rapids)."""
@@ -216,7 +217,7 @@ class RegisterTiles(Products):
         """Floats between what two rows of a register tile read."""
         return self.lanes
 
-    def _left(self, xi: Any, panel: Any, block: Any, channel: Any) -> Any:
+    def _left(self, xi: Expr, panel: Expr, block: Expr, channel: Expr) -> Expr:
         """Where the first row reads a channel of a block."""
         return xi * self.data_plane + ((panel * self.blocks_in + block) * self.plan.rows) * self.lanes + channel
 
@@ -230,7 +231,7 @@ class RegisterTiles(Products):
             runs = [(plane * self.blocks, 1, whole, self.lanes) for plane in range(planes)]
         return [*runs, (whole, self.blocks, planes, rest)]
 
-    def _channel(self, block: Any, lane: Any) -> Any:
+    def _channel(self, block: Expr, lane: Expr) -> Expr:
         """Which term of a sum a channel of a block is: planes follow each other without what fills up blocks."""
         missing = self.blocks * self.lanes - self.facts.channels
         if self.plan.planes == 1 or not missing:
