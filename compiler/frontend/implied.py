@@ -83,7 +83,7 @@ def require_equal(a: Any, b: Any, what: str) -> None:
             raise Learned(name, same_as=value)
     for zero in (rest, -rest):
         learn_at_least(zero, 0, "")
-        _learn_at_most(zero, 0, "")
+        learn_at_most(zero, 0, "")
     assume(*_equation(rest), f"{what}: {a} is taken to be {b}, since the model can't run otherwise")
 
 
@@ -137,9 +137,11 @@ def _solutions(rest: Dim) -> Iterator[tuple[str, Any]]:
 def _multiples(rest: Dim) -> Iterator[tuple[str, int]]:
     """Symbols that must be multiples of more than is known for ``rest`` to be zero.
 
-    In h - 2 (h // 2) all but the first term is a multiple of 2, and so must be h."""
+    In h - 2 (h // 2) all but the first term is a multiple of 2, and so must be h; so it is where (h + 1) // 2 is
+    h // 2, and where 4 (h // 2) (w // 2) is h w."""
     if not is_whole(rest):
         return
+    yield from _divided(rest)
     for monomial, factor in rest.terms.items():
         symbol = monomial[0].symbol if len(monomial) == 1 else None
         others = [f for m, f in rest.terms.items() if m and m != monomial]
@@ -149,6 +151,23 @@ def _multiples(rest: Dim) -> Iterator[tuple[str, int]]:
         more = common // math.gcd(factor, common)
         if more > 1:
             yield symbol.text, symbol.multiple * more
+
+
+def _divided(rest: Dim) -> Iterator[tuple[str, int]]:
+    """Symbols of which a floor and a ceiling are one, or a product of floors and the product of the symbols."""
+    terms = list(rest.terms.items())
+    for (one, p), (other, q) in (terms, terms[::-1]) if len(terms) == 2 else ():
+        floors = [a.operands for a in other if a.kind == "floor" and isinstance(a.operands[1], int)]
+        names = [symbol_name(inner) for inner, _ in floors]
+        if not floors or len(floors) != len(other) or None in names:
+            continue
+        factors = [k for _, k in floors]
+        ceiling = one[0].operands if len(one) == 1 and one[0].kind == "floor" else None
+        rounded = ceiling is not None and p + q == 0 and ceiling[1:] == (factors[0],) and len(floors) == 1
+        if rounded and ceiling is not None and ceiling[0] - floors[0][0] == factors[0] - 1:
+            yield str(names[0]), factors[0]
+        elif q == -p * math.prod(factors) and sorted(map(str, names)) == sorted(a.text for a in one):
+            yield from zip(map(str, names), factors)
 
 
 def symbol_name(value: Any) -> str | None:
@@ -161,7 +180,7 @@ def symbol_name(value: Any) -> str | None:
 def _without_common(value: Any) -> Any:
     """Without the symbols that every term has: they make a number of elements, so not zero in a run that matters."""
     monomials = list(terms_of(value))
-    common = [a for a in monomials[0] if a.kind == "symbol"] if monomials else []
+    common = [a for a in monomials[0] if a.symbol is not None] if monomials else []
     shared: list[Atom] = []
     rest = [list(m) for m in monomials]
     for atom in common:
@@ -285,17 +304,21 @@ def replaced(value: Any, known: Mapping[str, Any]) -> Any:
 
 
 def _capped(a: Dim, b: Dim, beyond: int = 1) -> Dim | None:
-    """``a`` when b is min(a, n) for an n ``beyond`` what broadcasts: a run succeeds only up to n, which is learned or a
-    condition."""
-    if len(b.terms) == 1 and (atoms := next(iter(b.terms))) and len(atoms) == 1 and atoms[0].kind == "min":
-        others = [o for o in atoms[0].operands if o != a]
-        if len(others) == 1 and isinstance(others[0], int) and others[0] > beyond:
-            require_at_most(a, others[0])
-            return a
+    """``a`` when b is min(a, n), or min(a + k, n + k) - k, for an n ``beyond`` what broadcasts: a run succeeds only up
+    to n, which is learned or a condition."""
+    for atoms, factor in b.terms.items():
+        if factor != 1 or len(atoms) != 1 or atoms[0].kind != "min":
+            continue
+        rest = b - Dim({atoms: 1})
+        for operand, limit in (atoms[0].operands, atoms[0].operands[::-1]):
+            largest = rest + limit
+            if rest + operand == a and not isinstance(largest, Dim) and largest > beyond:
+                require_at_most(a, largest)
+                return a
     return None
 
 
-def _learn_at_most(value: Any, most: int, why: str) -> None:
+def learn_at_most(value: Any, most: int, why: str) -> None:
     """The most that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) may be; nothing for a dim of another
     form."""
     terms = dict(terms_of(value))
@@ -309,19 +332,19 @@ def _learn_at_most(value: Any, most: int, why: str) -> None:
     if atom.kind == "symbol" and not atom.operands:
         raise Learned(atom.text, high=limit, why=why)
     if atom.kind == "floor" and isinstance(atom.operands[1], int):
-        _learn_at_most(atom.operands[0], limit * atom.operands[1] + atom.operands[1] - 1, why)
+        learn_at_most(atom.operands[0], limit * atom.operands[1] + atom.operands[1] - 1, why)
     elif atom.kind in ("max", "min"):
         ends = [bounds(o)[0] for o in atom.operands]
         for operand, other in zip(atom.operands, reversed(ends)):
             if atom.kind == "max" or other > limit:
-                _learn_at_most(operand, limit, why)
+                learn_at_most(operand, limit, why)
 
 
 def require_at_most(value: Any, most: int, why: str = "") -> None:
     """A dim that must be at most ``most`` in every run."""
     if not isinstance(value, Dim) or bounds(value)[1] <= most:
         return
-    _learn_at_most(value, most, why)
+    learn_at_most(value, most, why)
     if ASSUMED.get() is not None:
         told = f"{value} is taken to be at most {most}, {why or 'since the model can not run otherwise'}"
         assume(value, "at most", most, told.replace("can not", "can't"))

@@ -51,22 +51,23 @@ def broadcast_shape(graph: Graph, shapes: list[tuple]) -> tuple | None:
 class DropBroadcast(Rule):
     """broadcast_to(x, shape(y)) + y    ->    x + y, for Expand and for Tile of dims of one
 
-    Every reader must be a broadcasting operator whose other operands already give the full shape; for open dims that
-    is proved, not assumed. A matrix product broadcasts its batch dims.
+    So goes a reshape of positions or flags that only puts dims of one in front. Every reader must be a broadcasting
+    operator whose other operands already give the full shape; for open dims that is proved, not assumed. A matrix
+    product broadcasts its batch dims.
     """
 
     name = "drop-broadcast"
     family = "data_movement"
     modes = EXACT
-    roots = frozenset(("relax.broadcast_to", "relax.tile"))
+    roots = frozenset(("relax.broadcast_to", "relax.tile", "relax.reshape", "relax.expand_dims"))
 
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        x = stretched(node)
+        x = _without_leading_ones(node, graph) or stretched(node)
         if x is None or x.shape is None or node.outputs or not node.users:
             return None
         for user in node.users:
             if not self._takes(user, node, x, graph):
-                if user.op in BROADCASTING:
+                if user.op in BROADCASTING and node.op in ("relax.broadcast_to", "relax.tile"):
                     return Declined("no other operand has the full shape")
                 return None
 
@@ -94,6 +95,17 @@ class DropBroadcast(Rule):
         if any(s is None for s in shapes):
             return False
         return graph.same_shape(broadcast_shape(graph, [s for s in shapes if s is not None]), user.shape)
+
+
+def _without_leading_ones(node: Node, graph: Graph) -> Node | None:
+    """The operand of a reshape of integers or flags that only puts dims of one in front of it."""
+    if node.op not in ("relax.reshape", "relax.expand_dims") or node.dtype not in ("bool", "int32", "int64"):
+        return None
+    x, shape = node.inputs[0], node.shape or ()
+    more = len(shape) - x.rank
+    if more < 1 or any(not _same(d, 1) for d in shape[:more]):
+        return None
+    return x if graph.same_shape(x.shape, shape[more:]) else None
 
 
 class SinkBroadcast(Rule):

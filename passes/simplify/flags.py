@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from tvm import relax
 
 from .evaluate import evaluate
 from .graph import Graph, Node
+from .logic import MOVES
 from .patterns import is_float, scalar
 from .rule import EXACT, Builder, Declined, Rewrite, Rule, filled
 
@@ -22,8 +25,9 @@ _UNARY = frozenset(f"relax.{n}" for n in "negative abs astype nn.relu".split())
 class FunctionOfFlag(Rule):
     """(1 - cast(b)) * -1e9    ->    where(b, 0 * -1e9, 1 * -1e9);  cast(1 - cast(b)): bool -> not b
 
-    One operator at a time, of a cast flag or of a choice between two numbers, with constant numbers. Exact: both values
-    are computed as the operator would compute them.
+    One operator at a time, of a cast flag or of a choice between two numbers, which may be moved in between, with
+    constant numbers or another function of the same flag. Exact: both values are computed as the operator would compute
+    them.
     """
 
     name = "function-of-flag"
@@ -36,19 +40,25 @@ class FunctionOfFlag(Rule):
             return None
         if node.op == "relax.astype" and node.dtype != "bool" and node.inputs[0].op == "relax.astype":
             return None  # two casts in a row are one cast
-        choice = _operand(node)
+        choice = _operand(node, graph)
         if choice is None:
             return None
-        flag, dtype, on, off = choice
-        if not graph.same_shape(flag.shape, node.shape):
+        moves, values = choice.moves, [evaluate(node, _arrays(node, on)) for on in (True, False)]
+        if not graph.same_shape((moves[0] if moves else choice.made).shape, node.shape):
             return None
-        values = [evaluate(node, _arrays(node, np.asarray(v, dtype))) for v in (on, off)]
         if values[0] is None or values[1] is None:
             return None
         first, second = (np.asarray(v).reshape(()) for v in values if v is not None)
-        if node.dtype != "bool":
-            return Rewrite(lambda b: b.call(op.where, flag, b.const(first), b.const(second)))
-        return Rewrite(lambda b: _flag(b, node, flag, bool(first), bool(second)))
+
+        def build(b: Builder) -> Node:
+            flag = choice.flag
+            for move in reversed(moves):
+                flag = b.same(move, flag)
+            if node.dtype != "bool":
+                return b.call(op.where, flag, b.const(first), b.const(second))
+            return _flag(b, node, flag, bool(first), bool(second))
+
+        return Rewrite(build)
 
 
 def _flag(b: Builder, node: Node, flag: Node, on: bool, off: bool) -> Node:
@@ -57,28 +67,51 @@ def _flag(b: Builder, node: Node, flag: Node, on: bool, off: bool) -> Node:
     return flag if on else b.call(op.logical_not, flag)
 
 
-def _operand(node: Node) -> tuple[Node, np.dtype, float, float] | None:
-    """(b, dtype, value where b holds, value elsewhere) of the one operand that is no constant number."""
-    found = None
-    for i in node.inputs:
-        if scalar(i) is not None:
-            continue
-        choice = _choice(i)
-        if choice is None or found is not None:
+@dataclass(frozen=True)
+class _Choice:
+    """``on`` where the flag holds, ``off`` elsewhere, behind ``moves``, the last one first."""
+
+    flag: Node
+    made: Node
+    dtype: np.dtype
+    on: float
+    off: float
+    moves: tuple[Node, ...] = ()
+
+
+def _operand(node: Node, graph: Graph) -> _Choice | None:
+    """The choice that the operands are which are no constant numbers, of one flag."""
+    choices = [_choice(i) for i in node.inputs if scalar(i) is None]
+    found = choices[0] if choices else None
+    for choice in choices:
+        if found is None or choice is None or choice.flag is not found.flag or choice.moves != found.moves:
             return None
-        found = choice
+        if not graph.same_shape(choice.flag.shape, choice.made.shape):
+            return None
     return found
 
 
-def _choice(node: Node) -> tuple[Node, np.dtype, float, float] | None:
+def _choice(node: Node) -> _Choice | None:
+    moves: list[Node] = []
+    while node.op in MOVES and node.uses == 1:
+        moves.append(node)
+        node = node.inputs[0]
     if node.op == "relax.astype" and node.inputs[0].dtype == "bool":
-        return node.inputs[0], node.array_dtype, 1, 0
+        return _Choice(node.inputs[0], node, node.array_dtype, 1, 0, tuple(moves))
     if node.op == "relax.where":
         on, off = scalar(node.inputs[1]), scalar(node.inputs[2])
         if on is not None and off is not None:
-            return node.inputs[0], node.array_dtype, on, off
+            return _Choice(node.inputs[0], node, node.array_dtype, on, off, tuple(moves))
     return None
 
 
-def _arrays(node: Node, value: np.ndarray) -> list[np.ndarray]:
-    return [value if scalar(i) is None else i.array.reshape(-1)[:1].reshape(()) for i in node.inputs]
+def _arrays(node: Node, holds: bool) -> list[np.ndarray]:
+    """What the operands are where the flag holds, or where it does not."""
+    values = []
+    for i in node.inputs:
+        choice = _choice(i) if scalar(i) is None else None
+        if choice is None:
+            values.append(i.array.reshape(-1)[:1].reshape(()))
+        else:
+            values.append(np.asarray(choice.on if holds else choice.off, choice.dtype))
+    return values

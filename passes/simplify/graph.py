@@ -16,6 +16,9 @@ from tvm import relax
 from tvm.ir import Range
 from tvm.sym.analyzer import Analyzer
 
+from ...schedules.words.dims import Open
+from ...schedules.words.sizes import dim_of
+
 INPUT, CONST, ITEM, TUPLE, OPAQUE = "input", "const", "item", "tuple", "opaque"
 #: An operand of a call: the index of an input, a tuple of such indices, or an expression that is no tensor.
 Operand = Any
@@ -234,7 +237,7 @@ class Graph:
         if isinstance(a, int) and isinstance(b, int):
             return a == b
         if isinstance(a, int) or isinstance(b, int) or not tvm_ffi.structural_equal(a, b):
-            return bool(self.analyzer.can_prove_equal(as_expr(a), as_expr(b)))
+            return same_value(a, b) or bool(self.analyzer.can_prove_equal(as_expr(a), as_expr(b)))
         return True
 
     def same_shape(self, a: tuple[Any, ...] | None, b: tuple[Any, ...] | None) -> bool:
@@ -267,6 +270,14 @@ def stable_topological(nodes: list[Node]) -> list[Node]:
                 if not missing[user]:
                     heapq.heappush(heap, (user.order, rank[user], user))
     return result
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two dims are one as the front end counts, with what it learned of the symbols."""
+    try:
+        return bool(dim_of(a) == dim_of(b))
+    except Open:
+        return False
 
 
 def plain_dim(dim: Any) -> Any:

@@ -9,7 +9,7 @@ from tvm import relax
 
 from .facts import never_nan
 from .graph import CONST, Graph, Node
-from .patterns import is_value, scalar, split_constant
+from .patterns import is_value, scalar, uniform
 from .rule import EXACT, Builder, Declined, Rewrite, Rule, filled
 
 op = relax.op
@@ -103,7 +103,7 @@ class LogicIdentity(Rule):
     """x and true -> x;  x and false -> false;  x or false -> x;  x or true -> true;  x xor true -> not x
 
     Also x and x, x or x -> x; x and not x, x xor x -> false; x or not x -> true; x xor not x -> true. The constant must
-    not broadcast ``x`` to a larger shape.
+    not broadcast ``x`` to a larger shape; where it is broadcast itself, that broadcast stays.
     """
 
     name = "logic-identity"
@@ -117,16 +117,19 @@ class LogicIdentity(Rule):
             return None if node.shape is None else Rewrite(lambda b: filled(b, node, known))
         if node.inputs[0] is node.inputs[1]:
             return Rewrite(lambda b: node.inputs[0]) if node.inputs[0].dtype == "bool" else None
-        pair = split_constant(node)
-        value = scalar(pair[1]) if pair else None
-        if pair is None or value is None or pair[0].dtype != "bool":
+        a, b = node.inputs
+        x, value = (a, uniform(b)) if uniform(b) is not None else (b, uniform(a))
+        if value is None or x.dtype != "bool":
             return None
-        x, _ = pair
         absorbing = {"relax.logical_and": False, "relax.logical_or": True}.get(node.op)
         if absorbing is not None and bool(value) == absorbing:
             return Rewrite(lambda b: filled(b, node, absorbing)) if node.shape is not None else None
         if not graph.same_type(x, node):
-            return Declined("the neutral constant broadcasts the operand")
+            shape = list(node.shape or ())
+            spread = (a if x is b else b).op == "relax.broadcast_to"
+            if not spread or node.shape is None or node.op == "relax.logical_xor" and value:
+                return Declined("the neutral constant broadcasts the operand")
+            return Rewrite(lambda b: b.call(op.broadcast_to, x, shape))
         if node.op == "relax.logical_xor" and value:
             return Rewrite(lambda b: b.call(op.logical_not, x))
         return Rewrite(lambda b: x)
@@ -203,7 +206,7 @@ class CompareCastBool(Rule):
         return table[name]
 
 
-_MOVES = frozenset(f"relax.{n}" for n in ("reshape", "permute_dims", "broadcast_to", "expand_dims", "squeeze"))
+MOVES = frozenset(f"relax.{n}" for n in ("reshape", "permute_dims", "broadcast_to", "expand_dims", "squeeze"))
 
 
 class WhereNot(Rule):
@@ -217,7 +220,7 @@ class WhereNot(Rule):
     def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
         condition, x, y = node.inputs
         moves: list[Node] = []
-        while condition.op in _MOVES and condition.uses == 1:
+        while condition.op in MOVES and condition.uses == 1:
             moves.append(condition)
             condition = condition.inputs[0]
         if condition.op != "relax.logical_not":

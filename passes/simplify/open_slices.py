@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import relax
 
-from ...schedules.words.dims import Dim, Open, bounds, is_open, maximum
+from ...schedules.words.dims import Dim, Open, bounds, is_open, maximum, terms_of
 from ...schedules.words.sizes import dim_of
 from .graph import Node
 from .patterns import ints
@@ -37,8 +37,30 @@ class Run:
         return self.begin + self.stride * (self.count - 1) + 1
 
     def within(self, first: Any, stop: Any) -> bool:
-        """Whether all positions lie from ``first`` to before ``stop``, for every size."""
-        return bounds(self.begin - first)[0] >= 0 and bounds(stop - self.stop)[0] >= 0
+        """Whether all positions lie from ``first`` to before ``stop``, for every size at which there are any."""
+        last = self.begin + self.stride * (if_any(self.count) - 1)
+        return bounds(self.begin - first)[0] >= 0 and bounds(stop - last)[0] >= 1
+
+
+def if_any(count: Any) -> Any:
+    """A count of elements without the max(p, 0) that only keeps it from being negative: equal wherever it is not 0."""
+    terms = dict(terms_of(count))
+    rest = terms.pop((), 0)
+    ((monomial, factor),) = terms.items() if len(terms) == 1 else [((), 0)]
+    if len(monomial) != 1 or factor != 1:
+        return count
+    kind, operands = monomial[0].kind, monomial[0].operands
+    if kind == "max" and rest <= 0 and any(not isinstance(o, Dim) and o <= 0 for o in operands):
+        return rest + next(o for o in operands if isinstance(o, Dim))
+    if kind == "floor" and rest <= 0 and isinstance(operands[1], int):
+        return rest + if_any_above(operands[0], operands[1]) // operands[1]
+    return count
+
+
+def if_any_above(value: Any, least: int) -> Any:
+    """The same of a value that is at least ``least`` wherever it counts."""
+    over = terms_of(value).get((), 0)
+    return value if over >= least else over + if_any(value - over)
 
 
 def dims(shape: tuple[Any, ...] | None) -> list[Any] | None:

@@ -98,6 +98,13 @@ def scalar(node: Node | None) -> float | int | bool | None:
     return first[0].item()
 
 
+def uniform(node: Node | None) -> float | int | bool | None:
+    """The same of a constant that is broadcast, as an open shape asks for."""
+    while node is not None and node.op in ("relax.broadcast_to", "relax.reshape"):
+        node = node.inputs[0]
+    return scalar(node)
+
+
 def is_value(node: Node | None, *values: float) -> bool:
     """Whether ``node`` is a constant that is one of ``values`` everywhere (0.0 and -0.0 are told apart)."""
     v = scalar(node)

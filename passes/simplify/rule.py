@@ -102,6 +102,10 @@ class Builder:
                 else:
                     args.append(operand)
             copy._shape = False
+            alike = node.op == "relax.strided_slice" and self._graph.same_shape(inputs[0].shape, node.inputs[0].shape)
+            if alike and node.shape is not None:
+                copy.ty = relax.TensorType(list(node.shape), inputs[0].dtype)  # which Relax may know less well
+                return self._enter(copy)
             copy.ty = self._graph.normalizer.normalize(Call(relax_op(node.op), args, node.attrs)).ty
         return self._enter(copy)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.dims import Open
+from ...schedules.words.sizes import dim_of
 from .anchors import weight_index
 from .graph import CONST, Graph, Node
 from .identity import permutation
+from .open_slices import dims
 from .rule import EXACT, STRICT, Builder, Declined, Rewrite, Rule
 from .slices import cuts
 
@@ -46,18 +51,15 @@ class FocusAsSpaceToDepth(Rule):
                 return None
             phases.append((f[row].begin, f[column].begin))
         shape = list(x.shape or ())
-        height, width = shape[row], shape[column]
-        if not isinstance(height, int) or not isinstance(width, int):
-            return Declined("height or width is open")
-        if height % r or width % r:
-            return Declined(f"{height} x {width} is not divided by {r}")
+        small = list(shape)
+        for axis in (row, column):
+            divided = _divided(shape[axis], r)
+            if divided is None:
+                return Declined(f"{shape[row]} x {shape[column]} is not divided by {r}")
+            small[axis] = divided
         by_rows = [(a, b) for a in range(r) for b in range(r)]
         by_columns = [(a, b) for b in range(r) for a in range(r)]
-        small = list(shape)
-        small[row], small[column] = height // r, width // r
-        if phases not in (by_rows, by_columns) or not all(
-            graph.same_shape(i.shape, tuple(small)) for i in node.inputs
-        ):
+        if phases not in (by_rows, by_columns) or any(dims(i.shape) != dims(tuple(small)) for i in node.inputs):
             return Declined("the phases are not in the order of rows or columns")
         split = [s for k, s in enumerate(shape) for s in ([small[k], r] if k in (row, column) else [s])]
         # In the split shape the phase of a row stands at row + 1, that of a column at column + 2.
@@ -65,10 +67,19 @@ class FocusAsSpaceToDepth(Rule):
         order = [0, *phase, 1, 2, 4] if channel == 1 else [0, 1, 3, *phase, 5]
 
         def build(b: Builder) -> Node:
-            parts = b.call(op.permute_dims, b.call(op.reshape, x, split), order)
+            parts = b.call(op.permute_dims, b.call(op.reshape, x, list(map(b.dim, split))), order)
             return b.call(op.reshape, parts, list(node.shape or ()))
 
         return Rewrite(build)
+
+
+def _divided(length: Any, r: int) -> Any:
+    """A length divided by r, as a number or a dim; None where not all of its sizes are multiples of r."""
+    try:
+        quotient, rest = divmod(dim_of(length), r)
+    except Open:
+        return None
+    return quotient if rest == 0 else None
 
 
 class SpaceToDepthIntoConvolution(Rule):
@@ -171,13 +182,19 @@ def space_to_depth(node: Node, graph: Graph) -> tuple[Node, int, bool] | None:
         return None
     shape = parts.shape or ()
     n, c, h, r, w, q = shape
-    if not all(isinstance(d, int) for d in shape[1:]) or r != q:
+    if not all(isinstance(d, int) for d in (c, r, q)) or r != q:
         return None
-    if not graph.same_shape(x.shape, (n, c, h * r, w * r)) or not graph.same_shape(
-        node.shape, (n, c * r * r, h, w)
-    ):
+    of = x.shape or ()
+    if not graph.same_shape(of[:2], (n, c)) or not (blocks(of[2], h, r, graph) and blocks(of[3], w, r, graph)):
+        return None
+    if not graph.same_shape(node.shape, (n, c * r * r, h, w)):
         return None
     return x, r, axes[1] == 5
+
+
+def blocks(length: Any, count: Any, r: int, graph: Graph) -> bool:
+    """Whether ``count`` blocks of r make up the length: of r (h // r) r (w // r) elements, which are h w, both do."""
+    return graph.same_dim(length, count * r) or not isinstance(length, int) and graph.same_dim(length // r, count)
 
 
 class PoolAsMean(Rule):

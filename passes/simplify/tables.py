@@ -20,6 +20,7 @@ from .rule import EXACT, Builder, Declined, Rewrite, Rule, relax_op
 STEPS_LIMIT = 1 << 30
 _GATHERS = ("relax.take", "halotile.gather")
 _REDUCTIONS = frozenset(f"relax.{n}" for n in "sum mean max min prod".split())
+_SPREADING = BINARY | {"relax.where", "relax.matmul"}
 _NORMS = frozenset(("relax.nn.layer_norm", "relax.nn.rms_norm"))
 _VIEWS = frozenset(("relax.reshape", "relax.expand_dims", "relax.squeeze"))
 _ROOTS = ELEMENTWISE | _NORMS | _VIEWS | _REDUCTIONS | {"relax.matmul", "relax.permute_dims", "relax.concat", *_GATHERS}
@@ -31,7 +32,8 @@ class TableAhead(Rule):
 
     So for whatever has constants only beside slices of constants, and does not mix the positions that these choose
     among: elementwise operators, products, norms, permutations, dims of one that come and go, gathers by a table of
-    positions. Each slice takes the same positions; the whole must not be larger than a constant may become.
+    positions. Each slice takes the same positions, or those of an axis of its own (rows and columns of a grid); the
+    whole must not be larger than a constant may become.
     """
 
     name = "table-ahead"
@@ -46,14 +48,7 @@ class TableAhead(Rule):
         parts = {i for i in node.inputs if i.op != CONST}
         if node.static or not parts or not node.is_tensor or not all(map(_is_part, parts)):
             return None
-        chosen: dict[int, Run] | None = None
-        for index, part in enumerate(node.inputs):
-            if part.op == CONST:
-                continue
-            found = _along(node, index, _open_runs(part))
-            if found is None or chosen is not None and found != chosen:
-                return None
-            chosen = found
+        chosen = _places(node)
         if not chosen:
             return None
         whole = _on_tables(node, graph)
@@ -73,6 +68,22 @@ class TableAhead(Rule):
             return taken(b, b.const(value), places, shape)
 
         return Rewrite(build)
+
+
+def _places(node: Node) -> dict[int, Run] | None:
+    """What the parts take, by axis of the result; None where they do not agree."""
+    found = [_along(node, k, _open_runs(p)) if p.op != CONST else {} for k, p in enumerate(node.inputs)]
+    if any(f is None for f in found):
+        return None
+    chosen = {axis: run for f in found if f for axis, run in f.items()}
+    for part, own in zip(node.inputs, found):
+        for axis, run in chosen.items() if part.op != CONST else ():
+            if own and axis in own:
+                if own[axis] != run:
+                    return None
+            elif node.op not in _SPREADING or not _own(node, part, axis) and _extent(part, axis - node.rank) != 1:
+                return None
+    return chosen
 
 
 def _open_runs(part: Node) -> dict[int, Run]:
@@ -109,7 +120,7 @@ def _along(node: Node, index: int, chosen: dict[int, Run]) -> dict[int, Run] | N
         place = axes(node, index, part, axis)
         if place is None or not 0 <= place < node.rank:
             return None
-        if node.op in BINARY or node.op in ("relax.where", "relax.matmul"):
+        if node.op in _SPREADING:
             if any(_extent(o, place - node.rank) != 1 for o in others if not _own(node, o, place)):
                 return None
         found[place] = run

@@ -44,7 +44,7 @@ def carries(node: Node, rank: int, sums: bool = True) -> bool:
     if node.op in _REDUCTIONS:
         return bool(node.attr("keepdims")) and node.attr("axis") is not None
     if node.op == "relax.strided_slice":
-        return all(ints(node.raw(k)) is not None for k in range(1, len(node.operands)))
+        return node.shape is not None and all(isinstance(node.raw(k), list) for k in range(1, len(node.operands)))
     return node.op in _SOFTMAXES or node.op == "relax.concat"
 
 
@@ -186,7 +186,9 @@ def _renamed(b: Builder, node: Node, inputs: list[Node], axes: list[int]) -> Nod
         wanted = sorted(axes[int(a) % rank] for a in node.attr("axis"))
         return b.call(_REDUCTIONS[node.op], inputs[0], axis=wanted, keepdims=True)
     if node.op == "relax.strided_slice":
-        own, begin, end = (ints(node.raw(k)) or [] for k in (1, 2, 3))
+        own, begin, end = (node.raw(k) or [] for k in (1, 2, 3))
         strides = (ints(node.raw(4)) if len(node.operands) > 4 else None) or [1] * len(own)
-        return b.call(op.strided_slice, inputs[0], [axes[a % rank] for a in own], begin, end, strides)
+        shape = [(node.shape or ())[axes.index(a)] for a in range(rank)]
+        wanted = [axes[a % rank] for a in own]
+        return b.shaped(tuple(shape), op.strided_slice, inputs[0], wanted, begin, end, strides)
     return b.same(node, *inputs)

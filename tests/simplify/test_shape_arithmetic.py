@@ -177,12 +177,12 @@ def test_a_floor_of_a_floor_is_one_floor() -> None:
 
 
 def test_what_only_a_run_can_tell_is_assumed_once_and_said() -> None:
-    """An image whose even and odd rows are joined, then halved as exporters do, by (n - 1) / 2 + 1."""
+    """An image of which two rows of three are joined, which are counted as exporters do, by (n - 2) / 3 + 1."""
     g = Raw(17)
     x = g.input("x", ["batch", 3, "rows", 4])
-    both = g("Concat", g.slice(x, 2, 0, 2**31 - 1, 2), g.slice(x, 2, 1, 2**31 - 1, 2), axis=1)
-    count = g("Add", g("Div", g("Sub", g.size(x, 2), g.const(1)), g.const(2)), g.const(1))
+    both = g("Concat", g.slice(x, 2, 1, 2**31 - 1, 3), g.slice(x, 2, 2, 2**31 - 1, 3), axis=1)
+    count = g("Add", g("Div", g("Sub", g.size(x, 2), g.const(2)), g.const(3)), g.const(1))
     model = g.model(g("Conv", g.view(both, g.size(x, 0), 6, count, 4), g.weight(2, 6, 1, 1)))
     notes = import_model(model, symbolic=True).notes
     assert sum("is taken to be" in n for n in notes) == 1
-    assert any("'rows' is at least 1, below which an integer division would round otherwise" in n for n in notes)
+    assert any("'rows' is at least 2, below which an integer division would round otherwise" in n for n in notes)

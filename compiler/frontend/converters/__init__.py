@@ -6,6 +6,7 @@ from . import (  # noqa: F401
     activation,
     attention,
     conv,
+    diagonals,
     einsum,
     elementwise,
     fused,

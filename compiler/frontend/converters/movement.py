@@ -12,7 +12,7 @@ from tvm import relax
 from ....schedules.operators.movement import MOST_PARTS
 from ....schedules.words.dims import Dim, Open, bounds, is_open, maximum, minimum
 from ....schedules.words.refusal import Refusal
-from ..implied import broadcast, equal, learn_at_least, require_at_least, require_equal
+from ..implied import broadcast, equal, learn_at_least, learn_at_most, require_at_least, require_equal
 from ..node import Node, normal_axes, normal_axis
 from ..registry import converts
 from ..value import Value
@@ -137,7 +137,7 @@ def split(node: Node) -> list[Value | None]:
     if sizes is None:
         pieces = node.attr("num_outputs", count)
         chunk = -(-length // pieces)
-        sizes = [max(min(chunk, length - i * chunk), 0) for i in range(pieces)]
+        sizes = [maximum(minimum(chunk, length - i * chunk), 0) for i in range(pieces)]
     if is_open([*sizes, length]):
         require_equal(sum(sizes), length, f"axis {axis} of {x} and its pieces")
     if sum(sizes) != length or len(sizes) < count:
@@ -204,9 +204,11 @@ def _open_slice(
             raise Open(f"its step along axis {axis} is {stride}; only positive ones are supported for open dimensions")
         length = x.shape[axis]
         begin, stop = _within(start, length), _within(end, length)
-        shape[axis] = maximum(stop - begin + (stride - 1), 0) // stride
+        front = start if bounds(start)[0] >= 0 else begin  # one behind the end leaves nothing either
+        shape[axis] = maximum(stop - front + (stride - 1), 0) // stride
         if (begin, stop) != (0, length) and isinstance(length, Dim):
-            begin, stop = _simple(start, end, begin, begin + stride * shape[axis])
+            last_one = 2**31 - 1 if stop == length else end
+            begin, stop = _simple(start, last_one, begin, begin + stride * shape[axis])
         first.append(begin)
         last.append(stop)
     moved = [k for k, a in enumerate(axes) if (first[k], last[k], steps[k]) != (0, x.shape[a], 1)]
@@ -234,7 +236,10 @@ def _within(bound: Any, length: Any) -> Any:
             require_at_least(length, 1, "a slice up to the last element", "to have a last element")
         return maximum(length + bound, 0)
     if isinstance(bound, Dim) and bounds(bound)[0] < 0:
+        if bounds(bound)[1] <= 0:
+            learn_at_least(-bound, 1, "since the bound of a slice counts from the end, which zero would not")
         learn_at_least(bound, 0, "below which the bound of a slice would count from the end")
+        learn_at_most(-bound, 0, "beyond which the bound of a slice would count from the end")
         raise Open(f"a bound is {bound}, which may or may not be negative")
     return minimum(bound, length)
 
@@ -416,35 +421,3 @@ def space_to_depth(node: Node) -> Value:
     order = [0, 3, 5, 1, 2, 4] if node.attr("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
     x = node.transpose(node.reshape(x, (n, c, h // b, b, w // b, b)), order)
     return node.reshape(x, (n, c * b * b, h // b, w // b))
-
-
-@converts("Trilu", since=14)
-def trilu(node: Node) -> Value:
-    x = node.need(0)
-    rows, columns = x.shape[-2:]
-    given = node[1]
-    if given is not None and given.contents is None:
-        return _trilu_at(node, x, given)
-    k = node.ints(1, "its diagonal")
-    offset = k[0] if k else 0
-    if is_open((rows, columns)):
-        row = node.reshape(node.do(R.arange, offset, rows + offset, 1, dtype="int64"), [rows, 1])
-        column = node.do(R.arange, 0, columns, 1, dtype="int64")
-        kept = node.do(R.greater_equal if node.attr("upper", 1) else R.less_equal, column, row)
-        return node.do(R.where, kept, x, node.scalar(0, x))
-    row = node.const(np.arange(rows)[:, None] + min(max(offset, -rows), columns))
-    keep = node.do(R.greater_equal if node.attr("upper", 1) else R.less_equal, node.counting(columns), row)
-    return node.do(R.where, keep, x, node.scalar(0, x))
-
-
-def _trilu_at(node: Node, x: Value, diagonal: Value) -> Value:
-    """The same from a diagonal that is known at run time only."""
-    rows, columns = x.shape[-2:]
-    if is_open((rows, columns)):
-        row = node.reshape(node.do(R.arange, 0, rows, 1, dtype="int64"), [rows, 1])
-        distance = node.do(R.subtract, node.do(R.arange, 0, columns, 1, dtype="int64"), row)
-    else:
-        distance = node.do(R.subtract, node.counting(columns), node.reshape(node.counting(rows), (rows, 1)))
-    compare = R.greater_equal if node.attr("upper", 1) else R.less_equal
-    kept = node.do(compare, distance, node.reshape(node.cast(diagonal, "int64"), ()))
-    return node.do(R.where, kept, x, node.scalar(0, x))

@@ -11,9 +11,10 @@ from ....schedules.words.refusal import Refusal
 from ..node import Node, normal_axis
 from ..registry import converts
 from ..value import Value
+from .diagonals import trilu
 from .fused import MICROSOFT
 from .indexing import gather_nd
-from .movement import pad, trilu
+from .movement import pad
 from .tensor import range_
 from .unique import unique
 from .vision import grid_sample

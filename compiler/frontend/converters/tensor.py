@@ -142,16 +142,6 @@ def _open_range(node: Node) -> Value:
     return counting
 
 
-@converts("EyeLike", since=9)
-def eye_like(node: Node) -> Value:
-    x = node.need(0)
-    dtype = dtype_name(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
-    if x.rank != 2 or dtype is None:
-        raise Refusal(f"{x} is no matrix")
-    row = node.const(np.arange(x.shape[0])[:, None] + node.attr("k", 0))
-    return node.cast(node.do(R.equal, node.counting(x.shape[1]), row), dtype)
-
-
 @converts("OneHot", since=9)
 def one_hot(node: Node) -> Value:
     """Indices count from the end when negative; those outside the depth give rows of the off value."""

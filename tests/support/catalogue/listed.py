@@ -67,7 +67,7 @@ ITEMS: list[tuple[str, tuple[str, ...], str]] = [
     ("transposes cancelled and pushed", ("Transposes around elementwise operators", "Transpose(Transpose)",
                                          "Transpose of merged axes (keys, as one batch)"), ""),
     ("Focus + Conv, Focus alone", ("Focus+Conv", "Focus"),
-     "an open height may be odd: there the slices stay"),
+     "the model runs with an open height that is even only, which is learned"),
     ("pixel shuffle, channel shuffle, space to depth",
      ("pixel shuffle is what it is", "channel shuffle there and back", "patch merging (space to depth, NHWC)"),
      "kept as reshape, transpose, reshape; one operator in a listing (depth_to_space, channel_shuffle ...)"),

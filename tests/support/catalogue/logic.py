@@ -10,6 +10,27 @@ INTS = [((B, 4), I32)]
 
 ENTRIES = [
     Entry(
+        "a Range is at least zero",
+        X2,
+        lambda e, x: e.where(
+            e.reshape(e.greater_equal(e.arange(0, x.ty.shape[0], 1, "int64"), k(0, I64)), [x.ty.shape[0], 1]), x, k(0.0)
+        ),
+        "",
+    ),
+    Entry(
+        "a Range within its own bounds, gathered",
+        X2,
+        lambda e, x: e.own(
+            "gather",
+            x,
+            e.minimum(
+                e.maximum(e.arange(0, n := x.ty.shape[0], 1, "int64"), k(0, I64)), e.arange(n - 1, n, 1, "int64")
+            ),
+            axis=0,
+        ),
+        "",
+    ),
+    Entry(
         "Not(Less(a,b)) floats",
         X2 * 2,
         lambda e, a, b: e.logical_not(e.less(a, b)),
