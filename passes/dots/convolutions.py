@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -19,11 +20,12 @@ from ...schedules.conv.facts import ConvFacts
 from ...schedules.instructions.int8_dot import data_dtype
 from ...schedules.operators.registry import call
 from ...schedules.words.group import Value
+from ...schedules.words.sizes import dim_of, usual
 from ...targets.target import Target
 from ..simplify.anchors import CONVOLUTIONS, weight_index
 from ..simplify.graph import Node
 from ..simplify.rule import Builder
-from .operands import LARGEST, RANGE, Data, byte_data, whole_steps
+from .operands import LARGEST, RANGE, Data, byte_data, has_elements, whole_steps
 from .turned import outside, turned
 
 op = relax.op
@@ -43,19 +45,21 @@ def dot_conv(
     if data is None or exact and data.scale != 1:
         return None
     exact = exact or node.dtype == "int32"
-    if winograd and not exact and node.static and winograd_is_faster(target, _facts(node)):
+    if winograd and not exact and winograd_is_faster(target, _facts(node)):
         return None
     return _built(node, node, data, node.inputs[1].array, target, exact, borders)
 
 
 def _facts(node: Node) -> ConvFacts:
+    """The convolution at the sizes that the build plans for."""
     data, weight = node.inputs
+    given, made = (tuple(usual(dim_of(d)) for d in n.shape or ()) for n in (data, node))
     pads, rank = [int(p) for p in node.attr("padding")], node.rank - 2
     strides, dilation = (tuple(int(n) for n in node.attr(name)) for name in ("strides", "dilation"))
     return ConvFacts(
-        data=Value("data", tuple(data.shape or ()), "float32"),
+        data=Value("data", given, "float32"),
         weight=Value("weight", weight.array.shape, "float32", weight.array),
-        output=Value("output", tuple(node.shape or ()), "float32"),
+        output=Value("output", made, "float32"),
         kernel=weight.array.shape[2:],
         strides=strides,
         dilation=dilation,
@@ -113,7 +117,7 @@ def _built(
     limits = np.iinfo(data.byte.dtype)
     if wanted is None or channels < LEAST_CHANNELS or not fits or not limits.min <= data.zero <= limits.max:
         return None
-    if not (node.static and data.byte.static and 0 not in (*(node.shape or ()), *(data.byte.shape or ()))):
+    if not (has_elements(node) and has_elements(data.byte)):
         return None
     pads = [int(p) for p in conv.attr("padding")]
     if any(pads) and not borders and outside(data, wanted):
@@ -129,7 +133,9 @@ def _built(
 
     def build(b: Builder) -> Node:
         x, zero = turned(b, data, wanted)
-        own = dict(strides=strides, dilations=dilations, begin=pads[:rank], output=list(node.shape or ())[2:])
+        own: dict[str, Any] = dict(strides=strides, dilations=dilations, begin=pads[:rank])
+        output = list(node.shape or ())[2:]
+        own |= dict(output=output) if all(isinstance(d, int) for d in output) else dict(end=pads[rank:])
         value = b.call(partial(call, "halotile.dot_conv"), x, b.const(numbers), groups=groups, fill=zero, **own)
         if zero:
             sums = numbers.reshape(outputs, -1).astype(np.int64).sum(axis=1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...schedules.operators.open_shapes import same_dim
 from ..simplify.graph import CONST, Node
 from ..simplify.identity import RESHAPES
 from ..simplify.patterns import INTEGERS, split_constant
@@ -47,6 +48,11 @@ class Data:
         return byte
 
 
+def has_elements(node: Node) -> bool:
+    """True for a tensor of known rank that is not always empty."""
+    return node.shape is not None and not any(isinstance(d, int) and d == 0 for d in node.shape)
+
+
 def byte_data(value: Node, through: bool = False) -> Data | None:
     """How ``value``, a tensor of float32 or int32, is made of bytes; None if it is not. With ``through`` also by way of
     moves, less offsets and times a factor."""
@@ -59,7 +65,7 @@ def byte_data(value: Node, through: bool = False) -> Data | None:
             return None
         first = node.inputs[0]
         pair = split_constant(node)
-        number = _number(pair[1]) if pair is not None and pair[0].shape == node.shape else None
+        number = _number(pair[1]) if pair is not None and alike(pair[0], node) else None
         if node.op == "relax.astype" and first.dtype in INTEGERS:
             node = first
         elif through and node.op in MOVES and len(node.inputs) == 1:
@@ -87,12 +93,20 @@ def byte_data(value: Node, through: bool = False) -> Data | None:
     return Data(node, round(zero), scale, tuple(moves), None if offset is None else offset[0], factor)
 
 
+def alike(a: Node, b: Node) -> bool:
+    """True if both have one shape, whatever is open in it."""
+    one, other = a.shape, b.shape
+    if one is None or other is None or len(one) != len(other):
+        return False
+    return all(same_dim(x, y) for x, y in zip(one, other))
+
+
 def _times(node: Node) -> tuple[Node, Node] | None:
     """The data and the one number of run time that ``node`` is the product of."""
     if node.op != "relax.multiply" or node.dtype != "float32":
         return None
     for data, by in (node.inputs, node.inputs[::-1]):
-        if data.shape == node.shape and by.op != CONST and by.static and all(s == 1 for s in by.shape or ()):
+        if alike(data, node) and by.op != CONST and by.static and all(s == 1 for s in by.shape or ()):
             return data, by
     return None
 
@@ -100,7 +114,7 @@ def _times(node: Node) -> tuple[Node, Node] | None:
 def _is_offset(node: Node, moved: bool) -> bool:
     """True if what ``node`` subtracts is a whole number for each row, or for all if elements are moved since."""
     data, less = node.inputs
-    if CONST in (data.op, less.op) or data.shape != node.shape or not less.static or less.rank > node.rank:
+    if CONST in (data.op, less.op) or not alike(data, node) or not less.static or less.rank > node.rank:
         return False
     if less.dtype != "int32" and (less.op != "relax.astype" or less.inputs[0].dtype not in BYTES):
         return False

@@ -17,7 +17,7 @@ from ...targets.target import Target
 from ..simplify.graph import CONST, Node
 from ..simplify.rule import Builder
 from ..sweep import Build
-from .operands import BYTES, LARGEST, RANGE, Data, byte_data, whole_steps
+from .operands import BYTES, LARGEST, RANGE, Data, byte_data, has_elements, whole_steps
 from .turned import turned
 
 op = relax.op
@@ -28,7 +28,7 @@ EXACT = 1 << 24  # float32 holds all whole numbers up to it
 def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:
     """What builds ``node``, a product with constant weights, as one of bytes; None if it is none. ``exact``: only where
     no bit changes."""
-    if node.op != PRODUCT or node.dtype not in ("float32", "int32") or not node.static or 0 in (node.shape or ()):
+    if node.op != PRODUCT or node.dtype not in ("float32", "int32") or not has_elements(node):
         return None
     left, right = node.inputs
     if right.op != CONST or left.op == CONST or left.dtype in BYTES or not 2 <= right.rank <= left.rank:
@@ -36,7 +36,7 @@ def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:
     if right.array[..., 0, 0].size != 1 or right.array.shape[-1] == 1:  # one column is summed along memory
         return None
     data = byte_data(left, through=True)
-    if data is None or not data.byte.static:
+    if data is None or data.byte.shape is None:
         return None
     array = right.array.reshape(right.array.shape[-2:])
     found = whole_steps(array.T, exact or node.dtype == "int32")

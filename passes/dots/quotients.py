@@ -28,7 +28,7 @@ from ..simplify.identity import RESHAPES
 from ..simplify.patterns import split_constant
 from ..simplify.requantised import SATURATED
 from ..sweep import Build
-from .operands import BYTES
+from .operands import BYTES, alike
 
 LARGE = 2.0**60  # numbers, divisors and quotients stay below, divisors above its reciprocal
 ROUNDING = 1.001  # of bounds, for what float32 rounds up
@@ -50,7 +50,7 @@ def quotient(target: Target, exact: bool, node: Node) -> Build | None:
     if exact and (node.outputs or any(u.op != "relax.round" for u in node.users)):
         return None
     dividend, divisor = node.inputs[0], node.inputs[1].array
-    if dividend.shape != node.shape:
+    if not alike(dividend, node):
         return None
     size = np.abs(divisor.astype(np.float64))
     if not size.size or not (np.isfinite(size).all() and 1 / LARGE < size.min() and size.max() < LARGE):
@@ -78,7 +78,7 @@ def rounded(target: Target, exact: bool, node: Node) -> Build | None:
     pair = split_constant(value) if value.op == "relax.add" else None
     if pair is not None:
         number = pair[1].array
-        if number.size != 1 or pair[0].shape != value.shape or not float(number.reshape(())).is_integer():
+        if number.size != 1 or not alike(pair[0], value) or not float(number.reshape(())).is_integer():
             return None
         value, zero = pair[0], int(number.reshape(()))
     if value.op != "relax.round" or abs(zero) > WHOLE:

@@ -19,7 +19,7 @@ from ..simplify.graph import CONST, Node
 from ..simplify.patterns import ints, split_constant
 from ..simplify.rule import Builder
 from ..sweep import Build
-from .operands import BYTES
+from .operands import BYTES, alike
 from .products import EXACT, PRODUCT, RANGE, side_sums, without
 from .turned import data_range
 
@@ -59,7 +59,7 @@ def _sums(node: Node) -> _Sums | None:
             return None
         node, offset, columns = node.inputs[0], factors[0], factors[1].array
     pair = split_constant(node) if node.op == "relax.add" else None
-    if pair is not None and pair[0].shape == node.shape:
+    if pair is not None and alike(pair[0], node):
         node, constant = pair[0], pair[1].array.astype(np.int64)
     if node.op != PRODUCT or node.dtype != "int32" or node.inputs[0].dtype not in (*BYTES, PAIRS):
         return None
@@ -77,7 +77,7 @@ def whole_again(target: Target, exact: bool, node: Node) -> Build | None:
         return None
     value, more = node.inputs[0], np.zeros((), np.int64)
     pair = split_constant(value) if value.op == "relax.add" else None
-    if pair is not None and pair[0].shape == value.shape:
+    if pair is not None and alike(pair[0], value):
         constant = pair[1].array
         if not (np.isfinite(constant).all() and (constant == np.rint(constant)).all()):
             return None
@@ -109,7 +109,7 @@ def parts_together(target: Target, exact: bool, node: Node) -> Build | None:
     if parts[0] is None or parts[1] is None or parts[0][0] is not parts[1][0]:
         return None
     (source, begin, middle), (_, other, end) = parts[0], parts[1]
-    if middle != other or first.product.shape != node.shape or second.product.shape != node.shape:
+    if middle != other or not (alike(first.product, node) and alike(second.product, node)):
         return None
     weights = np.concatenate([first.weights, second.weights])
     constant = np.asarray(first.constant + second.constant)

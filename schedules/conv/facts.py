@@ -184,7 +184,8 @@ def _of_bytes(node: Node, data: Value, weight: Value) -> ConvFacts:
     strides, dilation, before = (tuple(int(n) for n in own[name]) for name in ("strides", "dilations", "begin"))
     output, kernel = node.results[0], tuple(weight.shape[2:])
     last = [(o - 1) * s + d * (k - 1) for o, s, d, k in zip(output.shape[2:], strides, dilation, kernel)]
-    after = tuple(max(0, reach - b - n + 1) for reach, b, n in zip(last, before, data.shape[2:]))
+    behind = [reach - b - n + 1 for reach, b, n in zip(last, before, data.shape[2:])]
+    after = tuple(max(0, int(bounds(n)[1])) for n in behind)  # of open sizes, the most that any has
     groups, fill = int(own["groups"]), int(own["fill"])
     return ConvFacts(data, weight, output, kernel, strides, dilation, before, after, groups, fill=fill)
 

@@ -37,6 +37,7 @@ from ..instructions.amx import (
 )  # fmt: skip
 from ..instructions.int8_dot import multiplier, per_word
 from ..words.group import Kernel, Packed, Request
+from ..words.sizes import usual
 from .blocking import PARALLEL_FLOPS
 from .facts import MatmulFacts
 from .packed import Region, _Matmul
@@ -53,22 +54,22 @@ def bytes_pay(request: Request, facts: MatmulFacts) -> bool:
     """True if the target multiplies bytes on a matrix unit, and that is expected to be faster."""
     if not has_matrix_unit(request.target, KIND) or not request.policy.matrix:
         return False
-    if not facts.of_bytes or facts.a.dtype != "uint8" or facts.rows < ROWS:
+    if not facts.of_bytes or facts.a.dtype != "uint8" or usual(facts.rows) < ROWS:
         return False
     (height, width), fitted = _block(facts), request.target.fitted.unit
-    windows = -(-facts.k // ROW_BYTES)
-    blocks = -(-facts.rows // (height * ROWS)) * -(-facts.n // (width * COLUMNS))
+    windows, rows = -(-facts.k // ROW_BYTES), usual(facts.rows)
+    blocks = -(-rows // (height * ROWS)) * -(-facts.n // (width * COLUMNS))
     register = windows * MULTIPLY_CYCLES / fitted.product_bytes_full + fitted.product_bytes_sum
     cycles = blocks * height * width * register
     cycles += fitted.product_bytes_task
-    cycles += fitted.product_bytes_copy * facts.rows * windows * (facts.k % ROW_BYTES > 0)
+    cycles += fitted.product_bytes_copy * rows * windows * (facts.k % ROW_BYTES > 0)
     target = multiplier(request.target, facts.a.dtype)
     return cycles < MARGIN * least_cost(target, *tile_space(request, facts)) * -(-facts.k // per_word(facts.a.dtype))
 
 
 def _block(facts: MatmulFacts) -> tuple[int, int]:
     """Registers of rows and of columns."""
-    return (2, 2) if facts.rows >= 2 * ROWS else (1, SUMS)
+    return (2, 2) if usual(facts.rows) >= 2 * ROWS else (1, SUMS)
 
 
 def build_matrix_bytes(request: Request, facts: MatmulFacts) -> Kernel:
@@ -76,19 +77,73 @@ def build_matrix_bytes(request: Request, facts: MatmulFacts) -> Kernel:
     return _MatrixBytes(request, facts).build()
 
 
-class _MatrixBytes(_Matmul):
-    def __init__(self, request: Request, facts: MatmulFacts) -> None:
-        self.registers, width = _block(facts)
-        super().__init__(request, facts, (self.registers * ROWS, min(width, -(-facts.n // COLUMNS))))
+class MatrixBytes(_Matmul):
+    """What kernels of products of bytes on the unit share. ``block``: registers of rows and of columns."""
+
+    def __init__(self, request: Request, facts: MatmulFacts, block: tuple[int, int]) -> None:
+        self.registers, width = block
+        super().__init__(request, facts, (self.registers * ROWS, width))
         self.streams = False
         self.unit = MatrixUnit(self.k)
         self.windows = -(-facts.k // ROW_BYTES)
+        self.pitch = self.windows * ROW_BYTES
+        self.shared = usual(facts.flops) >= PARALLEL_FLOPS
+
+    def _registers_of_b(self) -> np.ndarray:
+        """[register of columns][window][word][column][byte]"""
+        columns = -(-self.facts.n // COLUMNS)
+        whole = np.zeros((self.pitch, columns * COLUMNS), np.int8)
+        whole[: self.facts.k, : self.facts.n] = self._steps_of_b()
+        split = whole.reshape(self.windows, ROW_BYTES // 4, 4, columns, COLUMNS)
+        return np.ascontiguousarray(split.transpose(3, 0, 1, 4, 2)).view("<i4").reshape(-1)
+
+    def _copy_rows(self, a: Any, scratch: Any, base: Any, start: Any, end: Any) -> None:
+        k, depth = self.k, self.facts.k
+        whole, rest = divmod(depth, ROW_BYTES)
+        with k.loop(self.ctx.analyzer.simplify(end - start), name="r", begin=start) as row:
+            self.ctx.ranged(row, self.facts.rows)
+            source, place = row * depth, base + row * self.pitch
+            for begin, count, width in (
+                (0, whole, ROW_BYTES),
+                (whole * ROW_BYTES, rest // VECTOR, VECTOR),
+                (depth - depth % VECTOR, depth % VECTOR, 1),
+            ):
+                if count:
+                    with k.loop(count, name="s") as s, k.loop(width, "vectorized", "v") as v:
+                        k.store(scratch, place + begin + s * width + v, a[source + begin + s * width + v])
+
+    def _sums(self, region: Region, a: Any, b: Any, panel: Any, origin: Any, height: int) -> Any:
+        """``height`` registers of rows, from ``origin`` on, by one panel, through the first-level cache:
+        [row][register][column]."""
+        k, unit, width = self.k, self.unit, region.vectors
+        register = self.bind(region.first // COLUMNS + panel * self.width, -(-self.facts.n // COLUMNS))
+        for i in range(height * width):
+            unit.zero(i)
+        with k.loop(self.windows, name="s") as s:
+            left = k.bind(origin + s * ROW_BYTES, "a")
+            right = k.bind((register * self.windows + s) * WORDS, "b")
+            unit.step(
+                (height, width),
+                ((0, 0),),
+                lambda i, _: Rows(a, left + i * (ROWS * self.pitch), self.pitch),
+                lambda j, _: Rows(b, right + j * (self.windows * WORDS)),
+                UNSIGNED_SIGNED,
+            )
+        sums = k.local("sums", "int32", height * width * ROWS * COLUMNS, "global")
+        for i in range(height):
+            for j in range(width):
+                unit.store(i * width + j, Rows(sums, (i * ROWS * width + j) * COLUMNS, width * ROW_BYTES))
+        return sums
+
+
+class _MatrixBytes(MatrixBytes):
+    def __init__(self, request: Request, facts: MatmulFacts) -> None:
+        height, width = _block(facts)
+        super().__init__(request, facts, (height, min(width, -(-facts.n // COLUMNS))))
         self.blocks = -(-facts.rows // self.height)
         self.copied = facts.k % ROW_BYTES > 0
-        self.pitch = self.windows * ROW_BYTES
         panels = sum(r.panels for r in self._regions())
-        shared = facts.flops >= PARALLEL_FLOPS
-        self.workers = min(request.workers, max(self.blocks, panels)) if shared else 1
+        self.workers = min(request.workers, max(self.blocks, panels)) if self.shared else 1
         self.by_rows = self.blocks >= 2 * self.workers or panels < self.workers
 
     def build(self) -> Kernel:
@@ -122,14 +177,6 @@ class _MatrixBytes(_Matmul):
             flops=facts.flops,
         )
 
-    def _registers_of_b(self) -> np.ndarray:
-        """[register of columns][window][word][column][byte]"""
-        columns = -(-self.facts.n // COLUMNS)
-        whole = np.zeros((self.pitch, columns * COLUMNS), np.int8)
-        whole[: self.facts.k, : self.facts.n] = self._steps_of_b()
-        split = whole.reshape(self.windows, ROW_BYTES // 4, 4, columns, COLUMNS)
-        return np.ascontiguousarray(split.transpose(3, 0, 1, 4, 2)).view("<i4").reshape(-1)
-
     # -- who computes what ------------------------------------------------------------------------
 
     def _share(self, worker: Any, count: int) -> tuple[Any, Any]:
@@ -153,44 +200,12 @@ class _MatrixBytes(_Matmul):
             row = tirx.min(row, self.facts.rows - self.height)
         return self.bind(row, self.facts.rows) if not isinstance(row, int) else row
 
-    def _copy_rows(self, a: Any, scratch: Any, base: Any, start: Any, end: Any) -> None:
-        k, depth = self.k, self.facts.k
-        whole, rest = divmod(depth, ROW_BYTES)
-        with k.loop(self.ctx.analyzer.simplify(end - start), name="r", begin=start) as row:
-            self.ctx.ranged(row, self.facts.rows)
-            source, place = row * depth, base + row * self.pitch
-            for begin, count, width in (
-                (0, whole, ROW_BYTES),
-                (whole * ROW_BYTES, rest // VECTOR, VECTOR),
-                (depth - depth % VECTOR, depth % VECTOR, 1),
-            ):
-                if count:
-                    with k.loop(count, name="s") as s, k.loop(width, "vectorized", "v") as v:
-                        k.store(scratch, place + begin + s * width + v, a[source + begin + s * width + v])
-
     # -- a block ----------------------------------------------------------------------------------
 
     def _product(self, region: Region, a: Any, b: Any, base: Any, panel: Any, row: Any) -> None:
-        k, unit, height, width = self.k, self.unit, self.registers, region.vectors
-        shape = (height, width)
-        register = self.bind(region.first // COLUMNS + panel * self.width, -(-self.facts.n // COLUMNS))
+        k, width = self.k, region.vectors
         origin = k.bind(base + row * self.pitch, "a")
-        for i in range(height * width):
-            unit.zero(i)
-        with k.loop(self.windows, name="s") as s:
-            left = k.bind(origin + s * ROW_BYTES, "a")
-            right = k.bind((register * self.windows + s) * WORDS, "b")
-            unit.step(
-                shape,
-                ((0, 0),),
-                lambda i, _: Rows(a, left + i * (ROWS * self.pitch), self.pitch),
-                lambda j, _: Rows(b, right + j * (self.windows * WORDS)),
-                UNSIGNED_SIGNED,
-            )
-        sums = k.local("sums", "int32", height * width * ROWS * COLUMNS, "global")
-        for i in range(height):
-            for j in range(width):
-                unit.store(i * width + j, Rows(sums, (i * ROWS * width + j) * COLUMNS, width * ROW_BYTES))
+        sums = self._sums(region, a, b, panel, origin, self.registers)
         column = region.first + panel * (self.width * COLUMNS)
         whole = width if region.last == COLUMNS else width - 1
         with k.loop(self.height // TOGETHER, name="r") as r:

@@ -11,6 +11,7 @@ from ..words.choice import Choice, Refusal
 from ..words.dims import is_open
 from ..words.group import Kernel, Request
 from .amx_int8 import build_matrix_bytes, bytes_pay
+from .amx_int8_open import build_open_bytes
 from .amx_kernel import build_matrix
 from .estimate import matrix_pays
 from .facts import MatmulFacts
@@ -112,14 +113,12 @@ class AmxBytes(Algorithm):
     name = "the matrix unit"
 
     def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
-        if is_open(facts.output.shape):
-            return self.refuses("its blocks need a fixed number of rows")
         if not bytes_pay(request, facts):
             return self.refuses("the target has no such unit, or vectors are expected to be as fast")
         return Choice(self.name, None, self.name)
 
     def build(self, request: Request, facts: MatmulFacts, plan: None) -> Kernel:
-        return build_matrix_bytes(request, facts)
+        return (build_open_bytes if is_open(facts.output.shape) else build_matrix_bytes)(request, facts)
 
 
 class Int8Dot(_InTiles):

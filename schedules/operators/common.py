@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..words.dims import is_dim, to_index
+from ..words.dims import is_dim, is_expression, to_index
 from ..words.sizes import dim_of
 
 
@@ -48,6 +48,19 @@ def dtype_of(value: Any) -> str:
 def zero(value: Any) -> Any:
     """A zero of the dtype of ``value``."""
     return tirx.const(0, dtype_of(value))
+
+
+def window_extents(
+    size: Sequence[Any],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+) -> list[Any]:
+    """How many windows lie on each axis, with ``begin`` and ``end`` places around the data; extents may be open."""
+    spans = [d + b + e - ((k - 1) * dilation + 1) for d, k, dilation, b, e in zip(size, kernel, dilations, begin, end)]
+    return [tirx.floordiv(n, s) + 1 if is_expression(n) else n // s + 1 for n, s in zip(spans, strides)]
 
 
 def transposed_extents(

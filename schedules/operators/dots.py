@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from .common import shape_of
+from .common import shape_of, window_extents
 from .registry import define
 
 
@@ -20,17 +20,19 @@ def dot_conv(
     strides: Sequence[int],
     dilations: Sequence[int],
     begin: Sequence[int],
-    output: Sequence[int],
     groups: int,
     fill: int,
+    output: Sequence[int] | None = None,
+    end: Sequence[int] | None = None,
 ) -> te.Tensor:
     """y[n, m, o] = sum over c and taps k of x[n, g(m) + c, o * stride + k * dilation - begin] * w[m, c, k] in int32.
 
     x: uint8 or int8 [N, C, ...], w: int8 [M, C / groups, K...] -> int32 [N, M, output...]. Outside of x lies ``fill``,
-    the byte that stands for zero.
+    the byte that stands for zero. Of an open image the output is as many as fit with ``end`` places behind it.
     """
     n, _, *size = shape_of(x)
     outputs, inner, *kernel = shape_of(w)
+    output = output or window_extents(size, kernel, strides, dilations, begin, end or [0] * len(size))
     per_group = outputs // groups
     channel = te.reduce_axis((0, inner), "c")
     taps = [te.reduce_axis((0, k), "k") for k in kernel]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .common import transposed_extents
+from .common import transposed_extents, window_extents
 
 Shape = list[Any]
 Rule = Callable[[list[Shape], dict[str, Any]], list[Shape]]
@@ -106,7 +106,11 @@ def _transposed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
 
 
 def _convolved(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
-    return [[shapes[0][0], shapes[1][0], *a["output"]]]
+    (batch, _, *size), (outputs, _, *kernel) = shapes
+    if a.get("output") is not None:
+        return [[batch, outputs, *a["output"]]]
+    spans = (a["strides"], a["dilations"], a["begin"], a["end"])
+    return [[batch, outputs, *window_extents(size, kernel, *spans)]]
 
 
 def _sampled(shapes: list[Shape], _: dict[str, Any]) -> list[Shape]:

@@ -22,8 +22,9 @@ from ..words.group import Group, Request, Value
 from ..words.layout import Layout
 
 
-def box_refusal(group: Group, layouts: Mapping[Value, Layout]) -> str | None:
-    """Why no kernel computes a part of the rows and columns of this group, or None if one does."""
+def box_refusal(group: Group, layouts: Mapping[Value, Layout], filled: bool = False) -> str | None:
+    """Why no kernel computes a part of the rows and columns of this group, or None if one does. ``filled``: what lies
+    around its data holds what it needs there, as margins of whole images do."""
     shapes = {v.shape[2:] for v in group.outputs}
     if any(len(v.shape) != 4 for v in group.outputs) or len(shapes) != 1:
         return "its outputs are not images of one size"
@@ -32,7 +33,7 @@ def box_refusal(group: Group, layouts: Mapping[Value, Layout]) -> str | None:
         if anchor.operator == TRANSPOSED and any(o % s for o, s in zip(group.outputs[0].shape[2:], _strides(group))):
             return "the stride does not divide the output"
         needs = input_needs(anchor)
-        if needs.fill and any(map(any, needs.margins)):
+        if needs.fill and not filled and any(map(any, needs.margins)):
             return "outside of its data lies not zero but a byte that stands for it"
         if any(len(v.shape) != 4 for v in anchor.results):
             return "its anchor is not an image"

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ..conv.direct.algorithm import Direct
 from ..conv.direct.depthwise import Depthwise
+from ..conv.direct.int8_dot import Int8Dot
 from ..conv.register_tile import Tile
 from ..dispatch import build_kernel, select
 from ..words.choice import Choice
@@ -51,7 +52,7 @@ def box_kernels(request: Request, enough: Callable[[tuple[int, int]], bool]) -> 
 
 def _smaller(choice: Choice | None, least: tuple[int, int]) -> Choice | None:
     """The next smaller register tile of the same algorithm, which reads the same weights; None if there is none."""
-    if choice is not None and choice.algorithm == Direct.name and isinstance(choice.plan, Tile):
+    if choice is not None and choice.algorithm in (Direct.name, Int8Dot.name) and isinstance(choice.plan, Tile):
         plan = choice.plan
         if plan.parts == 1:
             columns = plan.columns if plan.rows > 1 else max(1, plan.columns // SMALLER)

@@ -33,7 +33,8 @@ def builds_open_images(request: Request) -> bool:
     group = request.group
     if group.anchor is None or not is_open(group.outputs[0].shape):
         return False
-    return builds_conv(group, lambda v: request.layout(v).block) and box_refusal(group, request.layouts) is None
+    blocked = builds_conv(group, lambda v: request.layout(v).block)
+    return blocked and box_refusal(group, request.layouts, filled=True) is None
 
 
 def build_open_images(request: Request) -> TiledKernel:

@@ -30,7 +30,7 @@ from ...instructions.amx import (
 )
 from ...instructions.bf16_parts import THREE, Products, parts_of, products_of
 from ...matmul.folded_moves import producers
-from ...words.dims import bounds, is_open
+from ...words.dims import is_open
 from ...words.group import Request, Value
 from ...words.sizes import usual
 from ..facts import ConvFacts
@@ -38,14 +38,13 @@ from ..kernel import PARALLEL_FLOPS
 from ..register_tile import Space, choose_tile
 from ..weight_bandwidth import kept_bytes, stream_rate
 from .pixel_strips import PixelStrip, pixel_strips
-from .strips import Strip, strips_of
+from .strips import Strip, roomy, strips_of
 
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
 MARGIN = 0.93  # the estimate must beat the one in float32 by this much
 LESS = 4  # strips smaller than the largest that fits, which may be dealt out more evenly
 LINE = 16  # words of a cache line
 FEW = 8  # channels of pixels
-OPEN_ROWS = 4  # of outputs, for each row that strips of images of any size share, where these are widest
 LEAST_DEPTH = 16  # channels; fewer fill a quarter of a step at most
 
 
@@ -172,28 +171,9 @@ def matrix_plan(request: Request, facts: ConvFacts) -> MatrixPlan | None:
     size = request.group.outputs[0].shape[2:]
     if plan is None or not is_open(size):
         return plan
-    return replace(plan, strip=roomy(facts, plan, size, int(SHARE * request.target.l2_bytes) if room is None else room))
-
-
-def roomy(facts: ConvFacts, plan: MatrixPlan, size: tuple[Any, ...], room: int) -> Strip:
-    """The strip for images of any ``size`` (rows and columns of outputs): few rows of as many columns as ``room`` bytes
-    hold, no narrower than the plan's. Its kernel makes more rows of narrower images
-    (:meth:`.kernel.MatrixConv._fit`)."""
-    shared = max(t.row for t in plan.strip.taps)
-    rows, columns = max(1, OPEN_ROWS * shared), plan.strip.columns
-    most = bounds(size[-1])[1]
-
-    def fits(columns: int) -> bool:
-        return 4 * Strip.of(facts, rows, columns).elements(facts.channels, plan.parts) <= room
-
-    if not fits(columns):
-        return plan.strip
-    while columns < most and fits(columns + 1):
-        step = 1
-        while columns + 2 * step <= most and fits(columns + 2 * step):
-            step *= 2
-        columns += step
-    return Strip.of(facts, rows, columns)
+    most = SHARE * request.target.l2_bytes if room is None else room
+    fits = lambda strip: 4 * strip.elements(facts.channels, plan.parts) <= most  # noqa: E731
+    return replace(plan, strip=roomy(facts, plan.strip, size[-1], fits))
 
 
 def smaller_plans(

@@ -29,12 +29,13 @@ from ...instructions.amx import (
     has_matrix_unit,
 )
 from ...instructions.int8_dot import FEW, per_word
+from ...words.dims import is_open
 from ...words.group import Request
 from ..facts import ConvFacts
 from ..kernel import PARALLEL_FLOPS
 from ..register_tile import Space
 from ..weight_bandwidth import stream_rate
-from .strips import Strip, Tap, strips_of
+from .strips import Strip, Tap, roomy, strips_of
 
 KIND = "amx-int8"
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
@@ -43,23 +44,26 @@ MARGIN = 0.9  # the estimate must beat that of vectors by this much
 
 @dataclass(frozen=True)
 class Window:
-    """64 bytes from ``begin`` bytes behind a place on. ``terms``: which weight of an output each of them meets, -1 for
-    none."""
+    """64 bytes from ``begin`` bytes behind a place on, ``row`` rows below it. ``terms``: which weight of an output each
+    of them meets, -1 for none."""
 
     begin: int
     terms: tuple[int, ...]
+    row: int = 0
 
 
 @dataclass(frozen=True)
 class BytesPlan:
     """``strip``: the largest number of outputs at a time; ``groups``: parts of the output channels, each of which
-    copies the data anew. A phase of a place has blocks of ``block`` channels, of which there are ``depth``."""
+    copies the data anew. A phase of a place has blocks of ``block`` channels, of which there are ``depth``. ``varies``:
+    rows lie at a distance that is known at run time, and no window spans two."""
 
     strip: Strip
     groups: int
     block: int
     depth: int
     cycles: float = 0.0
+    varies: bool = False
 
     @property
     def channels(self) -> int:
@@ -73,7 +77,10 @@ class BytesPlan:
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
-        return windows_of(self.strip.taps, self.strip.pitch, self.place, self.channels, self.depth)
+        taps, place = self.strip.taps, (self.place, self.channels, self.depth)
+        if not self.varies:
+            return windows_of(taps, self.strip.pitch, *place)
+        return tuple(w for row in sorted({t.row for t in taps}) for w in windows_of(taps, 0, *place, row))
 
     def __str__(self) -> str:
         text = f"matrix unit, {len(self.windows)} windows, strip {self.strip.rows}x{self.strip.columns}"
@@ -81,11 +88,15 @@ class BytesPlan:
 
 
 @lru_cache(maxsize=1024)
-def windows_of(taps: tuple[Tap, ...], pitch: int, place: int, channels: int, depth: int) -> tuple[Window, ...]:
-    """The fewest windows, first come first, that hold what all taps read; they begin with whole words."""
-    begins = np.array([(t.row * pitch + t.column) * place + t.phase * channels for t in taps])
+def windows_of(
+    taps: tuple[Tap, ...], pitch: int, place: int, channels: int, depth: int, row: int | None = None
+) -> tuple[Window, ...]:
+    """The fewest windows, first come first, that hold what all taps read, or those of one ``row``; they begin with
+    whole words."""
+    own = [i for i, t in enumerate(taps) if row in (None, t.row)]
+    begins = np.array([(t.row * pitch + t.column) * place + t.phase * channels for t in (taps[i] for i in own)])
     at = (begins[:, None] + np.arange(depth)[None, :]).reshape(-1)
-    term = (np.arange(len(taps))[:, None] + np.arange(depth)[None, :] * len(taps)).reshape(-1)
+    term = (np.array(own)[:, None] + np.arange(depth)[None, :] * len(taps)).reshape(-1)
     order = np.argsort(at, kind="stable")
     at, term = at[order], term[order]
     found, first = [], 0
@@ -94,7 +105,7 @@ def windows_of(taps: tuple[Tap, ...], pitch: int, place: int, channels: int, dep
         last = int(np.searchsorted(at, begin + ROW_BYTES))
         terms = np.full(ROW_BYTES, -1)
         terms[at[first:last] - begin] = term[first:last]
-        found.append(Window(begin, tuple(int(t) for t in terms)))
+        found.append(Window(begin, tuple(int(t) for t in terms), row or 0))
         first = last
     return tuple(found)
 
@@ -103,7 +114,9 @@ def held_bytes(plan: BytesPlan) -> int:
     """Bytes of a core's scratch, in whole cache lines: places of a strip, and what the last registers read beyond the
     end."""
     places = plan.strip.places + SUMS * ROWS
-    return -(-(places * plan.place + max(w.begin for w in plan.windows)) // ROW_BYTES + 1) * ROW_BYTES
+    pitch = plan.strip.pitch if plan.varies else 0
+    last = max((w.row * pitch) * plan.place + w.begin for w in plan.windows)
+    return -(-(places * plan.place + last) // ROW_BYTES + 1) * ROW_BYTES
 
 
 def workers_of(facts: ConvFacts, plan: BytesPlan, workers: int) -> int:
@@ -116,7 +129,8 @@ def workers_of(facts: ConvFacts, plan: BytesPlan, workers: int) -> int:
 def bytes_plan(request: Request, facts: ConvFacts) -> BytesPlan | None:
     """The plan with the fewest cycles, where the unit is there and expected to be faster."""
     block = request.layout(facts.data).block
-    whole = request.box is None and facts.groups == 1 and len(facts.out_spatial) in (1, 2)
+    size = request.group.outputs[0].shape
+    whole = (request.box is None or is_open(size)) and facts.groups == 1 and len(facts.out_spatial) in (1, 2)
     if not (whole and request.policy.matrix and has_matrix_unit(request.target, KIND)):
         return None
     if block not in (FEW, COLUMNS) or facts.data.dtype != "uint8":
@@ -124,7 +138,13 @@ def bytes_plan(request: Request, facts: ConvFacts) -> BytesPlan | None:
     room, target = request.limits.room, request.target
     plans = [p for p in plans_of(target, facts, block, request.workers) if room is None or held_bytes(p) <= room]
     best = min(plans, key=lambda p: p.cycles, default=None)
-    return best if best is not None and best.cycles < MARGIN * vector_cycles(target, facts, request.workers) else None
+    if best is None or best.cycles >= MARGIN * vector_cycles(target, facts, request.workers):
+        return None
+    if not is_open(size[2:]):
+        return best
+    best, most = replace(best, varies=True), SHARE * target.l2_bytes if room is None else room
+    fits = lambda strip: held_bytes(replace(best, strip=strip)) <= most  # noqa: E731
+    return replace(best, strip=roomy(facts, best.strip, size[-1], fits))
 
 
 def plans_of(target: Target, facts: ConvFacts, block: int, workers: int) -> Iterator[BytesPlan]:

@@ -54,6 +54,7 @@ class _Bytes(Places):
         super().__post_init__()
         self.windows = self.plan.windows
         self.steps = len(self.windows)
+        self.offsets: Any = None
 
     def emit(self) -> None:
         k, ctx = self.k, self.ctx
@@ -62,7 +63,8 @@ class _Bytes(Places):
         pack = partial(pack_weights, self.facts, self.windows)
         self.weights = ctx.packed(Packed(f"w_{weight.name}", pack, elements, "int32"), narrow=False)
         offsets = np.array([w.begin for w in self.windows], np.int32)
-        self.offsets = ctx.packed(Packed("windows", offsets), narrow=False) if len(offsets) > 1 else None
+        if len(offsets) > 1 and not self.varies:
+            self.offsets = ctx.packed(Packed("windows", offsets), narrow=False)
         each = held_bytes(self.plan)
         self.data = ctx.scratch(each * workers, "uint8")
         ctx.fill_pending()
@@ -74,6 +76,13 @@ class _Bytes(Places):
                 self._panels(task)
             self.unit.release()
 
+    def _fit(self) -> None:
+        super()._fit()
+        if len(self.windows) > 1:
+            self.offsets = self.k.local("windows", "int32", len(self.windows), "global")
+            for number, window in enumerate(self.windows):
+                self.k.store(self.offsets, number, window.row * self.pitch * self.plan.place + window.begin)
+
     # -- the data ---------------------------------------------------------------------------------
 
     def _copy(self, task: Task) -> None:
@@ -83,7 +92,7 @@ class _Bytes(Places):
         for i, phase in enumerate(self.strip.phases):
             rows, columns = (s + r for s, r in zip(task.size, self.strip.reach(i)))
             with k.loop(rows, name="y") as y:
-                self.ctx.ranged(y, self.strip.height)
+                self.ctx.ranged(y, self.strip.places if self.varies else self.strip.height)
                 for first, number, each in ((0, blocks // 4, 4), (blocks - blocks % 4, 1, blocks % 4)):
                     if number * each:
                         with k.loop(number, name="cb") as cb, k.loop(columns, name="x") as x:
@@ -96,7 +105,7 @@ class _Bytes(Places):
         """``count`` blocks from ``first`` on of one place of a phase."""
         k, block = self.k, self.plan.block
         data, at = self.conv.read(self.facts.data), self._read_at(task, phase, *place)
-        begin = self.base + (place[0] * self.strip.pitch + place[1]) * self.plan.place + number * self.plan.channels
+        begin = self.base + (place[0] * self.pitch + place[1]) * self.plan.place + number * self.plan.channels
         for b in range(count):
             source = self.conv.offset(task.n, (first + b, 0), at)
             with k.loop(block, "vectorized", "v") as v:

@@ -27,7 +27,6 @@ from tvm import tirx
 from ...instructions.amx import COLUMNS, DEPTH, PAIRS, ROWS, Rows
 from ...instructions.bf16_parts import THREE, WORDS, order_of_blocks, pack, parts_of, split, told
 from ...math.bfloat16 import BITS, Narrow, bits_of
-from ...words.dims import is_open
 from ...words.group import Kernel, Packed, Request
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
@@ -85,7 +84,7 @@ class MatrixConv(Places):
         packed = Packed(f"w_{weight.name}", self._packed(), self._elements, "int32")
         self.weights = ctx.packed(packed, narrow=False)
         offsets, self.offsets = self._offsets(), None
-        if len(offsets) > 1 and not self._varies:
+        if len(offsets) > 1 and not self.varies:
             self.offsets = ctx.packed(Packed("taps", offsets), narrow=False)
         each = held_bytes(self.facts.channels, self.plan) // 4 * self.words
         self.data, self.below = ctx.scratch(each * workers, BITS if self.in_order else "int32"), self._below()
@@ -94,41 +93,18 @@ class MatrixConv(Places):
             worker = scopes.enter_context(k.loop(workers, "parallel" if workers > 1 else "serial", "w"))
             self.base = worker * each if workers > 1 else 0
             self._begin()
-            if self._varies:
-                self._fit()
             with self._own_tasks(worker, workers) as task:
                 self.image, self.origin = task.n, task.origin[0]
                 self._split(task)
                 self._panels(task)
             self.unit.release()
 
-    @property
-    def _varies(self) -> bool:
-        """True if the image's rows or columns are open."""
-        return is_open(self.conv.request.group.outputs[0].shape[2:])
-
     def _fit(self) -> None:
-        """Lays strips out for the image that there is: its columns in parts of about equal width, as many rows of them
-        as the scratch has room for, and about as many in each strip."""
-        hold, strip, spatial = self.k.hold, self.strip, self.conv.spatial
-
-        def even(size: Any, most: Any, name: str) -> Any:
-            """The size of each of the fewest parts."""
-            size = tirx.max(size, 1)
-            parts = hold(tirx.floordiv(size + (most - 1), most), f"{name}_parts")
-            return hold(tirx.floordiv(size + (parts - 1), parts), name)
-
-        columns = even(spatial[-1], strip.columns, "columns")
-        self.pitch = hold(columns + (strip.pitch - strip.columns), "pitch")
-        rows: Any = tirx.IntImm("int32", 1)
-        if len(spatial) > 1:
-            room = hold(tirx.floordiv(strip.places, self.pitch) - (strip.height - strip.rows), "room")
-            rows = even(spatial[-2], room, "rows")
-        self.most = [rows, columns]
-        if len(strip.taps) > 1:
+        super()._fit()
+        if len(self.strip.taps) > 1:
             k = self.k
-            self.offsets = k.local("taps", "int32", len(strip.taps), "global")
-            for number, tap in enumerate(strip.taps):
+            self.offsets = k.local("taps", "int32", len(self.strip.taps), "global")
+            for number, tap in enumerate(self.strip.taps):
                 at = (tap.row * self.pitch + tap.column) * self.apart + tap.phase * self.phase
                 k.store(self.offsets, number, at)
 
@@ -160,7 +136,7 @@ class MatrixConv(Places):
                     reach = self.strip.reach(i)
                     rows, columns = (s + r for s, r in zip(task.size, reach))
                     with k.loop(rows, name="y") as y, k.loop(columns, name="x") as x:
-                        self.ctx.ranged(y, self.strip.places if self._varies else self.strip.height)
+                        self.ctx.ranged(y, self.strip.places if self.varies else self.strip.height)
                         self.ctx.ranged(x, self.strip.pitch)
                         at = self._read_at(task, phase, y, x)
                         place = self.base + i * self.phase + pair * (self.parts * self.plane)

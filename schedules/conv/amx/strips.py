@@ -13,13 +13,16 @@ places between them that are computed for nothing: 7 x 7 outputs of 3 x 3 taps a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from ...instructions.amx import DEPTH, PAIRS, ROWS, SUMS
+from ...words.dims import bounds
 from ..facts import ConvFacts
 
+OPEN_ROWS = 4  # of outputs, for each row that strips of images of any size share, where these are widest
 LEAST_COLUMNS = 48  # of a part of the rows: what the last register of each computes for nothing counts little
 
 
@@ -103,6 +106,24 @@ def strips_of(facts: ConvFacts, size: tuple[int, int]) -> Iterator[Strip]:
             return
         for rows in down:
             yield Strip.of(facts, rows, columns)
+
+
+def roomy(facts: ConvFacts, own: Strip, width: Any, fits: Callable[[Strip], bool]) -> Strip:
+    """The strip for images of any size, of which ``width`` is the columns of outputs: few rows of as many columns as
+    ``fits`` allows, no narrower than ``own``. Kernels make more rows of narrower images
+    (:meth:`.tasks.Places._fit`)."""
+    rows, columns = max(1, OPEN_ROWS * max(t.row for t in own.taps)), own.columns
+    most = bounds(width)[1]
+    if not fits(Strip.of(facts, rows, columns)):
+        return own
+    step = 1
+    while step:
+        more = columns + step
+        if more <= most and fits(Strip.of(facts, rows, more)):
+            columns, step = more, 2 * step
+        else:
+            step //= 2
+    return Strip.of(facts, rows, columns)
 
 
 def _two(numbers: tuple[int, ...]) -> tuple[int, int]:

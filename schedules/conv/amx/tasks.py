@@ -22,7 +22,7 @@ from typing import Any
 from tvm import tirx
 
 from ...instructions.amx import COLUMNS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
-from ...words.dims import to_index
+from ...words.dims import is_open, to_index
 from ..kernel import ConvKernel
 
 SHORT = 2  # steps of a sum, beside which there is no room for the epilogue of the block before
@@ -61,6 +61,7 @@ class Places:
         self.images = to_index(self.facts.data.shape[0])
         self.pitch: Any = self.strip.pitch  # places of a row of the strip's data
         self.most = [self.strip.rows, self.strip.columns]  # outputs of a strip
+        self.varies = is_open(self.conv.request.group.outputs[0].shape[2:])  # the image's rows or columns are open
 
     def _begin(self) -> None:
         """At the beginning of a core's part."""
@@ -68,6 +69,28 @@ class Places:
         self.sums = k.local("sums", self.facts.output.dtype, SUMS * ROWS * COLUMNS, "global")
         self.last = [k.local(name, "int32", 1) for name in ("first", "end", "block")]
         self.unit.configure()
+        if self.varies:
+            self._fit()
+
+    def _fit(self) -> None:
+        """Lays strips out for the image that there is: its columns in parts of about equal width, as many rows of them
+        as the scratch has room for, and about as many in each strip. Names are held in memory, since TVM puts whole
+        expressions back at every use."""
+        hold, strip, spatial = self.k.hold, self.strip, self.conv.spatial
+
+        def even(size: Any, most: Any, name: str) -> Any:
+            """The size of each of the fewest parts."""
+            size = tirx.max(size, 1)
+            parts = hold(tirx.floordiv(size + (most - 1), most), f"{name}_parts")
+            return hold(tirx.floordiv(size + (parts - 1), parts), name)
+
+        columns = even(spatial[-1], strip.columns, "columns")
+        self.pitch = hold(columns + (strip.pitch - strip.columns), "pitch")
+        rows: Any = tirx.IntImm("int32", 1)
+        if len(spatial) > 1:
+            room = hold(tirx.floordiv(strip.places, self.pitch) - (strip.height - strip.rows), "room")
+            rows = even(spatial[-2], room, "rows")
+        self.most = [rows, columns]
 
     @contextmanager
     def _own_tasks(self, worker: Any, workers: int) -> Iterator[Task]:

@@ -30,9 +30,11 @@ from ...instructions.int8_dot import PAIRS, data_dtype, dot, multiplier, per_wor
 from ...kernel.unrolled_steps import unrolled
 from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Packed, Request
+from ...words.sizes import usual
 from ..algorithm import Algorithm
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
+from ..narrower import each_width
 from ..register_tile import Space, Tile, choose_tile, left_over
 from ..weight_prefetch import prefetch
 from ..winograd.choose import choose_plan
@@ -41,34 +43,34 @@ SUMMED = 1.25  # times the cycles of multiply-adds: sums take slots of the ports
 ROUNDED = 0.85  # that float32 has to win by, since its sums are rounded
 
 
-def build_bytes(request: Request, facts: ConvFacts) -> Kernel:
-    """The kernel of a convolution of bytes by dot products. Data and output are in channel blocks; groups are whole
-    blocks of both."""
+def build_bytes(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
+    """The kernel of a convolution of bytes by dot products, in register tiles ``tile``. Data and output are in channel
+    blocks; groups are whole blocks of both."""
     lanes = request.layout(request.group.outputs[0]).block
-    tile = byte_tile(request, facts)
-    conv = ConvKernel(request, facts, tile, lanes, new_context(request))
-    block = request.layout(facts.data).block
+    ctx, block = new_context(request), request.layout(facts.data).block
     packed = pack_bytes(facts, tile.blocks, lanes, block)
-    conv.far = packed.nbytes > request.target.l2_bytes // 2
-    if packed.nbytes > facts.data.elements:
-        conv.order = "groups"
-    weights = conv.ctx.packed(Packed(f"w_{facts.weight.name}", packed))
-    groups = conv.channel_blocks // tile.blocks
+    weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     left = left_over(tile, facts.out_spatial[-2]) if _is_mixed(request, facts) else None
-    conv.mixed = left is not None
-    with conv.tasks(groups) as (n, group, origins):
-        where = (packed.size // groups, n, group, origins)
-        if left is None:
-            _columns(conv, weights, *where)
-        else:
-            rows = facts.out_spatial[-2] // tile.rows
-            with conv.k.when(conv.row < rows):
+    for one in each_width(ctx, facts, tile):
+        conv = ConvKernel(request, facts, one, lanes, ctx)
+        conv.far = packed.nbytes > request.target.l2_bytes // 2
+        if packed.nbytes > usual(facts.data.elements):
+            conv.order = "groups"
+        groups = conv.channel_blocks // tile.blocks
+        conv.mixed = left is not None
+        with conv.tasks(groups) as (n, group, origins):
+            where = (packed.size // groups, n, group, origins)
+            if left is None:
                 _columns(conv, weights, *where)
-            with conv.k.when(conv.row >= rows):
-                _columns(replace(conv, tile=left, whole=tile), weights, *where)
+            else:
+                rows = facts.out_spatial[-2] // tile.rows
+                with conv.k.when(conv.row < rows):
+                    _columns(conv, weights, *where)
+                with conv.k.when(conv.row >= rows):
+                    _columns(replace(conv, tile=left, whole=tile), weights, *where)
     tiles = [tile] if left is None else [tile, left]
     form = f"dot products of bytes C{lanes}, tile {' and '.join(map(str, tiles))}"
-    return finish(conv.ctx, form + ", in pairs" * (facts.data.dtype == PAIRS), facts.flops, tiles)
+    return finish(ctx, form + ", in pairs" * (facts.data.dtype == PAIRS), facts.flops, tiles)
 
 
 def _columns(conv: ConvKernel, weights: Any, panel: int, n: Any, group: Any, origins: list[Any]) -> None:
@@ -102,7 +104,7 @@ def winograd_is_faster(target: Target, facts: ConvFacts) -> bool:
     plan = choose_plan(target, facts, split=has_matrix_unit(target)) if data_dtype(target) == PAIRS else None
     if plan is None:
         return False
-    *deep, height, width = facts.out_spatial
+    *deep, height, width = (1, *facts.out_spatial)
     blocks = -(-facts.outputs // target.lanes())
     space = Space(height, width, blocks, blocks)
     steps = facts.batch * facts.taps * -(-facts.channels // per_word(PAIRS)) * math.prod(deep)
@@ -186,15 +188,16 @@ def _run(first: Any, count: int) -> Any:
 
 
 class Int8Dot(Algorithm):
-    """Whatever no other algorithm computes of bytes."""
+    """Whatever no other algorithm computes of bytes. Its plan is the register tile."""
 
     name = "bytes"
+    any_size = True
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
-        return self.choice()
+        return self.choice(byte_tile(request, facts))
 
-    def build(self, request: Request, facts: ConvFacts, plan: None) -> Kernel:
-        return build_bytes(request, facts)
+    def build(self, request: Request, facts: ConvFacts, plan: Tile) -> Kernel:
+        return build_bytes(request, facts, plan)
 
-    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[None]]:
-        return ([None],)
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Tile]]:
+        return ([byte_tile(request, facts)],)

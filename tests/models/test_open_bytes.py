@@ -1,0 +1,151 @@
+"""Quantised models with open dimensions: sums of bytes, in vectors and on a matrix unit, at every size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import halotile
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+Sizes = dict[str, int]
+CLOSE = 1e-6  # of the largest number of an output
+UNIT = "x86_64-linux-gnu+sapphirerapids"
+
+
+class Quantised:
+    """A graph of layers between scales, as quantisers write it. Scales, steps and biases are such that float32 holds
+    every sum: no byte may round otherwise than ONNX Runtime's."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+
+    def __call__(self, operator: str, *operands: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(operator, list(operands), [f"v{len(self.nodes)}"], **attributes))
+        return self.nodes[-1].output[0]
+
+    def constant(self, value: Any, dtype: Any) -> str:
+        self.weights.append(numpy_helper.from_array(np.asarray(value, dtype), f"w{len(self.weights)}"))
+        return self.weights[-1].name
+
+    def bytes(self, x: str, zero: int) -> str:
+        scale = self.constant(2.0**-5, np.float32), self.constant(zero, np.uint8)
+        return self("DequantizeLinear", self("QuantizeLinear", x, *scale), *scale)
+
+    def weight(self, *shape: int, axis: int) -> str:
+        """A step for each output, by which sums stay of order one."""
+        count, depth = shape[axis], np.prod(shape) / shape[axis]
+        power = np.ceil(np.log2(16 * np.sqrt(depth))) + self.random.integers(0, 2, count)
+        steps = self.constant(2.0**-power, np.float32)
+        numbers = self.constant(self.random.integers(-31, 32, shape), np.int8)
+        return self("DequantizeLinear", numbers, steps, self.constant(np.zeros(count), np.int8), axis=axis)
+
+    def conv(self, x: str, inputs: int, outputs: int, kernel: tuple[int, ...], zero: int, **given: Any) -> str:
+        weight = self.weight(outputs, inputs // given.get("group", 1), *kernel, axis=0)
+        bias = self.constant(self.random.integers(-30, 30, outputs) / 256, np.float32)
+        return self("Conv", self.bytes(x, zero), weight, bias, kernel_shape=list(kernel), **given)
+
+    def linear(self, x: str, inputs: int, outputs: int, zero: int) -> str:
+        bias = self.constant(self.random.integers(-30, 30, outputs) / 256, np.float32)
+        return self("Add", self("MatMul", self.bytes(x, zero), self.weight(inputs, outputs, axis=1)), bias)
+
+    def model(self, result: str, *dims: int | str) -> onnx.ModelProto:
+        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
+        made = helper.make_tensor_value_info(result, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "bytes", [given], [made], self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def images() -> onnx.ModelProto:
+    """Bytes other than 0 around the data, three channels, strides, dilation, asymmetric pads."""
+    g = Quantised(1)
+    x = g("Relu", g.conv("x", 3, 40, (3, 3), 117, pads=[1] * 4, strides=[2, 2]))
+    x = g("Relu", g.conv(x, 40, 150, (3, 3), 0, pads=[0, 2, 1, 1]))
+    x = g.conv(x, 150, 33, (1, 1), 0)
+    x = g.conv(x, 33, 64, (5, 3), 140, pads=[2, 2, 2, 2], dilations=[1, 2], strides=[2, 1])
+    return g.model(g.conv(x, 64, 21, (3, 3), 128, pads=[1] * 4), "n", 3, "h", "w")
+
+
+def batches() -> onnx.ModelProto:
+    g = Quantised(2)
+    x = g("Relu", g.conv("x", 32, 64, (3, 3), 121, pads=[1] * 4))
+    x = g("Add", x, g.conv(x, 64, 64, (3, 3), 0, pads=[1] * 4, group=2))
+    return g.model(g.linear(g("ReduceMax", x, axes=[2, 3], keepdims=0), 64, 10, 5), "n", 32, 13, 9)
+
+
+def lengths() -> onnx.ModelProto:
+    g = Quantised(3)
+    x = g("Relu", g.conv("x", 24, 48, (3,), 128, pads=[1, 1], strides=[2]))
+    return g.model(g.conv(x, 48, 33, (5,), 0, pads=[4, 4], dilations=[2]), "n", 24, "t")
+
+
+def rows() -> onnx.ModelProto:
+    """Depths of whole windows, and others."""
+    g = Quantised(4)
+    x = g("Relu", g.linear("x", 70, 192, 117))
+    return g.model(g.linear(g("Relu", g.linear(x, 192, 131, 0)), 131, 17, 3), "b", "t", 70)
+
+
+CASES: dict[str, tuple[onnx.ModelProto, Sizes, list[Sizes]]] = {
+    "images": (
+        images(), {"h": 60, "w": 70},
+        [{"n": n, "h": h, "w": w} for n, h, w in
+         ((1, 60, 70), (2, 131, 201), (1, 3, 301), (1, 301, 3), (3, 33, 49), (1, 7, 6), (1, 4, 4), (0, 8, 8))],
+    ),
+    "batches": (batches(), {}, [{"n": n} for n in (5, 1, 2, 0)]),
+    "lengths": (lengths(), {"t": 200}, [{"n": n, "t": t} for n, t in ((1, 200), (3, 701), (2, 13), (1, 5), (1, 1))]),
+    "rows": (
+        rows(), {"t": 128},
+        [{"b": b, "t": t} for b, t in
+         ((3, 401), (1, 128), (2, 49), (1, 97), (1, 65), (1, 48), (1, 33), (1, 31), (1, 17), (1, 16), (5, 3), (1, 2),
+          (1, 1), (2, 0))],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [(UNIT, "matrix unit"), (UNIT + "+-amx-int8", "of bytes"), ("x86-64-v3", "in pairs"), ("raspberry-pi-5", "of bytes")],
+)
+def test_sums_of_bytes_at_open_sizes(target, text):
+    """As many kernels of bytes as in a build for fixed sizes."""
+    for name, (model, typical, sizes) in CASES.items():
+        found = _kernels(model, target, typical=typical)
+        fixed = _kernels(model, target, shapes={"x": _shape(model, sizes[0])})
+        assert len(found) == len(fixed) > 0, name
+        if name != "lengths":
+            assert any(text in schedule for schedule in found), (name, found)
+
+
+def _kernels(model: onnx.ModelProto, target: str, **given: Any) -> list[str]:
+    report = halotile.compile(model, target, **given).report
+    return [k["schedule"] for k in report["kernels"] if "of bytes" in k["schedule"]]
+
+
+def test_numbers_at_every_size(case):
+    """In falling order too, so that what a larger size left in memory lies around a smaller one."""
+    model, typical, sizes = case
+    library = halotile.compile(model, typical=typical, threads=2)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for at in sizes:
+        x = np.random.default_rng(len(str(at))).standard_normal(_shape(model, at)).astype(np.float32)
+        (want,) = session.run(None, {"x": x})
+        (got,), (one,) = (library({"x": x}, threads=n).values() for n in (2, 1))
+        assert got.shape == want.shape and np.array_equal(got, one), at
+        if want.size:
+            assert np.abs(got - want).max() < CLOSE * np.abs(want).max(), at
+
+
+def _shape(model: onnx.ModelProto, sizes: Sizes) -> tuple[int, ...]:
+    (given,) = model.graph.input
+    return tuple(sizes[d.dim_param] if d.dim_param else d.dim_value for d in given.type.tensor_type.shape.dim)
