@@ -113,10 +113,10 @@ def case(request):
     return CASES[request.param]
 
 
-@pytest.mark.parametrize(
-    ("target", "text"),
-    [(UNIT, "matrix unit"), (UNIT + "+-amx-int8", "of bytes"), ("x86-64-v3", "in pairs"), ("raspberry-pi-5", "of bytes")],
-)
+NAMED = {UNIT: "matrix unit", UNIT + "+-amx-int8": "of bytes", "x86-64-v3": "in pairs", "raspberry-pi-5": "of bytes"}
+
+
+@pytest.mark.parametrize(("target", "text"), NAMED.items())
 def test_sums_of_bytes_at_open_sizes(target, text):
     """As many kernels of bytes as in a build for fixed sizes."""
     for name, (model, typical, sizes) in CASES.items():
