@@ -109,13 +109,12 @@ def _factor(size: int, result: int) -> bool:
 
 
 def _sizes(large: int) -> Mapping[str, int]:
-    """Sizes of the symbols of at most about ``large``, as far as they may be."""
+    """Sizes of the symbols of about ``large``, whatever the most is that they may be: lines are the same there."""
     found = {}
     for name, dim in SYMBOLS.get().items():
         atom = next(iter(symbol_atoms(dim)), None)
         if atom is None:  # one size is all that it may have
             found[name] = int(dim)
             continue
-        size = min(large // atom.multiple * atom.multiple, atom.high)
-        found[name] = int(max(size, atom.low))
+        found[name] = int(max(large // atom.multiple * atom.multiple, atom.low))
     return found

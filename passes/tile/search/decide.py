@@ -124,7 +124,7 @@ def _reachable(sizes: _Sizes, budget: int) -> list[tuple[Choice, int]]:
         able = [(c, i) for c, i in tried if sizes.of(i, c) is not None]
         if len(able) == len(tried):  # else once more, without what turned out to be impossible
             break
-    return able
+    return able if able or sizes.of(0, small[-1][0]) is None else small[-1:]  # nothing can be tiled
 
 
 @dataclass
