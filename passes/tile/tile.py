@@ -16,6 +16,7 @@ from ...schedules.words.group import Group, Kernel, Value
 from ...schedules.words.layout import Layout
 from ...schedules.words.open_tile_plan import OpenTilePlan
 from ...schedules.words.policy import Policy
+from ...schedules.words.sizes import usual
 from ...schedules.words.tile_plan import TilePlan
 from ...targets.target import Target
 from ..memory.places import Places
@@ -215,8 +216,8 @@ def note(plan: TilePlan | OpenTilePlan) -> str:
         columns = "all columns" if plan.columns is None else f"{plan.columns} columns"
         return (
             f"{members[0].name} to {members[-1].name}: {len(members)} groups in tiles of {plan.rows} rows by "
-            f"{columns}, {plan.bands} bands of rows, {len(plan.windows)} ring, {plan.task_bytes} bytes a tile, "
-            f"work x {plan.extra_work:.3f}"
+            f"{columns}, {plan.bands} bands of rows, {len(plan.windows)} ring, {usual(plan.task_bytes)} bytes a tile "
+            f"at the typical shape, work x {plan.extra_work:.3f}"
         )
     modes: dict[str, int] = {}
     for mode in plan.modes.values():

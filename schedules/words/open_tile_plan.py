@@ -60,7 +60,9 @@ class OpenTilePlan:
     ``links[m]`` are the readers of what member m makes; the last has none. Stripes have ``rows`` rows of the last
     member's output, blocks at most ``columns`` (None: all columns); ``bands`` are computed independently. ``workers``
     tiles are computed at a time, each with windows of its own. Each band begins with ``warm`` stripes in which the last
-    member computes nothing, so that windows fill at their usual pace.
+    member computes nothing, so that windows fill at their usual pace. ``whole`` members but for the last have no
+    windows: others read what they make as well, and there is one band. ``sharing`` cores compute each step together, by
+    rows or columns, with one set of windows; 1: each worker has tiles of its own.
     Member m computes multiples of ``units[m]`` rows, but at the end, and begins and ends at multiples of
     ``alignments[m]``. ``windows``: value -> its window, of as many rows as any stripe of any size needs; ``task_bytes``
     of them together, which may be open. ``expected``: rows and columns that each member computes at a time, mostly.
@@ -78,6 +80,8 @@ class OpenTilePlan:
     windows: Mapping[Value, Window]
     task_bytes: Any
     expected: tuple[tuple[int, int], ...]
+    whole: frozenset[int] = frozenset()
+    sharing: int = 1
     room: int | None = None
     extra_work: float = 1.0  # at the sizes that were planned for
     notes: tuple[str, ...] = ()
@@ -100,6 +104,8 @@ class OpenTilePlan:
         """True if the window of ``member`` may hold rows from one stripe to the next; False if its one reader computes
         the very rows that it computes."""
         own = self.links[member]
+        if member in self.whole:
+            return False
         return not (len(own) == 1 and own[0].rows.is_same and self.units[member] == self.units[own[0].reader])
 
     @property

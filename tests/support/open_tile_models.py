@@ -56,6 +56,16 @@ def enlarging() -> onnx.ModelProto:
     return g.model()
 
 
+def crossing() -> onnx.ModelProto:
+    """What the first layer makes is an output as well; then halves of it, of which odd sizes leave a row."""
+    g = Drawing(5)
+    a = g("Relu", g.conv(g.input("x", 1, 3, "h", "w"), 3, 16, 3))
+    b = g("Relu", g.conv(g("MaxPool", a, kernel_shape=[2, 2], strides=[2, 2]), 16, 24, 3))
+    g.output(a, 4)
+    g.output(g("Relu", g.conv(b, 24, 24, 3)), 4)
+    return g.model()
+
+
 MODELS = {"chain": chain, "residual": residual, "enlarging": enlarging}
 
 
@@ -72,7 +82,8 @@ class Prepared:
     def plan(self, rows: int, columns: int | None, bands: int, quantum: int = 1) -> OpenTilePlan:
         """The plan of its groups."""
         quanta = {v: quantum for g in self.program.groups for v in g.outputs}
-        return self.source.of(self.program, self.first, self.last, Tiles(rows, columns, bands, 2, quanta))
+        tiles = Tiles(rows, columns, bands, cores=2, quanta=quanta)
+        return self.source.of(self.program, self.first, self.last, tiles)
 
     def sizes(self, random: Any, most: int) -> dict[str, int]:
         """Random sizes of the symbols."""

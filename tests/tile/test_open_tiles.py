@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from dataclasses import replace
 
 import halotile
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from halotile.passes.tile.open import tile
 from halotile.passes.tile.open.at_size import plan_at
+from halotile.passes.tile.open.plan import Tiles, plan_open
 from halotile.passes.tile.plan.checker import check_plan
 
 from ..support.open_models import Drawing, feeds
-from ..support.open_tile_models import MODELS, chain, prepared, residual
+from ..support.open_tile_models import MODELS, chain, crossing, prepared, residual
 
 CLOSE = 3e-5  # of the largest number of an output: sums in other orders, and Winograd's
 NAMED = "x86-64-v3"
@@ -29,9 +32,9 @@ def _sizes(model: onnx.ModelProto) -> list[dict[str, int]]:
     return [{"h": h, "w": w, **({"n": n} if "n" in named else {})} for (h, w), n in zip(EDGES, batches)]
 
 
-def _compare(library: halotile.Model, model: onnx.ModelProto) -> None:
+def _compare(library: halotile.Model, model: onnx.ModelProto, least: int = 1) -> None:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    for number, sizes in enumerate(_sizes(model)):
+    for number, sizes in enumerate(s for s in _sizes(model) if s["h"] >= least):
         given = feeds(model, sizes, number)
         got, alone = library(given), library(given, threads=1)
         for name, want in zip(got, session.run(None, given), strict=True):
@@ -52,6 +55,27 @@ def test_numbers_at_every_size(name: str, shape: tuple[int, int | None], bands: 
     model = MODELS[name]()
     library = halotile.compile(model, threads=2, tile={"shape": shape, "bands": bands})
     assert len(_fired(library)) == 1
+    _compare(library, model)
+
+
+def test_what_others_read_as_well_lies_whole() -> None:
+    model = crossing()
+    last = [n.name for n in model.graph.node if n.op_type == "Conv"][-1]
+    library = halotile.compile(model, threads=2, tile={"last": last, "shape": (4, None), "bands": 1})
+    (group,) = library.report["tile"]["groups"]
+    assert [v["mode"] for v in group["values"]].count("whole") == 2 < len(group["values"])
+    _compare(library, model, least=2)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("residual", 4), ("enlarging", 3)])
+def test_cores_share_each_step(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shared(groups, layouts, tiles, *rest):
+        return plan_open(groups, layouts, replace(tiles, sharing=2), *rest)
+
+    monkeypatch.setattr(tile, "plan_open", shared)
+    model = MODELS[name]()
+    library = halotile.compile(model, threads=2, tile={"shape": (rows, None), "bands": 1}, cache=False)
+    assert all("2 cores share each step" in text for text in _fired(library)) and _fired(library)
     _compare(library, model)
 
 
@@ -87,6 +111,16 @@ def test_windows_hold_what_members_read_at_every_size(name: str) -> None:
             for _ in range(3):
                 sizes = model.sizes(drawn, 26)
                 assert check_plan(plan_at(plan, sizes)).problems == [], (form, sizes)
+
+
+def test_rows_that_no_reader_takes_are_made_at_the_end() -> None:
+    for model in prepared(crossing()):
+        last = max(i for i, g in enumerate(model.program.groups) if g.anchor is not None)
+        for rows in (1, 3, 4):
+            plan = model.source.of(model.program, 0, last, Tiles(rows, None))
+            assert len(plan.whole) == 1
+            for height in range(2, 30):
+                assert check_plan(plan_at(plan, {"h": height, "w": 9})).problems == [], (rows, height)
 
 
 @pytest.mark.parametrize("name", ["chain", "enlarging"])

@@ -59,6 +59,9 @@ class _AtSize:
         self.done = [rows[0]] * len(self.members)
         for member in reversed(range(self.last)):
             (height, width), (step, column) = self.sizes[member], plan.alignments[member]
+            if member in plan.whole:
+                self.done[member], across[member] = 0, (0, width)
+                continue
             links = plan.links[member]
             self.done[member] = min(_start(n, n.rows, self.done[n.reader], height) for n in links) // step * step
             left = min(_start(n, n.columns, across[n.reader][0], width) for n in links) // column * column
@@ -66,13 +69,16 @@ class _AtSize:
             across[member] = left, _up(right, column, width)
         self.base = list(self.done)
         stripes = []
-        for s in range(plan.warm - (rows[0] - rows[1]) // plan.rows):
+        count = plan.warm - (rows[0] - rows[1]) // plan.rows
+        for s in range(count):
             ends = [0] * len(self.members)
             ends[-1] = min(rows[0] + (s + 1 - plan.warm) * plan.rows, rows[1])
             for member in reversed(range(self.last)):
                 links, height = plan.links[member], self.sizes[member][0]
                 end = max(_end(n, n.rows, min(ends[n.reader], self.sizes[n.reader][0]), height) for n in links)
                 ends[member] = _up(end, plan.units[member], height)
+                if member in plan.whole:
+                    ends[member] = height if s + 1 == count else min(ends[member], height)
             steps: list[Step] = []
             for member in range(len(self.members)):
                 steps += self._member(member, ends[member], across)
@@ -83,7 +89,7 @@ class _AtSize:
         steps: list[Step] = []
         (height, width), columns = self.sizes[member], across[member]
         done, end = self.done[member], max(end, self.done[member])
-        links = self.open.links[member]
+        links = () if member in self.open.whole else self.open.links[member]
         if links:
             pending = [n for n in links if self.done[n.reader] < self.sizes[n.reader][0]]
             needed = min((_start(n, n.rows, self.done[n.reader], height) for n in pending), default=FAR)
@@ -114,7 +120,7 @@ class _AtSize:
         found = {}
         for value in dict.fromkeys((*group.inputs, *group.outputs)):
             owner = self.producer.get(value, self.last)
-            if owner != self.last:
+            if owner != self.last and owner not in self.open.whole:
                 found[value] = self.base[owner], across[owner][0]
         return found
 

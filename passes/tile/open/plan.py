@@ -18,11 +18,12 @@ from fractions import Fraction
 from typing import Any
 
 from ....schedules.tiled.box_support import box_alignment
-from ....schedules.words.dims import floor_div, maximum
+from ....schedules.tiled.core_sharing import WIDE
+from ....schedules.words.dims import floor_div, is_dim, maximum
 from ....schedules.words.group import Group, Value, dtype_bytes
 from ....schedules.words.layout import Layout
 from ....schedules.words.open_tile_plan import Link, OpenTilePlan
-from ....schedules.words.sizes import usual
+from ....schedules.words.sizes import symbol_atoms, symbols_of, usual, value_of
 from ....schedules.words.tile_plan import Window
 from ...memory.open_offsets import below
 from ...memory.placement import Life, place
@@ -30,18 +31,20 @@ from ..plan.form import RING, Untileable
 from .lines import Lines
 
 ALIGNMENT = 64
+PERIOD = 512  # sizes of an image after which remainders repeat
 
 
 @dataclass(frozen=True)
 class Tiles:
     """How a tile group is cut: stripes of ``rows``, blocks of ``columns`` (None: all), ``bands`` of rows; each of
-    ``cores`` computes a tile at a time. What members compute at a time are multiples of ``quanta`` rows (1 where none
-    are said). ``room``: see OpenTilePlan."""
+    ``cores`` computes a tile at a time, or ``sharing`` of them each step of one. What members compute at a time
+    are multiples of ``quanta`` rows (1 where none are said). ``room``: see OpenTilePlan."""
 
     rows: int
     columns: int | None
     bands: int = 1
     cores: int = 1
+    sharing: int = 1
     quanta: Mapping[Value, int] | None = None
     room: int | None = None
 
@@ -67,7 +70,11 @@ def plan_open(
 ) -> OpenTilePlan:
     """The plan of ``groups``, of which the last one drives. ``leaving`` are values that others read as well; ``work``
     is what a position of each group takes. Raises Untileable with the reason."""
-    links = _links(groups, leaving, lines)
+    links = _links(groups, lines)
+    whole = frozenset(i for i, g in enumerate(groups[:-1]) if any(v in leaving for v in g.outputs))
+    if whole and (tiles.columns is not None or tiles.bands > 1):
+        name = groups[min(whole)].outputs[0].name
+        raise Untileable(f"{name} is read by others as well, and must lie whole: with one band, of all columns, it can")
     alignments = tuple(map(box_alignment, groups))
     rows = -(-tiles.rows // alignments[-1][0]) * alignments[-1][0]
     columns = tiles.columns
@@ -78,20 +85,24 @@ def plan_open(
     units = [math.lcm(rows_at_once, step) for rows_at_once, (step, _) in zip(own, alignments)]
     if rows % units[-1]:  # else bands and stripes are of whole units
         units[-1] = alignments[-1][0]
-    high = _bounds(links, units, lambda link: link.rows)
-    wide = _bounds(links, tuple(step for _, step in alignments), lambda link: link.columns)
+    late = [_behind(groups, links[m], m) if m in whole else 0 for m in range(len(groups))]
+    high = _bounds(links, units, late, lambda link: link.rows)
+    wide = _bounds(links, tuple(step for _, step in alignments), late, lambda link: link.columns)
     held = _held(links, high, rows, alignments)
     warm = max((math.ceil((b.high - b.first) / (b.scale * rows)) for b in high[:-1]), default=0)
     workers = min(tiles.cores, tiles.bands) if columns is None else tiles.cores
-    windows, total = _windows(groups, layouts, links, units, held, _widths(groups, links, wide, columns, alignments))
+    if tiles.sharing > 1:
+        workers = 1
+    widths = _widths(groups, links, wide, columns, alignments)
+    windows, total = _windows(groups, layouts, links, units, held, widths, whole)
     return OpenTilePlan(
         tuple(groups), links, rows, columns, tiles.bands, workers, warm, tuple(units), alignments, windows, total,
-        _expected(groups, high, wide, rows, columns, tiles.bands), tiles.room,
+        _expected(groups, high, wide, rows, columns, tiles), whole, tiles.sharing, tiles.room,
         _extra(groups, work, high, wide, columns, tiles.bands), modes={v: RING for v in windows},
     )  # fmt: skip
 
 
-def _links(groups: Sequence[Group], leaving: frozenset[Value], lines: Lines) -> tuple[tuple[Link, ...], ...]:
+def _links(groups: Sequence[Group], lines: Lines) -> tuple[tuple[Link, ...], ...]:
     """The readers of every member but the last."""
     producer = {v: i for i, g in enumerate(groups) for v in g.outputs}
     found: list[list[Link]] = [[] for _ in groups]
@@ -106,12 +117,33 @@ def _links(groups: Sequence[Group], leaving: frozenset[Value], lines: Lines) -> 
     for links, group in zip(found[:-1], groups):
         read = {link.value for link in links}
         for value in group.outputs:
-            if value in leaving or value not in read:
-                raise Untileable(f"{value.name} is read by others as well, and must lie whole")
+            if value not in read:
+                raise Untileable(f"{value.name} is read by others alone")
     return tuple(map(tuple, found))
 
 
-def _bounds(links: Sequence[Sequence[Link]], units: Sequence[int], line: Any) -> list[_Bounds]:
+def _behind(groups: Sequence[Group], links: Sequence[Link], member: int) -> int:
+    """The most rows at the end of what ``member`` makes that none of its readers needs: it computes them with the last
+    that one does. Raises Untileable if that depends on more than remainders of the image's size."""
+    height = groups[member].outputs[0].shape[2]
+    end: Any = 0
+    for link in links:
+        read = groups[link.reader].outputs[0].shape[2]
+        end = maximum(end, floor_div(link.rows.slope * (read - 1) + link.rows.after, link.rows.divisor))
+    rest = height - end
+    names = sorted(symbols_of(rest)) if is_dim(rest) else []
+    if not names:
+        return max(0, usual(rest))
+    low, step = next((int(a.low), a.multiple) for a in symbol_atoms(rest))
+    first = -(-low // step) * step
+    every = range(first, first + 2 * PERIOD * step, step) if len(names) == 1 else ()
+    found = [value_of(rest, {names[0]: size}) for size in every]
+    if not found or found[-PERIOD // 2 :] != found[-PERIOD : -PERIOD // 2]:
+        raise Untileable(f"{groups[member].outputs[0].name} has more rows than its readers take")
+    return max(0, *found)
+
+
+def _bounds(links: Sequence[Sequence[Link]], units: Sequence[int], late: Sequence[int], line: Any) -> list[_Bounds]:
     """The bounds of every member along one axis. Raises Untileable where readers go at different paces."""
     last = _Bounds(Fraction(1), Fraction(0), Fraction(0), Fraction(0))
     found: list[_Bounds] = [last] * len(links)
@@ -133,9 +165,9 @@ def _bounds(links: Sequence[Sequence[Link]], units: Sequence[int], line: Any) ->
         if len({b.scale for b in own}) != 1:
             raise Untileable("members read one value at different scales")
         more = units[member] - 1
-        found[member] = _Bounds(
-            own[0].scale, max(b.low for b in own), max(b.high for b in own) + more, min(b.first for b in own) - more
-        )
+        first = min(b.first for b in own) - more
+        high = max(b.high for b in own) + more + late[member]
+        found[member] = _Bounds(own[0].scale, max(b.low for b in own), high, first)
     return found
 
 
@@ -188,6 +220,7 @@ def _windows(
     units: Sequence[int],
     held: Sequence[int],
     widths: Sequence[Any],
+    whole: frozenset[int],
 ) -> tuple[dict[Value, Window], Any]:
     """The windows of all inner values, and the bytes that they take together. One that keeps nothing from stripe to
     stripe lives from its producer to its reader, and shares bytes with others; any other has bytes of its own."""
@@ -196,6 +229,8 @@ def _windows(
     sizes: list[Any] = []
     values: list[Value] = []
     for member, group in enumerate(groups[:-1]):
+        if member in whole:
+            continue
         own = links[member]
         brief = len(own) == 1 and own[0].rows.is_same and units[member] == units[own[0].reader]  # see keeps()
         first, last = (member, own[0].reader) if brief else (0, len(groups))
@@ -225,15 +260,19 @@ def _expected(
     wide: Sequence[_Bounds],
     rows: int,
     columns: int | None,
-    bands: int,
+    tiles: Tiles,
 ) -> tuple[tuple[int, int], ...]:
     """Rows and columns that members compute at a time, at the sizes that are planned for."""
     found = []
     for group, h, w in zip(groups, high, wide):
         height, width = (max(1, usual(d)) for d in group.outputs[0].shape[2:])
-        own = max(1, min(round(h.scale * rows), -(-height // bands)))
+        own = max(1, min(round(h.scale * rows), -(-height // tiles.bands)))
         if columns is None:
             across = width
+            if tiles.sharing > 1 and width < WIDE * tiles.sharing:
+                own = max(1, own // tiles.sharing)
+            elif tiles.sharing > 1:
+                across = -(-width // tiles.sharing)
         else:
             across = min(width, max(1, math.ceil(w.high + w.scale * columns - w.first)))
         found.append((own, across))

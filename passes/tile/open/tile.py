@@ -74,9 +74,8 @@ class OpenTile:
             return self._checked(replaced(groups, [_wished(source, program, self.tile, threads)]), arena)
         if self.tile == "off":
             return self._checked(TileResult(tuple(groups), {}, ("every group is computed whole",)), arena)
-        model = Model(
-            program, target, threads, self.policy, self.closing, tight=True, planner=source.plan, refuses=source.refuses
-        )
+        model = Model(program, target, threads, self.policy, self.closing, tight=True)
+        model.planner, model.refuses, model.allows = source.plan, source.refuses, source.allows
         gone = {source.twins.value(v): source.known(g) for v, g in (vanished or {}).items()}
         try:
             variants = [model, *with_concatenations(model, gone, self.memory_budget, False)]
@@ -202,10 +201,18 @@ class Source:
 
     def refuses(self, program: Program, first: int, last: int) -> str | None:
         """Why groups ``first`` to ``last`` can't be one tile group, or None."""
-        leaving = program.leaving(first, last)
-        if any(v in leaving for g in program.groups[first:last] for v in g.outputs):
-            return "others read what it makes on the way"
+        for value in (v for g in program.groups[first:last] for v in g.outputs):
+            if not any(reader <= last for reader in program.readers.get(value, ())):
+                return f"{value.name} is read by others alone"
         return program.joined(first, last)
+
+    def allows(self, program: Program, first: int, last: int, shape: Shape) -> bool:
+        """Whether groups ``first`` to ``last`` may have a shape: what others read as well lies whole, in one band."""
+        if shape.mode != RING or shape.others or shape.saves:
+            return False
+        one = shape.bands == 1 and shape.columns >= program.groups[last].outputs[0].shape[3]
+        leaving = program.leaving(first, last)
+        return one or not any(v in leaving for g in program.groups[first:last] for v in g.outputs)
 
     def plan(
         self, program: Program, first: int, last: int, shape: Shape, quanta: Mapping[Value, int]
@@ -213,7 +220,10 @@ class Source:
         """The plan of a segment in a shape. Raises Untileable."""
         width = program.groups[last].outputs[0].shape[3]
         columns = None if shape.columns >= width else shape.columns
-        return self.of(program, first, last, Tiles(shape.rows, columns, shape.bands, self.threads, quanta, shape.room))
+        tiles = Tiles(
+            shape.rows, columns, shape.bands, self.threads, shape.sharing, quanta, shape.room
+        )
+        return self.of(program, first, last, tiles)
 
     def of(self, program: Program, first: int, last: int, tiles: Tiles) -> OpenTilePlan:
         """The plan of groups ``first`` to ``last`` in ``tiles``, whose quanta are by twins. Raises Untileable."""
@@ -240,7 +250,7 @@ def _wished(source: Source, program: Program, wish: Mapping[str, Any], cores: in
     if any(mode != RING for mode in asked.modes.values()):
         raise HalotileError("tile: where sizes are open all inner values are rings; leave modes out")
     quanta = dict.fromkeys((v for g in program.groups for v in g.outputs), asked.quantum)
-    tiles = Tiles(rows, columns, asked.bands, cores, quanta)
+    tiles = Tiles(rows, columns, asked.bands, cores, 1, quanta)
 
     def plan(first: int, last: int) -> OpenTilePlan:
         try:

@@ -102,6 +102,7 @@ class Model:
     plans: dict[tuple[tuple[Group, ...], Shape, frozenset[Value]], TilePlan] = field(default_factory=dict)
     planner: Callable[[Program, int, int, Shape, Mapping[Value, int]], Any] | None = None  # where sizes are open
     refuses: Callable[[Program, int, int], str | None] = Program.joined  # why a run of groups can't be planned
+    allows: Callable[[Program, int, int, Shape], bool] | None = None  # whether one can in a shape; None: all can
     options: dict[int, list[tuple[float, Segment]]] | None = None  # what search found worth a look, by first group
 
     def __post_init__(self) -> None:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ....schedules.words.group import Value
-from ..plan.form import RING
 from .member_cost import value_bytes
 from .model import Model, Segment, shapes
 from .segments import Grown, segments
@@ -103,14 +102,15 @@ class Search:
                 continue
             height, width = program.groups[last].outputs[-1].shape[2:4]
             room = self.model.room if self.model.saving else 0
-            open_ = self.model.planner is not None
-            tight = self.model.tight and not open_
-            able = shapes(height, width, self.model.threads, large, tight, room, self.model.period(last))
-            if open_:
-                able = [shape for shape in able if shape.mode == RING and not shape.others]
+            able = shapes(height, width, self.model.threads, large, self.model.tight, room, self.model.period(last))
+            if self.model.allows is not None and self.model.tight:  # else only rings that save rows hold little
+                able += [replace(shape, room=self.model.room) for shape in able]
             for grown in segments(self.model, last, able):
                 if self.model.refuses(program, grown.first, last) is not None:
                     continue  # no shape of it can be lowered
+                if (allows := self.model.allows) is not None:
+                    mask = [allows(program, grown.first, last, shape) for shape in grown.shapes]
+                    grown = replace(grown, able=grown.able & np.array(mask, bool))
                 between = memory.peak(grown.first, last, 0.0)
                 found[grown.first, last] = [(between + s.beside, s) for s in _worth(grown)]
         result: dict[int, list[tuple[float, Segment]]] = {first: [] for first in range(count)}
